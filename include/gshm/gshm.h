@@ -1,0 +1,290 @@
+/* gshm: /dev/shm for GPU memory. The C interface; gshm.hpp wraps it for C++.
+ *
+ * Conventions
+ *  1. Functions that can fail return 0 or a negative errno. gshm_last_error() then has a sentence for people; it
+ *     belongs to the calling thread and lives until that thread's next failing call.
+ *  2. Outputs are named ret_... and are not written on failure.
+ *  3. Strings are UTF-8 and end in NUL. A name is a relative path such as "models/llama/w0": parts of 1 to 255 bytes,
+ *     no "." or "..", 4095 bytes at most. Parts that do not exist are made when an object is created and go again
+ *     with the last object in them.
+ *  4. Structs that may grow begin with struct_size: set it to sizeof, or initialise with the ..._INIT macro.
+ *  5. Handles are opaque. One client may be used by several threads at once; one object handle by one thread at a time.
+ *     A client must outlive nothing: objects keep what they need of it alive.
+ *  6. After fork() the child must connect anew: every call with an inherited client or object gives -ECHILD there, and
+ *     closing the handle frees the child's copy only.
+ *  7. CUDA is started (the device's primary context, retained) only by calls that need a device pointer: create, open,
+ *     allocate and import without GSHM_NO_MAP on a cuda device. Copies through handles opened with GSHM_NO_MAP go
+ *     through the daemon.
+ *
+ * Rights. Every object has an owner, a group and mode bits, as have the directories on its way; the daemon checks
+ * each call against the credentials that the kernel reports for the caller. On `host` a read-only open yields memory
+ * that cannot be written. CUDA has no read-only sharing: on cuda devices whoever may open an object may, by going
+ * around this library, also write to it. */
+#ifndef GSHM_GSHM_H
+#define GSHM_GSHM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+#define GSHM_VERSION_MAJOR 0
+#define GSHM_VERSION_MINOR 1
+#define GSHM_VERSION_PATCH 0
+
+typedef struct gshm_client gshm_client;   /* a connection to gshmd, made again by itself when it is lost */
+typedef struct gshm_object gshm_object;   /* an open object (a lease), or memory allocated or imported without a daemon */
+typedef struct gshm_listing gshm_listing; /* the result of a list call */
+
+/* "major.minor.patch" of the library. */
+const char* gshm_version(void);
+/* What went wrong in this thread's last failing call; "" if none did. Never NULL. */
+const char* gshm_last_error(void);
+
+/* ---- Connection ------------------------------------------------------------------------------------------------ */
+
+typedef struct gshm_connect_options {
+    uint32_t struct_size;
+    int32_t timeout_ms; /* how long to try, when connecting and when reconnecting; 0: one attempt */
+    const char* dir;    /* runtime folder; NULL: $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm */
+} gshm_connect_options;
+#define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
+
+/* options may be NULL. -ENOENT or -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. */
+int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* Ends the session: leases end, unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
+void gshm_disconnect(gshm_client* client);
+
+int gshm_ping(gshm_client* client);
+
+typedef struct gshm_daemon_info {
+    uint32_t struct_size;
+    uint32_t protocol;   /* protocol version spoken */
+    int32_t pid;
+    uint32_t sessions;
+    uint64_t instance;   /* differs between daemons; the same as long as objects can be the same */
+    uint64_t objects;
+    uint64_t extents;
+    char version[32];
+} gshm_daemon_info;
+int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info);
+
+/* Asks the daemon to end. Only root and the daemon's own user may. */
+int gshm_shutdown(gshm_client* client);
+
+/* ---- Devices --------------------------------------------------------------------------------------------------- */
+
+enum {
+    GSHM_HANDLE_POSIX_FD = 1,
+    GSHM_HANDLE_FABRIC = 2,
+    GSHM_HANDLE_DMABUF = 4,
+};
+
+typedef struct gshm_device_info {
+    uint32_t struct_size;
+    uint32_t handle_kinds;   /* GSHM_HANDLE_..., or-ed */
+    char name[16];           /* "host", "cuda:0" */
+    char uuid[48];           /* "GPU-…", "MIG-…"; "" for host */
+    char model[96];
+    uint64_t capacity_bytes; /* what gshm may use of it */
+    uint64_t used_bytes;     /* in extents */
+    uint64_t object_bytes;   /* in objects: used_bytes less slack and free slab space */
+    uint64_t granularity_bytes;
+    uint64_t unlinked_bytes; /* in objects that have no name any more but are still held */
+    uint32_t compressible;   /* 1: GSHM_COMPRESSIBLE works */
+    uint32_t failed;         /* 1: the device has failed and is refused */
+    char failure[128];       /* why */
+} gshm_device_info;
+
+/* Devices of the daemon. Writes at most capacity entries, each of ret_devices[i].struct_size == sizeof as set in
+ * ret_devices[0]; *ret_count is how many there are. ret_devices may be NULL when capacity is 0. */
+int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
+/* The same for this process, without a daemon. Starts CUDA's driver (cuInit), makes no context. */
+int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
+
+/* ---- Objects by name ------------------------------------------------------------------------------------------- */
+
+enum {
+    /* create */
+    GSHM_KEEP = 1u << 0,         /* stays when this session ends, though not sealed */
+    GSHM_COMPRESSIBLE = 1u << 1, /* ask the device for compressible memory; -EOPNOTSUPP where there is none */
+    GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: nobody who opens another object can reach it */
+    GSHM_REPLACE = 1u << 3,      /* rename: over an existing object (create never replaces) */
+    /* create and open */
+    GSHM_NO_MAP = 1u << 8,       /* no pointer wanted; gshm_data() is NULL, copies go through the daemon */
+    /* open */
+    GSHM_WRITE = 1u << 9,        /* for writing too; -EPERM if sealed */
+    GSHM_SEALED_ONLY = 1u << 10, /* -EBUSY unless sealed */
+    /* list */
+    GSHM_RECURSIVE = 1u << 11,
+};
+
+typedef struct gshm_attribute {
+    const char* name; /* 1 to 255 bytes */
+    const void* value;
+    size_t value_bytes; /* at most 64 KiB, and 64 KiB for all attributes of an object together */
+} gshm_attribute;
+
+typedef struct gshm_create_spec {
+    uint32_t struct_size;
+    uint32_t mode;      /* permission bits; 0 means 0600 */
+    const char* name;
+    uint64_t size_bytes;
+    const char* device; /* "cuda:0", "host"; NULL: the daemon's first */
+    uint32_t flags;
+    uint32_t reserved;
+    const gshm_attribute* attributes;
+    size_t attribute_count;
+} gshm_create_spec;
+#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0}
+
+/* Creates an object of zeros, opened for writing. -EEXIST if the name is taken. It is reclaimed with this session
+ * unless it is sealed first or made with GSHM_KEEP. */
+int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object);
+/* Opens for reading (or with GSHM_WRITE). One round trip, and no driver call if its extent is mapped already. */
+int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object);
+int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object);
+
+/* Many at once. Each element succeeds or fails for itself: ret_status[i] is 0 or -errno and ret_objects[i] is the
+ * handle or NULL; both arrays are always written unless the whole call fails before the first element (bad
+ * arguments, no daemon). The return value is 0, or the first failing element's status. */
+int gshm_create_batch(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
+                      int* ret_status);
+int gshm_open_batch(gshm_client* client, const char* const* names, size_t count, uint32_t flags,
+                    gshm_object** ret_objects, int* ret_status);
+
+/* Ends the lease and forgets the pointer. NULL is ignored. */
+void gshm_close(gshm_object* object);
+void gshm_close_batch(gshm_object* const* objects, size_t count);
+
+int gshm_seal(gshm_object* object); /* from now on immutable; needs a handle that is open for writing */
+int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status);
+int gshm_seal_name(gshm_client* client, const char* name);
+int gshm_unlink(gshm_client* client, const char* name);
+/* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it; else -EEXIST. */
+int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
+
+enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2 };
+enum { GSHM_STATE_OPEN = 1, GSHM_STATE_SEALED = 2 };
+
+typedef struct gshm_stat_info {
+    uint32_t struct_size;
+    uint32_t kind;  /* GSHM_KIND_... */
+    uint32_t state; /* GSHM_STATE_...; 0 for directories */
+    uint32_t mode;
+    uint32_t uid;
+    uint32_t gid;
+    uint64_t id;
+    uint64_t size_bytes;       /* object: bytes; directory: entries */
+    uint64_t allocation_bytes; /* size of the extent it is in */
+    uint64_t extent;           /* id of that extent */
+    uint64_t extent_offset;    /* where in it the object begins */
+    int64_t created_ns;        /* since the epoch */
+    int64_t modified_ns;
+    uint32_t leases;
+    uint32_t flags; /* GSHM_KEEP, GSHM_COMPRESSIBLE, GSHM_DEDICATED */
+    char device[16];
+} gshm_stat_info;
+
+int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info);
+int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
+                    int* ret_status);
+int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info);
+
+/* Entries of a directory ("" is the root), sorted by name; of all below it with GSHM_RECURSIVE (objects only then).
+ * If path names an object, the listing has that one entry, under its full path. */
+int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing);
+size_t gshm_listing_count(const gshm_listing* listing);
+const char* gshm_listing_name(const gshm_listing* listing, size_t index); /* relative to the listed path; NULL past end */
+int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info);
+void gshm_listing_free(gshm_listing* listing);
+
+typedef struct gshm_holder {
+    uint32_t struct_size;
+    int32_t pid;
+    uint32_t uid;
+    uint32_t leases;
+    uint32_t writable; /* 1 if one of them is for writing */
+    char command[32];  /* as in /proc/PID/comm */
+} gshm_holder;
+/* Who holds leases. Writes at most capacity entries; *ret_count is how many there are. */
+int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count);
+
+enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
+/* Waits until the name exists, or exists and is sealed. timeout_ms < 0: for ever; -ETIMEDOUT when it passed.
+ * ret_info may be NULL. */
+int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info);
+
+/* ---- Attributes ------------------------------------------------------------------------------------------------ */
+
+int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
+                       size_t value_bytes);
+/* Writes at most capacity bytes; *ret_bytes is the attribute's full length. -ERANGE if it does not fit (ret_bytes is
+ * written then, as an exception to rule 2), -ENODATA if there is none. capacity 0 asks for the length alone. */
+int gshm_get_attribute(gshm_client* client, const char* name, const char* attribute, void* ret_value, size_t capacity,
+                       size_t* ret_bytes);
+int gshm_remove_attribute(gshm_client* client, const char* name, const char* attribute);
+/* All names, each ended by NUL, as listxattr(2) writes them; sizes as above. */
+int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names, size_t capacity, size_t* ret_bytes);
+
+/* ---- An open object -------------------------------------------------------------------------------------------- */
+
+/* Device pointer on cuda, ordinary pointer on host; NULL with GSHM_NO_MAP. Valid until the handle is closed, also
+ * when the daemon is gone. Read-only on host unless opened for writing. */
+void* gshm_data(const gshm_object* object);
+uint64_t gshm_size(const gshm_object* object);
+uint64_t gshm_id(const gshm_object* object);          /* 0 for memory without a daemon */
+const char* gshm_device(const gshm_object* object);   /* name at the daemon, or here for memory without a daemon */
+
+/* Between host memory and the object. They return when the bytes are there. */
+int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_t bytes);
+int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_t bytes);
+int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t value);
+
+/* Makes gshm_data() usable from a further GPU too. -EOPNOTSUPP if the two GPUs cannot reach each other. */
+int gshm_map_peer(gshm_object* object, const char* device);
+
+/* ---- Handles for others ---------------------------------------------------------------------------------------- */
+
+/* Handles stand for whole extents (the driver shares nothing smaller): map extent_bytes, the object is at offset. */
+typedef struct gshm_handle_info {
+    uint32_t struct_size;
+    uint32_t kind; /* GSHM_HANDLE_... */
+    uint64_t extent_bytes;
+    uint64_t offset;
+    uint64_t size_bytes;
+} gshm_handle_info;
+
+#define GSHM_FABRIC_HANDLE_BYTES 64
+
+/* The descriptor is the caller's, close-on-exec. ret_info may be NULL. */
+int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
+int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
+int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info);
+
+/* Memory of this process's own, of zeros, without a daemon and without a name. size_bytes is rounded up to the
+ * device's granularity; gshm_size() keeps the size asked for. Flags: GSHM_COMPRESSIBLE. */
+int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object);
+/* Imports what one of the exports above, or any program with the same driver calls, has made. info tells the extent's
+ * size and the range in it; the descriptor stays the caller's. Flags: GSHM_WRITE. */
+int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object);
+int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,
+                       gshm_object** ret_object);
+int gshm_import_fabric(const char* device, const uint8_t handle[GSHM_FABRIC_HANDLE_BYTES], const gshm_handle_info* info,
+                       uint32_t flags, gshm_object** ret_object);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,731 @@
+// gshm for C++20: the C interface of gshm.h as types that own what they hold. Header only; link libgshm. One file,
+// though a long one, so that what a program includes, reads and carries along is two headers in all.
+//
+//   auto client = gshm::Client::connect().value();
+//   auto weights = client.create({.name = "models/w0", .size_bytes = 1 << 20}).value();
+//   weights.copy_in(numbers).value();
+//   weights.seal().value();
+//
+// Conventions
+//  1. What can fail returns Result<T>: a T, or an Error with a positive errno and a sentence for people. Nothing here
+//     throws by itself but std::bad_alloc; asking a failed Result for its value() throws gshm::Exception.
+//  2. Client, Object and UniqueFd can be moved, not copied, and give back what they own when they go. A moved-from or
+//     default-made one is empty: calls on it fail with EINVAL, and its pointers are null.
+//  3. A Client may be used by several threads at once, which is what `const` on its functions says; an Object by one
+//     thread at a time. Objects may outlive the Client they came from.
+//  4. Names go to C and end there at a NUL, so a std::string with one inside is refused with EINVAL instead of being
+//     cut short.
+//  5. gshm.h says what each call means, who may make it and what errors it has; the words here say only what is added.
+#ifndef GSHM_GSHM_HPP
+#define GSHM_GSHM_HPP
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <fcntl.h>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gshm/gshm.h>
+
+namespace gshm {
+// The version is part of every symbol's name, so two releases of this header can meet in one process.
+inline namespace v0 {
+
+// ---- Errors --------------------------------------------------------------------------------------------------------
+
+struct Error {
+    int code = 0;  // a positive errno: compare with ENOENT and its like
+    std::string message = {};
+};
+
+// What value() throws. code() is in std::generic_category(), so it compares with std::errc; what() is the Error's own
+// sentence, without the errno's text that std::system_error would add.
+class Exception : public std::system_error {
+public:
+    explicit Exception(Error error)
+        : std::system_error(std::error_code(error.code, std::generic_category())),
+          error_(std::make_shared<const Error>(std::move(error))) {}
+    const char* what() const noexcept override { return error_->message.c_str(); }
+    const Error& error() const noexcept { return *error_; }
+
+private:
+    std::shared_ptr<const Error> error_;  // shared, since copying an exception must not throw
+};
+
+// A T or an Error. Our own type rather than std::expected: that one is C++23, and a library built as C++20 must agree
+// with a program built as C++23 on what it is.
+template <class T>
+class [[nodiscard]] Result {
+    static_assert(!std::is_reference_v<T> && !std::is_same_v<T, Error>);
+
+public:
+    using value_type = T;
+
+    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+    Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+    explicit operator bool() const noexcept { return state_.index() == 0; }
+    bool has_value() const noexcept { return state_.index() == 0; }
+
+    // The value; throws Exception if there is none. Of a Result that is going away it is moved out, not referred to:
+    // `for (auto& entry : client.list().value())` is safe.
+    T& value() & { return require(), *std::get_if<0>(&state_); }
+    const T& value() const& { return require(), *std::get_if<0>(&state_); }
+    T value() && { return require(), std::move(*std::get_if<0>(&state_)); }
+
+    // The value, which must be there: for use after a check.
+    T& operator*() & noexcept { return assert(has_value()), *std::get_if<0>(&state_); }
+    const T& operator*() const& noexcept { return assert(has_value()), *std::get_if<0>(&state_); }
+    T operator*() && { return assert(has_value()), std::move(*std::get_if<0>(&state_)); }
+    T* operator->() noexcept { return assert(has_value()), std::get_if<0>(&state_); }
+    const T* operator->() const noexcept { return assert(has_value()), std::get_if<0>(&state_); }
+
+    template <class U>
+    T value_or(U&& other) const& {
+        return has_value() ? **this : static_cast<T>(std::forward<U>(other));
+    }
+    template <class U>
+    T value_or(U&& other) && {
+        return has_value() ? std::move(**this) : static_cast<T>(std::forward<U>(other));
+    }
+
+    // The error, which must be there.
+    const Error& error() const& noexcept { return assert(!has_value()), *std::get_if<1>(&state_); }
+    Error error() && { return assert(!has_value()), std::move(*std::get_if<1>(&state_)); }
+
+private:
+    void require() const {
+        if (const Error* error = std::get_if<1>(&state_)) throw Exception(*error);
+    }
+
+    std::variant<T, Error> state_;
+};
+
+// Done, or an Error.
+template <>
+class [[nodiscard]] Result<void> {
+public:
+    using value_type = void;
+
+    Result() = default;
+    Result(Error error) : error_(std::move(error)) {}
+
+    explicit operator bool() const noexcept { return !error_; }
+    bool has_value() const noexcept { return !error_; }
+    void value() const {  // throws Exception if it failed
+        if (error_) throw Exception(*error_);
+    }
+    const Error& error() const& noexcept { return assert(error_), *error_; }
+    Error error() && { return assert(error_), std::move(*error_); }
+
+private:
+    std::optional<Error> error_;
+};
+
+namespace detail {
+
+inline std::string errno_text(int code) {
+    return std::generic_category().message(code);
+}
+
+// The error of a C call that has just returned `status` to this thread.
+inline Error last_error(int status) {
+    std::string message = gshm_last_error();
+    return {-status, message.empty() ? errno_text(-status) : std::move(message)};
+}
+
+// For one element of a batch: C reports no sentence for each.
+inline Error element_error(int status, std::string_view what) {
+    return {-status, (what.empty() ? std::string() : std::string(what) + ": ") + errno_text(-status)};
+}
+
+inline bool has_nul(std::string_view text) noexcept {
+    return text.find('\0') != text.npos;
+}
+
+// Makes a C call, unless one of the strings it is about to pass has a NUL inside.
+template <class Call>
+Result<void> call(std::initializer_list<std::string_view> strings, Call make_call) {
+    if (std::ranges::any_of(strings, has_nul)) return Error{EINVAL, "a name must not have a NUL byte inside"};
+    if (const int status = make_call(); status != 0) return last_error(status);
+    return {};
+}
+
+inline const char* or_null(const std::string& text) noexcept {
+    return text.empty() ? nullptr : text.c_str();
+}
+
+inline int clamp_ms(std::chrono::milliseconds time) noexcept {
+    return static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(time.count(), 0, INT_MAX));
+}
+
+template <class Info>
+Info sized() noexcept {
+    Info info{};
+    info.struct_size = sizeof(Info);
+    return info;
+}
+
+// Reads a C array whose length is known only to the other side: asks for it, makes room, and asks again while it grows.
+template <class Item, class Fetch>
+Result<std::vector<Item>> fetch_array(std::string_view name, Fetch fetch) {
+    std::vector<Item> items;
+    for (size_t count = 0;;) {
+        const size_t capacity = items.size();
+        if (auto done = call({name}, [&] { return fetch(capacity ? items.data() : nullptr, capacity, &count); }); !done)
+            return std::move(done).error();
+        const bool fits = count <= capacity;
+        items.resize(count, sized<Item>());
+        if (fits) return items;
+    }
+}
+
+// The same for bytes, where too little room is -ERANGE.
+template <class Fetch>
+Result<std::string> fetch_bytes(std::initializer_list<std::string_view> strings, Fetch fetch) {
+    std::string bytes;
+    for (size_t length = 0;;) {
+        const size_t capacity = bytes.size();
+        auto done = call(strings, [&] { return fetch(capacity ? bytes.data() : nullptr, capacity, &length); });
+        if (!done && done.error().code != ERANGE) return std::move(done).error();
+        const bool fits = done && length <= capacity;
+        bytes.resize(length);
+        if (fits) return bytes;
+    }
+}
+
+struct Disconnect {
+    void operator()(gshm_client* client) const noexcept { gshm_disconnect(client); }
+};
+struct Close {
+    void operator()(gshm_object* object) const noexcept { gshm_close(object); }
+};
+struct FreeListing {
+    void operator()(gshm_listing* listing) const noexcept { gshm_listing_free(listing); }
+};
+
+// Written into a batch's statuses beforehand: still there afterwards if the call failed as a whole.
+inline constexpr int kUntouched = 1;
+
+// Makes results of a batch's statuses; what_of(i) names the element, take(i) makes its value.
+template <class T, class WhatOf, class Take>
+std::vector<Result<T>> batch_results(int status, const std::vector<int>& statuses, WhatOf what_of, Take take) {
+    std::optional<Error> whole;
+    if (status != 0 && !statuses.empty() && statuses[0] == kUntouched) whole = last_error(status);
+    std::vector<Result<T>> results;
+    results.reserve(statuses.size());
+    for (size_t i = 0; i < statuses.size(); ++i) {
+        if (whole) {
+            results.emplace_back(*whole);
+        } else if (statuses[i] != 0) {
+            results.emplace_back(element_error(statuses[i], what_of(i)));
+        } else if constexpr (std::is_void_v<T>) {
+            results.emplace_back();
+        } else {
+            results.emplace_back(take(i));
+        }
+    }
+    return results;
+}
+
+template <class Range>
+concept CopySource = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+    std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
+template <class Range>
+concept CopyDestination =
+    CopySource<Range> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+
+}  // namespace detail
+
+// ---- Plain data ----------------------------------------------------------------------------------------------------
+
+// The C structs as they are; struct_size is filled in by the functions here. char arrays in them end in NUL.
+using DaemonInfo = gshm_daemon_info;
+using DeviceInfo = gshm_device_info;
+using StatInfo = gshm_stat_info;
+using Holder = gshm_holder;
+using HandleInfo = gshm_handle_info;
+
+inline bool is_directory(const StatInfo& info) noexcept {
+    return info.kind == GSHM_KIND_DIRECTORY;
+}
+inline bool is_sealed(const StatInfo& info) noexcept {
+    return info.state == GSHM_STATE_SEALED;
+}
+
+struct Entry {  // of a listing
+    std::string name;
+    StatInfo info;
+};
+
+struct Attribute {
+    std::string name;
+    std::string value;  // bytes, not only text
+};
+
+struct ConnectOptions {
+    std::string dir = {};                     // runtime folder; empty: as gshm_connect_options says
+    std::chrono::milliseconds timeout{2000};  // for connecting and for reconnecting
+};
+
+struct CreateSpec {
+    std::string name = {};
+    uint64_t size_bytes = 0;
+    std::string device = {};  // empty: the daemon's first
+    uint32_t mode = 0600;
+    bool keep = false;          // GSHM_KEEP
+    bool compressible = false;  // GSHM_COMPRESSIBLE
+    bool dedicated = false;     // GSHM_DEDICATED
+    bool map = true;            // false: GSHM_NO_MAP
+    std::vector<Attribute> attributes = {};
+
+    uint32_t flags() const noexcept {
+        return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
+               (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP});
+    }
+};
+
+struct OpenOptions {
+    bool write = false;        // GSHM_WRITE
+    bool sealed_only = false;  // GSHM_SEALED_ONLY
+    bool map = true;           // false: GSHM_NO_MAP
+
+    uint32_t flags() const noexcept {
+        return (write ? uint32_t{GSHM_WRITE} : 0) | (sealed_only ? uint32_t{GSHM_SEALED_ONLY} : 0) |
+               (map ? 0 : uint32_t{GSHM_NO_MAP});
+    }
+};
+
+enum class WaitFor : int { kExists = GSHM_WAIT_EXISTS, kSealed = GSHM_WAIT_SEALED };
+
+// "major.minor.patch" of the library that is loaded, which may be newer than this header.
+inline std::string_view version() noexcept {
+    return gshm_version();
+}
+
+// The devices of this process, without a daemon.
+inline Result<std::vector<DeviceInfo>> local_devices() {
+    return detail::fetch_array<DeviceInfo>({}, gshm_local_devices);
+}
+
+// ---- Descriptors ---------------------------------------------------------------------------------------------------
+
+// Owns a file descriptor.
+class UniqueFd {
+public:
+    UniqueFd() = default;
+    UniqueFd(UniqueFd&& other) noexcept : fd_(other.take()) {}
+    UniqueFd& operator=(UniqueFd&& other) noexcept {
+        if (this != &other) reset(other.take());
+        return *this;
+    }
+    ~UniqueFd() { reset(); }
+
+    static UniqueFd adopt(int fd) noexcept { return UniqueFd(fd); }       // from now on it is this object's to close
+    [[nodiscard]] int take() noexcept { return std::exchange(fd_, -1); }  // from now on it is the caller's
+    int get() const noexcept { return fd_; }                              // still ours; -1 if empty
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+
+    // A second descriptor of the same file, close-on-exec.
+    Result<UniqueFd> clone() const {
+        const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) return Error{errno, "fcntl(F_DUPFD_CLOEXEC): " + detail::errno_text(errno)};
+        return adopt(fd);
+    }
+    void reset(int fd = -1) noexcept {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = fd;
+    }
+
+private:
+    explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+    int fd_ = -1;
+};
+
+// A descriptor (POSIX fd or dma-buf) that stands for an extent, and where in it the object is.
+struct ExportedFd {
+    UniqueFd fd;
+    HandleInfo info;
+};
+
+// The same as 64 bytes, which work from other machines of one NVLink domain too.
+struct ExportedFabric {
+    std::array<uint8_t, GSHM_FABRIC_HANDLE_BYTES> handle;
+    HandleInfo info;
+};
+
+// ---- An open object ------------------------------------------------------------------------------------------------
+
+// An open object (a lease), or memory that this process allocated or imported without a daemon.
+class Object {
+public:
+    Object() = default;
+    static Object adopt(gshm_object* handle) noexcept { return Object(handle); }  // closed by us from now on
+    [[nodiscard]] gshm_object* take() noexcept { return handle_.release(); }      // to be closed by the caller
+    gshm_object* get() const noexcept { return handle_.get(); }
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+    void close() noexcept { handle_.reset(); }  // before the destructor would
+
+    // Memory of zeros without a daemon and without a name.
+    static Result<Object> allocate(const std::string& device, uint64_t size_bytes, bool compressible = false) {
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_allocate(device.c_str(), size_bytes, compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0, ret);
+        });
+    }
+    // What another process exported. The descriptor stays the caller's; info.struct_size need not be set.
+    static Result<Object> import_fd(const std::string& device, int fd, HandleInfo info, bool write = false) {
+        info.struct_size = sizeof info;
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_import_fd(device.c_str(), fd, &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
+        });
+    }
+    static Result<Object> import_dmabuf(const std::string& device, int fd, HandleInfo info, bool write = false) {
+        info.struct_size = sizeof info;
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_import_dmabuf(device.c_str(), fd, &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
+        });
+    }
+    static Result<Object> import_fabric(const std::string& device,
+                                        std::span<const uint8_t, GSHM_FABRIC_HANDLE_BYTES> handle, HandleInfo info,
+                                        bool write = false) {
+        info.struct_size = sizeof info;
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_import_fabric(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
+        });
+    }
+
+    // Device pointer on cuda, ordinary pointer on host, null without a mapping. Good until this handle is closed.
+    void* data() const noexcept { return handle_ ? gshm_data(get()) : nullptr; }
+    template <class T>
+    T* data_as() const noexcept {
+        return static_cast<T*>(data());
+    }
+    uint64_t size() const noexcept { return handle_ ? gshm_size(get()) : 0; }  // bytes
+    uint64_t id() const noexcept { return handle_ ? gshm_id(get()) : 0; }
+    std::string_view device() const noexcept { return handle_ ? std::string_view(gshm_device(get())) : ""; }
+    bool is_host() const noexcept { return device() == "host"; }
+
+    // The bytes as whole Ts for the CPU. EOPNOTSUPP on cuda, whose pointers the CPU must not follow, and without a
+    // mapping. Writing through it faults unless the object is open for writing.
+    template <class T = const std::byte>
+    Result<std::span<T>> host_span() const {
+        static_assert(std::is_trivially_copyable_v<T>);
+        if (!handle_) return Error{EINVAL, "the object is closed"};
+        if (!is_host())
+            return Error{EOPNOTSUPP, "the object is on " + std::string(device()) + ": the CPU reaches it by copies"};
+        if (!data()) return Error{EOPNOTSUPP, "the object was opened without a mapping"};
+        return std::span<T>(data_as<T>(), static_cast<size_t>(size() / sizeof(T)));
+    }
+
+    // Between a vector, array or span of trivially copyable things and the object. They return when the bytes are
+    // there. EINVAL if the range goes beyond the object.
+    template <detail::CopySource Range>
+    Result<void> copy_in(const Range& source, uint64_t offset_bytes = 0) {
+        const auto bytes = std::as_bytes(std::span(std::ranges::data(source), std::ranges::size(source)));
+        return detail::call({}, [&] { return gshm_copy_in(get(), offset_bytes, bytes.data(), bytes.size()); });
+    }
+    template <detail::CopyDestination Range>
+    Result<void> copy_out(Range&& destination, uint64_t offset_bytes = 0) {
+        const auto bytes =
+            std::as_writable_bytes(std::span(std::ranges::data(destination), std::ranges::size(destination)));
+        return detail::call({}, [&] { return gshm_copy_out(get(), offset_bytes, bytes.data(), bytes.size()); });
+    }
+    Result<void> fill(uint8_t value) { return fill(value, 0, size()); }
+    Result<void> fill(uint8_t value, uint64_t offset_bytes, uint64_t size_bytes) {
+        return detail::call({}, [&] { return gshm_fill(get(), offset_bytes, size_bytes, value); });
+    }
+
+    Result<void> seal() {
+        return detail::call({}, [&] { return gshm_seal(get()); });
+    }
+    Result<StatInfo> stat() const {
+        auto info = detail::sized<StatInfo>();
+        if (auto done = detail::call({}, [&] { return gshm_stat_object(get(), &info); }); !done)
+            return std::move(done).error();
+        return info;
+    }
+    // Makes data() usable from a further GPU too.
+    Result<void> map_peer(const std::string& device) {
+        return detail::call({device}, [&] { return gshm_map_peer(get(), device.c_str()); });
+    }
+
+    Result<ExportedFd> export_fd() const { return export_with(gshm_export_fd); }
+    Result<ExportedFd> export_dmabuf() const { return export_with(gshm_export_dmabuf); }
+    Result<ExportedFabric> export_fabric() const {
+        ExportedFabric out{{}, detail::sized<HandleInfo>()};
+        auto done = detail::call({}, [&] { return gshm_export_fabric(get(), out.handle.data(), &out.info); });
+        if (!done) return std::move(done).error();
+        return out;
+    }
+
+private:
+    friend class Client;
+    explicit Object(gshm_object* handle) noexcept : handle_(handle) {}
+
+    template <class Call>
+    static Result<Object> make(std::initializer_list<std::string_view> strings, Call make_call) {
+        gshm_object* handle = nullptr;
+        if (auto done = detail::call(strings, [&] { return make_call(&handle); }); !done)
+            return std::move(done).error();
+        return adopt(handle);
+    }
+    Result<ExportedFd> export_with(int (*function)(gshm_object*, int*, gshm_handle_info*)) const {
+        int fd = -1;
+        auto info = detail::sized<HandleInfo>();
+        if (auto done = detail::call({}, [&] { return function(get(), &fd, &info); }); !done)
+            return std::move(done).error();
+        return ExportedFd{UniqueFd::adopt(fd), info};
+    }
+
+    std::unique_ptr<gshm_object, detail::Close> handle_;
+};
+
+// Ends many leases in as few messages as possible; letting the objects go one by one costs a message each.
+inline void close_batch(std::vector<Object>&& objects) {
+    std::vector<gshm_object*> handles;
+    handles.reserve(objects.size());
+    for (auto& object : objects) handles.push_back(object.take());
+    gshm_close_batch(handles.data(), handles.size());
+    objects.clear();
+}
+
+// Seals many at once; each succeeds or fails for itself.
+inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
+    std::vector<gshm_object*> handles;
+    handles.reserve(objects.size());
+    for (const auto& object : objects) handles.push_back(object.get());
+    std::vector<int> statuses(objects.size(), detail::kUntouched);
+    if (objects.empty()) return {};
+    const int status = gshm_seal_batch(handles.data(), handles.size(), statuses.data());
+    return detail::batch_results<void>(
+        status, statuses, [&](size_t i) { return "object " + std::to_string(objects[i].id()); }, [](size_t) {});
+}
+
+// ---- A connection --------------------------------------------------------------------------------------------------
+
+// A session with gshmd. It connects again by itself when the connection is lost.
+class Client {
+public:
+    Client() = default;
+    static Result<Client> connect(const ConnectOptions& options = {}) {
+        const gshm_connect_options c{sizeof c, detail::clamp_ms(options.timeout), detail::or_null(options.dir)};
+        gshm_client* handle = nullptr;
+        if (auto done = detail::call({options.dir}, [&] { return gshm_connect(&c, &handle); }); !done)
+            return std::move(done).error();
+        return adopt(handle);
+    }
+    static Client adopt(gshm_client* handle) noexcept { return Client(handle); }  // disconnected by us from now on
+    [[nodiscard]] gshm_client* take() noexcept { return handle_.release(); }      // to be disconnected by the caller
+    gshm_client* get() const noexcept { return handle_.get(); }
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+    void disconnect() noexcept { handle_.reset(); }  // before the destructor would
+
+    Result<void> ping() const {
+        return detail::call({}, [&] { return gshm_ping(get()); });
+    }
+    Result<DaemonInfo> daemon() const {
+        auto info = detail::sized<DaemonInfo>();
+        if (auto done = detail::call({}, [&] { return gshm_daemon(get(), &info); }); !done)
+            return std::move(done).error();
+        return info;
+    }
+    Result<void> shutdown() const {  // ends the daemon, not just this session
+        return detail::call({}, [&] { return gshm_shutdown(get()); });
+    }
+    Result<std::vector<DeviceInfo>> devices() const {
+        return detail::fetch_array<DeviceInfo>(
+            {}, [&](DeviceInfo* items, size_t room, size_t* count) { return gshm_devices(get(), items, room, count); });
+    }
+
+    // Creates an object of zeros, open for writing.
+    Result<Object> create(const CreateSpec& spec) const {
+        std::vector<gshm_attribute> attributes;
+        const auto c = to_c(spec, attributes);
+        if (!c) return c.error();
+        return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
+    }
+    // One result for each spec, in their order.
+    std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {
+        if (specs.empty()) return {};
+        std::vector<std::vector<gshm_attribute>> attributes(specs.size());
+        std::vector<gshm_create_spec> c;
+        c.reserve(specs.size());
+        for (size_t i = 0; i < specs.size(); ++i)
+            c.push_back(to_c(specs[i], attributes[i]).value_or(nameless()));  // fails alone, with EINVAL
+        std::vector<gshm_object*> handles(specs.size(), nullptr);
+        std::vector<int> statuses(specs.size(), detail::kUntouched);
+        const int status = gshm_create_batch(get(), c.data(), c.size(), handles.data(), statuses.data());
+        return detail::batch_results<Object>(
+            status, statuses, [&](size_t i) -> const std::string& { return specs[i].name; },
+            [&](size_t i) { return Object::adopt(handles[i]); });
+    }
+
+    Result<Object> open(const std::string& name, OpenOptions options = {}) const {
+        return Object::make({name},
+                            [&](gshm_object** ret) { return gshm_open(get(), name.c_str(), options.flags(), ret); });
+    }
+    Result<Object> open_id(uint64_t id, OpenOptions options = {}) const {
+        return Object::make({}, [&](gshm_object** ret) { return gshm_open_id(get(), id, options.flags(), ret); });
+    }
+    // One result for each name, in their order.
+    std::vector<Result<Object>> open_batch(std::span<const std::string> names, OpenOptions options = {}) const {
+        if (names.empty()) return {};
+        const auto c = to_c(names);
+        std::vector<gshm_object*> handles(names.size(), nullptr);
+        std::vector<int> statuses(names.size(), detail::kUntouched);
+        const int status = gshm_open_batch(get(), c.data(), c.size(), options.flags(), handles.data(), statuses.data());
+        return detail::batch_results<Object>(
+            status, statuses, [&](size_t i) -> const std::string& { return names[i]; },
+            [&](size_t i) { return Object::adopt(handles[i]); });
+    }
+
+    Result<void> seal(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_seal_name(get(), name.c_str()); });
+    }
+    Result<void> unlink(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_unlink(get(), name.c_str()); });
+    }
+    // Atomic. With replace over an existing object, whose holders keep it; else EEXIST.
+    Result<void> rename(const std::string& from, const std::string& to, bool replace = false) const {
+        const uint32_t flags = replace ? uint32_t{GSHM_REPLACE} : 0;
+        return detail::call({from, to}, [&] { return gshm_rename(get(), from.c_str(), to.c_str(), flags); });
+    }
+
+    Result<StatInfo> stat(const std::string& name) const {
+        auto info = detail::sized<StatInfo>();
+        if (auto done = detail::call({name}, [&] { return gshm_stat(get(), name.c_str(), &info); }); !done)
+            return std::move(done).error();
+        return info;
+    }
+    std::vector<Result<StatInfo>> stat_batch(std::span<const std::string> names) const {
+        if (names.empty()) return {};
+        const auto c = to_c(names);
+        std::vector<StatInfo> infos(names.size(), detail::sized<StatInfo>());
+        std::vector<int> statuses(names.size(), detail::kUntouched);
+        const int status = gshm_stat_batch(get(), c.data(), c.size(), infos.data(), statuses.data());
+        return detail::batch_results<StatInfo>(
+            status, statuses, [&](size_t i) -> const std::string& { return names[i]; },
+            [&](size_t i) { return infos[i]; });
+    }
+    // What a directory has in it, by name; everything below it, objects only, if recursive. "" is the root.
+    Result<std::vector<Entry>> list(const std::string& path = {}, bool recursive = false) const {
+        gshm_listing* raw = nullptr;
+        const uint32_t flags = recursive ? uint32_t{GSHM_RECURSIVE} : 0;
+        if (auto done = detail::call({path}, [&] { return gshm_list(get(), path.c_str(), flags, &raw); }); !done)
+            return std::move(done).error();
+        const std::unique_ptr<gshm_listing, detail::FreeListing> listing(raw);
+        std::vector<Entry> entries;
+        entries.reserve(gshm_listing_count(raw));
+        for (size_t i = 0; i < gshm_listing_count(raw); ++i) {
+            auto info = detail::sized<StatInfo>();
+            if (const int status = gshm_listing_stat(raw, i, &info); status != 0) return detail::last_error(status);
+            entries.push_back({gshm_listing_name(raw, i), info});
+        }
+        return entries;
+    }
+    // Which processes hold leases of it.
+    Result<std::vector<Holder>> holders(const std::string& name) const {
+        return detail::fetch_array<Holder>(name, [&](Holder* items, size_t room, size_t* count) {
+            return gshm_holders(get(), name.c_str(), items, room, count);
+        });
+    }
+
+    // Blocks until the name is there, or there and sealed; ETIMEDOUT after timeout, for ever without one.
+    Result<StatInfo> wait(const std::string& name, WaitFor condition = WaitFor::kSealed,
+                          std::optional<std::chrono::milliseconds> timeout = {}) const {
+        auto info = detail::sized<StatInfo>();
+        const int ms = timeout ? detail::clamp_ms(*timeout) : -1;
+        auto done = detail::call(
+            {name}, [&] { return gshm_wait(get(), name.c_str(), static_cast<int>(condition), ms, &info); });
+        if (!done) return std::move(done).error();
+        return info;
+    }
+
+    Result<void> set_attribute(const std::string& name, const std::string& attribute, std::string_view value) const {
+        return detail::call({name, attribute}, [&] {
+            return gshm_set_attribute(get(), name.c_str(), attribute.c_str(), value.data(), value.size());
+        });
+    }
+    Result<std::string> attribute(const std::string& name, const std::string& attribute) const {  // ENODATA: none
+        return detail::fetch_bytes({name, attribute}, [&](char* bytes, size_t room, size_t* length) {
+            return gshm_get_attribute(get(), name.c_str(), attribute.c_str(), bytes, room, length);
+        });
+    }
+    Result<void> remove_attribute(const std::string& name, const std::string& attribute) const {
+        return detail::call({name, attribute},
+                            [&] { return gshm_remove_attribute(get(), name.c_str(), attribute.c_str()); });
+    }
+    Result<std::vector<std::string>> attribute_names(const std::string& name) const {
+        const auto packed = detail::fetch_bytes({name}, [&](char* bytes, size_t room, size_t* length) {
+            return gshm_list_attributes(get(), name.c_str(), bytes, room, length);
+        });
+        if (!packed) return packed.error();
+        std::vector<std::string> names;
+        for (std::string_view rest = *packed; !rest.empty();) {
+            const size_t end = std::min(rest.find('\0'), rest.size());
+            names.emplace_back(rest.substr(0, end));
+            rest.remove_prefix(std::min(end + 1, rest.size()));
+        }
+        return names;
+    }
+
+private:
+    explicit Client(gshm_client* handle) noexcept : handle_(handle) {}
+
+    static gshm_create_spec nameless() noexcept {
+        auto spec = detail::sized<gshm_create_spec>();
+        spec.name = "";
+        return spec;
+    }
+    // `attributes` is where the result points to; so is `spec`.
+    static Result<gshm_create_spec> to_c(const CreateSpec& spec, std::vector<gshm_attribute>& attributes) {
+        bool has_nul = detail::has_nul(spec.name) || detail::has_nul(spec.device);
+        attributes.reserve(spec.attributes.size());
+        for (const auto& [name, value] : spec.attributes) {
+            has_nul = has_nul || detail::has_nul(name);
+            attributes.push_back({name.c_str(), value.data(), value.size()});
+        }
+        if (has_nul) return Error{EINVAL, "a name must not have a NUL byte inside"};
+        auto c = detail::sized<gshm_create_spec>();
+        c.mode = spec.mode;
+        c.name = spec.name.c_str();
+        c.size_bytes = spec.size_bytes;
+        c.device = detail::or_null(spec.device);
+        c.flags = spec.flags();
+        c.attributes = attributes.data();
+        c.attribute_count = attributes.size();
+        return c;
+    }
+    // A name with a NUL inside becomes the empty one, which fails alone with EINVAL.
+    static std::vector<const char*> to_c(std::span<const std::string> names) {
+        std::vector<const char*> c;
+        c.reserve(names.size());
+        for (const auto& name : names) c.push_back(detail::has_nul(name) ? "" : name.c_str());
+        return c;
+    }
+
+    std::unique_ptr<gshm_client, detail::Disconnect> handle_;
+};
+
+}  // namespace v0
+}  // namespace gshm
+
+#endif

@@ -1,0 +1,19 @@
+// Time of day, behind an interface so that tests can set it.
+#pragma once
+
+#include <cstdint>
+
+namespace gshm {
+
+class Clock {
+public:
+    virtual ~Clock() = default;
+    virtual int64_t now_ns() const = 0;  // since the epoch
+};
+
+class SystemClock final : public Clock {
+public:
+    int64_t now_ns() const override;
+};
+
+}  // namespace gshm

@@ -1,0 +1,37 @@
+// Every limit of gshm, checked where data comes in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gshm::limits {
+
+// Names.
+inline constexpr size_t kNamePartBytes = 255;
+inline constexpr size_t kNameBytes = 4095;
+inline constexpr size_t kNameDepth = 256;
+
+// Objects.
+inline constexpr uint64_t kObjectBytes = (uint64_t{1} << 63) - 1;
+// Up to here an object lives in a slab; above, in an extent of its own.
+inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
+// What GPU libraries expect of a pointer.
+inline constexpr uint64_t kObjectAlignment = 256;
+// Slabs of one kind double from the granularity up to this, so that waste stays in proportion to use.
+inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
+inline constexpr size_t kAttributeNameBytes = 255;
+inline constexpr size_t kAttributesBytes = 64 << 10;
+
+// Protocol. A message must fit the socket buffer that an unprivileged process may have.
+inline constexpr size_t kMessageBytes = 128 << 10;
+inline constexpr size_t kMessageDescriptors = 200;  // the kernel takes 253
+inline constexpr size_t kBatchItems = 1024;
+// Replies waiting for a client that does not read: beyond this its requests are not read either.
+inline constexpr size_t kSessionQueueBytes = 1 << 20;
+inline constexpr size_t kSessionWaits = 4096;
+inline constexpr size_t kSessionJobs = 256;
+
+// Copies through the daemon go by pieces of this size.
+inline constexpr size_t kStagingBytes = 4 << 20;
+
+}  // namespace gshm::limits

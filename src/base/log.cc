@@ -1,0 +1,57 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace gshm {
+namespace {
+
+std::shared_ptr<spdlog::logger>& logger() {
+    // Leaked on purpose: threads may log while the process ends.
+    static auto* instance = [] {
+        auto* made = new std::shared_ptr<spdlog::logger>(
+            std::make_shared<spdlog::logger>("gshmd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()));
+        (*made)->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+        (*made)->flush_on(spdlog::level::info);
+        return made;
+    }();
+    return *instance;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+    switch (level) {
+        case LogLevel::debug: return spdlog::level::debug;
+        case LogLevel::info: return spdlog::level::info;
+        case LogLevel::warning: return spdlog::level::warn;
+        case LogLevel::error: break;
+    }
+    return spdlog::level::err;
+}
+
+}  // namespace
+
+void log_set_level(LogLevel level) {
+    logger()->set_level(to_spdlog(level));
+}
+
+bool log_enabled(LogLevel level) {
+    return logger()->should_log(to_spdlog(level));
+}
+
+bool log_to_file(const std::string& path) {
+    try {
+        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+        sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+        logger()->sinks() = {std::move(sink)};
+        return true;
+    } catch (const spdlog::spdlog_ex&) {
+        return false;
+    }
+}
+
+void log_message(LogLevel level, std::string_view message) {
+    logger()->log(to_spdlog(level), message);
+}
+
+}  // namespace gshm

@@ -1,0 +1,41 @@
+// Logging by level, to stderr until log_to_file() is called. The back end is spdlog; only log.cc includes it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/core.h>
+
+namespace gshm {
+
+enum class LogLevel { debug, info, warning, error };
+
+void log_set_level(LogLevel level);
+bool log_enabled(LogLevel level);
+// From now on into this file (appended). Returns false, and keeps the old place, if it cannot be opened.
+bool log_to_file(const std::string& path);
+void log_message(LogLevel level, std::string_view message);
+
+template <typename... Args>
+void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+    if (log_enabled(level)) log_message(level, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+    log_at(LogLevel::debug, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+    log_at(LogLevel::info, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+    log_at(LogLevel::warning, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+    log_at(LogLevel::error, format, std::forward<Args>(args)...);
+}
+
+}  // namespace gshm

@@ -1,0 +1,33 @@
+// std::mutex and a lock for it that clang's -Wthread-safety understands (libstdc++'s own have no annotations).
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/thread_annotations.h"
+
+namespace gshm {
+
+class CAPABILITY("mutex") Mutex {
+public:
+    void lock() ACQUIRE() { mutex_.lock(); }
+    void unlock() RELEASE() { mutex_.unlock(); }
+
+private:
+    friend class MutexLock;
+    std::mutex mutex_;
+};
+
+class SCOPED_CAPABILITY MutexLock {
+public:
+    explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+    ~MutexLock() RELEASE() {}
+    void wait(std::condition_variable& condition) { condition.wait(lock_); }
+    void unlock() RELEASE() { lock_.unlock(); }
+    void lock() ACQUIRE() { lock_.lock(); }
+
+private:
+    std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace gshm

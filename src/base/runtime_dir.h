@@ -1,0 +1,14 @@
+// Where a daemon and its clients meet.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace gshm {
+
+// $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm.
+Result<std::string> default_runtime_dir();
+std::string socket_path(const std::string& runtime_dir);
+
+}  // namespace gshm

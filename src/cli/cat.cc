@@ -1,0 +1,29 @@
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+#include "streams.h"
+
+namespace gshm::cli {
+
+int cmd_cat(Context& context, const CatArgs& args) {
+    const auto object = context.open(args.name, 0);
+    const uint64_t size = gshm_size(object.get());
+    if (args.offset > size)
+        throw Failure::usage(fmt::format("--offset {}: {} has {} bytes", args.offset, args.name, size));
+    // As read(2) does: what lies beyond the end is not there.
+    const uint64_t end = args.offset + std::min(args.length.value_or(size), size - args.offset);
+
+    std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, end - args.offset)), '\0');
+    for (uint64_t offset = args.offset; offset < end;) {
+        const auto bytes = static_cast<size_t>(std::min<uint64_t>(chunk.size(), end - offset));
+        check(gshm_copy_out(object.get(), offset, chunk.data(), bytes), args.name);
+        write_stdout({chunk.data(), bytes});
+        offset += bytes;
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

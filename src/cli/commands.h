@@ -1,0 +1,110 @@
+// The commands: one file and one function each, which returns the exit code or throws a Failure. options.cc fills the
+// arguments. Names and files are as the user wrote them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gshm::cli {
+
+class Context;
+
+struct CreateArgs {
+    std::string name;
+    uint64_t size_bytes = 0;
+    std::string device;  // empty: the daemon's first
+    uint32_t mode = 0600;
+    std::optional<uint8_t> fill;
+    bool compressible = false;
+    bool dedicated = false;
+};
+
+struct LsArgs {
+    std::string path;
+    bool details = false;
+    bool recursive = false;
+    bool exact_bytes = false;
+};
+
+struct NamesArgs {  // stat, seal
+    std::vector<std::string> names;
+};
+
+struct NameArgs {  // holders
+    std::string name;
+};
+
+struct WriteArgs {
+    std::string name;
+    uint64_t offset = 0;
+};
+
+struct CatArgs {
+    std::string name;
+    uint64_t offset = 0;
+    std::optional<uint64_t> length;
+};
+
+struct PutArgs {
+    std::string file;
+    std::string name;
+    std::string device;
+    uint32_t mode = 0600;
+};
+
+struct GetArgs {
+    std::string name;
+    std::string file;
+};
+
+struct MvArgs {
+    std::string from;
+    std::string to;
+    bool no_replace = false;
+};
+
+struct RmArgs {
+    std::vector<std::string> names;
+    bool recursive = false;
+    bool force = false;
+};
+
+struct WaitArgs {
+    std::string name;
+    bool sealed = false;
+    int timeout_ms = -1;  // for ever
+};
+
+struct AttrArgs {
+    std::string name;
+    std::optional<std::string> key;
+    std::optional<std::string> value;
+    bool remove = false;
+    bool hex = false;
+};
+
+struct DfArgs {  // df, devices
+    bool exact_bytes = false;
+};
+
+int cmd_ping(Context& context);
+int cmd_devices(Context& context, const DfArgs& args);
+int cmd_create(Context& context, const CreateArgs& args);
+int cmd_ls(Context& context, const LsArgs& args);
+int cmd_stat(Context& context, const NamesArgs& args);
+int cmd_write(Context& context, const WriteArgs& args);
+int cmd_cat(Context& context, const CatArgs& args);
+int cmd_put(Context& context, const PutArgs& args);
+int cmd_get(Context& context, const GetArgs& args);
+int cmd_seal(Context& context, const NamesArgs& args);
+int cmd_mv(Context& context, const MvArgs& args);
+int cmd_rm(Context& context, const RmArgs& args);
+int cmd_holders(Context& context, const NameArgs& args);
+int cmd_df(Context& context, const DfArgs& args);
+int cmd_wait(Context& context, const WaitArgs& args);
+int cmd_attr(Context& context, const AttrArgs& args);
+int cmd_shutdown(Context& context);
+
+}  // namespace gshm::cli

@@ -1,0 +1,83 @@
+#include <unistd.h>
+
+#include "commands.h"
+#include "context.h"
+#include "describe.h"
+#include "table.h"
+#include "text.h"
+
+namespace gshm::cli {
+namespace {
+
+struct Entry {
+    std::string name;   // from the root
+    std::string shown;  // from the listed path, or from the root if recursive; with a slash after a directory
+    gshm_stat_info info = sized<gshm_stat_info>();
+};
+
+// A path that names an object is listed as that object, under its full name; so may be a directory's only entry.
+bool is_object(Context& context, const std::string& path) {
+    return !path.empty() && context.stat(path).kind == GSHM_KIND_OBJECT;
+}
+
+std::vector<Entry> list(Context& context, const std::string& path, bool recursive) {
+    gshm_listing* handle = nullptr;
+    check(gshm_list(context.client(), path.c_str(), recursive ? uint32_t{GSHM_RECURSIVE} : 0, &handle), path);
+    const Listing listing(handle);
+    const size_t count = gshm_listing_count(handle);
+    const bool itself = count == 1 && gshm_listing_name(handle, 0) == path && is_object(context, path);
+    const std::string prefix = path.empty() || itself ? "" : path + '/';
+
+    std::vector<Entry> entries;
+    entries.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+        Entry entry;
+        check(gshm_listing_stat(handle, i, &entry.info), path);
+        entry.shown = gshm_listing_name(handle, i);
+        entry.name = prefix + entry.shown;
+        if (recursive) entry.shown = entry.name;
+        if (entry.info.kind == GSHM_KIND_DIRECTORY) entry.shown += '/';
+        entries.push_back(std::move(entry));
+    }
+    return entries;
+}
+
+std::string details_text(const std::vector<Entry>& entries, bool exact_bytes) {
+    Accounts accounts;
+    Table table({"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED", "NAME"});
+    for (const auto& [name, shown, info] : entries) {
+        const bool directory = info.kind == GSHM_KIND_DIRECTORY;
+        auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
+        modified[10] = ' ';
+        table.add_row({permissions_text(directory, info.mode), directory ? "-" : std::to_string(info.leases),
+                       accounts.user(info.uid), accounts.group(info.gid),
+                       directory ? "-" : size_text(info.size_bytes, exact_bytes), directory ? "-" : info.device,
+                       state_text(info), modified, shown});
+    }
+    return table.text();
+}
+
+}  // namespace
+
+int cmd_ls(Context& context, const LsArgs& args) {
+    const auto path = without_trailing_slashes(args.path);
+    const auto entries = list(context, path, args.recursive);
+    if (context.json()) {
+        std::vector<Record> records;
+        for (const auto& entry : entries) records.push_back(stat_record(entry.name, entry.info));
+        Record record;
+        record.add("path", path).add("entries", std::move(records));
+        context.print(record);
+    } else if (args.details) {
+        context.print(details_text(entries, args.exact_bytes));
+    } else {
+        // A program that reads this gets the names as they are; a terminal gets nothing that it could obey.
+        const bool terminal = ::isatty(STDOUT_FILENO);
+        std::string text;
+        for (const auto& entry : entries) text += (terminal ? printable(entry.shown) : entry.shown) + '\n';
+        context.print(text);
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

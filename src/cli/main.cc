@@ -1,0 +1,36 @@
+// gshm: the command line of gshmd, on the public C interface alone.
+#include <cerrno>
+#include <exception>
+#include <signal.h>
+
+#include "context.h"
+#include "failure.h"
+#include "interrupt.h"
+#include "options.h"
+#include "streams.h"
+
+int main(int argc, char** argv) {
+    using namespace gshm::cli;
+    ensure_standard_descriptors();
+    ::signal(SIGPIPE, SIG_IGN);  // write_stdout() sees the error
+    ::signal(SIGXFSZ, SIG_IGN);  // so does write_all()
+
+    const Context for_errors({}, wants_json(argc, argv));
+    try {
+        const auto line = parse_command_line(argc, argv);
+        if (!line.command) {
+            write_stdout(line.text);
+            return 0;
+        }
+        Context context(line.dir, line.json);
+        return line.command(context);
+    } catch (const Failure& failure) {
+        for_errors.report(failure);
+        return static_cast<int>(failure.exit_code());
+    } catch (const Interrupted& interrupted) {
+        end_by(interrupted);
+    } catch (const std::exception& error) {  // no memory, above all
+        for_errors.report(Failure(ENOMEM, ExitCode::failed, error.what()));
+        return static_cast<int>(ExitCode::failed);
+    }
+}

@@ -1,0 +1,34 @@
+#include "commands.h"
+#include "context.h"
+
+namespace gshm::cli {
+namespace {
+
+// As mv(1): into a directory, under the old last part.
+std::string target_of(Context& context, const std::string& from, const std::string& to) {
+    const auto path = without_trailing_slashes(to);
+    bool directory = path != to;
+    if (!directory) {
+        auto info = sized<gshm_stat_info>();
+        directory = gshm_stat(context.client(), path.c_str(), &info) == 0 && info.kind == GSHM_KIND_DIRECTORY;
+    }
+    if (!directory) return to;
+    const auto last_part = from.substr(from.rfind('/') + 1);
+    return path.empty() ? last_part : path + '/' + last_part;
+}
+
+}  // namespace
+
+int cmd_mv(Context& context, const MvArgs& args) {
+    const auto to = target_of(context, args.from, args.to);
+    const uint32_t flags = args.no_replace ? 0 : uint32_t{GSHM_REPLACE};
+    check(gshm_rename(context.client(), args.from.c_str(), to.c_str(), flags), args.from);
+    if (context.json()) {
+        Record record;
+        record.add("from", args.from).add("to", to);
+        context.print(record);
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

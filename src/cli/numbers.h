@@ -1,0 +1,18 @@
+// Numbers as people write them. Each throws a usage Failure that names the option and what it takes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gshm::cli {
+
+// "4096", "0x1000", "8M", "8MiB": powers of 1024, at most 2^63 - 1.
+uint64_t parse_size(std::string_view option, std::string_view text);
+// 0 to 255, also as 0xff.
+uint8_t parse_byte(std::string_view option, std::string_view text);
+// Octal permission bits, 1 to 0777.
+uint32_t parse_mode(std::string_view option, std::string_view text);
+// Seconds, with a fraction if need be, to milliseconds.
+int parse_seconds(std::string_view option, std::string_view text);
+
+}  // namespace gshm::cli

@@ -1,0 +1,290 @@
+#include "options.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "failure.h"
+#include "numbers.h"
+#include "text.h"
+#include <gshm/gshm.h>
+
+namespace gshm::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Names are paths such as models/llama/w0. After -- a name may begin with a dash.
+Sizes are bytes, 0x… in hex, or whole K, M, G, T of 1024 (8M, 8MiB).
+
+Exit codes:
+  0  done
+  1  the operation failed
+  2  bad option, argument or name
+  3  no gshmd there, or it went away
+  4  no such name, attribute or device
+  5  not permitted (or sealed)
+  6  the name exists
+  7  no space on the device or the disk, or beyond an object's end
+  8  timed out
+  9  not possible as things are: a directory, in use, not supported by the device
+
+Example:
+  gshm create demo/x --size 8M && gshm ls -l demo
+`gshm COMMAND --help` has more; docs/cli.md has it all.)";
+
+// The library takes [a,b] for a list of two and ++ for an end, and forgets -- once a first name was there. A mark
+// in front makes an argument a plain value whatever it looks like; it is taken off again where the value is stored.
+constexpr char kMark = '\x01';
+
+std::vector<std::string> marked_arguments(int argc, const char* const* argv) {
+    std::vector<std::string> arguments;
+    bool plain = false;
+    for (int i = 1; i < argc; ++i) {
+        std::string argument = argv[i];
+        if (!plain && argument == "--") {
+            plain = true;
+            continue;
+        }
+        if (plain || argument == "++" || argument.starts_with('[') || argument.starts_with(kMark))
+            argument.insert(0, 1, kMark);
+        arguments.push_back(std::move(argument));
+    }
+    std::ranges::reverse(arguments);  // the library takes them from the back
+    return arguments;
+}
+
+CLI::Option* unmark(CLI::Option* option) {
+    return option->transform(CLI::Validator(
+        [](std::string& value) {
+            if (value.starts_with(kMark)) value.erase(0, 1);
+            return std::string();  // no error
+        },
+        ""));
+}
+
+class Parser {
+public:
+    explicit Parser(CommandLine& line) : line_(line) {
+        app_.name("gshm");
+        app_.require_subcommand(1);
+        app_.set_version_flag("--version", fmt::format("gshm {}.{}.{}, libgshm {}", GSHM_VERSION_MAJOR,
+                                                       GSHM_VERSION_MINOR, GSHM_VERSION_PATCH, gshm_version()))
+            ->description("versions of this program and its library");
+        app_.set_help_flag("-h,--help", "this text");
+        app_.get_formatter()->column_width(34);
+        app_.get_formatter()->label("SUBCOMMAND", "COMMAND");
+        app_.get_formatter()->label("Subcommands", "Commands");
+        app_.get_formatter()->label("REQUIRED", "(required)");
+        app_.footer(kFooter);
+        add_globals(app_);
+        add_daemon_commands();
+        add_name_commands();
+        add_object_commands();
+        add_copy_commands();
+    }
+
+    void parse(int argc, const char* const* argv) { app_.parse(marked_arguments(argc, argv)); }
+    std::string help() const { return app_.help(); }
+    std::string version() const { return app_.version(); }
+    Failure failure(const CLI::ParseError& error) const {
+        std::string message = error.what();
+        std::string hint = "`gshm --help` lists the commands";
+        const auto chosen = app_.get_subcommands();
+        const auto unknown = app_.remaining();
+        if (!chosen.empty())
+            hint = fmt::format("see `gshm {} --help`", chosen.front()->get_name());
+        else if (dynamic_cast<const CLI::RequiredError*>(&error))
+            message = unknown.empty()               ? "a command is needed"
+                      : unknown[0].starts_with('-') ? "unknown option " + unknown[0]
+                                                    : fmt::format("unknown command `{}`", unknown[0]);
+        std::erase(message, kMark);
+        return Failure::usage(printable(message), hint);
+    }
+
+private:
+    // In each command too, so that they may stand before and after it.
+    void add_globals(CLI::App& app) {
+        unmark(app.add_option("--dir", line_.dir, "gshmd's runtime folder"))->type_name("DIR");
+        app.add_flag("--json", line_.json, "JSON instead of tables");
+    }
+
+    template <typename Args>
+    struct Command {
+        CLI::App* app;
+        std::shared_ptr<Args> args = std::make_shared<Args>();
+
+        CLI::Option* name(const char* positional, std::string Args::*member, const char* text) const {
+            return unmark(app->add_option(positional, (*args).*member, text))->required()->type_name("");
+        }
+        CLI::Option* names(std::vector<std::string> Args::*member, const char* text) const {
+            return unmark(app->add_option("NAME", (*args).*member, text))->required()->type_name("");
+        }
+        CLI::Option* flag(const char* flags, bool Args::*member, const char* text) const {
+            return app->add_flag(flags, (*args).*member, text);
+        }
+        CLI::Option* device(std::string Args::*member) const {
+            constexpr const char* kText = "such as cuda:0 or host; default: gshmd's first";
+            return unmark(app->add_option("--device", (*args).*member, kText))->type_name("DEVICE");
+        }
+        // A value that one of numbers.h reads; the member may be a std::optional.
+        template <typename Member, typename Parse>
+        CLI::Option* number(const std::string& option, Member Args::*member, Parse parse, const char* type,
+                            const char* text) const {
+            const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
+            return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
+        }
+        // A positional that may be left out, which differs from an empty one.
+        CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::*member,
+                                   const char* text) const {
+            const auto store = [=, args = args](const std::string& value) { (*args).*member = value; };
+            return unmark(app->add_option_function<std::string>(positional, store, text))->type_name("");
+        }
+    };
+
+    CLI::App* add(const char* name, const char* text, const char* example) {
+        CLI::App* app = app_.add_subcommand(name, text);
+        app->set_help_flag("-h,--help", "this text");
+        app->footer(fmt::format("Example:\n  {}", example));
+        add_globals(*app);
+        return app;
+    }
+    void add(const char* name, int (*run)(Context&), const char* text, const char* example) {
+        add(name, text, example)->callback([this, run] { line_.command = run; });
+    }
+    template <typename Args>
+    Command<Args> add(const char* name, int (*run)(Context&, const Args&), const char* text, const char* example) {
+        Command<Args> command{add(name, text, example)};
+        command.app->callback([this, run, args = command.args] {
+            line_.command = [run, args](Context& context) { return run(context, *args); };
+        });
+        return command;
+    }
+
+    void add_daemon_commands();
+    void add_name_commands();
+    void add_object_commands();
+    void add_copy_commands();
+
+    CommandLine& line_;
+    CLI::App app_{"gshm: /dev/shm for GPU memory. Creates, lists, reads, writes and removes the objects of gshmd."};
+};
+
+void Parser::add_daemon_commands() {
+    add("ping", cmd_ping, "whether gshmd answers, and how fast", "gshm ping");
+
+    const auto devices = add("devices", cmd_devices, "the devices and what they can do", "gshm devices --json");
+    devices.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
+
+    const auto df = add("df", cmd_df, "how full each device is", "gshm df -b");
+    df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
+
+    add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown");
+}
+
+void Parser::add_name_commands() {
+    const auto ls = add("ls", cmd_ls, "list names", "gshm ls -l models/llama");
+    ls.name("PATH", &LsArgs::path, "directory or object; default: the root")->required(false);
+    ls.flag("-l,--long", &LsArgs::details, "with mode, owner, size, device, state");
+    ls.flag("-r,-R,--recursive", &LsArgs::recursive, "all objects below PATH, by their full names");
+    ls.flag("-b,--bytes", &LsArgs::exact_bytes, "sizes in bytes");
+
+    const auto mv =
+        add("mv", cmd_mv, "rename an object, over an existing one if there is one", "gshm mv new/w0 models/w0");
+    mv.name("OLD", &MvArgs::from, "object");
+    mv.name("NEW", &MvArgs::to, "its new name, or a directory to move it into");
+    mv.flag("-n,--no-replace", &MvArgs::no_replace, "fail if NEW exists");
+
+    const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
+    rm.names(&RmArgs::names, "objects; directories with -r");
+    rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all that is in them");
+    rm.flag("-f,--force", &RmArgs::force, "a name that is not there is no failure");
+
+    const auto wait = add("wait", cmd_wait, "wait until a name exists", "gshm wait models/w0 --sealed --timeout 30");
+    wait.name("NAME", &WaitArgs::name, "object");
+    wait.flag("--sealed", &WaitArgs::sealed, "and until it is sealed");
+    wait.number("--timeout", &WaitArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
+}
+
+void Parser::add_object_commands() {
+    const auto create = add("create", cmd_create, "create an object of zeros, open for writing",
+                            "gshm create demo/x --size 8M --device cuda:0 --mode 0640 --fill 0xff");
+    create.name("NAME", &CreateArgs::name, "its name; directories on the way are made");
+    create.number("--size", &CreateArgs::size_bytes, parse_size, "SIZE", "such as 8M")->required();
+    create.device(&CreateArgs::device);
+    create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
+    create.number("--fill", &CreateArgs::fill, parse_byte, "BYTE", "fill it, with 0 to 255 or 0x00 to 0xff");
+    create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
+    create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
+
+    const auto stat = add("stat", cmd_stat, "all that is known of objects", "gshm stat models/w0");
+    stat.names(&NamesArgs::names, "objects or directories");
+
+    const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
+    seal.names(&NamesArgs::names, "objects");
+
+    const auto holders = add("holders", cmd_holders, "the processes that hold an object", "gshm holders models/w0");
+    holders.name("NAME", &NameArgs::name, "object");
+
+    const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",
+                          "gshm attr models/w0 shape '[4096,4096]'");
+    attr.name("NAME", &AttrArgs::name, "object");
+    attr.optional_text("KEY", &AttrArgs::key, "attribute to read, set or remove; none: list all");
+    attr.optional_text("VALUE", &AttrArgs::value, "what to set it to");
+    attr.flag("-d,--delete", &AttrArgs::remove, "remove KEY");
+    attr.flag("-x,--hex", &AttrArgs::hex, "VALUE is bytes in hex");
+}
+
+void Parser::add_copy_commands() {
+    const auto write =
+        add("write", cmd_write, "standard input into an object", "echo hello | gshm write demo/x --offset 4K");
+    write.name("NAME", &WriteArgs::name, "object, not sealed");
+    write.number("--offset", &WriteArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
+
+    const auto cat =
+        add("cat", cmd_cat, "an object to standard output", "gshm cat demo/x --offset 4K --length 16 | xxd");
+    cat.name("NAME", &CatArgs::name, "object");
+    cat.number("--offset", &CatArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
+    cat.number("--length", &CatArgs::length, parse_size, "SIZE", "how much, less if it ends before; default: all");
+
+    const auto put =
+        add("put", cmd_put, "a file into a new, sealed object", "gshm put w0.bin models/w0 --device cuda:0");
+    put.name("FILE", &PutArgs::file, "regular file");
+    put.name("NAME", &PutArgs::name, "object to create");
+    put.device(&PutArgs::device);
+    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
+
+    const auto get = add("get", cmd_get, "an object into a file, which is replaced when the copy is whole",
+                         "gshm get models/w0 w0.bin");
+    get.name("NAME", &GetArgs::name, "object");
+    get.name("FILE", &GetArgs::file, "file, or a directory for it");
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+    CommandLine line;
+    Parser parser(line);
+    try {
+        parser.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        line.text = parser.help();
+    } catch (const CLI::CallForVersion&) {
+        line.text = parser.version() + '\n';
+    } catch (const CLI::ParseError& error) {
+        throw parser.failure(error);
+    }
+    return line;
+}
+
+bool wants_json(int argc, const char* const* argv) {
+    for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i)
+        if (std::string_view(argv[i]) == "--json") return true;
+    return false;
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,38 @@
+#include <chrono>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+
+namespace gshm::cli {
+
+int cmd_ping(Context& context) {
+    gshm_client* client = context.client();
+    const auto begin = std::chrono::steady_clock::now();
+    check(gshm_ping(client), context.dir());
+    const std::chrono::duration<double, std::micro> round_trip = std::chrono::steady_clock::now() - begin;
+    auto info = sized<gshm_daemon_info>();
+    check(gshm_daemon(client, &info), context.dir());
+
+    if (context.json()) {
+        Record record;
+        record.add("dir", context.dir())
+            .add("pid", info.pid)
+            .add("version", info.version)
+            .add("protocol", info.protocol)
+            .add("instance", fmt::format("{:016x}", info.instance))
+            .add("sessions", info.sessions)
+            .add("objects", info.objects)
+            .add("extents", info.extents)
+            .add("round_trip_us", round_trip.count());
+        context.print(record);
+    } else {
+        context.print(fmt::format("gshmd {} (pid {}) at {}: {} objects in {} extents, {} sessions, {:.0f} us\n",
+                                  info.version, info.pid, context.dir(), info.objects, info.extents, info.sessions,
+                                  round_trip.count()));
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,20 @@
+#include "commands.h"
+#include "context.h"
+
+namespace gshm::cli {
+
+int cmd_seal(Context& context, const NamesArgs& args) {
+    std::vector<std::string> sealed;
+    const int exit_code = context.for_each(args.names, [&](const std::string& name) {
+        check(gshm_seal_name(context.client(), name.c_str()), name);
+        sealed.push_back(name);
+    });
+    if (context.json()) {
+        Record record;
+        record.add("sealed", std::move(sealed));
+        context.print(record);
+    }
+    return exit_code;
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,41 @@
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+
+namespace gshm::cli {
+
+// Returns when the daemon takes no connections any more, so that the next command line may start another.
+int cmd_shutdown(Context& context) {
+    using namespace std::chrono_literals;
+    constexpr auto kPatience = 10s;
+
+    auto info = sized<gshm_daemon_info>();
+    check(gshm_daemon(context.client(), &info), context.dir());
+    if (const int status = gshm_shutdown(context.client()); status < 0) {
+        const bool rights = status == -EPERM || status == -EACCES;
+        throw Failure::of_status(status, context.dir(), rights ? "only root and the daemon's own user may end it" : "");
+    }
+    context.disconnect();
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (context.daemon_answers()) {
+        if (std::chrono::steady_clock::now() >= deadline)
+            throw Failure(ETIMEDOUT, fmt::format("gshmd (pid {}) was asked to end and still answers", info.pid),
+                          fmt::format("see its log, or end it with `kill {}`", info.pid));
+        std::this_thread::sleep_for(10ms);
+    }
+    if (context.json()) {
+        Record record;
+        record.add("dir", context.dir()).add("pid", info.pid);
+        context.print(record);
+    } else {
+        context.print(fmt::format("gshmd (pid {}) has ended\n", info.pid));
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,25 @@
+#include <cerrno>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+#include "describe.h"
+#include "text.h"
+
+namespace gshm::cli {
+
+int cmd_wait(Context& context, const WaitArgs& args) {
+    auto info = sized<gshm_stat_info>();
+    const int status = gshm_wait(context.client(), args.name.c_str(), args.sealed ? GSHM_WAIT_SEALED : GSHM_WAIT_EXISTS,
+                                 args.timeout_ms, &info);
+    if (status == -ETIMEDOUT)
+        throw Failure(ETIMEDOUT, fmt::format("{} {} within {:g} s", printable(args.name),
+                                             args.sealed ? "was not there and sealed" : "did not appear",
+                                             args.timeout_ms / 1000.0));
+    check(status, args.name);
+    if (context.json()) context.print(stat_record(args.name, info));
+    return 0;
+}
+
+}  // namespace gshm::cli

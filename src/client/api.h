@@ -1,0 +1,65 @@
+// Helpers of the C functions: argument checks, and no exception ever crosses the edge.
+#pragma once
+
+#include <cstring>
+#include <new>
+
+#include "base/limits.h"
+#include "client/errors.h"
+#include "client/object.h"
+
+namespace gshm::client {
+
+inline Status check_argument(bool good, const char* what) {
+    if (good) return {};
+    return fail(EINVAL, "{}", what);
+}
+
+// The daemon checks names in full; what cannot even be a message is refused here.
+inline Status check_name_argument(const char* name) {
+    if (name == nullptr) return fail(EINVAL, "a name is NULL");
+    size_t bytes = strlen(name);
+    if (bytes <= limits::kNameBytes) return {};
+    return fail(ENAMETOOLONG, "the name has {} bytes; {} are allowed", bytes, limits::kNameBytes);
+}
+
+// Runs a body that returns Status; 0 or -errno.
+template <typename Body>
+int guarded(Body&& body) {
+    try {
+        return to_code(body());
+    } catch (const std::bad_alloc&) {
+        return set_last_error({ENOMEM, "out of memory"});
+    } catch (const std::exception& error) {
+        return set_last_error({EIO, error.what()});
+    }
+}
+
+// The same for calls on a client.
+template <typename Body>
+int with_client(gshm_client* client, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(client != nullptr, "client is NULL"));
+        TRY(client->core->check_fork());
+        return body(*client->core);
+    });
+}
+
+template <typename Body>
+int with_object(gshm_object* object, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(object != nullptr, "object is NULL"));
+        TRY(object->check_use());
+        return body(*object);
+    });
+}
+
+// A call whose answer must have a certain body.
+#define GSHM_BODY(answer, Type)                                                                      \
+    ({                                                                                               \
+        const auto* typed_body_ = (answer).reply->body_as_##Type();                                  \
+        if (typed_body_ == nullptr) return fail(EPROTO, "gshmd answered something else than " #Type); \
+        typed_body_;                                                                                 \
+    })
+
+}  // namespace gshm::client

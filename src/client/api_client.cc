@@ -1,0 +1,147 @@
+// gshm.h: connection, daemon, devices.
+#include <algorithm>
+#include <cstring>
+
+#include "base/runtime_dir.h"
+#include "client/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+void set_text(std::span<char> field, std::string_view text) {
+    size_t length = std::min(text.size(), field.size() - 1);
+    memcpy(field.data(), text.data(), length);
+    field[length] = '\0';
+}
+
+Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_info* ret_devices, size_t capacity,
+                     size_t* ret_count) {
+    TRY(check_argument(ret_count != nullptr, "ret_count is NULL"));
+    TRY(check_argument(ret_devices != nullptr || capacity == 0, "ret_devices is NULL"));
+    size_t count = std::min(devices.size(), capacity);
+    for (size_t i = 0; i < count; ++i) {
+        // The first entry's size stands for all: entries are that far apart.
+        auto* entry = reinterpret_cast<gshm_device_info*>(reinterpret_cast<char*>(ret_devices) +
+                                                          i * ret_devices[0].struct_size);
+        entry->struct_size = ret_devices[0].struct_size;
+        TRY(copy_struct(entry, devices[i]));
+    }
+    *ret_count = devices.size();
+    return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* gshm_version(void) {
+    return "0.1.0";
+}
+
+const char* gshm_last_error(void) {
+    return last_error();
+}
+
+int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(ret_client != nullptr, "ret_client is NULL"));
+        gshm_connect_options chosen = GSHM_CONNECT_OPTIONS_INIT;
+        if (options != nullptr) {
+            TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
+                               "struct_size of the options is wrong: use GSHM_CONNECT_OPTIONS_INIT"));
+            memcpy(&chosen, options, options->struct_size);
+        }
+        std::string dir = chosen.dir != nullptr ? chosen.dir : TRY(default_runtime_dir());
+        auto core = TRY(Core::create(dir, std::max(chosen.timeout_ms, 0)));
+        *ret_client = new gshm_client{std::move(core)};
+        return {};
+    });
+}
+
+void gshm_disconnect(gshm_client* client) {
+    delete client;
+}
+
+int gshm_ping(gshm_client* client) {
+    return with_client(client, [](Core& core) -> Status {
+        TRY(core.link().call(
+            wire::RequestBody::Ping, [](auto& builder) { return wire::CreatePing(builder).Union(); }, Lost::retry));
+        return {};
+    });
+}
+
+int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::DaemonInfo, [](auto& builder) { return wire::CreateDaemonInfo(builder).Union(); },
+            Lost::retry));
+        const auto* body = GSHM_BODY(answer, DaemonInfoReply);
+        gshm_daemon_info info = {};
+        info.protocol = body->protocol();
+        info.pid = body->pid();
+        info.sessions = body->sessions();
+        info.instance = body->instance();
+        info.objects = body->objects();
+        info.extents = body->extents();
+        set_text(info.version, wire::view(body->version()));
+        return copy_struct(ret_info, info);
+    });
+}
+
+int gshm_shutdown(gshm_client* client) {
+    return with_client(client, [](Core& core) -> Status {
+        TRY(core.link().call(
+            wire::RequestBody::Shutdown, [](auto& builder) { return wire::CreateShutdown(builder).Union(); },
+            Lost::report));
+        return {};
+    });
+}
+
+int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) {
+    return with_client(client, [&](Core& core) -> Status {
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::Devices, [](auto& builder) { return wire::CreateDevices(builder).Union(); },
+            Lost::retry));
+        std::vector<gshm_device_info> devices;
+        for (const auto* record : *GSHM_BODY(answer, DeviceList)->devices()) {
+            gshm_device_info device = {};
+            device.handle_kinds = record->handle_kinds();
+            set_text(device.name, wire::view(record->name()));
+            set_text(device.uuid, wire::view(record->uuid()));
+            set_text(device.model, wire::view(record->model()));
+            set_text(device.failure, wire::view(record->failure()));
+            device.failed = device.failure[0] != '\0' ? 1 : 0;
+            device.capacity_bytes = record->capacity_bytes();
+            device.used_bytes = record->used_bytes();
+            device.object_bytes = record->object_bytes();
+            device.unlinked_bytes = record->unlinked_bytes();
+            device.granularity_bytes = record->granularity_bytes();
+            device.compressible = record->compressible() ? 1 : 0;
+            devices.push_back(device);
+        }
+        return write_devices(devices, ret_devices, capacity, ret_count);
+    });
+}
+
+int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) {
+    return guarded([&]() -> Status {
+        std::vector<gshm_device_info> devices;
+        for (const auto& info : LocalDevices::instance().infos()) {
+            gshm_device_info device = {};
+            device.handle_kinds = info.handle_kinds;
+            set_text(device.name, info.name);
+            set_text(device.uuid, info.uuid);
+            set_text(device.model, info.model);
+            device.capacity_bytes = info.capacity_bytes;
+            device.granularity_bytes = info.granularity_bytes;
+            device.compressible = info.compressible ? 1 : 0;
+            devices.push_back(device);
+        }
+        return write_devices(devices, ret_devices, capacity, ret_count);
+    });
+}
+
+}  // extern "C"

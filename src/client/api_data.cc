@@ -1,0 +1,266 @@
+// gshm.h: an open object's bytes, handles for others, and memory without a daemon.
+#include <cstring>
+
+#include "base/limits.h"
+#include "base/size.h"
+#include "client/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+Status check_range(const gshm_object& object, uint64_t offset, uint64_t bytes) {
+    if (offset <= object.size_bytes && bytes <= object.size_bytes - offset) return {};
+    return fail(EINVAL, "range {}+{} is outside of the object's {} bytes", offset, bytes, object.size_bytes);
+}
+
+Status check_writable(const gshm_object& object) {
+    if (object.sealed) return fail(EPERM, "the object is sealed and cannot be written");
+    if (object.access == Access::read) return fail(EACCES, "the object was opened for reading only");
+    return {};
+}
+
+// For calls that need the daemon: the lease must be of the connection as it is now.
+Status check_lease(gshm_object& object) {
+    uint64_t now = object.core->link().epoch();
+    if (now == 0 || now == object.key.epoch) return {};
+    return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
+}
+
+gshm_handle_info handle_info(const gshm_object& object, uint32_t kind, uint64_t extent_bytes, uint64_t offset) {
+    return {sizeof(gshm_handle_info), kind, extent_bytes, offset, object.size_bytes};
+}
+
+Status write_handle_info(gshm_handle_info* ret_info, const gshm_handle_info& info) {
+    if (ret_info == nullptr) return {};
+    return copy_struct(ret_info, info);
+}
+
+struct Exported {
+    UniqueFd descriptor;
+    FabricHandle fabric = {};
+    uint64_t extent_bytes = 0;
+    uint64_t offset = 0;
+};
+
+Result<Exported> export_here(gshm_object& object, HandleKind kind) {
+    Extent& extent = *object.extent();
+    Exported exported;
+    exported.extent_bytes = extent.size();
+    exported.offset = object.offset;
+    switch (kind) {
+        case kHandlePosixFd: exported.descriptor = TRY(extent.export_fd(object.access)); break;
+        case kHandleDmaBuf: exported.descriptor = TRY(extent.export_dmabuf()); break;
+        case kHandleFabric: exported.fabric = TRY(extent.export_fabric()); break;
+    }
+    return exported;
+}
+
+Result<Exported> export_there(gshm_object& object, HandleKind kind) {
+    TRY(check_lease(object));
+    auto answer = TRY(object.core->link().call(
+        wire::RequestBody::Export,
+        [&](auto& builder) {
+            return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
+        },
+        Lost::report));
+    const auto* body = GSHM_BODY(answer, ExportReply);
+    Exported exported;
+    exported.extent_bytes = body->extent_bytes();
+    exported.offset = body->offset();
+    if (kind == kHandleFabric) {
+        auto bytes = wire::view(body->fabric());
+        if (bytes.size() != exported.fabric.size()) return fail(EPROTO, "gshmd sent no fabric handle");
+        memcpy(exported.fabric.data(), bytes.data(), bytes.size());
+    } else {
+        if (answer.descriptors.size() != 1) return fail(EPROTO, "gshmd sent no descriptor");
+        exported.descriptor = std::move(answer.descriptors[0]);
+    }
+    return exported;
+}
+
+// The owner exports: the daemon for its objects, this process for its own memory.
+Result<Exported> export_object(gshm_object& object, HandleKind kind) {
+    return object.core ? export_there(object, kind) : export_here(object, kind);
+}
+
+Status check_import(const char* device, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
+    TRY(check_argument(device != nullptr && info != nullptr && ret_object != nullptr,
+                       "device, info or ret_object is NULL"));
+    TRY(check_argument(info->struct_size >= sizeof(gshm_handle_info), "struct_size of the handle info is wrong"));
+    if ((flags & ~static_cast<uint32_t>(GSHM_WRITE)) != 0) return fail(EINVAL, "unknown import flags {:#x}", flags);
+    if (info->extent_bytes == 0 || info->extent_bytes > limits::kObjectBytes) {
+        return fail(EINVAL, "an extent of {} bytes", info->extent_bytes);
+    }
+    if (info->offset > info->extent_bytes || info->size_bytes > info->extent_bytes - info->offset ||
+        info->size_bytes == 0) {
+        return fail(EINVAL, "range {}+{} is outside of the extent's {} bytes", info->offset, info->size_bytes,
+                    info->extent_bytes);
+    }
+    return {};
+}
+
+template <typename Import>
+int import_object(const char* device, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object,
+                  Import&& import) {
+    return guarded([&]() -> Status {
+        TRY(check_import(device, info, flags, ret_object));
+        Access access = (flags & GSHM_WRITE) != 0 ? Access::write : Access::read;
+        Device* local = TRY(LocalDevices::instance().by_name(device));
+        auto object = std::make_unique<gshm_object>();
+        object->own = TRY(import(*local, access));
+        object->access = access;
+        object->size_bytes = info->size_bytes;
+        object->offset = info->offset;
+        object->device = local->info().name;
+        *ret_object = object.release();
+        return {};
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+void* gshm_data(const gshm_object* object) {
+    if (object == nullptr || object->extent() == nullptr) return nullptr;
+    return reinterpret_cast<void*>(object->extent()->address() + object->offset);
+}
+
+uint64_t gshm_size(const gshm_object* object) {
+    return object == nullptr ? 0 : object->size_bytes;
+}
+
+uint64_t gshm_id(const gshm_object* object) {
+    return object == nullptr ? 0 : object->id;
+}
+
+const char* gshm_device(const gshm_object* object) {
+    return object == nullptr ? "" : object->device.c_str();
+}
+
+int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_t bytes) {
+    return with_object(object, [&](gshm_object& to) -> Status {
+        TRY(check_argument(source != nullptr || bytes == 0, "source is NULL"));
+        TRY(check_range(to, offset, bytes));
+        TRY(check_writable(to));
+        std::span<const std::byte> data(static_cast<const std::byte*>(source), bytes);
+        if (to.extent() != nullptr) return to.extent()->copy_in(to.offset + offset, data);
+        TRY(check_lease(to));
+        return to.core->copy_in(to.id, to.key.epoch, offset, data);
+    });
+}
+
+int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_t bytes) {
+    return with_object(object, [&](gshm_object& from) -> Status {
+        TRY(check_argument(destination != nullptr || bytes == 0, "destination is NULL"));
+        TRY(check_range(from, offset, bytes));
+        std::span<std::byte> data(static_cast<std::byte*>(destination), bytes);
+        if (from.extent() != nullptr) return from.extent()->copy_out(from.offset + offset, data);
+        TRY(check_lease(from));
+        return from.core->copy_out(from.id, from.key.epoch, offset, data);
+    });
+}
+
+int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t value) {
+    return with_object(object, [&](gshm_object& to) -> Status {
+        TRY(check_range(to, offset, bytes));
+        TRY(check_writable(to));
+        if (to.extent() != nullptr) return to.extent()->fill(to.offset + offset, bytes, value);
+        TRY(check_lease(to));
+        TRY(to.core->link().call(
+            wire::RequestBody::Fill,
+            [&](auto& builder) { return wire::CreateFill(builder, to.id, offset, bytes, value).Union(); },
+            Lost::report));
+        return {};
+    });
+}
+
+int gshm_map_peer(gshm_object* object, const char* device) {
+    return with_object(object, [&](gshm_object& mapped) -> Status {
+        TRY(check_argument(device != nullptr, "device is NULL"));
+        TRY(check_argument(mapped.extent() != nullptr, "the object was opened with GSHM_NO_MAP"));
+        return mapped.extent()->map_peer(*TRY(LocalDevices::instance().by_name(device)));
+    });
+}
+
+int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        TRY(check_argument(ret_fd != nullptr, "ret_fd is NULL"));
+        auto exported = TRY(export_object(one, kHandlePosixFd));
+        TRY(write_handle_info(ret_info,
+                              handle_info(one, GSHM_HANDLE_POSIX_FD, exported.extent_bytes, exported.offset)));
+        *ret_fd = exported.descriptor.take();
+        return {};
+    });
+}
+
+int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        TRY(check_argument(ret_fd != nullptr, "ret_fd is NULL"));
+        auto exported = TRY(export_object(one, kHandleDmaBuf));
+        TRY(write_handle_info(ret_info, handle_info(one, GSHM_HANDLE_DMABUF, exported.extent_bytes, exported.offset)));
+        *ret_fd = exported.descriptor.take();
+        return {};
+    });
+}
+
+int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        TRY(check_argument(ret_handle != nullptr, "ret_handle is NULL"));
+        auto exported = TRY(export_object(one, kHandleFabric));
+        TRY(write_handle_info(ret_info, handle_info(one, GSHM_HANDLE_FABRIC, exported.extent_bytes, exported.offset)));
+        memcpy(ret_handle, exported.fabric.data(), exported.fabric.size());
+        return {};
+    });
+}
+
+int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(device != nullptr && ret_object != nullptr, "device or ret_object is NULL"));
+        TRY(check_argument(size_bytes > 0, "memory must have at least one byte"));
+        if ((flags & ~static_cast<uint32_t>(GSHM_COMPRESSIBLE)) != 0) {
+            return fail(EINVAL, "unknown allocate flags {:#x}", flags);
+        }
+        Device* local = TRY(LocalDevices::instance().by_name(device));
+        if (size_bytes > limits::kObjectBytes || size_bytes > local->info().capacity_bytes) {
+            return fail(ENOSPC, "{} bytes do not fit {}, which has {}", size_bytes, local->info().name,
+                        local->info().capacity_bytes);
+        }
+        auto object = std::make_unique<gshm_object>();
+        object->own = TRY(local->allocate(round_up(size_bytes, local->info().granularity_bytes),
+                                          {.compressible = (flags & GSHM_COMPRESSIBLE) != 0}));
+        object->access = Access::write;
+        object->size_bytes = size_bytes;
+        object->device = local->info().name;
+        *ret_object = object.release();
+        return {};
+    });
+}
+
+int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
+    return import_object(device, info, flags, ret_object, [&](Device& local, Access access) {
+        return local.import_fd(fd, info->extent_bytes, access);
+    });
+}
+
+int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,
+                       gshm_object** ret_object) {
+    return import_object(device, info, flags, ret_object, [&](Device& local, Access access) {
+        return local.import_dmabuf(fd, info->extent_bytes, access);
+    });
+}
+
+int gshm_import_fabric(const char* device, const uint8_t handle[GSHM_FABRIC_HANDLE_BYTES], const gshm_handle_info* info,
+                       uint32_t flags, gshm_object** ret_object) {
+    return import_object(device, info, flags, ret_object,
+                         [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
+                             TRY(check_argument(handle != nullptr, "handle is NULL"));
+                             FabricHandle fabric = {};
+                             memcpy(fabric.data(), handle, fabric.size());
+                             return local.import_fabric(fabric, info->extent_bytes, access);
+                         });
+}
+
+}  // extern "C"

@@ -1,0 +1,368 @@
+// gshm.h: names, stat, listings, attributes, waiting, holders.
+#include <algorithm>
+#include <cstring>
+
+#include "base/limits.h"
+#include "client/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace gshm::client {
+
+gshm_stat_info to_stat_info(const wire::NodeRecord& record, const std::string& device) {
+    gshm_stat_info info = {};
+    info.struct_size = sizeof info;
+    info.kind = record.kind();
+    info.state = record.state();
+    info.mode = record.mode();
+    info.uid = record.uid();
+    info.gid = record.gid();
+    info.id = record.id();
+    info.size_bytes = record.size_bytes();
+    info.allocation_bytes = record.extent_bytes();
+    info.extent = record.extent();
+    info.extent_offset = record.offset();
+    info.created_ns = record.created_ns();
+    info.modified_ns = record.modified_ns();
+    info.leases = record.leases();
+    info.flags = record.flags();
+    if (info.kind == GSHM_KIND_OBJECT) snprintf(info.device, sizeof info.device, "%s", device.c_str());
+    return info;
+}
+
+}  // namespace gshm::client
+
+namespace {
+
+Status check_names(std::initializer_list<const char*> names) {
+    for (const char* name : names) TRY(check_name_argument(name));
+    return {};
+}
+
+Result<gshm_stat_info> stat_info_of(Core& core, const Answer& answer, const wire::NodeRecord& record) {
+    std::string device;
+    if (record.kind() == GSHM_KIND_OBJECT) device = TRY(core.link().device(answer.epoch, record.device())).name;
+    return to_stat_info(record, device);
+}
+
+Status write_stat(Core& core, const Answer& answer, gshm_stat_info* ret_info) {
+    const auto* records = GSHM_BODY(answer, StatReply)->records();
+    if (records->size() != 1) return fail(EPROTO, "gshmd answered for other objects");
+    if (answer.reply->error() != 0) {
+        return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
+    }
+    if (ret_info == nullptr) return {};
+    return copy_struct(ret_info, TRY(stat_info_of(core, answer, *records->Get(0))));
+}
+
+Status stat_range(Core& core, const char* const* names, size_t begin, size_t end, gshm_stat_info* ret_infos,
+                  int* ret_status, std::optional<Error>& first) {
+    auto answer = TRY(core.link().call(
+        wire::RequestBody::Stat,
+        [&](auto& builder) {
+            std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
+            for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i]));
+            return wire::CreateStat(builder, builder.CreateVector(strings)).Union();
+        },
+        Lost::retry));
+    const auto* records = GSHM_BODY(answer, StatReply)->records();
+    if (records->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
+    uint32_t stride = ret_infos[0].struct_size;
+    for (size_t i = begin; i < end; ++i) {
+        const auto& record = *records->Get(static_cast<unsigned>(i - begin));
+        ret_status[i] = -record.status();
+        if (record.status() != 0) {
+            if (!first) first = Error{record.status(), std::string(wire::view(answer.reply->message()))};
+            continue;
+        }
+        auto* info = reinterpret_cast<gshm_stat_info*>(reinterpret_cast<char*>(ret_infos) + i * stride);
+        info->struct_size = stride;
+        TRY(copy_struct(info, TRY(stat_info_of(core, answer, record))));
+    }
+    return {};
+}
+
+using Entries = std::vector<std::pair<std::string, gshm_stat_info>>;
+
+Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive, Entries& entries) {
+    Entries directories;
+    uint64_t cookie = 0;
+    do {
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::List,
+            [&](auto& builder) { return wire::CreateList(builder, builder.CreateString(path), cookie).Union(); },
+            Lost::retry));
+        const auto* body = GSHM_BODY(answer, ListReply);
+        if (body->names()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a listing");
+        for (unsigned i = 0; i < body->names()->size(); ++i) {
+            auto info = TRY(stat_info_of(core, answer, *body->records()->Get(i)));
+            std::string name = prefix + std::string(wire::view(body->names()->Get(i)));
+            bool descend = recursive && info.kind == GSHM_KIND_DIRECTORY;
+            (descend ? directories : entries).emplace_back(std::move(name), info);
+        }
+        cookie = body->cookie();
+    } while (cookie != 0);
+    for (const auto& [name, info] : directories) {
+        std::string below = path.empty() ? name.substr(prefix.size()) : path + "/" + name.substr(prefix.size());
+        auto listed = list_into(core, below, name + "/", true, entries);
+        // Removed while we looked: then it has no entries.
+        if (!listed && listed.error().code != ENOENT) return listed;
+    }
+    return {};
+}
+
+Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_t* ret_count) {
+    auto bytes = wire::view(GSHM_BODY(answer, BytesReply)->bytes());
+    *ret_count = bytes.size();
+    if (capacity == 0) return {};
+    if (bytes.size() > capacity) return fail(ERANGE, "{} bytes do not fit the {} given", bytes.size(), capacity);
+    if (!bytes.empty()) memcpy(ret_bytes, bytes.data(), bytes.size());
+    return {};
+}
+
+// Seal and unlink answer with one status for one name.
+Status call_for_status(Core& core, wire::RequestBody kind, const Link::Build& build) {
+    auto answer = TRY(core.link().call(kind, build, Lost::report));
+    if (answer.reply->error() == 0) return {};
+    return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
+}
+
+}  // namespace
+
+extern "C" {
+
+int gshm_seal_name(gshm_client* client, const char* name) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        return call_for_status(core, wire::RequestBody::Seal, [&](auto& builder) {
+            auto text = builder.CreateString(name);
+            return wire::CreateSeal(builder, builder.CreateVector(&text, 1)).Union();
+        });
+    });
+}
+
+int gshm_unlink(gshm_client* client, const char* name) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        return call_for_status(core, wire::RequestBody::Unlink, [&](auto& builder) {
+            auto text = builder.CreateString(name);
+            return wire::CreateUnlink(builder, builder.CreateVector(&text, 1)).Union();
+        });
+    });
+}
+
+int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({from, to}));
+        if ((flags & ~static_cast<uint32_t>(GSHM_REPLACE)) != 0) return fail(EINVAL, "unknown rename flags {:#x}", flags);
+        return call_for_status(core, wire::RequestBody::Rename, [&](auto& builder) {
+            auto source = builder.CreateString(from);
+            auto target = builder.CreateString(to);
+            return wire::CreateRename(builder, source, target, (flags & GSHM_REPLACE) != 0).Union();
+        });
+    });
+}
+
+int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::Stat,
+            [&](auto& builder) {
+                auto text = builder.CreateString(name);
+                return wire::CreateStat(builder, builder.CreateVector(&text, 1)).Union();
+            },
+            Lost::retry));
+        return write_stat(core, answer, ret_info);
+    });
+}
+
+int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
+                    int* ret_status) {
+    return with_client(client, [&](Core& core) -> Status {
+        if (count == 0) return {};
+        TRY(check_argument(names != nullptr && ret_infos != nullptr && ret_status != nullptr,
+                           "names, ret_infos or ret_status is NULL"));
+        std::optional<Error> first;
+        size_t begin = 0;
+        size_t bytes = 0;
+        for (size_t i = 0; i < count; ++i) {
+            TRY(check_names({names[i]}));
+            size_t more = strlen(names[i]) + 16;
+            if (i > begin && (i - begin == limits::kBatchItems || bytes + more > limits::kMessageBytes / 2)) {
+                TRY(stat_range(core, names, begin, i, ret_infos, ret_status, first));
+                begin = i;
+                bytes = 0;
+            }
+            bytes += more;
+        }
+        TRY(stat_range(core, names, begin, count, ret_infos, ret_status, first));
+        if (first) return std::unexpected(std::move(*first));
+        return {};
+    });
+}
+
+int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
+        TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
+        auto answer = TRY(one.core->link().call(
+            wire::RequestBody::Stat,
+            [&](auto& builder) { return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union(); },
+            Lost::report));
+        if (answer.epoch != one.key.epoch) {
+            return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
+        }
+        return write_stat(*one.core, answer, ret_info);
+    });
+}
+
+int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({path}));
+        TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
+        if ((flags & ~static_cast<uint32_t>(GSHM_RECURSIVE)) != 0) return fail(EINVAL, "unknown list flags {:#x}", flags);
+        auto listing = std::make_unique<gshm_listing>();
+        auto listed = list_into(core, path, "", (flags & GSHM_RECURSIVE) != 0, listing->entries);
+        if (!listed && listed.error().code == ENOTDIR) {
+            gshm_stat_info info = {};
+            info.struct_size = sizeof info;
+            if (int code = gshm_stat(client, path, &info); code != 0) return fail(-code, "{}", last_error());
+            listing->entries.emplace_back(path, info);
+        } else if (!listed) {
+            return listed;
+        }
+        std::sort(listing->entries.begin(), listing->entries.end(),
+                  [](const auto& a, const auto& b) { return a.first < b.first; });
+        *ret_listing = listing.release();
+        return {};
+    });
+}
+
+size_t gshm_listing_count(const gshm_listing* listing) {
+    return listing == nullptr ? 0 : listing->entries.size();
+}
+
+const char* gshm_listing_name(const gshm_listing* listing, size_t index) {
+    if (listing == nullptr || index >= listing->entries.size()) return nullptr;
+    return listing->entries[index].first.c_str();
+}
+
+int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(listing != nullptr && ret_info != nullptr, "listing or ret_info is NULL"));
+        TRY(check_argument(index < listing->entries.size(), "index is past the listing's end"));
+        return copy_struct(ret_info, listing->entries[index].second);
+    });
+}
+
+void gshm_listing_free(gshm_listing* listing) {
+    delete listing;
+}
+
+int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_argument(ret_count != nullptr && (ret_holders != nullptr || capacity == 0),
+                           "ret_count or ret_holders is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::Holders,
+            [&](auto& builder) { return wire::CreateHolders(builder, builder.CreateString(name)).Union(); },
+            Lost::retry));
+        const auto* body = GSHM_BODY(answer, HoldersReply);
+        if (body->commands()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a list");
+        for (unsigned i = 0; i < body->records()->size() && i < capacity; ++i) {
+            const auto& record = *body->records()->Get(i);
+            gshm_holder holder = {};
+            holder.pid = record.pid();
+            holder.uid = record.uid();
+            holder.leases = record.leases();
+            holder.writable = record.writable() ? 1 : 0;
+            snprintf(holder.command, sizeof holder.command, "%s", body->commands()->Get(i)->c_str());
+            uint32_t stride = ret_holders[0].struct_size;
+            auto* entry = reinterpret_cast<gshm_holder*>(reinterpret_cast<char*>(ret_holders) + i * stride);
+            entry->struct_size = stride;
+            TRY(copy_struct(entry, holder));
+        }
+        *ret_count = body->records()->size();
+        return {};
+    });
+}
+
+int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        if (condition != GSHM_WAIT_EXISTS && condition != GSHM_WAIT_SEALED) {
+            return fail(EINVAL, "unknown condition {}", condition);
+        }
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::Wait,
+            [&](auto& builder) {
+                auto text = builder.CreateString(name);
+                return wire::CreateWait(builder, text, condition == GSHM_WAIT_SEALED, timeout_ms).Union();
+            },
+            Lost::retry));
+        return write_stat(core, answer, ret_info);
+    });
+}
+
+int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
+                       size_t value_bytes) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name, attribute}));
+        TRY(check_argument(value != nullptr || value_bytes == 0, "value is NULL"));
+        if (value_bytes > limits::kAttributesBytes) {
+            return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+        }
+        return call_for_status(core, wire::RequestBody::SetAttribute, [&](auto& builder) {
+            auto object = builder.CreateString(name);
+            auto key = builder.CreateString(attribute);
+            auto bytes = builder.CreateVector(static_cast<const uint8_t*>(value), value_bytes);
+            return wire::CreateSetAttribute(builder, object, key, bytes).Union();
+        });
+    });
+}
+
+int gshm_get_attribute(gshm_client* client, const char* name, const char* attribute, void* ret_value, size_t capacity,
+                       size_t* ret_bytes) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name, attribute}));
+        TRY(check_argument(ret_bytes != nullptr && (ret_value != nullptr || capacity == 0),
+                           "ret_bytes or ret_value is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::GetAttribute,
+            [&](auto& builder) {
+                auto object = builder.CreateString(name);
+                return wire::CreateGetAttribute(builder, object, builder.CreateString(attribute)).Union();
+            },
+            Lost::retry));
+        return write_bytes(answer, ret_value, capacity, ret_bytes);
+    });
+}
+
+int gshm_remove_attribute(gshm_client* client, const char* name, const char* attribute) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name, attribute}));
+        return call_for_status(core, wire::RequestBody::RemoveAttribute, [&](auto& builder) {
+            auto object = builder.CreateString(name);
+            return wire::CreateRemoveAttribute(builder, object, builder.CreateString(attribute)).Union();
+        });
+    });
+}
+
+int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names, size_t capacity, size_t* ret_bytes) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_argument(ret_bytes != nullptr && (ret_names != nullptr || capacity == 0),
+                           "ret_bytes or ret_names is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::ListAttributes,
+            [&](auto& builder) { return wire::CreateListAttributes(builder, builder.CreateString(name)).Union(); },
+            Lost::retry));
+        return write_bytes(answer, ret_names, capacity, ret_bytes);
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,389 @@
+// gshm.h: creating, opening, closing and sealing objects, one or many at a time.
+#include <algorithm>
+#include <cstring>
+
+#include "base/limits.h"
+#include "client/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+constexpr size_t kChunkBytes = limits::kMessageBytes - (16 << 10);
+
+// Splits [0, count) so that each part fits a message: by number, and by the bytes each element takes.
+template <typename BytesOf>
+std::vector<std::pair<size_t, size_t>> split(size_t count, size_t most, BytesOf&& bytes_of) {
+    std::vector<std::pair<size_t, size_t>> parts;
+    size_t begin = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; ++i) {
+        size_t more = bytes_of(i);
+        if (i > begin && (i - begin == most || bytes + more > kChunkBytes)) {
+            parts.emplace_back(begin, i);
+            begin = i;
+            bytes = 0;
+        }
+        bytes += more;
+    }
+    if (count > begin) parts.emplace_back(begin, count);
+    return parts;
+}
+
+size_t chunk_items(bool map) {
+    return map ? limits::kMessageDescriptors : limits::kBatchItems;
+}
+
+struct Batch {
+    Core& core;
+    gshm_client* client;
+    bool map;
+    Access access;
+    gshm_object** ret_objects;
+    int* ret_status;
+    int first = 0;            // first failing status
+    std::string first_message = {};
+
+    void fail_at(size_t index, const Error& error) {
+        ret_objects[index] = nullptr;
+        ret_status[index] = -error.code;
+        if (first == 0) {
+            first = error.code;
+            first_message = error.message;
+        }
+    }
+};
+
+Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, Answer& answer) {
+    auto object = std::make_unique<gshm_object>();
+    object->core = batch.client->core;
+    object->id = record.id();
+    object->key = {answer.epoch, record.extent(), batch.access};
+    object->access = batch.access;
+    object->size_bytes = record.size_bytes();
+    object->offset = record.offset();
+    object->device = TRY(batch.core.link().device(answer.epoch, record.device())).name;
+    if (batch.map) {
+        UniqueFd descriptor;
+        if (record.descriptor() >= 0 && static_cast<size_t>(record.descriptor()) < answer.descriptors.size()) {
+            descriptor = std::move(answer.descriptors[static_cast<size_t>(record.descriptor())]);
+        }
+        object->mapped = TRY(batch.core.map(object->key, record, std::move(descriptor)));
+    }
+    return object.release();
+}
+
+void release_lease(Core& core, uint64_t id, Access access, uint64_t epoch) {
+    core.link().post(
+        wire::RequestBody::Release,
+        [&](auto& builder) {
+            auto ids = builder.CreateVector(&id, 1);
+            bool write = access == Access::write;
+            return wire::CreateRelease(builder, write ? 0 : ids, write ? ids : 0).Union();
+        },
+        epoch);
+}
+
+// Turns the answers to one chunk into handles.
+void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) {
+    const wire::OpenReply* reply = answer ? answer->reply->body_as_OpenReply() : nullptr;
+    if (reply == nullptr || reply->records()->size() != end - begin) {
+        Error error = answer ? Error{EPROTO, "gshmd answered something else than OpenReply"} : answer.error();
+        for (size_t i = begin; i < end; ++i) batch.fail_at(i, error);
+        return;
+    }
+    std::string message(wire::view(answer->reply->message()));
+    for (size_t i = begin; i < end; ++i) {
+        const auto& record = *reply->records()->Get(static_cast<unsigned>(i - begin));
+        if (record.status() != 0) {
+            batch.fail_at(i, {record.status(), message});
+            continue;
+        }
+        auto object = make_object(batch, record, *answer);
+        if (!object) {
+            release_lease(batch.core, record.id(), batch.access, answer->epoch);
+            batch.fail_at(i, object.error());
+            continue;
+        }
+        batch.ret_objects[i] = *object;
+        batch.ret_status[i] = 0;
+    }
+}
+
+Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pair<size_t, size_t>>& parts,
+                 const std::vector<Link::Build>& builds, Lost lost) {
+    // Each answer's extents are mapped, and its descriptors closed, before the next is read.
+    batch.core.link().call_all(kind, builds, lost, [&](size_t i, Result<Answer> answer) {
+        take_answer(batch, parts[i].first, parts[i].second, std::move(answer));
+    });
+    if (batch.first == 0) return {};
+    return std::unexpected(Error{batch.first, batch.first_message});
+}
+
+// The library's view of a spec: newer fields that an older caller does not know have their defaults.
+Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
+    gshm_create_spec chosen = GSHM_CREATE_SPEC_INIT;
+    TRY(check_argument(spec->struct_size >= 24 && spec->struct_size <= sizeof chosen,
+                       "struct_size of the spec is wrong: use GSHM_CREATE_SPEC_INIT"));
+    memcpy(&chosen, spec, spec->struct_size);
+    TRY(check_name_argument(chosen.name));
+    TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
+    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_NO_MAP;
+    if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
+    for (size_t i = 0; i < chosen.attribute_count; ++i) {
+        const auto& attribute = chosen.attributes[i];
+        TRY(check_argument(attribute.name != nullptr && (attribute.value != nullptr || attribute.value_bytes == 0),
+                           "an attribute's name or value is NULL"));
+    }
+    return chosen;
+}
+
+size_t spec_bytes(const gshm_create_spec& spec) {
+    size_t bytes = 96 + strlen(spec.name) + (spec.device != nullptr ? strlen(spec.device) : 0);
+    for (size_t i = 0; i < spec.attribute_count; ++i) {
+        bytes += 48 + strlen(spec.attributes[i].name) + spec.attributes[i].value_bytes;
+    }
+    return bytes;
+}
+
+flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder& builder, const gshm_create_spec& spec) {
+    std::vector<flatbuffers::Offset<wire::Attribute>> attributes;
+    for (size_t i = 0; i < spec.attribute_count; ++i) {
+        const auto& attribute = spec.attributes[i];
+        auto name = builder.CreateString(attribute.name);
+        auto value = builder.CreateVector(static_cast<const uint8_t*>(attribute.value), attribute.value_bytes);
+        attributes.push_back(wire::CreateAttribute(builder, name, value));
+    }
+    auto name = builder.CreateString(spec.name);
+    auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
+    auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
+    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED;
+    return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
+                                  spec.flags & kForDaemon, list);
+}
+
+Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
+                  int* ret_status) {
+    std::vector<gshm_create_spec> chosen;
+    chosen.reserve(count);
+    bool map = true;
+    const auto* at = reinterpret_cast<const char*>(specs);
+    for (size_t i = 0; i < count; ++i) {
+        chosen.push_back(TRY(read_spec(reinterpret_cast<const gshm_create_spec*>(at))));
+        at += specs[0].struct_size;
+        bool wants = (chosen.back().flags & GSHM_NO_MAP) == 0;
+        if (i == 0) map = wants;
+        TRY(check_argument(map == wants, "GSHM_NO_MAP must be the same for all of a batch"));
+    }
+    auto parts = split(count, chunk_items(map), [&](size_t i) { return spec_bytes(chosen[i]); });
+    std::vector<Link::Build> builds;
+    for (auto [begin, end] : parts) {
+        builds.push_back([&chosen, begin, end, map](auto& builder) {
+            std::vector<flatbuffers::Offset<wire::CreateItem>> items;
+            for (size_t i = begin; i < end; ++i) items.push_back(build_item(builder, chosen[i]));
+            return wire::CreateCreateObjects(builder, builder.CreateVector(items), map).Union();
+        });
+    }
+    Batch batch{*client->core, client, map, Access::write, ret_objects, ret_status};
+    return run_batch(batch, wire::RequestBody::CreateObjects, parts, builds, Lost::report);
+}
+
+constexpr uint32_t kOpenFlags = GSHM_WRITE | GSHM_NO_MAP | GSHM_SEALED_ONLY;
+
+Status open_all(gshm_client* client, const char* const* names, const uint64_t* ids, size_t count, uint32_t flags,
+                gshm_object** ret_objects, int* ret_status) {
+    if ((flags & ~kOpenFlags) != 0) return fail(EINVAL, "unknown open flags {:#x}", flags & ~kOpenFlags);
+    for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_name_argument(names[i]));
+    bool map = (flags & GSHM_NO_MAP) == 0;
+    auto parts = split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? strlen(names[i]) + 16 : 8; });
+    std::vector<Link::Build> builds;
+    for (auto [begin, end] : parts) {
+        builds.push_back([names, ids, begin, end, flags, map](auto& builder) {
+            flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> by_name;
+            flatbuffers::Offset<flatbuffers::Vector<uint64_t>> by_id;
+            if (names != nullptr) {
+                std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
+                strings.reserve(end - begin);
+                for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i]));
+                by_name = builder.CreateVector(strings);
+            } else {
+                by_id = builder.CreateVector(ids + begin, end - begin);
+            }
+            return wire::CreateOpenObjects(builder, by_name, by_id, (flags & GSHM_WRITE) != 0,
+                                           (flags & GSHM_SEALED_ONLY) != 0, map)
+                .Union();
+        });
+    }
+    Access access = (flags & GSHM_WRITE) != 0 ? Access::write : Access::read;
+    Batch batch{*client->core, client, map, access, ret_objects, ret_status};
+    // Opening twice does no harm: a lease of a lost connection has ended with it.
+    return run_batch(batch, wire::RequestBody::OpenObjects, parts, builds, Lost::retry);
+}
+
+Status check_batch(const void* items, size_t count, gshm_object** ret_objects, int* ret_status) {
+    TRY(check_argument(items != nullptr || count == 0, "the batch is NULL"));
+    return check_argument((ret_objects != nullptr && ret_status != nullptr) || count == 0,
+                          "ret_objects or ret_status is NULL");
+}
+
+}  // namespace
+
+namespace gshm::client {
+
+void close_objects(std::span<gshm_object* const> objects) {
+    // By connection, since a batch may mix objects of several.
+    struct Leases {
+        std::shared_ptr<Core> core;
+        std::vector<uint64_t> read;
+        std::vector<uint64_t> write;
+        std::vector<uint64_t> unmapped;
+    };
+    std::map<std::pair<Core*, uint64_t>, Leases> by_link;
+    auto flush = [](uint64_t epoch, Leases& leases) {
+        leases.core->link().post(
+            wire::RequestBody::Release,
+            [&](auto& builder) {
+                auto read = builder.CreateVector(leases.read);
+                auto write = builder.CreateVector(leases.write);
+                auto unmapped = builder.CreateVector(leases.unmapped);
+                return wire::CreateRelease(builder, read, write, unmapped).Union();
+            },
+            epoch);
+        leases.read.clear();
+        leases.write.clear();
+        leases.unmapped.clear();
+    };
+    for (gshm_object* object : objects) {
+        if (object == nullptr) continue;
+        if (!object->check_use()) {
+            (void)object->own.release();  // a forked child: the driver must not be touched
+        } else if (object->core) {
+            Leases& leases = by_link[{object->core.get(), object->key.epoch}];
+            leases.core = object->core;
+            bool write = object->access == Access::write;
+            (write ? leases.write : leases.read).push_back(object->id);
+            if (object->mapped != nullptr && object->core->unmap(object->key)) {
+                leases.unmapped.push_back(object->key.extent << 1 | (write ? 1 : 0));
+            }
+            if (leases.read.size() + leases.write.size() >= limits::kBatchItems) flush(object->key.epoch, leases);
+        }
+        delete object;
+    }
+    for (auto& [link, leases] : by_link) {
+        if (!leases.read.empty() || !leases.write.empty()) flush(link.second, leases);
+    }
+}
+
+}  // namespace gshm::client
+
+extern "C" {
+
+int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_argument(spec != nullptr && ret_object != nullptr, "spec or ret_object is NULL"));
+        gshm_object* object = nullptr;
+        int status = 0;
+        TRY(create_all(client, spec, 1, &object, &status));
+        *ret_object = object;
+        return {};
+    });
+}
+
+int gshm_create_batch(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
+                      int* ret_status) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_batch(specs, count, ret_objects, ret_status));
+        return create_all(client, specs, count, ret_objects, ret_status);
+    });
+}
+
+int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_argument(name != nullptr && ret_object != nullptr, "name or ret_object is NULL"));
+        gshm_object* object = nullptr;
+        int status = 0;
+        TRY(open_all(client, &name, nullptr, 1, flags, &object, &status));
+        *ret_object = object;
+        return {};
+    });
+}
+
+int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_argument(ret_object != nullptr, "ret_object is NULL"));
+        gshm_object* object = nullptr;
+        int status = 0;
+        TRY(open_all(client, nullptr, &id, 1, flags, &object, &status));
+        *ret_object = object;
+        return {};
+    });
+}
+
+int gshm_open_batch(gshm_client* client, const char* const* names, size_t count, uint32_t flags,
+                    gshm_object** ret_objects, int* ret_status) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_batch(names, count, ret_objects, ret_status));
+        return open_all(client, names, nullptr, count, flags, ret_objects, ret_status);
+    });
+}
+
+void gshm_close(gshm_object* object) {
+    gshm_close_batch(&object, 1);
+}
+
+void gshm_close_batch(gshm_object* const* objects, size_t count) {
+    if (objects == nullptr) return;
+    guarded([&]() -> Status {
+        close_objects({objects, count});
+        return {};
+    });
+}
+
+int gshm_seal(gshm_object* object) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        gshm_object* target = &one;
+        int status = 0;
+        int code = gshm_seal_batch(&target, 1, &status);
+        if (code == 0) return {};
+        return std::unexpected(Error{-code, last_error()});
+    });
+}
+
+int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) {
+    return guarded([&]() -> Status {
+        TRY(check_argument((objects != nullptr && ret_status != nullptr) || count == 0, "objects or ret_status is NULL"));
+        std::vector<uint64_t> ids;
+        for (size_t i = 0; i < count; ++i) {
+            TRY(check_argument(objects[i] != nullptr, "an object is NULL"));
+            TRY(objects[i]->check_use());
+            TRY(check_argument(objects[i]->core != nullptr, "memory without a daemon cannot be sealed"));
+            TRY(check_argument(objects[i]->core == objects[0]->core, "the objects of a batch must be of one client"));
+            ids.push_back(objects[i]->id);
+        }
+        if (count == 0) return {};
+        Link& link = objects[0]->core->link();
+        auto parts = split(count, limits::kBatchItems, [](size_t) { return 8; });
+        std::optional<Error> first;
+        for (auto [begin, end] : parts) {
+            auto answer = TRY(link.call(
+                wire::RequestBody::Seal,
+                [&, begin = begin, end = end](auto& builder) {
+                    return wire::CreateSeal(builder, 0, builder.CreateVector(&ids[begin], end - begin)).Union();
+                },
+                Lost::report));
+            const auto* statuses = GSHM_BODY(answer, StatusReply)->statuses();
+            if (statuses->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
+            for (size_t i = begin; i < end; ++i) {
+                int status = statuses->Get(static_cast<unsigned>(i - begin));
+                ret_status[i] = -status;
+                if (status == 0) objects[i]->sealed = true;
+                else if (!first) first = Error{status, std::string(wire::view(answer.reply->message()))};
+            }
+        }
+        if (first) return std::unexpected(std::move(*first));
+        return {};
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,71 @@
+// What a client and its objects share: the link and the extents that are mapped here.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mapping.h"
+#include "client/link.h"
+#include "client/local_devices.h"
+
+namespace gshm::client {
+
+// Mapped once, used by every object in it.
+struct MappedExtent {
+    std::unique_ptr<Extent> extent;
+    size_t users = 0;
+};
+
+// Which extent of which connection, in which access.
+struct ExtentKey {
+    uint64_t epoch = 0;
+    uint64_t extent = 0;
+    Access access = Access::read;
+    auto operator<=>(const ExtentKey&) const = default;
+};
+
+class Core {
+public:
+    static Result<std::shared_ptr<Core>> create(const std::string& dir, int timeout_ms);
+    ~Core();
+
+    Link& link() { return *link_; }
+    Status check_fork() const { return check_generation(generation_); }
+
+    // Maps the extent of an opened object, or finds it mapped. `descriptor` is what came with the answer, if any.
+    Result<MappedExtent*> map(const ExtentKey& key, const wire::OpenRecord& record, UniqueFd descriptor)
+        EXCLUDES(extents_mutex_);
+    // True if that was the last user, and the extent is no longer mapped.
+    bool unmap(const ExtentKey& key) EXCLUDES(extents_mutex_);
+
+    // Through the daemon, piece by piece.
+    Status copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source)
+        EXCLUDES(staging_mutex_);
+    Status copy_out(uint64_t id, uint64_t epoch, uint64_t offset, std::span<std::byte> destination)
+        EXCLUDES(staging_mutex_);
+
+private:
+    struct Staging {
+        uint64_t epoch = 0;
+        Mapping mapping;
+    };
+
+    explicit Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
+    Status ensure_staging(uint64_t epoch) REQUIRES(staging_mutex_);
+    Status copy_piece(uint64_t id, uint64_t offset, uint64_t bytes, bool into_object);
+
+    std::unique_ptr<Link> link_;
+    const uint64_t generation_;
+
+    // Held while an extent is imported, so that two threads do not import one extent twice. Never together with
+    // staging_mutex_; the link's own lock is taken inside both.
+    Mutex extents_mutex_;
+    std::map<ExtentKey, MappedExtent> extents_ GUARDED_BY(extents_mutex_);
+
+    Mutex staging_mutex_;
+    Staging staging_ GUARDED_BY(staging_mutex_);
+};
+
+}  // namespace gshm::client

@@ -1,0 +1,16 @@
+// From Result to the C convention: a negative errno, and the sentence for gshm_last_error().
+#pragma once
+
+#include "base/result.h"
+
+namespace gshm::client {
+
+// Remembers the error for this thread and returns -code.
+int set_last_error(const Error& error);
+const char* last_error();
+
+inline int to_code(const Status& status) {
+    return status ? 0 : set_last_error(status.error());
+}
+
+}  // namespace gshm::client

@@ -1,0 +1,235 @@
+#include "client/link.h"
+
+#include <chrono>
+#include <poll.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/runtime_dir.h"
+#include "wire/version.h"
+
+namespace gshm::client {
+namespace {
+
+// Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
+constexpr size_t kWindow = 4;
+
+std::unexpected<Error> not_running(const std::string& dir, int code) {
+    auto standard = default_runtime_dir();
+    bool is_default = standard && *standard == dir;
+    return fail(code, "gshmd is not running at {}; start it with `gshmd{}`", dir, is_default ? "" : " --dir " + dir);
+}
+
+Result<Answer> to_answer(wire::Bytes packet, std::vector<UniqueFd> descriptors, uint64_t epoch) {
+    Answer answer;
+    answer.bytes.assign(packet.begin(), packet.end());
+    answer.descriptors = std::move(descriptors);
+    answer.epoch = epoch;
+    answer.reply = TRY(wire::decode_reply(answer.bytes));
+    return answer;
+}
+
+Error error_of(const wire::Reply& reply) {
+    return {reply.error(), std::string(wire::view(reply.message()))};
+}
+
+}  // namespace
+
+Link::Link(std::string dir, int timeout_ms)
+    : dir_(std::move(dir)), timeout_ms_(timeout_ms), buffer_(limits::kMessageBytes) {}
+
+Result<std::unique_ptr<Link>> Link::create(std::string dir, int timeout_ms) {
+    std::unique_ptr<Link> link(new Link(std::move(dir), timeout_ms));
+    MutexLock lock(link->mutex_);
+    TRY(link->ensure_connected());
+    return link;
+}
+
+void Link::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
+    // No lock: this thread is the child's only one.
+    if (socket_) ::close(socket_->take());
+}
+
+Status Link::ensure_connected() {
+    if (socket_) return {};
+    using std::chrono::milliseconds;
+    auto deadline = std::chrono::steady_clock::now() + milliseconds(timeout_ms_);
+    for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds(50))) {
+        auto connected = connect_once();
+        if (connected) return {};
+        int code = connected.error().code;
+        bool worth_waiting = code == ENOENT || code == ECONNREFUSED || code == ECONNRESET || code == EAGAIN;
+        if (!worth_waiting || std::chrono::steady_clock::now() + pause > deadline) return connected;
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+Status Link::connect_once() {
+    auto socket = wire::connect_to(socket_path(dir_));
+    if (!socket) {
+        int code = socket.error().code;
+        if (code == ENOENT || code == ECONNREFUSED) return not_running(dir_, code);
+        return fail(code, "cannot reach gshmd at {}: {}", dir_, socket.error().message);
+    }
+    flatbuffers::FlatBufferBuilder builder;
+    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion));
+    auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Hello, hello.Union());
+    TRY(wire::send_packet(socket->get(), packet, {}, true));
+    std::vector<uint8_t> buffer(limits::kMessageBytes);
+    auto received = TRY(wire::receive_packet(socket->get(), buffer, true));
+    if (received.end) return fail(ECONNRESET, "gshmd at {} closed the connection", dir_);
+    auto answer = TRY(to_answer({buffer.data(), received.bytes}, {}, 0));
+    if (answer.reply->error() != 0) return std::unexpected(error_of(*answer.reply));
+    const auto* greeting = answer.reply->body_as_HelloReply();
+    if (greeting == nullptr) return fail(EPROTO, "gshmd at {} did not answer the greeting", dir_);
+    devices_.clear();
+    if (greeting->devices() != nullptr) {
+        for (const auto* device : *greeting->devices()) {
+            devices_.push_back({std::string(wire::view(device->name())), std::string(wire::view(device->uuid()))});
+        }
+    }
+    instance_ = greeting->instance();
+    socket_ = std::make_shared<UniqueFd>(std::move(*socket));
+    ++epoch_;
+    return {};
+}
+
+void Link::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
+    if (socket != socket_) return;
+    shutdown(socket->get(), SHUT_RDWR);  // wakes a reader
+    socket_.reset();
+    for (auto& [id, pending] : pending_) {
+        if (pending.done) continue;
+        pending.done = true;
+        pending.answer = std::unexpected(Error{ECONNRESET, "the connection to gshmd was lost: " + error.message});
+    }
+    changed_.notify_all();
+}
+
+Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, int descriptor, uint64_t only_epoch,
+                                 bool expect) {
+    static thread_local flatbuffers::FlatBufferBuilder builder(16 << 10);
+    MutexLock lock(mutex_);
+    for (int attempt = 0;; ++attempt) {
+        if (only_epoch != 0 && (!socket_ || epoch_ != only_epoch)) return fail(ESTALE, "the connection was lost");
+        TRY(ensure_connected());
+        Ticket ticket{next_id_++, epoch_};
+        builder.Clear();
+        auto packet = wire::finish_request(builder, ticket.id, kind, build(builder));
+        if (expect) pending_[ticket.id];
+        for (auto socket = socket_;;) {
+            std::span<const int> descriptors(&descriptor, descriptor >= 0 ? 1 : 0);
+            auto outcome = wire::send_packet(socket->get(), packet, descriptors, false);
+            if (outcome && *outcome == wire::SendOutcome::sent) return ticket;
+            if (!outcome) {
+                pending_.erase(ticket.id);
+                if (outcome.error().code == EMSGSIZE) return std::unexpected(outcome.error());
+                lose(socket, outcome.error());
+                if (attempt > 0) return std::unexpected(outcome.error());
+                break;  // nothing went out: once more, over a new connection
+            }
+            wait_until_writable(lock);
+            if (socket_ != socket) {
+                pending_.erase(ticket.id);
+                break;
+            }
+        }
+    }
+}
+
+// A full socket may be full because gshmd waits for us to read: so read, unless another thread does.
+void Link::wait_until_writable(MutexLock& lock) {
+    bool reader = !reading_;
+    auto socket = socket_;
+    pollfd events = {socket->get(), static_cast<short>(reader ? POLLIN | POLLOUT : POLLOUT), 0};
+    if (reader) reading_ = true;
+    lock.unlock();
+    poll(&events, 1, 20);
+    lock.lock();
+    if (!reader) return;
+    reading_ = false;
+    if ((events.revents & POLLIN) != 0 && socket_ == socket) read_one(lock);
+    changed_.notify_all();
+}
+
+void Link::read_one(MutexLock& lock) {
+    reading_ = true;
+    uint64_t epoch = epoch_;
+    auto socket = socket_;
+    lock.unlock();
+    auto received = wire::receive_packet(socket->get(), buffer_, true);
+    lock.lock();
+    reading_ = false;
+    changed_.notify_all();  // someone else may have to read now
+    if (!received) return lose(socket, received.error());
+    if (received->end) return lose(socket, {ECONNRESET, "gshmd has gone"});
+    auto answer = to_answer({buffer_.data(), received->bytes}, std::move(received->descriptors), epoch);
+    if (!answer) return lose(socket, answer.error());
+    uint64_t id = answer->reply->id();
+    if (id == 0) return lose(socket, error_of(*answer->reply));
+    auto pending = pending_.find(id);
+    if (pending == pending_.end()) return;
+    pending->second.done = true;
+    pending->second.answer = std::move(answer);
+}
+
+Result<Answer> Link::finish(Ticket ticket) {
+    MutexLock lock(mutex_);
+    for (;;) {
+        auto pending = pending_.find(ticket.id);
+        if (pending->second.done) {
+            auto answer = std::move(pending->second.answer);
+            pending_.erase(pending);
+            return answer;
+        }
+        if (reading_) lock.wait(changed_);
+        else read_one(lock);
+    }
+}
+
+Result<Answer> Link::call(wire::RequestBody kind, const Build& build, Lost lost, int descriptor) {
+    for (int attempt = 0;; ++attempt) {
+        Ticket ticket = TRY(start(kind, build, descriptor, 0, true));
+        auto answer = finish(ticket);
+        if (!answer && answer.error().code == ECONNRESET && lost == Lost::retry && attempt == 0) continue;
+        if (!answer) return answer;
+        const auto& reply = *answer->reply;
+        if (reply.error() != 0 && reply.body_type() == wire::ReplyBody::NONE) return std::unexpected(error_of(reply));
+        return answer;
+    }
+}
+
+void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, const OnAnswer& on_answer) {
+    std::vector<Result<Ticket>> tickets;
+    for (size_t i = 0; i < builds.size(); ++i) {
+        while (tickets.size() < builds.size() && tickets.size() < i + kWindow) {
+            tickets.push_back(start(kind, builds[tickets.size()], -1, 0, true));
+        }
+        auto answer = tickets[i] ? finish(*tickets[i]) : Result<Answer>(std::unexpected(tickets[i].error()));
+        if (!answer && answer.error().code == ECONNRESET && lost == Lost::retry) answer = call(kind, builds[i], lost);
+        else if (answer && answer->reply->error() != 0 && answer->reply->body_type() == wire::ReplyBody::NONE) {
+            answer = std::unexpected(error_of(*answer->reply));
+        }
+        on_answer(i, std::move(answer));
+    }
+}
+
+void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch) {
+    (void)start(kind, build, -1, epoch, false);
+}
+
+Result<RemoteDevice> Link::device(uint64_t epoch, size_t index) {
+    MutexLock lock(mutex_);
+    if (epoch != epoch_) return fail(ESTALE, "the connection was lost");
+    if (index >= devices_.size()) return fail(EPROTO, "gshmd named a device it does not have");
+    return devices_[index];
+}
+
+uint64_t Link::epoch() {
+    MutexLock lock(mutex_);
+    return socket_ ? epoch_ : 0;
+}
+
+}  // namespace gshm::client

@@ -1,0 +1,95 @@
+// The connection to gshmd: requests in flight by id, from any thread; made again when it is lost.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "client/fork.h"
+#include "wire/message.h"
+
+namespace gshm::client {
+
+struct RemoteDevice {
+    std::string name;
+    std::string uuid;
+};
+
+// A verified reply. `epoch` tells which connection it came over: leases and extent ids are that connection's.
+struct Answer {
+    std::vector<uint8_t> bytes;
+    std::vector<UniqueFd> descriptors;
+    uint64_t epoch = 0;
+    const wire::Reply* reply = nullptr;
+};
+
+// What to do when the connection is lost between request and reply.
+enum class Lost { retry, report };
+
+class Link final : public ForkSensitive {
+public:
+    using Build = std::function<flatbuffers::Offset<void>(flatbuffers::FlatBufferBuilder&)>;
+
+    static Result<std::unique_ptr<Link>> create(std::string dir, int timeout_ms);
+    ~Link() override = default;
+
+    // The reply, whatever it says; an Error if there is none, or if the reply is an error without a body.
+    Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost, int descriptor = -1) EXCLUDES(mutex_);
+    // Several requests in flight, a few at a time; hands over the answers in the order of the requests.
+    using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
+    void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, const OnAnswer& on_answer)
+        EXCLUDES(mutex_);
+    // Without a reply, on the connection of that epoch or not at all.
+    void post(wire::RequestBody kind, const Build& build, uint64_t epoch) EXCLUDES(mutex_);
+
+    // The device a record's index means, on the connection of that epoch.
+    Result<RemoteDevice> device(uint64_t epoch, size_t index) EXCLUDES(mutex_);
+    uint64_t epoch() EXCLUDES(mutex_);
+    const std::string& dir() const { return dir_; }
+
+private:
+    struct Pending {
+        bool done = false;
+        Result<Answer> answer = std::unexpected(Error{ECONNRESET, {}});
+    };
+    struct Ticket {
+        uint64_t id = 0;
+        uint64_t epoch = 0;
+    };
+
+    Link(std::string dir, int timeout_ms);
+    void abandon_in_child() override;
+
+    Status ensure_connected() REQUIRES(mutex_);
+    Status connect_once() REQUIRES(mutex_);
+    // Ends the connection that this socket is, unless another has taken its place.
+    void lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) REQUIRES(mutex_);
+    // Sends; connects first, and again if the connection turns out to be dead before anything went out.
+    Result<Ticket> start(wire::RequestBody kind, const Build& build, int descriptor, uint64_t only_epoch, bool expect)
+        EXCLUDES(mutex_);
+    Result<Answer> finish(Ticket ticket) EXCLUDES(mutex_);
+    // Reads one packet, with the lock let go meanwhile. The caller has made sure that nobody else does.
+    void read_one(MutexLock& lock) REQUIRES(mutex_);
+    void wait_until_writable(MutexLock& lock) REQUIRES(mutex_);
+
+    const std::string dir_;
+    const int timeout_ms_;
+
+    Mutex mutex_;
+    std::condition_variable changed_;
+    // Shared with whoever reads or polls without the lock, so that its number is not reused under them.
+    std::shared_ptr<UniqueFd> socket_ GUARDED_BY(mutex_);
+    uint64_t epoch_ GUARDED_BY(mutex_) = 0;
+    uint64_t instance_ GUARDED_BY(mutex_) = 0;
+    uint64_t next_id_ GUARDED_BY(mutex_) = 1;
+    bool reading_ GUARDED_BY(mutex_) = false;
+    std::unordered_map<uint64_t, Pending> pending_ GUARDED_BY(mutex_);
+    std::vector<RemoteDevice> devices_ GUARDED_BY(mutex_);
+    std::vector<uint8_t> buffer_;  // the reader's
+};
+
+}  // namespace gshm::client

@@ -1,0 +1,158 @@
+// Creating objects: at once while slabs have room; else extents are allocated in the device's thread first.
+#include "base/limits.h"
+#include "daemon/records.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+namespace gshm {
+namespace {
+
+struct Item {
+    std::string name;
+    std::string device;
+    uint64_t size_bytes;
+    uint32_t mode;
+    uint32_t flags;
+    Attributes attributes;
+};
+
+// One batch. Lives as long as something is going to call it back; does nothing more once the session has gone.
+class Creation : public std::enable_shared_from_this<Creation> {
+public:
+    Creation(Server& server, std::weak_ptr<Session> session, uint64_t request, bool map, std::vector<Item> items)
+        : server_(server), session_(std::move(session)), request_(request), map_(map), items_(std::move(items)) {}
+
+    // Goes on with the next element until one has to wait for memory, or all are done.
+    void run() {
+        auto session = session_.lock();
+        if (!session) return drop_extent();
+        while (records_.size() < items_.size()) {
+            auto created = create(*session, items_[records_.size()]);
+            drop_extent();
+            if (!created) {
+                add_failure(created.error());
+            } else if (auto* need = std::get_if<ExtentNeed>(&*created)) {
+                return allocate(*session, *need);
+            } else {
+                add(*session, std::get<Object*>(*created));
+            }
+        }
+        finish(*session);
+    }
+
+private:
+    Result<std::variant<Object*, ExtentNeed>> create(Session& session, const Item& item) {
+        if (item.size_bytes > limits::kObjectBytes) {
+            return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
+        }
+        constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated;
+        if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
+        if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
+        DeviceIndex device = TRY(server_.devices().find(item.device));
+        TRY(server_.devices().check(device));
+        return server_.store().create(session.id(), {item.name, item.size_bytes, device,
+                                                     static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
+                                                     extent_});
+    }
+
+    void allocate(Session& session, const ExtentNeed& need) {
+        session.job_started();
+        auto memory = std::make_shared<std::shared_ptr<Extent>>();
+        server_.devices().submit(
+            need.device,
+            [memory, need](Device& device) -> Status {
+                std::shared_ptr<Extent> extent =
+                    TRY(device.allocate(need.size_bytes, {.compressible = need.compressible}));
+                TRY(extent->descriptor(Access::write));  // the slow part of handing it out, done here
+                *memory = std::move(extent);
+                return {};
+            },
+            [self = shared_from_this(), memory, need](Status status) {
+                self->allocated(need, std::move(*memory), std::move(status));
+            });
+    }
+
+    void allocated(const ExtentNeed& need, std::shared_ptr<Extent> memory, Status status) {
+        if (auto session = session_.lock()) session->job_ended();
+        if (status) {
+            trimmed_ = false;
+            auto* extent = server_.store().extents().add(need, std::move(memory));
+            if (!need.slab) extent_ = extent;
+        } else if (status.error().code == ENOSPC && !trimmed_) {
+            // Empty slabs are kept for convenience only. They are freed in the thread that allocates, before it does.
+            trimmed_ = true;
+            server_.store().extents().trim(need.device);
+        } else {
+            trimmed_ = false;
+            add_failure(explain_descriptor_limit(status.error()));
+        }
+        run();
+    }
+
+    // An extent that was made for an object of its own: used by now, or of no use.
+    void drop_extent() {
+        if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_);
+        extent_ = nullptr;
+    }
+
+    void add(Session& session, Object* object) {
+        int index = -1;
+        if (map_ && descriptors_.size() < limits::kMessageDescriptors &&
+            session.needs_descriptor(*object->extent, Access::write)) {
+            index = static_cast<int>(descriptors_.size());
+            descriptors_.push_back(*object->extent->memory->descriptor(Access::write));
+            kept_.push_back(object->extent->memory);
+        }
+        records_.push_back(to_open_record(*object, index));
+    }
+
+    void add_failure(const Error& error) {
+        if (first_error_.code == 0) first_error_ = error;
+        records_.push_back(failed_open_record(error));
+    }
+
+    void finish(Session& session) {
+        auto& out = session.builder();
+        auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records_));
+        session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,
+                      first_error_.message);
+        if (server_.waiters().empty()) return;
+        for (size_t i = 0; i < items_.size(); ++i) {
+            if (records_[i].status() == 0) server_.waiters().notify(items_[i].name);
+        }
+    }
+
+    Server& server_;
+    std::weak_ptr<Session> session_;
+    uint64_t request_;
+    bool map_;
+    std::vector<Item> items_;
+    std::vector<wire::OpenRecord> records_;
+    std::vector<int> descriptors_;
+    std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
+    StoredExtent* extent_ = nullptr;
+    bool trimmed_ = false;
+    Error first_error_{0, {}};
+};
+
+}  // namespace
+
+void Session::create_objects(uint64_t request, const wire::CreateObjects& create) {
+    if (create.items()->size() > limits::kBatchItems) {
+        return reply_error(request, {E2BIG, fmt::format("a batch has at most {} elements", limits::kBatchItems)});
+    }
+    std::vector<Item> items;
+    items.reserve(create.items()->size());
+    for (const auto* item : *create.items()) {
+        items.push_back({std::string(wire::view(item->name())), std::string(wire::view(item->device())),
+                         item->size_bytes(), item->mode(), item->flags(), {}});
+        if (item->attributes() == nullptr) continue;
+        for (const auto* attribute : *item->attributes()) {
+            items.back().attributes.insert_or_assign(std::string(wire::view(attribute->name())),
+                                                     std::string(wire::view(attribute->value())));
+        }
+    }
+    std::make_shared<Creation>(server_, weak_from_this(), request, create.map(), std::move(items))->run();
+}
+
+}  // namespace gshm

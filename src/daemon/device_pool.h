@@ -1,0 +1,56 @@
+// The daemon's devices, each with its limit, its thread and its health.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/loop.h"
+#include "daemon/worker.h"
+#include "device/limit.h"
+#include "store/extents.h"
+
+namespace gshm {
+
+class DevicePool {
+public:
+    // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G"; none: all GPUs, then host. limit_bytes bounds each
+    // device whose spec does not (0: its capacity). A GPU that cannot be started is there, but failed.
+    static Result<std::unique_ptr<DevicePool>> create(EventLoop& loop, const std::vector<std::string>& specs,
+                                                      uint64_t limit_bytes);
+
+    size_t size() const { return slots_.size(); }
+    const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
+    uint64_t used_bytes(DeviceIndex index) const { return slots_[index].device->used_bytes(); }
+    std::vector<DeviceInfo> infos() const;
+    // "" is the first device.
+    Result<DeviceIndex> find(std::string_view name) const;
+    // ENODEV with the reason once the device has failed.
+    Status check(DeviceIndex index) const;
+    const std::string& failure(DeviceIndex index) const { return slots_[index].failure; }
+
+    // Runs `work` in the device's thread and `done`, with its result, in the loop. An error that says the device is
+    // lost marks it so first.
+    using Work = std::move_only_function<Status(Device&)>;
+    using Done = std::move_only_function<void(Status)>;
+    void submit(DeviceIndex index, Work work, Done done);
+
+private:
+    struct Slot {
+        std::unique_ptr<LimitDevice> device;
+        std::unique_ptr<Worker> worker;
+        std::string failure;
+    };
+
+    explicit DevicePool(EventLoop& loop) : loop_(loop) {}
+    Status add_host(uint64_t limit_bytes);
+    Status add_cuda(int ordinal, uint64_t limit_bytes);
+    Status add_all_cuda(uint64_t limit_bytes);
+    Status add(const std::string& spec, uint64_t limit_bytes);
+    Status add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes);
+
+    EventLoop& loop_;
+    std::vector<Slot> slots_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,108 @@
+#include "daemon/loop.h"
+
+#include <algorithm>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace gshm {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+    auto epoll = UniqueFd::adopt(epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll) return fail_errno("epoll_create");
+    auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake) return fail_errno("eventfd");
+    std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake)));
+    auto* self = loop.get();
+    TRY(loop->watch(loop->wake_.get(), EPOLLIN, [self](uint32_t) {
+        uint64_t count = 0;
+        [[maybe_unused]] ssize_t got = read(self->wake_.get(), &count, sizeof count);
+        self->run_posted();
+    }));
+    return loop;
+}
+
+Status EventLoop::watch(int fd, uint32_t events, Callback callback) {
+    auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback)});
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = watch->id << 32 | static_cast<uint32_t>(fd);
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno("epoll_ctl");
+    watches_[fd] = std::move(watch);
+    return {};
+}
+
+void EventLoop::change(int fd, uint32_t events) {
+    auto found = watches_.find(fd);
+    if (found == watches_.end()) return;
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = found->second->id << 32 | static_cast<uint32_t>(fd);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::unwatch(int fd) {
+    if (watches_.erase(fd) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+EventLoop::TimerId EventLoop::after(milliseconds delay, Task task) {
+    TimerId id{steady_clock::now() + delay, next_id_++};
+    timers_.emplace(id, std::move(task));
+    return id;
+}
+
+void EventLoop::cancel(const TimerId& timer) {
+    timers_.erase(timer);
+}
+
+void EventLoop::post(Task task) {
+    {
+        MutexLock lock(mutex_);
+        posted_.push_back(std::move(task));
+    }
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t put = write(wake_.get(), &one, sizeof one);
+}
+
+void EventLoop::run_posted() {
+    std::vector<Task> tasks;
+    {
+        MutexLock lock(mutex_);
+        tasks.swap(posted_);
+    }
+    for (auto& task : tasks) task();
+}
+
+int EventLoop::next_timeout_ms() const {
+    if (timers_.empty()) return -1;
+    auto wait = std::chrono::ceil<milliseconds>(timers_.begin()->first.first - steady_clock::now());
+    return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
+}
+
+void EventLoop::run_timers() {
+    while (!timers_.empty() && timers_.begin()->first.first <= steady_clock::now()) {
+        auto task = std::move(timers_.begin()->second);
+        timers_.erase(timers_.begin());
+        task();
+    }
+}
+
+void EventLoop::run() {
+    epoll_event events[64];
+    while (!stopped_) {
+        int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
+        for (int i = 0; i < count && !stopped_; ++i) {
+            int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
+            auto found = watches_.find(fd);
+            if (found == watches_.end() || (found->second->id & 0xFFFFFFFF) != events[i].data.u64 >> 32) continue;
+            auto keep = found->second;
+            keep->callback(events[i].events);
+        }
+        run_timers();
+    }
+}
+
+}  // namespace gshm

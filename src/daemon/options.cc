@@ -1,0 +1,65 @@
+#include "daemon/options.h"
+
+#include <cstdio>
+#include <getopt.h>
+
+#include "base/runtime_dir.h"
+#include "base/size.h"
+#include "wire/version.h"
+
+namespace gshm {
+namespace {
+
+constexpr const char* kUsage = R"(usage: gshmd [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES]
+
+Owns GPU and host memory for every process on this machine. Goes to the background once it is ready to serve;
+end it with `gshm shutdown` or SIGTERM.
+
+  -f, --foreground    stay in the foreground, log to stderr
+  -d, --debug         log every request that fails and every session
+      --dir DIR       runtime folder with the socket gshm.sock
+                      (default: $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm)
+      --device SPEC   use this device; may be given several times, the first is the default one
+                      cuda, cuda:0, cuda:0:40G (at most so much of it), host, host:4G
+                      (default: all GPUs, then host)
+      --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
+  -h, --help          this text
+      --version       the version
+
+exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 wrong usage
+)";
+
+}  // namespace
+
+Result<std::optional<Options>> parse_options(int argc, char** argv) {
+    enum { kDir = 256, kDevice, kLimit, kVersion };
+    const option long_options[] = {
+        {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
+        {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
+        {"limit", required_argument, nullptr, kLimit}, {"help", no_argument, nullptr, 'h'},
+        {"version", no_argument, nullptr, kVersion}, {},
+    };
+    Options options;
+    int choice = 0;
+    while ((choice = getopt_long(argc, argv, "fdh", long_options, nullptr)) != -1) {
+        switch (choice) {
+            case 'f': options.foreground = true; break;
+            case 'd': options.debug = true; break;
+            case kDir: options.dir = optarg; break;
+            case kDevice: options.devices.emplace_back(optarg); break;
+            case kLimit: options.limit_bytes = TRY(parse_size(optarg)); break;
+            case 'h': fputs(kUsage, stdout); return std::nullopt;
+            case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
+            default: return fail(EINVAL, "see gshmd --help");
+        }
+    }
+    if (optind < argc) options.mountpoint = argv[optind++];
+    if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
+    if (!options.mountpoint.empty()) {
+        return fail(EINVAL, "this version cannot mount at '{}' yet: start gshmd without a mount point", options.mountpoint);
+    }
+    if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
+    return options;
+}
+
+}  // namespace gshm

@@ -1,0 +1,24 @@
+// gshmd's command line.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gshm {
+
+struct Options {
+    std::string dir;
+    std::string mountpoint;
+    std::vector<std::string> devices;
+    uint64_t limit_bytes = 0;  // 0: none
+    bool foreground = false;
+    bool debug = false;
+};
+
+// Nothing: --help or --version was asked for and printed.
+Result<std::optional<Options>> parse_options(int argc, char** argv);
+
+}  // namespace gshm

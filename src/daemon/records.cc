@@ -1,0 +1,41 @@
+#include "daemon/records.h"
+
+namespace gshm {
+
+wire::NodeRecord to_record(const Node& node) {
+    if (node.kind == NodeKind::directory) {
+        const auto& directory = static_cast<const Directory&>(node);
+        return {node.id, directory.children.size(), 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid,
+                node.mode, 0, 0, 0, 0, static_cast<uint8_t>(node.kind), 0, 0};
+    }
+    const auto& object = static_cast<const Object&>(node);
+    return {node.id, object.size_bytes, object.extent->id, object.extent->size_bytes, object.offset, node.created_ns,
+            node.modified_ns, node.uid, node.gid, node.mode, object.flags, object.leases, 0,
+            static_cast<uint16_t>(object.extent->device), static_cast<uint8_t>(node.kind),
+            static_cast<uint8_t>(object.state), 0};
+}
+
+wire::NodeRecord failed_node_record(const Error& error) {
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, error.code, 0, 0, 0, 0};
+}
+
+wire::OpenRecord to_open_record(const Object& object, int descriptor) {
+    return {object.id, object.size_bytes, object.extent->id, object.extent->size_bytes, object.offset, 0,
+            static_cast<uint16_t>(object.extent->device), static_cast<int16_t>(descriptor)};
+}
+
+wire::OpenRecord failed_open_record(const Error& error) {
+    return {0, 0, 0, 0, 0, error.code, 0, -1};
+}
+
+flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,
+                                                  const Store& store, DeviceIndex index) {
+    const DeviceInfo& info = devices.info(index);
+    const DeviceUse& use = store.use(index);
+    return wire::CreateDeviceRecord(builder, builder.CreateString(info.name), builder.CreateString(info.uuid),
+                                    builder.CreateString(info.model), builder.CreateString(devices.failure(index)),
+                                    info.capacity_bytes, devices.used_bytes(index), use.object_bytes,
+                                    use.unlinked_bytes, info.granularity_bytes, info.handle_kinds, info.compressible);
+}
+
+}  // namespace gshm

@@ -1,0 +1,17 @@
+// Nodes and devices as the protocol shows them.
+#pragma once
+
+#include "daemon/device_pool.h"
+#include "store/store.h"
+#include "wire/message.h"
+
+namespace gshm {
+
+wire::NodeRecord to_record(const Node& node);
+wire::NodeRecord failed_node_record(const Error& error);
+wire::OpenRecord to_open_record(const Object& object, int descriptor);
+wire::OpenRecord failed_open_record(const Error& error);
+flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,
+                                                  const Store& store, DeviceIndex index);
+
+}  // namespace gshm

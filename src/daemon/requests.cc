@@ -1,0 +1,287 @@
+// The requests that are answered at once.
+#include <fstream>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "daemon/records.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+#include "wire/version.h"
+
+namespace gshm {
+namespace {
+
+// The first failure of a batch is the one that is put into words.
+struct FirstError {
+    void note(const Error& error) {
+        if (code == 0) {
+            code = error.code;
+            message = error.message;
+        }
+    }
+    int code = 0;
+    std::string message;
+};
+
+std::string command_of(pid_t pid) {
+    std::string command;
+    std::ifstream file(fmt::format("/proc/{}/comm", pid));
+    std::getline(file, command);
+    return command;
+}
+
+// Applies `by_name` to every name and `by_id` to every id.
+template <typename Message, typename ByName, typename ById>
+Status for_each_item(const Message& message, ByName&& by_name, ById&& by_id) {
+    if (wire::count(message.names()) + wire::count(message.ids()) > limits::kBatchItems) {
+        return fail(E2BIG, "a batch has at most {} elements", limits::kBatchItems);
+    }
+    if (message.names() != nullptr) {
+        for (const auto* name : *message.names()) by_name(wire::view(name));
+    }
+    if (message.ids() != nullptr) {
+        for (uint64_t id : *message.ids()) by_id(id);
+    }
+    return {};
+}
+
+}  // namespace
+
+void Session::hello(uint64_t request, const wire::Hello& hello) {
+    if (hello.protocol() != wire::kProtocolVersion) {
+        bool newer = hello.protocol() > wire::kProtocolVersion;
+        return end_with({EPROTO, fmt::format("gshmd {} speaks protocol {}, the client (gshm {}) speaks {}: upgrade {}",
+                                             wire::kProductVersion, wire::kProtocolVersion,
+                                             wire::view(hello.version()), hello.protocol(),
+                                             newer ? "gshmd" : "the client's libgshm")});
+    }
+    greeted_ = true;
+    send_devices(request, true);
+}
+
+void Session::send_devices(uint64_t request, bool hello) {
+    auto& out = builder();
+    std::vector<flatbuffers::Offset<wire::DeviceRecord>> records;
+    for (DeviceIndex i = 0; i < server_.devices().size(); ++i) {
+        records.push_back(to_record(out, server_.devices(), server_.store(), i));
+    }
+    auto list = out.CreateVector(records);
+    if (hello) {
+        auto body = wire::CreateHelloReply(out, wire::kProtocolVersion, server_.instance(), list);
+        return reply(request, wire::ReplyBody::HelloReply, body.Union());
+    }
+    reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
+}
+
+void Session::devices(uint64_t request) {
+    send_devices(request, false);
+}
+
+void Session::daemon_info(uint64_t request) {
+    auto& out = builder();
+    const Store& store = server_.store();
+    auto body = wire::CreateDaemonInfoReply(out, wire::kProtocolVersion, out.CreateString(wire::kProductVersion),
+                                            server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
+                                            store.object_count(), store.extents().count());
+    reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
+}
+
+void Session::shutdown(uint64_t request) {
+    const Credentials& who = server_.store().credentials(id_);
+    if (!who.is_root() && who.uid != server_.owner().uid) {
+        return reply_error(request, {EPERM, "only root and the user who runs gshmd may shut it down"});
+    }
+    log_info("shutdown asked for by pid {} uid {}", who.pid, who.uid);
+    reply_ok(request);
+    server_.loop().stop();
+}
+
+void Session::open(uint64_t request, const wire::OpenObjects& open) {
+    Store& store = server_.store();
+    const Access access = open.write() ? Access::write : Access::read;
+    std::vector<wire::OpenRecord> records;
+    std::vector<int> descriptors;
+    FirstError first;
+    auto add = [&](Result<Object*> object) -> Status {
+        Object* opened = TRY(std::move(object));
+        auto undo = [&](Error error) {
+            (void)store.release(id_, opened->id, access);
+            return std::unexpected(std::move(error));
+        };
+        if (auto usable = server_.devices().check(opened->extent->device); !usable) return undo(usable.error());
+        int index = -1;
+        if (open.map() && needs_descriptor(*opened->extent, access)) {
+            if (descriptors.size() == limits::kMessageDescriptors) {
+                return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
+            }
+            auto descriptor = opened->extent->memory->descriptor(access);
+            if (!descriptor) return undo(explain_descriptor_limit(descriptor.error()));
+            index = static_cast<int>(descriptors.size());
+            descriptors.push_back(*descriptor);
+        }
+        records.push_back(to_open_record(*opened, index));
+        return {};
+    };
+    auto note = [&](Status status) {
+        if (status) return;
+        first.note(status.error());
+        records.push_back(failed_open_record(status.error()));
+    };
+    auto done = for_each_item(
+        open, [&](std::string_view name) { note(add(store.open(id_, name, access, open.sealed_only()))); },
+        [&](uint64_t id) { note(add(store.open_id(id_, id, access, open.sealed_only()))); });
+    if (!done) return reply_error(request, done.error());
+    auto& out = builder();
+    auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
+    reply(request, wire::ReplyBody::OpenReply, body.Union(), descriptors, first.code, first.message);
+}
+
+void Session::release(const wire::Release& release) {
+    auto drop = [&](const flatbuffers::Vector<uint64_t>* ids, Access access) {
+        if (ids == nullptr) return;
+        // A lease that is not there was reclaimed already: nothing to tell.
+        for (uint64_t id : *ids) (void)server_.store().release(id_, id, access);
+    };
+    drop(release.read(), Access::read);
+    drop(release.write(), Access::write);
+    if (release.unmapped() == nullptr) return;
+    for (uint64_t extent : *release.unmapped()) has_.erase(extent);
+}
+
+void Session::stat(uint64_t request, const wire::Stat& stat) {
+    Store& store = server_.store();
+    std::vector<wire::NodeRecord> records;
+    FirstError first;
+    auto add = [&](Result<const Node*> node) {
+        if (!node) first.note(node.error());
+        records.push_back(node ? to_record(**node) : failed_node_record(node.error()));
+    };
+    auto done = for_each_item(
+        stat, [&](std::string_view name) { add(store.stat(id_, name)); },
+        [&](uint64_t id) { add(store.leased(id_, id, Access::read)); });
+    if (!done) return reply_error(request, done.error());
+    auto& out = builder();
+    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(records));
+    reply(request, wire::ReplyBody::StatReply, body.Union(), {}, first.code, first.message);
+}
+
+void Session::list(uint64_t request, const wire::List& list) {
+    // The longest names and their records still fit one message.
+    constexpr size_t kMost = 300;
+    static_assert(kMost * (sizeof(wire::NodeRecord) + limits::kNamePartBytes + 16) < limits::kMessageBytes);
+    uint64_t cookie = 0;
+    auto entries = server_.store().list(id_, wire::view(list.path()), list.cookie(), kMost, &cookie);
+    if (!entries) return reply_error(request, entries.error());
+    auto& out = builder();
+    std::vector<flatbuffers::Offset<flatbuffers::String>> names;
+    std::vector<wire::NodeRecord> records;
+    for (const auto& entry : *entries) {
+        names.push_back(out.CreateString(entry.name.data(), entry.name.size()));
+        records.push_back(to_record(*entry.node));
+    }
+    auto body = wire::CreateListReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records), cookie);
+    reply(request, wire::ReplyBody::ListReply, body.Union());
+}
+
+void Session::seal(uint64_t request, const wire::Seal& seal) {
+    Store& store = server_.store();
+    std::vector<int> statuses;
+    std::vector<std::string> sealed;
+    FirstError first;
+    auto add = [&](Status status) {
+        if (!status) first.note(status.error());
+        statuses.push_back(status ? 0 : status.error().code);
+        return status.has_value();
+    };
+    auto done = for_each_item(
+        seal,
+        [&](std::string_view name) {
+            if (add(store.seal(id_, name)) && !server_.waiters().empty()) sealed.emplace_back(name);
+        },
+        [&](uint64_t id) {
+            if (!add(store.seal_id(id_, id)) || server_.waiters().empty()) return;
+            if (auto object = store.leased(id_, id, Access::read)) sealed.push_back(Tree::path_of(**object));
+        });
+    if (!done) return reply_error(request, done.error());
+    auto& out = builder();
+    auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
+    reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
+    for (const auto& name : sealed) server_.waiters().notify(name);
+}
+
+void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
+    if (unlink.names()->size() > limits::kBatchItems) {
+        return reply_error(request, {E2BIG, fmt::format("a batch has at most {} elements", limits::kBatchItems)});
+    }
+    std::vector<int> statuses;
+    FirstError first;
+    for (const auto* name : *unlink.names()) {
+        auto status = server_.store().unlink(id_, wire::view(name));
+        if (!status) first.note(status.error());
+        statuses.push_back(status ? 0 : status.error().code);
+    }
+    auto& out = builder();
+    auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
+    reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
+}
+
+void Session::rename(uint64_t request, const wire::Rename& rename) {
+    std::string to(wire::view(rename.to()));
+    auto status = server_.store().rename(id_, wire::view(rename.from()), to, rename.replace());
+    reply_status(request, status);
+    if (status) server_.waiters().notify(to);
+}
+
+void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {
+    auto value = server_.store().get_attribute(id_, wire::view(get.name()), wire::view(get.attribute()));
+    if (!value) return reply_error(request, value.error());
+    auto& out = builder();
+    auto bytes = out.CreateVector(reinterpret_cast<const uint8_t*>(value->data()), value->size());
+    reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes).Union());
+}
+
+void Session::list_attributes(uint64_t request, const wire::ListAttributes& list) {
+    auto attributes = server_.store().attributes(id_, wire::view(list.name()));
+    if (!attributes) return reply_error(request, attributes.error());
+    std::string names;
+    for (const auto& [name, value] : **attributes) names += name + '\0';
+    auto& out = builder();
+    auto bytes = out.CreateVector(reinterpret_cast<const uint8_t*>(names.data()), names.size());
+    reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes).Union());
+}
+
+void Session::holders(uint64_t request, const wire::Holders& holders) {
+    auto found = server_.store().holders(id_, wire::view(holders.name()));
+    if (!found) return reply_error(request, found.error());
+    constexpr size_t kMost = 1000;  // what fits a message
+    if (found->size() > kMost) found->resize(kMost);
+    auto& out = builder();
+    std::vector<wire::HolderRecord> records;
+    std::vector<flatbuffers::Offset<flatbuffers::String>> commands;
+    for (const auto& holder : *found) {
+        records.emplace_back(holder.who.pid, holder.who.uid, holder.leases, holder.writable);
+        commands.push_back(out.CreateString(command_of(holder.who.pid)));
+    }
+    auto body = wire::CreateHoldersReply(out, out.CreateVectorOfStructs(records), out.CreateVector(commands));
+    reply(request, wire::ReplyBody::HoldersReply, body.Union());
+}
+
+void Session::wait(uint64_t request, const wire::Wait& wait) {
+    if (waits_ >= limits::kSessionWaits) {
+        return reply_error(request, {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
+    }
+    ++waits_;
+    // Waiters forgets the session before it goes, so `this` is safe.
+    server_.waiters().add(id_, std::string(wire::view(wait.name())), wait.sealed(), wait.timeout_ms(),
+                          [this, request](Result<const Node*> node) {
+                              --waits_;
+                              if (!node) return reply_error(request, node.error());
+                              auto record = to_record(**node);
+                              auto& out = builder();
+                              auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(&record, 1));
+                              reply(request, wire::ReplyBody::StatReply, body.Union());
+                          });
+}
+
+}  // namespace gshm

@@ -1,0 +1,55 @@
+#include "daemon/runtime_folder.h"
+
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/runtime_dir.h"
+#include "wire/message.h"
+
+namespace gshm {
+
+Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
+    std::error_code error;
+    auto parent = std::filesystem::path(dir).parent_path();
+    if (!parent.empty()) std::filesystem::create_directories(parent, error);
+    // Root's daemon serves everyone; a user's own is nobody else's business.
+    bool made = mkdir(dir.c_str(), geteuid() == 0 ? 0755 : 0700) == 0;
+    if (!made && errno != EEXIST) return fail(errno, "cannot make the runtime folder {}: {}", dir, strerror(errno));
+
+    std::string path = dir + "/gshm.lock";
+    auto lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+        char pid[16] = {};
+        [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
+        return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid, dir);
+    }
+    std::string pid = std::to_string(getpid());
+    if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+        return fail(errno, "cannot write {}: {}", path, strerror(errno));
+    }
+    return RuntimeFolder(dir, made, std::move(lock));
+}
+
+Result<UniqueFd> RuntimeFolder::listen() {
+    std::string path = socket_path(dir_);
+    unlink(path.c_str());  // a dead daemon's; a live one has the lock
+    auto socket = TRY(wire::listen_at(path));
+    if (chmod(path.c_str(), 0666) != 0) return fail(errno, "cannot open {} to others: {}", path, strerror(errno));
+    return socket;
+}
+
+void RuntimeFolder::clean() {
+    if (!lock_) return;
+    unlink(socket_path(dir_).c_str());
+    unlink(log_path().c_str());
+    unlink(lock_path().c_str());
+    if (made_) rmdir(dir_.c_str());
+    lock_.reset();
+}
+
+}  // namespace gshm

@@ -1,0 +1,34 @@
+// The runtime folder while a daemon has it: made, locked against a second daemon, and cleaned up after.
+#pragma once
+
+#include <string>
+
+#include "base/fd.h"
+
+namespace gshm {
+
+class RuntimeFolder {
+public:
+    // EBUSY if another gshmd has it.
+    static Result<RuntimeFolder> create(const std::string& dir);
+    RuntimeFolder(RuntimeFolder&&) = default;
+    ~RuntimeFolder() { clean(); }
+    // Removes what the daemon made there, and the folder if that was the daemon's too. Before clients are let go, so
+    // that one who sees the daemon end finds nothing left.
+    void clean();
+
+    // A listening socket that every user may connect to: rights are decided object by object.
+    Result<UniqueFd> listen();
+    std::string log_path() const { return dir_ + "/gshmd.log"; }
+
+private:
+    RuntimeFolder(std::string dir, bool made, UniqueFd lock)
+        : dir_(std::move(dir)), made_(made), lock_(std::move(lock)) {}
+    std::string lock_path() const { return dir_ + "/gshm.lock"; }
+
+    std::string dir_;
+    bool made_;
+    UniqueFd lock_;
+};
+
+}  // namespace gshm

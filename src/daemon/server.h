@@ -1,0 +1,57 @@
+// gshmd's heart: accepts clients and wires the store, the devices and the sessions together. Runs in the loop's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "daemon/device_pool.h"
+#include "daemon/loop.h"
+#include "daemon/session.h"
+#include "daemon/waiters.h"
+#include "store/store.h"
+
+namespace gshm {
+
+class Server final : private Reclaimer {
+public:
+    // Listens at DIR/gshm.sock.
+    static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
+                                                  UniqueFd listener);
+    ~Server() override;
+
+    EventLoop& loop() { return loop_; }
+    Store& store() { return store_; }
+    DevicePool& devices() { return *devices_; }
+    Waiters& waiters() { return waiters_; }
+    uint64_t instance() const { return instance_; }
+    const Credentials& owner() const { return owner_; }
+
+    // The session is destroyed before this returns.
+    void end_session(Session* session);
+
+private:
+    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd listener);
+    void on_accept();
+    void refuse_for_want_of_descriptors();
+
+    void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;
+    void release(DeviceIndex device, std::shared_ptr<Extent> memory) override;
+
+    EventLoop& loop_;
+    std::unique_ptr<DevicePool> devices_;
+    UniqueFd listener_;
+    UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
+    uint64_t instance_;
+    Credentials owner_;
+    SystemClock clock_;
+    Store store_;
+    Waiters waiters_;
+    std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
+};
+
+// "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
+Error explain_descriptor_limit(Error error);
+
+}  // namespace gshm

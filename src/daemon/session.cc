@@ -1,0 +1,138 @@
+#include "daemon/session.h"
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "daemon/server.h"
+
+namespace gshm {
+
+Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket) {
+    auto who = TRY(Connection::peer_of(socket.get()));
+    std::shared_ptr<Session> session(new Session(server, who));
+    auto connection = Connection::create(server.loop(), std::move(socket), who.pid, *session);
+    if (!connection) {
+        server.store().end_session(session->id_);
+        return std::unexpected(connection.error());
+    }
+    session->connection_ = std::move(*connection);
+    log_debug("session {}: begins, pid {} uid {}", session->id_, who.pid, who.uid);
+    return session;
+}
+
+Session::Session(Server& server, const Credentials& who)
+    : server_(server), id_(server.store().begin_session(who)) {}
+
+void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
+    auto request = wire::decode_request(packet);
+    if (!request) return end_with(request.error());
+    if (!greeted_ && (*request)->body_type() != wire::RequestBody::Hello) {
+        return end_with({EPROTO, "the first message must be Hello"});
+    }
+    dispatch(**request, std::move(descriptors));
+}
+
+void Session::on_end(std::string_view why) {
+    log_debug("session {}: ends: {}", id_, why);
+    server_.end_session(this);
+}
+
+void Session::end_with(const Error& error) {
+    log_warning("session {}: dropped: {}", id_, error.message);
+    reply(0, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
+    connection_->hold(true);
+    server_.loop().post([this, self = weak_from_this()] {
+        if (auto alive = self.lock()) server_.end_session(this);
+    });
+}
+
+namespace {
+
+// One for all sessions: an answer is built and sent without a break.
+flatbuffers::FlatBufferBuilder& shared_builder() {
+    static thread_local flatbuffers::FlatBufferBuilder builder(64 << 10);
+    return builder;
+}
+
+}  // namespace
+
+flatbuffers::FlatBufferBuilder& Session::builder() {
+    shared_builder().Clear();
+    return shared_builder();
+}
+
+void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
+                    std::span<const int> descriptors, int error, std::string_view message) {
+    if (body.IsNull()) builder();
+    auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);
+    connection_->send(packet, descriptors);
+}
+
+void Session::reply_error(uint64_t request, const Error& error) {
+    log_debug("session {}: request {} failed: {}", id_, request, error.message);
+    reply(request, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
+}
+
+void Session::reply_status(uint64_t request, const Status& status) {
+    if (status) return reply_ok(request);
+    reply_error(request, status.error());
+}
+
+bool Session::needs_descriptor(const StoredExtent& extent, Access access) {
+    // Forgetting costs a descriptor sent twice; a client that never says what it unmaps must not cost memory.
+    constexpr size_t kMost = 1 << 16;
+    if (has_.size() >= kMost) has_.clear();
+    return has_.insert(extent.id << 1 | (access == Access::write ? 1 : 0)).second;
+}
+
+void Session::job_started() {
+    if (++jobs_ == limits::kSessionJobs) connection_->hold(true);
+}
+
+void Session::job_ended() {
+    if (jobs_-- == limits::kSessionJobs) connection_->hold(false);
+}
+
+void Session::dispatch(const wire::Request& request, std::vector<UniqueFd> descriptors) {
+    using wire::RequestBody;
+    const uint64_t id = request.id();
+    Store& store = server_.store();
+    // Descriptors that no request asked for are closed when this returns.
+    switch (request.body_type()) {
+        case RequestBody::Hello: return hello(id, *request.body_as_Hello());
+        case RequestBody::Ping: return reply_ok(id);
+        case RequestBody::DaemonInfo: return daemon_info(id);
+        case RequestBody::Devices: return devices(id);
+        case RequestBody::Shutdown: return shutdown(id);
+        case RequestBody::CreateObjects: return create_objects(id, *request.body_as_CreateObjects());
+        case RequestBody::OpenObjects: return open(id, *request.body_as_OpenObjects());
+        case RequestBody::Release: return release(*request.body_as_Release());
+        case RequestBody::Stat: return stat(id, *request.body_as_Stat());
+        case RequestBody::List: return list(id, *request.body_as_List());
+        case RequestBody::Seal: return seal(id, *request.body_as_Seal());
+        case RequestBody::Unlink: return unlink(id, *request.body_as_Unlink());
+        case RequestBody::Rename: return rename(id, *request.body_as_Rename());
+        case RequestBody::SetAttribute: {
+            const auto& set = *request.body_as_SetAttribute();
+            return reply_status(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),
+                                                        wire::view(set.value())));
+        }
+        case RequestBody::GetAttribute: return get_attribute(id, *request.body_as_GetAttribute());
+        case RequestBody::RemoveAttribute: {
+            const auto& remove = *request.body_as_RemoveAttribute();
+            return reply_status(
+                id, store.remove_attribute(id_, wire::view(remove.name()), wire::view(remove.attribute())));
+        }
+        case RequestBody::ListAttributes: return list_attributes(id, *request.body_as_ListAttributes());
+        case RequestBody::Wait: return wait(id, *request.body_as_Wait());
+        case RequestBody::Holders: return holders(id, *request.body_as_Holders());
+        case RequestBody::AttachStaging:
+            return attach_staging(id, *request.body_as_AttachStaging(), std::move(descriptors));
+        case RequestBody::Copy: return copy(id, *request.body_as_Copy());
+        case RequestBody::Fill: return fill(id, *request.body_as_Fill());
+        case RequestBody::Export: return export_object(id, *request.body_as_Export());
+        case RequestBody::NONE: break;
+    }
+    reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});
+}
+
+}  // namespace gshm

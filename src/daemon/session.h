@@ -1,0 +1,83 @@
+// One client: decodes its requests, asks the store and the devices, and answers.
+#pragma once
+
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "base/mapping.h"
+#include "daemon/connection.h"
+#include "store/store.h"
+
+namespace gshm {
+
+class Server;
+
+class Session final : private Connection::Handler, public std::enable_shared_from_this<Session> {
+public:
+    static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd socket);
+
+    SessionId id() const { return id_; }
+    Server& server() { return server_; }
+
+    // Answers. A builder is free again when the call returns.
+    flatbuffers::FlatBufferBuilder& builder();
+    void reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
+               std::span<const int> descriptors = {}, int error = 0, std::string_view message = {});
+    void reply_ok(uint64_t request) { reply(request, wire::ReplyBody::NONE, 0); }
+    void reply_error(uint64_t request, const Error& error);
+    void reply_status(uint64_t request, const Status& status);
+
+    // True if the client does not have the extent in this access, and from now on has: its descriptor must go along.
+    bool needs_descriptor(const StoredExtent& extent, Access access);
+
+    // Work under way for the client in other threads; beyond a bound nothing more is read from it.
+    void job_started();
+    void job_ended();
+
+private:
+    Session(Server& server, const Credentials& who);
+
+    void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override;
+    void on_end(std::string_view why) override;
+    void end_with(const Error& error);
+    void dispatch(const wire::Request& request, std::vector<UniqueFd> descriptors);
+
+    // requests.cc: answered at once
+    void hello(uint64_t request, const wire::Hello& hello);
+    void daemon_info(uint64_t request);
+    void devices(uint64_t request);
+    void shutdown(uint64_t request);
+    void open(uint64_t request, const wire::OpenObjects& open);
+    void release(const wire::Release& release);
+    void stat(uint64_t request, const wire::Stat& stat);
+    void list(uint64_t request, const wire::List& list);
+    void seal(uint64_t request, const wire::Seal& seal);
+    void unlink(uint64_t request, const wire::Unlink& unlink);
+    void rename(uint64_t request, const wire::Rename& rename);
+    void get_attribute(uint64_t request, const wire::GetAttribute& get);
+    void list_attributes(uint64_t request, const wire::ListAttributes& list);
+    void holders(uint64_t request, const wire::Holders& holders);
+    void wait(uint64_t request, const wire::Wait& wait);
+    // create.cc, transfer.cc: may take a while
+    void create_objects(uint64_t request, const wire::CreateObjects& create);
+    void attach_staging(uint64_t request, const wire::AttachStaging& attach, std::vector<UniqueFd> descriptors);
+    void copy(uint64_t request, const wire::Copy& copy);
+    void fill(uint64_t request, const wire::Fill& fill);
+    void export_object(uint64_t request, const wire::Export& what);
+    Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access);
+    void run_on_object(uint64_t request, Object* object, std::move_only_function<Status(Extent&)> work);
+
+    void send_devices(uint64_t request, bool hello);
+
+    Server& server_;
+    SessionId id_;
+    bool greeted_ = false;
+    size_t jobs_ = 0;
+    size_t waits_ = 0;
+    std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
+    std::shared_ptr<Mapping> staging_;
+    std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace gshm

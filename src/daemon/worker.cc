@@ -1,0 +1,48 @@
+#include "daemon/worker.h"
+
+#include <csignal>
+
+namespace gshm {
+
+Worker::Worker() {
+    // Signals are the main thread's.
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+Worker::~Worker() {
+    {
+        MutexLock lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+}
+
+void Worker::submit(Task task) {
+    {
+        MutexLock lock(mutex_);
+        queue_.push_back(std::move(task));
+    }
+    wake_.notify_one();
+}
+
+void Worker::run() {
+    MutexLock lock(mutex_);
+    for (;;) {
+        while (queue_.empty() && !ending_) lock.wait(wake_);
+        if (queue_.empty()) return;
+        Task task = std::move(queue_.front());
+        queue_.pop_front();
+        lock.unlock();
+        task();
+        task = nullptr;  // what it holds is let go here, not under the lock
+        lock.lock();
+    }
+}
+
+}  // namespace gshm

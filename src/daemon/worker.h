@@ -1,0 +1,35 @@
+// One thread that does a device's slow calls in order, so that neither other devices nor other clients wait for them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "base/mutex.h"
+
+namespace gshm {
+
+class Worker {
+public:
+    using Task = std::move_only_function<void()>;
+
+    Worker();
+    // Runs what is queued, then ends.
+    ~Worker();
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    void submit(Task task) EXCLUDES(mutex_);
+
+private:
+    void run() EXCLUDES(mutex_);
+
+    Mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<Task> queue_ GUARDED_BY(mutex_);
+    bool ending_ GUARDED_BY(mutex_) = false;
+    std::thread thread_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,327 @@
+#include "device/cuda.h"
+
+#include <cstring>
+#include <unistd.h>
+
+namespace gshm {
+namespace {
+
+using cuda::CUdeviceptr;
+using cuda::CUmemGenericAllocationHandle;
+using cuda::Driver;
+
+// The driver counts on these being undone in this order, whatever step failed: unmap, free the addresses, release.
+class MappedHandle {
+public:
+    MappedHandle(const Driver& driver, CUmemGenericAllocationHandle handle) : driver_(driver), handle_(handle) {}
+    ~MappedHandle() {
+        if (mapped_) driver_.mem_unmap(pointer_, size_);
+        if (pointer_ != 0) driver_.mem_address_free(pointer_, size_);
+        driver_.mem_release(handle_);
+    }
+    MappedHandle(const MappedHandle&) = delete;
+    MappedHandle& operator=(const MappedHandle&) = delete;
+
+    Status map(uint64_t size_bytes) {
+        TRY(driver_.check("cuMemAddressReserve", driver_.mem_address_reserve(&pointer_, size_bytes, 0, 0, 0)));
+        size_ = size_bytes;
+        TRY(driver_.check("cuMemMap", driver_.mem_map(pointer_, size_bytes, 0, handle_, 0)));
+        mapped_ = true;
+        return {};
+    }
+    Status set_access(cuda::CUdevice device, int protection) const {
+        cuda::CUmemAccessDesc access = {{cuda::kMemLocationTypeDevice, device}, protection};
+        return driver_.check("cuMemSetAccess", driver_.mem_set_access(pointer_, size_, &access, 1));
+    }
+
+    CUdeviceptr pointer() const { return pointer_; }
+    CUmemGenericAllocationHandle handle() const { return handle_; }
+
+private:
+    const Driver& driver_;
+    CUmemGenericAllocationHandle handle_;
+    CUdeviceptr pointer_ = 0;
+    uint64_t size_ = 0;
+    bool mapped_ = false;
+};
+
+// What VMM and external (dma-buf) memory have in common: an address that the driver copies to and from.
+class CudaExtent : public Extent {
+public:
+    Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
+        TRY(check_range(offset, source.size()));
+        TRY(check_writable());
+        return on_device("cuMemcpyHtoD", [&] {
+            return driver_.memcpy_htod_async(address() + offset, source.data(), source.size(), nullptr);
+        });
+    }
+    Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
+        TRY(check_range(offset, destination.size()));
+        return on_device("cuMemcpyDtoH", [&] {
+            return driver_.memcpy_dtoh_async(destination.data(), address() + offset, destination.size(), nullptr);
+        });
+    }
+    Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
+        TRY(check_range(offset, bytes));
+        TRY(check_writable());
+        return on_device("cuMemsetD8", [&] { return driver_.memset_d8_async(address() + offset, value, bytes, nullptr); });
+    }
+    Result<UniqueFd> export_dmabuf() const override {
+        if (driver_.mem_get_range_handle == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no dma-buf export");
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        int fd = -1;
+        TRY(driver_.check("cuMemGetHandleForAddressRange",
+                          driver_.mem_get_range_handle(&fd, address(), size(), cuda::kMemRangeHandleTypeDmaBufFd, 0)));
+        return UniqueFd::adopt(fd);
+    }
+
+protected:
+    CudaExtent(const Driver& driver, cuda::CUcontext context, uint64_t address, uint64_t size, Access access)
+        : Extent(address, size), driver_(driver), context_(context), access_(access) {}
+
+    // The legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
+    template <typename Call>
+    Status on_device(const char* what, Call&& call) const {
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        TRY(driver_.check(what, call()));
+        return driver_.check(what, driver_.stream_synchronize(nullptr));
+    }
+    Status check_writable() const {
+        if (access_ == Access::read) return fail(EACCES, "this memory was opened for reading only");
+        return {};
+    }
+
+    const Driver& driver_;
+    cuda::CUcontext context_;
+    Access access_;
+};
+
+class VmmExtent final : public CudaExtent {
+public:
+    VmmExtent(const Driver& driver, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory, uint64_t size,
+              Access access)
+        : CudaExtent(driver, context, memory->pointer(), size, access), memory_(std::move(memory)) {}
+
+    Result<int> descriptor(Access) override {
+        if (!fd_) {
+            int fd = -1;
+            TRY(driver_.check("cuMemExportToShareableHandle",
+                              driver_.mem_export(&fd, memory_->handle(), cuda::kMemHandleTypePosixFd, 0)));
+            fd_ = UniqueFd::adopt(fd);
+        }
+        return fd_.get();
+    }
+    Result<FabricHandle> export_fabric() const override {
+        FabricHandle handle = {};
+        auto result = driver_.mem_export(handle.data(), memory_->handle(), cuda::kMemHandleTypeFabric, 0);
+        if (result != cuda::kSuccess) {
+            auto error = driver_.failure("cuMemExportToShareableHandle", result).error();
+            return fail(EOPNOTSUPP,
+                        "no fabric handle: {}. It needs /dev/nvidia-caps-imex-channels/channel0 when gshmd starts",
+                        error.message);
+        }
+        return handle;
+    }
+    Status map_peer(Device& peer) override {
+        auto* gpu = dynamic_cast<CudaDevice*>(&peer);
+        if (gpu == nullptr) return Extent::map_peer(peer);
+        TRY(gpu->context());
+        return memory_->set_access(gpu->device(), access_ == Access::write ? cuda::kMemAccessProtReadWrite
+                                                                            : cuda::kMemAccessProtRead);
+    }
+
+private:
+    std::unique_ptr<MappedHandle> memory_;
+    UniqueFd fd_;
+};
+
+class ExternalExtent final : public CudaExtent {
+public:
+    ExternalExtent(const Driver& driver, cuda::CUcontext context, cuda::CUexternalMemory memory, CUdeviceptr pointer,
+                   uint64_t size, Access access)
+        : CudaExtent(driver, context, pointer, size, access), memory_(memory) {}
+    ~ExternalExtent() override {
+        cuda::ScopedContext current(driver_, context_);
+        driver_.mem_free(address());
+        driver_.destroy_external_memory(memory_);
+    }
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "memory imported from a dma-buf can only be exported as one");
+    }
+
+private:
+    cuda::CUexternalMemory memory_;
+};
+
+std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
+    std::string text = model.find("MIG") == std::string::npos ? "GPU-" : "MIG-";
+    for (int i = 0; i < 16; ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+    }
+    return text;
+}
+
+}  // namespace
+
+Result<int> CudaDevice::count() {
+    const Driver* driver = TRY(Driver::get());
+    int count = 0;
+    TRY(driver->check("cuDeviceGetCount", driver->device_get_count(&count)));
+    return count;
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
+    const Driver& driver = *TRY(Driver::get());
+    cuda::CUdevice device = 0;
+    if (driver.device_get(&device, ordinal) != cuda::kSuccess) {
+        return fail(ENODEV, "there is no device cuda:{} here", ordinal);
+    }
+    std::unique_ptr<CudaDevice> made(new CudaDevice(driver, device));
+    char model[96] = {};
+    cuda::CUuuid uuid = {};
+    size_t capacity = 0;
+    TRY(driver.check("cuDeviceGetName", driver.device_get_name(model, sizeof model, device)));
+    TRY(driver.check("cuDeviceGetUuid", driver.device_get_uuid(&uuid, device)));
+    TRY(driver.check("cuDeviceTotalMem", driver.device_total_mem(&capacity, device)));
+    auto has = [&](int attribute) {
+        int value = 0;
+        return driver.device_get_attribute(&value, attribute, device) == cuda::kSuccess && value != 0;
+    };
+    if (!has(cuda::kAttributeVmmSupported) || !has(cuda::kAttributePosixFdSupported)) {
+        return fail(EOPNOTSUPP, "cuda:{} ({}) has no virtual memory management with descriptors", ordinal, model);
+    }
+    made->rdma_capable_ = has(cuda::kAttributeGpuDirectRdmaWithVmm);
+    if (has(cuda::kAttributeFabricSupported)) made->handle_types_ |= cuda::kMemHandleTypeFabric;
+    made->probe_handle_types();
+    size_t granularity = 0;
+    auto properties = made->properties(false);
+    TRY(driver.check("cuMemGetAllocationGranularity",
+                     driver.mem_granularity(&granularity, &properties, cuda::kMemGranularityMinimum)));
+    uint32_t kinds = kHandlePosixFd;
+    if ((made->handle_types_ & cuda::kMemHandleTypeFabric) != 0) kinds |= kHandleFabric;
+    if (has(cuda::kAttributeDmaBufSupported) && driver.mem_get_range_handle != nullptr) kinds |= kHandleDmaBuf;
+    made->info_ = DeviceInfo{
+        .name = fmt::format("cuda:{}", ordinal),
+        .uuid = format_uuid(uuid, model),
+        .model = model,
+        .capacity_bytes = capacity,
+        .granularity_bytes = granularity,
+        .handle_kinds = kinds,
+        .compressible = has(cuda::kAttributeGenericCompression),
+    };
+    return made;
+}
+
+CudaDevice::~CudaDevice() {
+    if (context_ != nullptr) driver_.primary_ctx_release(device_);
+}
+
+Result<cuda::CUcontext> CudaDevice::context() {
+    std::lock_guard lock(mutex_);
+    if (context_ == nullptr) {
+        TRY(driver_.check("cuDevicePrimaryCtxRetain", driver_.primary_ctx_retain(&context_, device_)));
+    }
+    return context_;
+}
+
+cuda::CUmemAllocationProp CudaDevice::properties(bool compressible) const {
+    cuda::CUmemAllocationProp properties = {};
+    properties.type = cuda::kMemAllocationTypePinned;
+    properties.requestedHandleTypes = handle_types_;
+    properties.location = {cuda::kMemLocationTypeDevice, device_};
+    properties.allocFlags.gpuDirectRDMACapable = rdma_capable_ ? 1 : 0;
+    properties.allocFlags.compressionType = compressible ? cuda::kMemCompressionGeneric : 0;
+    return properties;
+}
+
+// The attributes say what the GPU can do, not what this process may do: a driver refuses fabric handles where no IMEX
+// channel is set up. Try the most, and step down silently.
+void CudaDevice::probe_handle_types() {
+    for (;;) {
+        auto wanted = properties(false);
+        size_t granularity = 0;
+        CUmemGenericAllocationHandle handle = 0;
+        if (driver_.mem_granularity(&granularity, &wanted, cuda::kMemGranularityMinimum) == cuda::kSuccess) {
+            auto result = driver_.mem_create(&handle, granularity, &wanted, 0);
+            if (result == cuda::kSuccess) {
+                driver_.mem_release(handle);
+                return;
+            }
+            if (result == cuda::kErrorOutOfMemory) return;  // a full GPU says nothing about handle types
+        }
+        if ((handle_types_ & cuda::kMemHandleTypeFabric) != 0) handle_types_ &= ~cuda::kMemHandleTypeFabric;
+        else if (rdma_capable_) rdma_capable_ = false;
+        else return;
+    }
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHandle handle, uint64_t size_bytes,
+                                                       Access access) {
+    auto memory = std::make_unique<MappedHandle>(driver_, handle);
+    auto* current = TRY(context());
+    TRY(memory->map(size_bytes));
+    bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
+    if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
+    return std::make_unique<VmmExtent>(driver_, current, std::move(memory), size_bytes, access);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
+    if (options.compressible && !info_.compressible) {
+        return fail(EOPNOTSUPP, "{} has no compressible memory", info_.name);
+    }
+    TRY(context());
+    auto wanted = properties(options.compressible);
+    CUmemGenericAllocationHandle handle = 0;
+    TRY(driver_.check("cuMemCreate", driver_.mem_create(&handle, size_bytes, &wanted, 0)));
+    auto extent = TRY(map_handle(handle, size_bytes, Access::write));
+    // Whatever was there before belonged to somebody else.
+    TRY(extent->fill(0, size_bytes, 0));
+    return extent;
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_bytes, Access access) {
+    TRY(context());
+    CUmemGenericAllocationHandle handle = 0;
+    void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+    TRY(driver_.check("cuMemImportFromShareableHandle",
+                      driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
+    return map_handle(handle, size_bytes, access);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::import_fabric(const FabricHandle& handle, uint64_t size_bytes,
+                                                          Access access) {
+    TRY(context());
+    FabricHandle copy = handle;  // the driver's signature is not const
+    CUmemGenericAllocationHandle imported = 0;
+    TRY(driver_.check("cuMemImportFromShareableHandle",
+                      driver_.mem_import(&imported, copy.data(), cuda::kMemHandleTypeFabric)));
+    return map_handle(imported, size_bytes, access);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_bytes, Access access) {
+    if (driver_.import_external_memory == nullptr) return fail(EOPNOTSUPP, "this CUDA driver imports no dma-bufs");
+    auto* owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    auto copy = TRY(UniqueFd::clone(fd));  // the driver takes it over when it succeeds
+    cuda::CUexternalMemoryHandleDesc source = {};
+    source.type = cuda::kExternalMemoryDmaBufFd;
+    source.handle.fd = copy.get();
+    source.size = size_bytes;
+    cuda::CUexternalMemory memory = nullptr;
+    TRY(driver_.check("cuImportExternalMemory", driver_.import_external_memory(&memory, &source)));
+    (void)copy.take();
+    cuda::CUexternalMemoryBufferDesc range = {};
+    range.size = size_bytes;
+    CUdeviceptr pointer = 0;
+    if (auto result = driver_.external_memory_map(&pointer, memory, &range); result != cuda::kSuccess) {
+        driver_.destroy_external_memory(memory);
+        return driver_.failure("cuExternalMemoryGetMappedBuffer", result);
+    }
+    return std::make_unique<ExternalExtent>(driver_, owner, memory, pointer, size_bytes, access);
+}
+
+}  // namespace gshm

@@ -1,0 +1,47 @@
+// GPU memory through the driver's virtual memory management calls.
+#pragma once
+
+#include <mutex>
+
+#include "cuda/driver.h"
+#include "device/device.h"
+
+namespace gshm {
+
+class CudaDevice final : public Device {
+public:
+    // Asks the driver what device `ordinal` is and can do. Makes no context: that happens, by retaining the primary
+    // one, at the first allocation or import.
+    static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
+    static Result<int> count();
+    ~CudaDevice() override;
+
+    const DeviceInfo& info() const override { return info_; }
+    Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
+    Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) override;
+    Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override;
+    Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
+                                                  Access access) override;
+
+    const cuda::Driver& driver() const { return driver_; }
+    cuda::CUdevice device() const { return device_; }
+    // The primary context, retained until the device object goes.
+    Result<cuda::CUcontext> context();
+
+private:
+    CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
+    cuda::CUmemAllocationProp properties(bool compressible) const;
+    void probe_handle_types();
+    Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,
+                                               Access access);
+
+    const cuda::Driver& driver_;
+    cuda::CUdevice device_;
+    DeviceInfo info_;
+    int handle_types_ = cuda::kMemHandleTypePosixFd;
+    bool rdma_capable_ = false;
+    std::mutex mutex_;  // guards context_
+    cuda::CUcontext context_ = nullptr;
+};
+
+}  // namespace gshm

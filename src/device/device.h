@@ -1,0 +1,104 @@
+// A device is where bytes live; an extent is one physical allocation of it, mapped into this process.
+// The interface is all that the store and the daemon know; host.h and cuda.h implement it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace gshm {
+
+enum class Access { read, write };
+
+// The same bits as GSHM_HANDLE_... in gshm.h.
+enum HandleKind : uint32_t { kHandlePosixFd = 1, kHandleFabric = 2, kHandleDmaBuf = 4 };
+
+using FabricHandle = std::array<uint8_t, 64>;
+
+struct DeviceInfo {
+    std::string name;   // "host", "cuda:0" (this process's ordinal)
+    std::string uuid;   // what a GPU is called between processes; empty for host
+    std::string model;
+    uint64_t capacity_bytes = 0;
+    uint64_t granularity_bytes = 0;  // extents are multiples of this
+    uint32_t handle_kinds = 0;
+    bool compressible = false;
+    bool lazily_backed = false;  // new memory costs nothing until it is touched, and is zero by itself
+};
+
+class Device;
+
+// Destroying it unmaps and releases this process's share; the memory itself lives while any process has one.
+// Copies and fills may be called from any thread, and return when the bytes are in place.
+class Extent {
+public:
+    Extent(const Extent&) = delete;
+    Extent& operator=(const Extent&) = delete;
+    virtual ~Extent();
+
+    // Device address on a GPU, ordinary address on host.
+    uint64_t address() const { return address_; }
+    uint64_t size() const { return size_; }
+
+    virtual Status copy_in(uint64_t offset, std::span<const std::byte> source) = 0;
+    virtual Status copy_out(uint64_t offset, std::span<std::byte> destination) const = 0;
+    virtual Status fill(uint64_t offset, uint64_t bytes, uint8_t value) = 0;
+
+    // A descriptor that another process can import, made at the first call and kept: it stays the extent's. Access::read
+    // gives one that cannot be made writable where the device can tell the difference (host), else an ordinary one.
+    // The one call that is for a single thread at a time.
+    virtual Result<int> descriptor(Access access) = 0;
+    // A copy of it, the caller's.
+    Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
+    virtual Result<FabricHandle> export_fabric() const;
+    virtual Result<UniqueFd> export_dmabuf() const;
+    // Lets a further device reach the memory at the same address.
+    virtual Status map_peer(Device& peer);
+
+    // Runs when the extent is destroyed, after its memory is released; how adaptors learn of it.
+    void on_release(std::function<void()> hook) { release_hooks_.push_back(std::move(hook)); }
+
+protected:
+    Extent(uint64_t address, uint64_t size) : address_(address), size_(size) {}
+    // EINVAL unless [offset, offset + bytes) lies inside.
+    Status check_range(uint64_t offset, uint64_t bytes) const;
+
+private:
+    uint64_t address_;
+    uint64_t size_;
+    std::vector<std::function<void()>> release_hooks_;
+};
+
+struct AllocateOptions {
+    bool compressible = false;
+};
+
+// Calls are safe from any thread.
+class Device {
+public:
+    Device() = default;
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+    virtual ~Device() = default;
+
+    virtual const DeviceInfo& info() const = 0;
+
+    // size_bytes is a nonzero multiple of the granularity. The memory is zero. ENOSPC when the device is full.
+    virtual Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) = 0;
+
+    // size_bytes is the size of the whole exported extent. The descriptor stays the caller's.
+    virtual Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) = 0;
+    virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
+    virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
+                                                          Access access) = 0;
+};
+
+}  // namespace gshm

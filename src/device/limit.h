@@ -1,0 +1,37 @@
+// An adaptor that lets at most so many bytes be allocated from the device below it, and counts them.
+#pragma once
+
+#include <atomic>
+
+#include "device/device.h"
+
+namespace gshm {
+
+class LimitDevice final : public Device {
+public:
+    // limit_bytes 0: the upstream's own capacity.
+    LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes);
+
+    const DeviceInfo& info() const override { return info_; }
+    Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
+    Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) override {
+        return upstream_->import_fd(fd, size_bytes, access);
+    }
+    Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override {
+        return upstream_->import_dmabuf(fd, size_bytes, access);
+    }
+    Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
+                                                  Access access) override {
+        return upstream_->import_fabric(handle, size_bytes, access);
+    }
+
+    uint64_t used_bytes() const { return used_->load(std::memory_order_relaxed); }
+
+private:
+    std::unique_ptr<Device> upstream_;
+    DeviceInfo info_;
+    // Shared with the extents, which may outlive the device.
+    std::shared_ptr<std::atomic<uint64_t>> used_ = std::make_shared<std::atomic<uint64_t>>(0);
+};
+
+}  // namespace gshm

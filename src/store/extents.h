@@ -1,0 +1,107 @@
+// Where objects are placed: small ones in slabs, which only objects of the same owner, rights and device share,
+// since whoever can import an extent can reach all of it; larger ones in extents of their own.
+#pragma once
+
+#include <compare>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "device/device.h"
+#include "store/node.h"
+#include "store/slab.h"
+
+namespace gshm {
+
+using DeviceIndex = uint32_t;
+
+// Objects with equal keys may be in one slab.
+struct SlabKey {
+    DeviceIndex device = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    uint16_t mode = 0;
+    bool compressible = false;
+    std::string reach;  // the directories that keep people out on the way to it; see Tree::reach()
+
+    auto operator<=>(const SlabKey&) const = default;
+};
+
+struct SlabPool;
+
+struct StoredExtent {
+    ExtentId id = 0;
+    DeviceIndex device = 0;
+    uint64_t size_bytes = 0;
+    bool compressible = false;
+    std::shared_ptr<Extent> memory;
+    uint32_t objects = 0;
+    SlabPool* pool = nullptr;  // null: dedicated
+    std::optional<Slab> slab;
+};
+
+// The slabs of one key. By free space, so that the fullest one that has room is used.
+struct SlabPool {
+    SlabKey key;
+    std::set<std::pair<uint64_t, StoredExtent*>> by_room;
+    uint64_t next_size_bytes = 0;
+};
+
+// What the store must be given before an object can be placed.
+struct ExtentNeed {
+    DeviceIndex device = 0;
+    uint64_t size_bytes = 0;
+    bool compressible = false;
+    std::optional<SlabKey> slab;
+};
+
+struct Place {
+    StoredExtent* extent = nullptr;
+    uint64_t offset = 0;
+};
+
+// Does what takes time, and need not happen at once. The daemon hands it to a thread; tests do it on the spot.
+class Reclaimer {
+public:
+    virtual ~Reclaimer() = default;
+    // Fill the range with zeros, then call Extents::zeroed(id, offset, bytes).
+    virtual void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset,
+                      uint64_t bytes) = 0;
+    virtual void release(DeviceIndex device, std::shared_ptr<Extent> memory) = 0;
+};
+
+// Not thread-safe, as all of the store.
+class Extents {
+public:
+    explicit Extents(Reclaimer& reclaimer) : reclaimer_(reclaimer) {}
+
+    // A place for a small object, or what is missing.
+    std::variant<Place, ExtentNeed> place_small(const SlabKey& key, uint64_t bytes, uint64_t granularity);
+    // Takes in memory that was allocated for a need.
+    StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
+    StoredExtent* find(ExtentId id);
+    void attach(const Place& place) { ++place.extent->objects; }
+    // The object is gone: its bytes go back, zeroed before anyone gets them.
+    void detach(const Place& place, uint64_t bytes);
+    // An extent that was added for an object that then was not made.
+    void drop_if_unused(StoredExtent* extent);
+    void zeroed(ExtentId id, uint64_t offset, uint64_t bytes);
+    // Frees the empty slabs that are kept for the next object.
+    void trim(DeviceIndex device);
+
+    size_t count() const { return extents_.size(); }
+
+private:
+    void erase(StoredExtent* extent);
+    void set_room(StoredExtent* extent, auto change);
+
+    Reclaimer& reclaimer_;
+    ExtentId next_id_ = 1;
+    std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
+    std::map<SlabKey, SlabPool> pools_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,74 @@
+// What a name stands for: a directory, or an object with its place in an extent.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <unordered_map>
+
+namespace gshm {
+
+using NodeId = uint64_t;
+using ExtentId = uint64_t;
+using SessionId = uint64_t;
+
+using Attributes = std::map<std::string, std::string, std::less<>>;
+
+enum class NodeKind : uint8_t { object = 1, directory = 2 };   // values as in gshm.h
+enum class ObjectState : uint8_t { open = 1, sealed = 2 };     // likewise
+
+struct Directory;
+struct StoredExtent;
+
+struct Node {
+    Node(NodeKind node_kind, NodeId node_id) : id(node_id), kind(node_kind) {}
+    virtual ~Node() = default;
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    NodeId id;
+    NodeKind kind;
+    uint16_t mode = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    uint64_t cookie = 0;          // position in the parent's order
+    Directory* parent = nullptr;  // null: the root, or unlinked
+    int64_t created_ns = 0;
+    int64_t modified_ns = 0;
+    std::unique_ptr<Attributes> attributes;  // null: none
+};
+
+struct Object final : Node {
+    explicit Object(NodeId node_id) : Node(NodeKind::object, node_id) {}
+
+    ObjectState state = ObjectState::open;
+    uint32_t flags = 0;  // CreateFlag
+    uint32_t leases = 0;
+    uint32_t write_leases = 0;
+    uint64_t size_bytes = 0;
+    StoredExtent* extent = nullptr;
+    uint64_t offset = 0;
+    SessionId creator = 0;  // the session it is reclaimed with; 0: none, or sealed
+};
+
+// Lets the children be looked up by string_view.
+struct NameHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
+};
+
+struct Directory final : Node {
+    explicit Directory(NodeId node_id) : Node(NodeKind::directory, node_id) {}
+
+    std::unordered_map<std::string, Node*, NameHash, std::equal_to<>> children;
+    // Entries in the order they were made: a listing that goes on at a cookie neither misses nor repeats one,
+    // whatever is created and removed meanwhile.
+    std::map<uint64_t, std::pair<const std::string*, Node*>> order;
+    uint64_t next_cookie = 1;
+    bool implicit = false;  // made on an object's way, and gone with the last entry
+};
+
+}  // namespace gshm

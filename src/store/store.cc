@@ -1,0 +1,379 @@
+#include "store/store.h"
+
+#include <cassert>
+
+#include "base/limits.h"
+#include "base/name.h"
+#include "base/size.h"
+
+namespace gshm {
+namespace {
+
+Status check_attribute(std::string_view name, std::string_view value) {
+    if (name.empty()) return fail(EINVAL, "an attribute's name must not be empty");
+    if (name.size() > limits::kAttributeNameBytes) {
+        return fail(ENAMETOOLONG, "an attribute's name has at most {} bytes", limits::kAttributeNameBytes);
+    }
+    if (name.find('\0') != std::string_view::npos || !is_valid_utf8(name)) {
+        return fail(EILSEQ, "an attribute's name must be UTF-8 without NUL");
+    }
+    if (value.size() > limits::kAttributesBytes) {
+        return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+    }
+    return {};
+}
+
+size_t total_bytes(const Attributes& attributes) {
+    size_t total = 0;
+    for (const auto& [name, value] : attributes) total += name.size() + value.size();
+    return total;
+}
+
+}  // namespace
+
+Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
+    : clock_(clock),
+      devices_(std::move(devices)),
+      use_(devices_.size()),
+      extents_(reclaimer),
+      tree_(clock, owner, [this] { return next_node_id_++; }) {}
+
+Store::~Store() = default;
+
+Store::Session& Store::at(SessionId session) {
+    auto found = sessions_.find(session);
+    assert(found != sessions_.end());
+    return found->second;
+}
+
+const Store::Session& Store::at(SessionId session) const {
+    return const_cast<Store*>(this)->at(session);
+}
+
+const Credentials& Store::credentials(SessionId session) const {
+    return at(session).who;
+}
+
+SessionId Store::begin_session(const Credentials& who) {
+    SessionId id = next_session_id_++;
+    sessions_[id].who = who;
+    return id;
+}
+
+void Store::end_session(SessionId id) {
+    Session& session = at(id);
+    // Names first: what is only held by this session is then freed with the leases.
+    auto unsealed = std::move(session.unsealed);
+    for (Object* object : unsealed) {
+        object->creator = 0;
+        if (object->parent != nullptr) {
+            tree_.detach(object);
+            unlinked(object);
+        }
+        if (session.leases.contains(object->id)) continue;
+        free_if_unused(object);
+    }
+    for (auto& [node, lease] : session.leases) {
+        lease.object->leases -= lease.count;
+        lease.object->write_leases -= lease.writers;
+        free_if_unused(lease.object);
+    }
+    sessions_.erase(id);
+}
+
+Status Store::check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const {
+    if (spec.size_bytes == 0) return fail(EINVAL, "an object must have at least one byte");
+    if (spec.device >= devices_.size()) return fail(ENODEV, "there is no such device");
+    const DeviceInfo& device = devices_[spec.device];
+    if (spec.size_bytes > device.capacity_bytes) {
+        return fail(ENOSPC, "{} bytes do not fit {}, which has {}", spec.size_bytes, device.name,
+                    device.capacity_bytes);
+    }
+    if ((spec.flags & kCreateCompressible) != 0 && !device.compressible) {
+        return fail(EOPNOTSUPP, "{} has no compressible memory", device.name);
+    }
+    if ((spec.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", spec.mode);
+    if (spec.attributes != nullptr) {
+        for (const auto& [name, value] : *spec.attributes) TRY(check_attribute(name, value));
+        if (total_bytes(*spec.attributes) > limits::kAttributesBytes) {
+            return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+        }
+    }
+    return tree_.check_link(session.who, spec.name, ret_reach);
+}
+
+Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, const CreateSpec& spec) {
+    Session& session = at(session_id);
+    SlabKey key{spec.device, session.who.uid, session.who.gid, spec.mode, (spec.flags & kCreateCompressible) != 0, {}};
+    TRY(check_create(session, spec, &key.reach));
+    // Only the owner may open it: the way there keeps nobody else out that the mode would let in.
+    if ((spec.mode & 077) == 0) key.reach.clear();
+
+    uint64_t granularity = devices_[spec.device].granularity_bytes;
+    Place place{spec.extent, 0};
+    uint32_t flags = spec.flags;
+    if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
+        auto placed = extents_.place_small(key, spec.size_bytes, granularity);
+        if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
+        place = std::get<Place>(placed);
+    } else {
+        flags |= kCreateDedicated;
+        if (place.extent == nullptr) {
+            return ExtentNeed{spec.device, round_up(spec.size_bytes, granularity), key.compressible, std::nullopt};
+        }
+    }
+
+    auto made = std::make_unique<Object>(next_node_id_++);
+    Object* object = made.get();
+    object->mode = spec.mode;
+    object->uid = session.who.uid;
+    object->gid = session.who.gid;
+    object->created_ns = object->modified_ns = clock_.now_ns();
+    if (spec.attributes != nullptr && !spec.attributes->empty()) {
+        object->attributes = std::make_unique<Attributes>(*spec.attributes);
+    }
+    object->flags = flags;
+    object->size_bytes = spec.size_bytes;
+    object->extent = place.extent;
+    object->offset = place.offset;
+    extents_.attach(place);
+    use_[spec.device].object_bytes += object->size_bytes;
+    objects_.emplace(object->id, std::move(made));
+    auto linked = tree_.link(session.who, spec.name, object);
+    assert(linked);  // check_create has asked
+    if ((flags & kCreateKeep) == 0) {
+        object->creator = session_id;
+        session.unsealed.insert(object);
+    }
+    return add_lease(session, object, Access::write);
+}
+
+Result<Object*> Store::find_object(const Session& session, std::string_view name) const {
+    TRY(check_name(name));
+    Node* node = TRY(tree_.find(session.who, name));
+    if (node->kind != NodeKind::object) return fail(EISDIR, "\"{}\" is a directory", name);
+    return static_cast<Object*>(node);
+}
+
+Result<Object*> Store::open(SessionId session, std::string_view name, Access access, bool sealed_only) {
+    Session& by = at(session);
+    return open_object(by, TRY(find_object(by, name)), access, sealed_only);
+}
+
+Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
+    Session& by = at(session);
+    auto found = objects_.find(id);
+    if (found == objects_.end()) return fail(ENOENT, "no object has the id {}", id);
+    TRY(tree_.check_way_to(by.who, *found->second));
+    return open_object(by, found->second.get(), access, sealed_only);
+}
+
+Result<Object*> Store::open_object(Session& session, Object* object, Access access, bool sealed_only) {
+    bool write = access == Access::write;
+    if (!is_permitted(*object, session.who, write ? kRightRead | kRightWrite : kRightRead)) {
+        return fail(EACCES, "permission denied: {} \"{}\"", write ? "write" : "read", Tree::path_of(*object));
+    }
+    if (write && object->state == ObjectState::sealed) {
+        return fail(EPERM, "\"{}\" is sealed and cannot be written", Tree::path_of(*object));
+    }
+    if (sealed_only && object->state != ObjectState::sealed) {
+        return fail(EBUSY, "\"{}\" is not sealed yet", Tree::path_of(*object));
+    }
+    return add_lease(session, object, access);
+}
+
+Object* Store::add_lease(Session& session, Object* object, Access access) {
+    Lease& lease = session.leases[object->id];
+    lease.object = object;
+    ++lease.count;
+    ++object->leases;
+    if (access == Access::write) {
+        ++lease.writers;
+        ++object->write_leases;
+    }
+    return object;
+}
+
+void Store::drop_lease(Session& session, Lease& lease, Access access) {
+    Object* object = lease.object;
+    if (access == Access::write) {
+        --lease.writers;
+        --object->write_leases;
+    }
+    --object->leases;
+    if (--lease.count == 0) session.leases.erase(object->id);
+    free_if_unused(object);
+}
+
+Status Store::release(SessionId id, NodeId node, Access access) {
+    Session& session = at(id);
+    auto lease = session.leases.find(node);
+    if (lease == session.leases.end()) return fail(ENOENT, "no lease on object {}", node);
+    uint32_t readers = lease->second.count - lease->second.writers;
+    if ((access == Access::write ? lease->second.writers : readers) == 0) {
+        return fail(ENOENT, "no lease of that kind on object {}", node);
+    }
+    drop_lease(session, lease->second, access);
+    return {};
+}
+
+Result<Object*> Store::leased(SessionId id, NodeId node, Access access) const {
+    const Session& session = at(id);
+    auto lease = session.leases.find(node);
+    if (lease == session.leases.end()) return fail(ENOENT, "no lease on object {}", node);
+    Object* object = lease->second.object;
+    if (access == Access::write) {
+        if (lease->second.writers == 0) return fail(EACCES, "object {} is not open for writing", node);
+        if (object->state == ObjectState::sealed) return fail(EPERM, "the object is sealed and cannot be written");
+    }
+    return object;
+}
+
+void Store::unpin(Object* object) {
+    --object->leases;
+    free_if_unused(object);
+}
+
+Status Store::seal(SessionId session, std::string_view name) {
+    Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    if (!is_permitted(*object, by.who, kRightWrite)) {
+        return fail(EACCES, "permission denied: seal \"{}\"", name);
+    }
+    return seal_object(by, object);
+}
+
+Status Store::seal_id(SessionId session, NodeId id) {
+    Session& by = at(session);
+    auto lease = by.leases.find(id);
+    if (lease == by.leases.end() || lease->second.writers == 0) {
+        return fail(EACCES, "object {} is not open for writing", id);
+    }
+    return seal_object(by, lease->second.object);
+}
+
+Status Store::seal_object(Session& session, Object* object) {
+    if (object->state == ObjectState::sealed) return {};
+    auto mine = session.leases.find(object->id);
+    uint32_t my_writers = mine == session.leases.end() ? 0 : mine->second.writers;
+    if (object->write_leases > my_writers) {
+        return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
+    }
+    object->state = ObjectState::sealed;
+    object->modified_ns = clock_.now_ns();
+    if (object->creator != 0) {
+        at(object->creator).unsealed.erase(object);
+        object->creator = 0;
+    }
+    return {};
+}
+
+Status Store::unlink(SessionId session, std::string_view name) {
+    auto* object = static_cast<Object*>(TRY(tree_.unlink(at(session).who, name)));
+    unlinked(object);
+    free_if_unused(object);
+    return {};
+}
+
+Status Store::rename(SessionId session, std::string_view from, std::string_view to, bool replace) {
+    auto* replaced = static_cast<Object*>(TRY(tree_.rename(at(session).who, from, to, replace)));
+    if (replaced == nullptr) return {};
+    unlinked(replaced);
+    free_if_unused(replaced);
+    return {};
+}
+
+void Store::unlinked(Object* object) {
+    use_[object->extent->device].unlinked_bytes += object->size_bytes;
+}
+
+void Store::free_if_unused(Object* object) {
+    if (object->parent != nullptr || object->leases > 0) return;
+    if (object->creator != 0) at(object->creator).unsealed.erase(object);
+    DeviceUse& use = use_[object->extent->device];
+    use.object_bytes -= object->size_bytes;
+    use.unlinked_bytes -= object->size_bytes;
+    extents_.detach({object->extent, object->offset}, object->size_bytes);
+    objects_.erase(object->id);
+}
+
+Result<const Node*> Store::stat(SessionId session, std::string_view name) const {
+    if (!name.empty()) TRY(check_name(name));
+    return TRY(tree_.find(at(session).who, name));
+}
+
+Result<std::vector<ListEntry>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
+                                           uint64_t* ret_cookie) const {
+    const Node* node = TRY(stat(session, path));
+    if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
+    if (!is_permitted(*node, at(session).who, kRightRead)) return fail(EACCES, "permission denied: list \"{}\"", path);
+    const auto& order = static_cast<const Directory*>(node)->order;
+    std::vector<ListEntry> entries;
+    auto entry = order.upper_bound(cookie);
+    for (; entry != order.end() && entries.size() < most; ++entry) {
+        entries.push_back({*entry->second.first, entry->second.second});
+    }
+    *ret_cookie = entry == order.end() ? 0 : entries.back().node->cookie;
+    return entries;
+}
+
+Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view name) const {
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    if (!is_permitted(*object, by.who, kRightRead)) return fail(EACCES, "permission denied: holders of \"{}\"", name);
+    std::vector<Holder> holders;
+    for (const auto& [id, other] : sessions_) {
+        auto lease = other.leases.find(object->id);
+        if (lease == other.leases.end()) continue;
+        holders.push_back({other.who, lease->second.count, lease->second.writers > 0});
+    }
+    return holders;
+}
+
+Status Store::set_attribute(SessionId session, std::string_view name, std::string_view attribute,
+                            std::string_view value) {
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    if (!is_permitted(*object, by.who, kRightWrite)) return fail(EACCES, "permission denied: write \"{}\"", name);
+    TRY(check_attribute(attribute, value));
+    size_t others = 0;
+    if (object->attributes) {
+        auto old = object->attributes->find(attribute);
+        others = total_bytes(*object->attributes);
+        if (old != object->attributes->end()) others -= old->first.size() + old->second.size();
+    }
+    if (others + attribute.size() + value.size() > limits::kAttributesBytes) {
+        return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+    }
+    if (!object->attributes) object->attributes = std::make_unique<Attributes>();
+    object->attributes->insert_or_assign(std::string(attribute), std::string(value));
+    return {};
+}
+
+Result<const Attributes*> Store::attributes(SessionId session, std::string_view name) const {
+    static const Attributes none;
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    if (!is_permitted(*object, by.who, kRightRead)) return fail(EACCES, "permission denied: read \"{}\"", name);
+    return object->attributes ? object->attributes.get() : &none;
+}
+
+Result<std::string_view> Store::get_attribute(SessionId session, std::string_view name,
+                                              std::string_view attribute) const {
+    const Attributes* all = TRY(attributes(session, name));
+    auto found = all->find(attribute);
+    if (found == all->end()) return fail(ENODATA, "\"{}\" has no attribute \"{}\"", name, attribute);
+    return found->second;
+}
+
+Status Store::remove_attribute(SessionId session, std::string_view name, std::string_view attribute) {
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    if (!is_permitted(*object, by.who, kRightWrite)) return fail(EACCES, "permission denied: write \"{}\"", name);
+    if (!object->attributes || object->attributes->erase(std::string(attribute)) == 0) {
+        return fail(ENODATA, "\"{}\" has no attribute \"{}\"", name, attribute);
+    }
+    return {};
+}
+
+}  // namespace gshm

@@ -1,0 +1,122 @@
+#include <cstring>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/limits.h"
+#include "wire/message.h"
+
+namespace gshm::wire {
+namespace {
+
+constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int) * 253);
+
+Result<sockaddr_un> address_of(const std::string& path) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) {
+        return fail(ENAMETOOLONG, "the socket path {} is too long ({} bytes at most): choose a shorter --dir", path,
+                    sizeof address.sun_path - 1);
+    }
+    memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+}
+
+Result<UniqueFd> make_socket() {
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0) return fail_errno("socket");
+    auto made = UniqueFd::adopt(fd);
+    // Room for several of the largest messages in flight; what the system grants is enough for one.
+    int bytes = 8 * static_cast<int>(limits::kMessageBytes);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    return made;
+}
+
+}  // namespace
+
+Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> descriptors, bool wait) {
+    if (packet.size() > limits::kMessageBytes) return fail(EMSGSIZE, "a message of {} bytes is too long", packet.size());
+    iovec data = {const_cast<uint8_t*>(packet.data()), packet.size()};
+    alignas(cmsghdr) char control[kControlBytes];
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (!descriptors.empty()) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+        memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+    }
+    for (;;) {
+        if (sendmsg(socket, &message, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) >= 0) return SendOutcome::sent;
+        if (errno == EINTR) continue;
+        // ETOOMANYREFS: descriptors in flight; ENOBUFS: no memory for the packet. Both pass.
+        bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS;
+        if (!wait && later) return SendOutcome::would_block;
+        return fail_errno("sendmsg");
+    }
+}
+
+Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait) {
+    iovec data = {buffer.data(), buffer.size()};
+    alignas(cmsghdr) char control[kControlBytes];
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    Received received;
+    for (;;) {
+        ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
+        if (bytes >= 0) {
+            received.bytes = static_cast<size_t>(bytes);
+            break;
+        }
+        if (errno == EINTR) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
+        if (errno == ECONNRESET) {
+            received.end = true;
+            return received;
+        }
+        return fail_errno("recvmsg");
+    }
+    // Adopted before anything else, so that none leaks whatever the message turns out to be.
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+            received.descriptors.push_back(UniqueFd::adopt(fd));
+        }
+    }
+    received.end = received.bytes == 0 && received.descriptors.empty();
+    if ((message.msg_flags & MSG_TRUNC) != 0) return fail(EMSGSIZE, "a message longer than {} bytes", buffer.size());
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+        return fail(EMFILE, "descriptors were lost: this process has too many open (raise `ulimit -n`)");
+    }
+    return received;
+}
+
+Result<UniqueFd> connect_to(const std::string& path) {
+    auto address = TRY(address_of(path));
+    auto socket = TRY(make_socket());
+    while (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+        if (errno != EINTR) return fail_errno("connect");
+    }
+    return socket;
+}
+
+Result<UniqueFd> listen_at(const std::string& path) {
+    auto address = TRY(address_of(path));
+    auto socket = TRY(make_socket());
+    if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+        return fail(errno, "cannot bind {}: {}", path, strerror(errno));
+    }
+    if (listen(socket.get(), 1024) != 0) return fail_errno("listen");
+    return socket;
+}
+
+}  // namespace gshm::wire
