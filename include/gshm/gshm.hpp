@@ -562,7 +562,7 @@ public:
         if (!c) return c.error();
         return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
     }
-    // One result for each spec, in their order.
+    // One result for each spec, in their order. `map` must be the same in all of them.
     std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {
         if (specs.empty()) return {};
         std::vector<std::vector<gshm_attribute>> attributes(specs.size());

@@ -42,7 +42,7 @@ std::string Context::dir() const {
 }
 
 Failure Context::no_daemon(int status) const {
-    if (status != -ENOENT && status != -ECONNREFUSED) return Failure::of_status(status, dir());
+    if (status != -ENOENT && status != -ECONNREFUSED) return Failure::of_status(status, {});
     return {-status, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
             dir_.empty() ? "start it with `gshmd`" : fmt::format("start it with `gshmd --dir {}`", printable(dir_))};
 }

@@ -51,14 +51,16 @@ Record stat_record(const std::string& name, const gshm_stat_info& info) {
 
 std::string stat_text(const std::string& name, const gshm_stat_info& info, const std::vector<Attribute>& attributes) {
     Accounts accounts;
-    std::vector<std::pair<std::string, std::string>> lines = {{"name", name}};
+    std::vector<std::pair<std::string, std::string>> lines = {{"name", name.empty() ? "/" : name}};
     if (is_directory(info)) {
         lines.emplace_back("kind", "directory");
         lines.emplace_back("entries", std::to_string(info.size_bytes));
     } else {
         lines.emplace_back("kind", "object");
         lines.emplace_back("state", state_text(info));
-        lines.emplace_back("size", fmt::format("{} ({} bytes)", size_text(info.size_bytes), info.size_bytes));
+        lines.emplace_back("size", info.size_bytes < 1024
+                                       ? fmt::format("{} bytes", info.size_bytes)
+                                       : fmt::format("{} ({} bytes)", size_text(info.size_bytes), info.size_bytes));
         lines.emplace_back("device", info.device);
         lines.emplace_back("id", std::to_string(info.id));
         lines.emplace_back(

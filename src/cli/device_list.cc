@@ -6,7 +6,7 @@ std::vector<gshm_device_info> list_devices(Context& context) {
     std::vector<gshm_device_info> devices(16, sized<gshm_device_info>());
     for (;;) {
         size_t count = 0;
-        check(gshm_devices(context.client(), devices.data(), devices.size(), &count), "devices");
+        check(gshm_devices(context.client(), devices.data(), devices.size(), &count), {});
         const bool complete = count <= devices.size();
         devices.resize(count, sized<gshm_device_info>());
         if (complete) return devices;

@@ -72,7 +72,9 @@ Failure Failure::of_status(int status, std::string_view subject, std::string hin
     const int code = -status;
     std::string message = gshm_last_error();
     if (message.empty()) message = std::strerror(code);
-    if (message.find(subject) == std::string::npos) message = fmt::format("{}: {}", printable(subject), message);
+    // The library puts names in quotes.
+    if (!subject.empty() && message.find(fmt::format("\"{}\"", subject)) == std::string::npos)
+        message = fmt::format("{}: {}", printable(subject), message);
     return {code, message, hint.empty() ? default_hint(code) : std::move(hint)};
 }
 

@@ -31,7 +31,7 @@ public:
         : std::runtime_error(message), code_(code), exit_code_(exit_code), hint_(std::move(hint)) {}
 
     static Failure usage(const std::string& message, std::string hint = {});
-    // The failure of a library call: its sentence, with the subject (a name, a file) in front unless it is in it.
+    // The failure of a library call: its sentence, with the subject (a name; may be empty) in front unless it is in it.
     static Failure of_status(int status, std::string_view subject, std::string hint = {});
     // The failure of a system call, from errno.
     static Failure of_errno(std::string_view what);

@@ -6,6 +6,7 @@ namespace {
 
 // As mv(1): into a directory, under the old last part.
 std::string target_of(Context& context, const std::string& from, const std::string& to) {
+    if (to.empty()) return to;  // a mistake, and not the root
     const auto path = without_trailing_slashes(to);
     bool directory = path != to;
     if (!directory) {
@@ -20,12 +21,13 @@ std::string target_of(Context& context, const std::string& from, const std::stri
 }  // namespace
 
 int cmd_mv(Context& context, const MvArgs& args) {
-    const auto to = target_of(context, args.from, args.to);
+    const auto from = without_trailing_slashes(args.from);
+    const auto to = target_of(context, from, args.to);
     const uint32_t flags = args.no_replace ? 0 : uint32_t{GSHM_REPLACE};
-    check(gshm_rename(context.client(), args.from.c_str(), to.c_str(), flags), args.from);
+    check(gshm_rename(context.client(), from.c_str(), to.c_str(), flags), from);
     if (context.json()) {
         Record record;
-        record.add("from", args.from).add("to", to);
+        record.add("from", from).add("to", to);
         context.print(record);
     }
     return 0;

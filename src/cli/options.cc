@@ -193,9 +193,8 @@ void Parser::add_name_commands() {
     ls.flag("-r,-R,--recursive", &LsArgs::recursive, "all objects below PATH, by their full names");
     ls.flag("-b,--bytes", &LsArgs::exact_bytes, "sizes in bytes");
 
-    const auto mv =
-        add("mv", cmd_mv, "rename an object, over an existing one if there is one", "gshm mv new/w0 models/w0");
-    mv.name("OLD", &MvArgs::from, "object");
+    const auto mv = add("mv", cmd_mv, "rename, over an existing object if there is one", "gshm mv new/w0 models/w0");
+    mv.name("OLD", &MvArgs::from, "object or directory");
     mv.name("NEW", &MvArgs::to, "its new name, or a directory to move it into");
     mv.flag("-n,--no-replace", &MvArgs::no_replace, "fail if NEW exists");
 

@@ -10,10 +10,10 @@ namespace gshm::cli {
 int cmd_ping(Context& context) {
     gshm_client* client = context.client();
     const auto begin = std::chrono::steady_clock::now();
-    check(gshm_ping(client), context.dir());
+    check(gshm_ping(client), {});
     const std::chrono::duration<double, std::micro> round_trip = std::chrono::steady_clock::now() - begin;
     auto info = sized<gshm_daemon_info>();
-    check(gshm_daemon(client, &info), context.dir());
+    check(gshm_daemon(client, &info), {});
 
     if (context.json()) {
         Record record;

@@ -15,10 +15,10 @@ int cmd_shutdown(Context& context) {
     constexpr auto kPatience = 10s;
 
     auto info = sized<gshm_daemon_info>();
-    check(gshm_daemon(context.client(), &info), context.dir());
+    check(gshm_daemon(context.client(), &info), {});
     if (const int status = gshm_shutdown(context.client()); status < 0) {
         const bool rights = status == -EPERM || status == -EACCES;
-        throw Failure::of_status(status, context.dir(), rights ? "only root and the daemon's own user may end it" : "");
+        throw Failure::of_status(status, {}, rights ? "only root and the daemon's own user may end it" : "");
     }
     context.disconnect();
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

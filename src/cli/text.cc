@@ -54,8 +54,8 @@ std::string time_text(int64_t ns) {
     ::localtime_r(&seconds, &local);
     const long minutes = local.tm_gmtoff / 60;
     return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:09}{}{:02}:{:02}", local.tm_year + 1900, local.tm_mon + 1,
-                       local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, fraction, minutes < 0 ? '-' : '+',
-                       std::abs(minutes) / 60, std::abs(minutes) % 60);
+                       local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, fraction,
+                       local.tm_gmtoff < 0 ? '-' : '+', std::abs(minutes) / 60, std::abs(minutes) % 60);
 }
 
 std::string mode_text(uint32_t mode) {
@@ -65,6 +65,7 @@ std::string mode_text(uint32_t mode) {
 std::string permissions_text(bool directory, uint32_t mode) {
     std::string text = directory ? "d" : "-";
     for (int bit = 8; bit >= 0; --bit) text += mode >> bit & 1 ? "xwr"[bit % 3] : '-';
+    if (mode & 01000) text.back() = mode & 1 ? 't' : 'T';
     return text;
 }
 

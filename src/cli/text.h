@@ -8,7 +8,7 @@
 
 namespace gshm::cli {
 
-// "8.0M", "512", "16G": powers of 1024, two digits at least; all bytes if exact.
+// "8.0M", "16G", "512": powers of 1024, rounded to two digits or more; all bytes if exact.
 std::string size_text(uint64_t bytes, bool exact = false);
 // "2026-03-01T14:05:06.250000000+01:00", local time.
 std::string time_text(int64_t ns);

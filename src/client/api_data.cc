@@ -240,8 +240,11 @@ int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_
 }
 
 int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
-    return import_object(device, info, flags, ret_object, [&](Device& local, Access access) {
-        return local.import_fd(fd, info->extent_bytes, access);
+    return import_object(device, info, flags, ret_object,
+                         [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
+        auto extent = local.import_fd(fd, info->extent_bytes, access);
+        if (extent) (*extent)->keep_descriptor(TRY(UniqueFd::clone(fd)));
+        return extent;
     });
 }
 

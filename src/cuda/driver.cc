@@ -36,8 +36,8 @@ bool is_fatal(CUresult result) {
         case kErrorInvalidAddressSpace:
         case kErrorInvalidPc:
         case kErrorLaunchFailed:
-        case kErrorExternalDevice:
-        case kErrorUnknown: return true;
+        case kErrorExternalDevice: return true;
+        // Not kErrorUnknown: it is also the answer to a descriptor that is none of the driver's.
         default: return result > 713 && result < 720;
     }
 }

@@ -101,10 +101,11 @@ protected:
 class VmmExtent final : public CudaExtent {
 public:
     VmmExtent(const Driver& driver, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory, uint64_t size,
-              Access access)
-        : CudaExtent(driver, context, memory->pointer(), size, access), memory_(std::move(memory)) {}
+              Access access, bool imported)
+        : CudaExtent(driver, context, memory->pointer(), size, access), memory_(std::move(memory)), imported_(imported) {}
 
     Result<int> descriptor(Access) override {
+        if (imported_) return kept_descriptor();
         if (!fd_) {
             int fd = -1;
             TRY(driver_.check("cuMemExportToShareableHandle",
@@ -134,6 +135,7 @@ public:
 
 private:
     std::unique_ptr<MappedHandle> memory_;
+    bool imported_;
     UniqueFd fd_;
 };
 
@@ -259,13 +261,13 @@ void CudaDevice::probe_handle_types() {
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHandle handle, uint64_t size_bytes,
-                                                       Access access) {
+                                                       Access access, bool imported) {
     auto memory = std::make_unique<MappedHandle>(driver_, handle);
     auto* current = TRY(context());
     TRY(memory->map(size_bytes));
     bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
     if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
-    return std::make_unique<VmmExtent>(driver_, current, std::move(memory), size_bytes, access);
+    return std::make_unique<VmmExtent>(driver_, current, std::move(memory), size_bytes, access, imported);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
@@ -276,7 +278,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     auto wanted = properties(options.compressible);
     CUmemGenericAllocationHandle handle = 0;
     TRY(driver_.check("cuMemCreate", driver_.mem_create(&handle, size_bytes, &wanted, 0)));
-    auto extent = TRY(map_handle(handle, size_bytes, Access::write));
+    auto extent = TRY(map_handle(handle, size_bytes, Access::write, false));
     // Whatever was there before belonged to somebody else.
     TRY(extent->fill(0, size_bytes, 0));
     return extent;
@@ -288,7 +290,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_byte
     void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
     TRY(driver_.check("cuMemImportFromShareableHandle",
                       driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
-    return map_handle(handle, size_bytes, access);
+    return map_handle(handle, size_bytes, access, true);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::import_fabric(const FabricHandle& handle, uint64_t size_bytes,
@@ -298,7 +300,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_fabric(const FabricHandle& ha
     CUmemGenericAllocationHandle imported = 0;
     TRY(driver_.check("cuMemImportFromShareableHandle",
                       driver_.mem_import(&imported, copy.data(), cuda::kMemHandleTypeFabric)));
-    return map_handle(imported, size_bytes, access);
+    return map_handle(imported, size_bytes, access, true);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_bytes, Access access) {

@@ -33,7 +33,7 @@ private:
     cuda::CUmemAllocationProp properties(bool compressible) const;
     void probe_handle_types();
     Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,
-                                               Access access);
+                                               Access access, bool imported);
 
     const cuda::Driver& driver_;
     cuda::CUdevice device_;

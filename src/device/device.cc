@@ -13,6 +13,11 @@ Status Extent::check_range(uint64_t offset, uint64_t bytes) const {
     return {};
 }
 
+Result<int> Extent::kept_descriptor() const {
+    if (kept_) return kept_.get();
+    return fail(EOPNOTSUPP, "imported memory cannot be exported again without the descriptor it came from");
+}
+
 Result<FabricHandle> Extent::export_fabric() const {
     return fail(EOPNOTSUPP, "this device has no fabric handles");
 }

@@ -54,8 +54,11 @@ public:
 
     // A descriptor that another process can import, made at the first call and kept: it stays the extent's. Access::read
     // gives one that cannot be made writable where the device can tell the difference (host), else an ordinary one.
+    // An imported extent has none (a driver exports only what it has created) unless keep_descriptor() gave it one.
     // The one call that is for a single thread at a time.
     virtual Result<int> descriptor(Access access) = 0;
+    // Imports do not hold on to what they were imported from: a client may map thousands of extents.
+    void keep_descriptor(UniqueFd fd) { kept_ = std::move(fd); }
     // A copy of it, the caller's.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
@@ -70,10 +73,12 @@ protected:
     Extent(uint64_t address, uint64_t size) : address_(address), size_(size) {}
     // EINVAL unless [offset, offset + bytes) lies inside.
     Status check_range(uint64_t offset, uint64_t bytes) const;
+    Result<int> kept_descriptor() const;
 
 private:
     uint64_t address_;
     uint64_t size_;
+    UniqueFd kept_;
     std::vector<std::function<void()>> release_hooks_;
 };
 

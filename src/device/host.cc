@@ -43,9 +43,9 @@ public:
     Result<int> descriptor(Access access) override {
         if (access == Access::write) {
             TRY(check_writable());
-            return fd_.get();
+            return fd_ ? fd_.get() : kept_descriptor();
         }
-        if (access_ == Access::read) return fd_.get();
+        if (!fd_) return kept_descriptor();
         if (!read_only_fd_) {
             // A new open file description, read-only from birth. The file is its maker's and 0600, so nobody else can
             // open it again for writing through /proc/self/fd.
@@ -63,7 +63,7 @@ private:
     }
 
     Mapping mapping_;
-    UniqueFd fd_;
+    UniqueFd fd_;  // empty if imported
     UniqueFd read_only_fd_;
     Access access_;
 };
@@ -132,8 +132,7 @@ Result<std::unique_ptr<Extent>> HostDevice::import_fd(int fd, uint64_t size_byte
         return fail(EINVAL, "the descriptor holds {} bytes, not {}", status.st_size, size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd, size_bytes, access == Access::write));
-    // Kept open so that it can be exported again.
-    return std::make_unique<HostExtent>(std::move(mapping), TRY(UniqueFd::clone(fd)), access);
+    return std::make_unique<HostExtent>(std::move(mapping), UniqueFd(), access);
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::import_dmabuf(int fd, uint64_t size_bytes, Access access) {
@@ -143,7 +142,7 @@ Result<std::unique_ptr<Extent>> HostDevice::import_dmabuf(int fd, uint64_t size_
         return fail(EINVAL, "the dma-buf holds {} bytes, not {}", length, size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd, size_bytes, access == Access::write));
-    return std::make_unique<HostExtent>(std::move(mapping), TRY(UniqueFd::clone(fd)), access);
+    return std::make_unique<HostExtent>(std::move(mapping), UniqueFd(), access);
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::import_fabric(const FabricHandle&, uint64_t, Access) {

@@ -1,0 +1,54 @@
+# gshm_part(<dir> [TARGET name] [EXCLUDE file...] LINK lib...)
+# One folder of src/ as a static library, gshm_<dir> unless TARGET names it. Its FlatBuffers schemas are compiled, and
+# included as "<schema>_generated.h".
+function(gshm_part dir)
+    cmake_parse_arguments(PART "" "TARGET" "EXCLUDE;LINK" ${ARGN})
+    set(target gshm_${dir})
+    if(PART_TARGET)
+        set(target ${PART_TARGET})
+    endif()
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.cc)
+    foreach(file ${PART_EXCLUDE})
+        list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/${dir}/${file})
+    endforeach()
+    add_library(${target} STATIC ${sources})
+    target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+    target_link_libraries(${target} PUBLIC ${PART_LINK})
+
+    file(GLOB schemas CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.fbs)
+    foreach(schema ${schemas})
+        gshm_schema(${target} ${schema})
+    endforeach()
+endfunction()
+
+function(gshm_schema target schema)
+    set(folder ${CMAKE_BINARY_DIR}/generated/${target})
+    cmake_path(GET schema STEM name)
+    set(header ${folder}/${name}_generated.h)
+    add_custom_command(
+        OUTPUT ${header}
+        COMMAND ${GSHM_FLATC} --cpp --cpp-std c++17 --scoped-enums -o ${folder} ${schema}
+        DEPENDS ${schema}
+        COMMENT "flatc ${name}.fbs"
+        VERBATIM)
+    add_custom_target(${target}_${name}_schema DEPENDS ${header})
+    add_dependencies(${target} ${target}_${name}_schema)
+    target_include_directories(${target} SYSTEM PUBLIC ${folder})
+endfunction()
+
+# gshm_program(<target> [NAME file name] [FOLDER below the build folder] SOURCES file... LINK lib...)
+# Without sources there is no program: a folder of tests may still be empty.
+function(gshm_program target)
+    cmake_parse_arguments(PROGRAM "" "NAME;FOLDER" "SOURCES;LINK" ${ARGN})
+    if(NOT PROGRAM_SOURCES)
+        return()
+    endif()
+    add_executable(${target} ${PROGRAM_SOURCES})
+    target_link_libraries(${target} PRIVATE ${PROGRAM_LINK})
+    if(PROGRAM_NAME)
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME ${PROGRAM_NAME})
+    endif()
+    if(PROGRAM_FOLDER)
+        set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${PROGRAM_FOLDER})
+    endif()
+endfunction()

@@ -1,0 +1,54 @@
+# Compiler, linker and where things go. Needs GSHM_SANITIZE and GSHM_FUZZ.
+
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS ON) # TRY is a GNU statement expression
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+# Every program lies one folder below the build folder (bin/, tests/, bench/) beside lib/, so that one relative path
+# finds libgshm in the build folder and in a bundle alike.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+
+# Designated initialisers leave out what is to be zero, on purpose.
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
+
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    # The lock annotations of base/ are compiled here: a GUARDED_BY that is not kept is an error.
+    add_compile_options(-Wthread-safety -Werror=thread-safety)
+endif()
+
+if(GSHM_SANITIZE)
+    add_compile_options(-fsanitize=${GSHM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${GSHM_SANITIZE})
+endif()
+if(GSHM_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+        message(FATAL_ERROR "GSHM_FUZZ needs clang: libFuzzer is a part of it")
+    endif()
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# Faster linking and rebuilding where the tools are there.
+find_program(GSHM_MOLD mold)
+if(GSHM_MOLD AND NOT CMAKE_CXX_FLAGS MATCHES "-fuse-ld")
+    add_link_options(-fuse-ld=mold)
+endif()
+find_program(GSHM_CCACHE ccache)
+if(GSHM_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER ${GSHM_CCACHE})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${GSHM_CCACHE})
+endif()

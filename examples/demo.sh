@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# A tour of gshm in one terminal: `./dev demo` builds and calls this. GSHM_BIN is the folder of the programs.
+# Everything it makes is in one temporary folder and one daemon, both gone at the end, also after Ctrl-C or a failure.
+set -euo pipefail
+
+bin=${GSHM_BIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/bin}
+for program in gshmd gshm producer consumer weights_writer weights_reader; do
+    if [[ ! -x $bin/$program ]]; then
+        echo "demo: $bin/$program is missing; build first: ./dev build" >&2
+        exit 1
+    fi
+done
+export PATH="$bin:$PATH"
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/gshm-demo.XXXXXX")
+export GSHM_DIR=$work/run # where gshm and the examples look for the daemon
+socket=$work/example.sock
+step_number=0
+step_title="starting"
+finished=""
+children=()
+
+# The daemon of our folder, if any is running: its pid, found by the folder on its command line.
+daemon_pids() {
+    local process arguments
+    for process in /proc/[0-9]*; do
+        { arguments=$(tr '\0' ' ' <"$process/cmdline"); } 2>/dev/null || continue
+        if [[ $arguments == *"gshmd --dir $GSHM_DIR "* ]]; then echo "${process#/proc/}"; fi
+    done
+}
+
+clean_up() {
+    local status=$? pid
+    trap - EXIT INT TERM HUP
+    set +e
+    for pid in "${children[@]}"; do
+        kill -KILL "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    done
+    if [[ -n $(daemon_pids) ]]; then
+        gshm shutdown >/dev/null 2>&1
+        for _ in {1..50}; do
+            [[ -z $(daemon_pids) ]] && break
+            sleep 0.1
+        done
+        for pid in $(daemon_pids); do kill -KILL "$pid"; done
+    fi
+    rm -rf "$work"
+    if [[ -n $finished ]]; then
+        printf '\nDemo PASSED: %s\n' "$finished"
+        exit 0
+    fi
+    printf '\nDemo FAILED in step %d (%s)\n' "$step_number" "$step_title" >&2
+    exit $((status ? status : 1))
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+step() { # title, explanation
+    step_number=$((step_number + 1))
+    step_title=$1
+    printf '\n== %d. %s\n   %s\n' "$step_number" "$1" "$2"
+}
+say() { printf '   %s\n' "$*"; }
+indent() { sed 's/^/     /'; }
+
+# Shows a command as one would type it, and what it prints.
+run() {
+    printf '   $ %s\n' "$*"
+    "$@" 2>&1 | indent
+}
+
+# Starts a command in the background with its output in a file; its pid is in $started.
+start() { # file, command...
+    local file=$1
+    shift
+    printf '   $ %s &\n' "$*"
+    "$@" >"$file" 2>&1 &
+    started=$!
+    children+=("$started")
+}
+
+# Waits until the background command has printed a line that begins so.
+wait_for_line() { # file, pid, text
+    for _ in {1..300}; do
+        if grep -q "^$3" "$1"; then return 0; fi
+        if ! kill -0 "$2" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    indent <"$1"
+    say "it did not come to: $3"
+    return 1
+}
+
+kill_hard() { # pid
+    printf '   $ kill -KILL %d\n' "$1"
+    kill -KILL "$1"
+    { wait "$1" || true; } 2>/dev/null
+}
+
+step "Start the daemon" "gshmd owns the memory; it goes to the background once it is ready to serve."
+run gshmd --dir "$GSHM_DIR"
+run gshm devices
+device=$(gshm devices | grep -o 'cuda:[0-9]*' | head -n 1 || true)
+if [[ -n $device ]]; then
+    say "Using the GPU: $device"
+else
+    device=host
+    say "No GPU here: using host memory instead"
+fi
+
+step "Two processes share memory without the daemon" \
+    "The producer exports its allocation as a file descriptor, the consumer imports it."
+start "$work/producer.log" producer --device "$device" --socket "$socket" --timeout 30
+producer=$started
+wait_for_line "$work/producer.log" "$producer" "Waiting for consumer"
+run consumer --device "$device" --socket "$socket"
+wait "$producer"
+say "and the producer, meanwhile:"
+indent <"$work/producer.log"
+
+step "A process publishes data under a name" \
+    "It creates an object, copies 262144 integers in and seals it: from then on it is immutable."
+start "$work/writer.log" weights_writer --device "$device"
+writer=$started
+wait_for_line "$work/writer.log" "$writer" "Holding"
+indent <"$work/writer.log"
+
+step "Another process reads it" "It waits until the name is sealed, then maps the same memory."
+run weights_reader
+
+step "Look at it from the shell" "Names are paths; every byte on the device has an owner that can be seen."
+run gshm ls -l demo
+run gshm stat demo/weights
+run gshm holders demo/weights
+sum_before=$(gshm cat demo/weights | cksum)
+
+step "Kill the writer and read again" "The memory is the daemon's, so nothing is lost with the process that wrote it."
+kill_hard "$writer"
+run weights_reader
+run weights_reader --no-map
+sum_after=$(gshm cat demo/weights | cksum)
+say "cksum before: $sum_before, after: $sum_after"
+[[ $sum_before == "$sum_after" ]]
+
+step "What was never sealed goes with its writer" "Half-written data of a dead process is reclaimed by itself."
+start "$work/draft.log" weights_writer --device "$device" --name demo/draft --no-seal
+draft=$started
+wait_for_line "$work/draft.log" "$draft" "Holding"
+run gshm ls -l demo
+kill_hard "$draft"
+for _ in {1..50}; do
+    if ! gshm stat demo/draft >/dev/null 2>&1; then break; fi
+    sleep 0.1
+done
+run gshm ls -l demo
+if gshm stat demo/draft >/dev/null 2>&1; then
+    say "demo/draft is still there"
+    exit 1
+fi
+
+step "Stop" "Memory in use, and then none: the daemon ends and the device is free again."
+run gshm df
+run gshm shutdown
+for _ in {1..100}; do
+    [[ -z $(daemon_pids) ]] && break
+    sleep 0.1
+done
+[[ -z $(daemon_pids) ]]
+finished="the data went from process to process on $device and outlived its writer; nothing is left behind."

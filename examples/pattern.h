@@ -1,0 +1,28 @@
+// The numbers that the examples share: data[i] = (i * 2 + 1337) ^ 0xDEADBEEF.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+inline constexpr size_t kPatternCount = 262'144;
+inline constexpr size_t kPatternBytes = kPatternCount * sizeof(uint32_t);  // 1 MiB
+
+inline uint32_t pattern_at(size_t index) {
+    return (static_cast<uint32_t>(index) * 2 + 1337) ^ 0xDEADBEEF;
+}
+
+inline std::vector<uint32_t> make_pattern() {
+    std::vector<uint32_t> numbers(kPatternCount);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = pattern_at(i);
+    return numbers;
+}
+
+// Index of the first number that is not as it should be.
+inline std::optional<size_t> first_difference(std::span<const uint32_t> numbers) {
+    for (size_t i = 0; i < numbers.size(); ++i)
+        if (numbers[i] != pattern_at(i)) return i;
+    return std::nullopt;
+}

@@ -1,0 +1,85 @@
+/* Every function of the interface with the exact type that programs call it by. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+#include <gshm/gshm.h>
+
+#define FUNCTIONS(X)                                                                                   \
+    X(gshm_version, const char*, (void))                                                               \
+    X(gshm_last_error, const char*, (void))                                                            \
+    X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                 \
+    X(gshm_disconnect, void, (gshm_client*))                                                           \
+    X(gshm_ping, int, (gshm_client*))                                                                  \
+    X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
+    X(gshm_shutdown, int, (gshm_client*))                                                              \
+    X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                           \
+    X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                   \
+    X(gshm_create, int, (gshm_client*, const gshm_create_spec*, gshm_object**))                        \
+    X(gshm_open, int, (gshm_client*, const char*, uint32_t, gshm_object**))                            \
+    X(gshm_open_id, int, (gshm_client*, uint64_t, uint32_t, gshm_object**))                            \
+    X(gshm_create_batch, int, (gshm_client*, const gshm_create_spec*, size_t, gshm_object**, int*))    \
+    X(gshm_open_batch, int, (gshm_client*, const char* const*, size_t, uint32_t, gshm_object**, int*)) \
+    X(gshm_close, void, (gshm_object*))                                                                \
+    X(gshm_close_batch, void, (gshm_object* const*, size_t))                                           \
+    X(gshm_seal, int, (gshm_object*))                                                                  \
+    X(gshm_seal_batch, int, (gshm_object* const*, size_t, int*))                                       \
+    X(gshm_seal_name, int, (gshm_client*, const char*))                                                \
+    X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
+    X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
+    X(gshm_stat, int, (gshm_client*, const char*, gshm_stat_info*))                                    \
+    X(gshm_stat_batch, int, (gshm_client*, const char* const*, size_t, gshm_stat_info*, int*))         \
+    X(gshm_stat_object, int, (gshm_object*, gshm_stat_info*))                                          \
+    X(gshm_list, int, (gshm_client*, const char*, uint32_t, gshm_listing**))                           \
+    X(gshm_listing_count, size_t, (const gshm_listing*))                                               \
+    X(gshm_listing_name, const char*, (const gshm_listing*, size_t))                                   \
+    X(gshm_listing_stat, int, (const gshm_listing*, size_t, gshm_stat_info*))                          \
+    X(gshm_listing_free, void, (gshm_listing*))                                                        \
+    X(gshm_holders, int, (gshm_client*, const char*, gshm_holder*, size_t, size_t*))                   \
+    X(gshm_wait, int, (gshm_client*, const char*, int, int, gshm_stat_info*))                          \
+    X(gshm_set_attribute, int, (gshm_client*, const char*, const char*, const void*, size_t))          \
+    X(gshm_get_attribute, int, (gshm_client*, const char*, const char*, void*, size_t, size_t*))       \
+    X(gshm_remove_attribute, int, (gshm_client*, const char*, const char*))                            \
+    X(gshm_list_attributes, int, (gshm_client*, const char*, char*, size_t, size_t*))                  \
+    X(gshm_data, void*, (const gshm_object*))                                                          \
+    X(gshm_size, uint64_t, (const gshm_object*))                                                       \
+    X(gshm_id, uint64_t, (const gshm_object*))                                                         \
+    X(gshm_device, const char*, (const gshm_object*))                                                  \
+    X(gshm_copy_in, int, (gshm_object*, uint64_t, const void*, size_t))                                \
+    X(gshm_copy_out, int, (gshm_object*, uint64_t, void*, size_t))                                     \
+    X(gshm_fill, int, (gshm_object*, uint64_t, uint64_t, uint8_t))                                     \
+    X(gshm_map_peer, int, (gshm_object*, const char*))                                                 \
+    X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                    \
+    X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                \
+    X(gshm_export_fabric, int, (gshm_object*, uint8_t*, gshm_handle_info*))                            \
+    X(gshm_allocate, int, (const char*, uint64_t, uint32_t, gshm_object**))                            \
+    X(gshm_import_fd, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))       \
+    X(gshm_import_dmabuf, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))   \
+    X(gshm_import_fabric, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**))
+
+#define TYPE_IS_AS_WRITTEN(name, result, arguments) \
+    _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");
+FUNCTIONS(TYPE_IS_AS_WRITTEN)
+
+typedef void (*any_function)(void);
+#define ENTRY(name, result, arguments) {#name, (any_function)name},
+static const struct {
+    const char* name;
+    any_function address;
+} functions[] = {FUNCTIONS(ENTRY)};
+
+void test_symbols(void) {
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; ++i) {
+        CHECK(functions[i].address != NULL);
+        for (size_t j = 0; j < i; ++j) /* names that stand for one function would hide a mistake in the symbol map */
+            if (functions[j].address == functions[i].address) {
+                fprintf(stderr, "%s and %s are one\n", functions[j].name, functions[i].name);
+                CHECK(0);
+            }
+    }
+    char expected[32];
+    snprintf(expected, sizeof expected, "%d.%d.%d", GSHM_VERSION_MAJOR, GSHM_VERSION_MINOR, GSHM_VERSION_PATCH);
+    CHECK(strcmp(gshm_version(), expected) == 0);
+    CHECK(gshm_last_error() != NULL);
+}

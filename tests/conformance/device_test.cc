@@ -1,0 +1,95 @@
+// The device suite over everything that needs no GPU; CUDA through the fake driver.
+#include <dlfcn.h>
+
+#include "device/cuda.h"
+#include "device/host.h"
+#include "device/limit.h"
+#include "device_suite.h"
+
+namespace gshm::test {
+namespace {
+
+// Loaded by path first, the fake answers dlopen("libcuda.so.1") for the rest of the process: it has that name.
+const bool fake_loaded = [] {
+    setenv("FAKECUDA_DEVICES", "2", 0);
+    setenv("FAKECUDA_FABRIC", "1", 0);
+    return dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr;
+}();
+
+Result<std::unique_ptr<Device>> make_host(bool huge_pages) {
+    auto host = TRY(HostDevice::create(uint64_t{1} << 30, huge_pages));
+    bool huge = host->info().granularity_bytes > 4096;
+    if (huge_pages && !huge) return fail(EPERM, "a private tmpfs needs root");
+    return host;
+}
+
+Result<std::unique_ptr<Device>> make_cuda() {
+    if (!fake_loaded) return fail(ENODEV, "the fake driver is not at " GSHM_FAKECUDA_PATH);
+    return TRY(CudaDevice::create(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DeviceSuite,
+    ::testing::Values(DeviceCase{"host_memfd", [] { return make_host(false); }},
+                      DeviceCase{"host_huge", [] { return make_host(true); }},
+                      DeviceCase{"limited_host",
+                                 []() -> Result<std::unique_ptr<Device>> {
+                                     return std::make_unique<LimitDevice>(TRY(make_host(false)), uint64_t{64} << 20);
+                                 }},
+                      DeviceCase{"fake_cuda", make_cuda}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(LimitDevice, RefusesBeyondItsLimitAndCountsReleases) {
+    LimitDevice device(*make_host(false), 3 * 4096);
+    EXPECT_EQ(device.info().capacity_bytes, 3 * 4096u);
+    auto first = device.allocate(2 * 4096, {});
+    ASSERT_TRUE(first);
+    EXPECT_EQ(device.used_bytes(), 2 * 4096u);
+    EXPECT_EQ(device.allocate(2 * 4096, {}).error().code, ENOSPC);
+    EXPECT_EQ(device.allocate(~uint64_t{0} - 4095, {}).error().code, ENOSPC);
+    first->reset();
+    EXPECT_EQ(device.used_bytes(), 0u);
+    EXPECT_TRUE(device.allocate(3 * 4096, {}));
+}
+
+TEST(HostDevice, ReadOnlyDescriptorCannotBeMadeWritable) {
+    for (bool huge : {false, true}) {
+        auto host = make_host(huge);
+        if (!host) continue;
+        auto extent = *(*host)->allocate((*host)->info().granularity_bytes, {});
+        auto fd = *extent->export_fd(Access::read);
+        EXPECT_EQ(write(fd.get(), "x", 1), -1);
+        EXPECT_FALSE((*host)->import_fd(fd.get(), extent->size(), Access::write));
+        if (geteuid() != 0) continue;
+        // Another user, who has only the descriptor.
+        pid_t child = fork();
+        if (child == 0) {
+            if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);
+            std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+            int writable = open(path.c_str(), O_RDWR);
+            int chmodded = fchmod(fd.get(), 0666);
+            _exit(writable < 0 && chmodded != 0 ? 0 : 1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << (huge ? "huge" : "memfd");
+    }
+}
+
+TEST(CudaDevice, PeerAccessAndStrangers) {
+    ASSERT_TRUE(fake_loaded);
+    auto first = CudaDevice::create(0);
+    auto second = CudaDevice::create(1);
+    ASSERT_TRUE(first && second);
+    EXPECT_NE((*first)->info().uuid, (*second)->info().uuid);
+    EXPECT_EQ(CudaDevice::create(2).error().code, ENODEV);
+    auto extent = *(*first)->allocate(2 << 20, {});
+    EXPECT_TRUE(extent->map_peer(**second));
+    auto host = *make_host(false);
+    EXPECT_EQ(extent->map_peer(*host).error().code, EOPNOTSUPP);
+    auto on_host = *host->allocate(4096, {});
+    EXPECT_EQ(on_host->map_peer(**first).error().code, EOPNOTSUPP);
+}
+
+}  // namespace
+}  // namespace gshm::test

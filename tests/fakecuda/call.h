@@ -1,0 +1,59 @@
+// fakecuda, a test double of NVIDIA's driver: what every call does first. It is counted, takes the lock, and is
+// refused before cuInit, in a forked child, when a test injected a failure, or when its device was lost before.
+#pragma once
+
+#include <mutex>
+
+#include "state.h"
+
+namespace fakecuda {
+
+enum class Scope {
+    driver,   // works before cuInit and in a forked child
+    device,   // asks about a device; works when that is lost
+    memory,   // the VMM calls: work when the context is lost, not when the device is
+    context,  // needs a context that is not lost
+};
+
+unsigned long call_count(Symbol symbol);
+
+// Use: make one, look up what the arguments name (each look-up notes the device that the call concerns), then ask
+// refusal() once and return what it says unless that is kSuccess. Look-ups find nothing where the call is refused
+// anyway. The lock is held until the Call goes.
+class Call {
+public:
+    Call(Symbol symbol, Scope scope);
+
+    void concerns(const Device& device);
+    Device* device(CUdevice ordinal);
+    Handle* handle(CUmemGenericAllocationHandle handle);
+    Mapping* mapping(CUdeviceptr pointer, CUdeviceptr* start = nullptr);
+    // The context to use, for calls that do not use the thread's current one. nullptr is ignored.
+    void use(CUcontext context) { chosen_ = context; }
+    // The stream's own context, or the current one with a default stream. False: no such stream.
+    bool use_stream(CUstream stream);
+    CUextMemory_st* external(CUexternalMemory memory);
+
+    CUresult refusal();
+
+    // Of the context in use, after refusal() has found nothing wrong with a call of Scope::context.
+    Device& context_device() { return *context_device_; }
+    bool admitted() const { return admitted_; }
+    void unlock() { lock_.unlock(); }
+    void relock() { lock_.lock(); }
+
+private:
+    void lose(uint64_t devices, CUresult code);
+    CUresult lost() const;
+    CUresult check_context();
+
+    const Symbol symbol_;
+    const Scope scope_;
+    bool admitted_ = false;
+    std::unique_lock<std::mutex> lock_;
+    CUcontext chosen_ = nullptr;
+    Device* context_device_ = nullptr;
+    uint64_t devices_ = 0;
+};
+
+}  // namespace fakecuda

@@ -1,0 +1,52 @@
+// fakecuda, a test double of NVIDIA's driver: what the library exports, made from the list in src/cuda/api.h.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/api.h"
+
+// Handles that are opaque to callers; here is what they point to.
+namespace gshm::cuda {
+
+struct CUctx_st {
+    int physical;  // device number, whatever CUDA_VISIBLE_DEVICES says
+};
+
+struct CUstream_st {
+    CUcontext context;
+};
+
+}  // namespace gshm::cuda
+
+namespace fakecuda {
+
+using namespace gshm::cuda;
+
+#define FAKECUDA_DECLARE(member, symbol, signature) \
+    extern "C" __attribute__((visibility("default"))) CUresult symbol signature;
+GSHM_CUDA_CALLS(FAKECUDA_DECLARE)
+#undef FAKECUDA_DECLARE
+
+// For tests. How often a symbol was called in this process (nullptr: all calls together; "_v2" may be left out), and
+// a line that says this is no driver.
+extern "C" __attribute__((visibility("default"))) unsigned long fakecuda_calls(const char* symbol);
+extern "C" __attribute__((visibility("default"))) const char* fakecuda_identity(void);
+
+enum class Symbol : int {
+#define FAKECUDA_NAME(member, symbol, signature) symbol,
+    GSHM_CUDA_CALLS(FAKECUDA_NAME)
+#undef FAKECUDA_NAME
+        count
+};
+
+inline constexpr size_t kSymbolCount = static_cast<size_t>(Symbol::count);
+inline constexpr size_t kGranularity = size_t{2} << 20;
+inline constexpr size_t kPage = 4096;
+inline constexpr CUresult kErrorContextIsDestroyed = 709;
+
+const char* symbol_name(Symbol symbol);
+
+// The symbol of that name, with or without its version suffix; Symbol::count where there is none.
+Symbol find_symbol(const char* name);
+
+}  // namespace fakecuda

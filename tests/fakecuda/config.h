@@ -1,0 +1,31 @@
+// fakecuda, a test double of NVIDIA's driver: what the environment says. Read once, at the first call.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace fakecuda {
+
+inline constexpr int kMaxDevices = 64;
+
+struct Config {
+    int devices = 1;                        // FAKECUDA_DEVICES: how many the machine has
+    size_t memory_bytes = size_t{1} << 30;  // FAKECUDA_MEMORY: of each; K, M and G are understood
+    bool dmabuf = true;                     // FAKECUDA_DMABUF: export as dma-buf
+    bool dmabuf_import = true;              // FAKECUDA_DMABUF_IMPORT: 0 refuses, as driver 580 on the H200 does
+    bool compression = true;                // FAKECUDA_COMPRESSION
+    bool peer = true;                       // FAKECUDA_PEER: devices reach each other's memory
+    bool fabric = false;                    // FAKECUDA_FABRIC: as if the IMEX channel existed
+    bool sticky_all = false;                // FAKECUDA_STICKY=all: a lost context takes the VMM calls with it
+    std::string fail;                       // FAKECUDA_FAIL: failures to inject, see faults.h
+    std::string control;                    // FAKECUDA_CONTROL: a file with more of them, read again as it changes
+    std::string visible;                    // CUDA_VISIBLE_DEVICES
+    bool visible_set = false;
+};
+
+const Config& config();
+
+// A mistake in the test itself: says so and aborts, so that no test passes because its knob was misspelt.
+[[noreturn]] void die(const std::string& why);
+
+}  // namespace fakecuda

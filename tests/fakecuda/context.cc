@@ -1,0 +1,107 @@
+// fakecuda, a test double of NVIDIA's driver: primary contexts, the stack of current ones, streams.
+#include <algorithm>
+
+#include "call.h"
+#include "config.h"
+
+namespace fakecuda {
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+    Call call(Symbol::cuDevicePrimaryCtxRetain, Scope::device);
+    Device* found = call.device(device);
+    if (CUresult refused = call.refusal()) return refused;
+    if (context == nullptr) return kErrorInvalidValue;
+    if (found == nullptr) return kErrorInvalidDevice;
+    // A context that was lost is still there to be retained, but no new one is made in its place.
+    if (found->retained == 0 && found->lost != kSuccess) return found->lost;
+    ++found->retained;
+    *context = &found->context;
+    return kSuccess;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    Call call(Symbol::cuDevicePrimaryCtxRelease_v2, Scope::device);
+    Device* found = call.device(device);
+    if (CUresult refused = call.refusal()) return refused;
+    if (found == nullptr) return kErrorInvalidDevice;
+    if (found->retained == 0) return kErrorInvalidContext;
+    if (--found->retained == 0) state().drop_context(*found);
+    return kSuccess;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+    Call call(Symbol::cuDevicePrimaryCtxGetState, Scope::device);
+    Device* found = call.device(device);
+    if (CUresult refused = call.refusal()) return refused;
+    if (flags == nullptr || active == nullptr) return kErrorInvalidValue;
+    if (found == nullptr) return kErrorInvalidDevice;
+    *flags = 0;
+    *active = found->retained != 0 ? 1 : 0;
+    return kSuccess;
+}
+
+// A context that is gone can be pushed; what is then done in it fails.
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    Call call(Symbol::cuCtxPushCurrent_v2, Scope::device);
+    Device* found = call.admitted() ? state().device_of(context) : nullptr;
+    if (found != nullptr) call.concerns(*found);
+    if (CUresult refused = call.refusal()) return refused;
+    if (context == nullptr) return kErrorInvalidValue;
+    if (found == nullptr) return kErrorInvalidContext;
+    context_stack().push_back(context);
+    return kSuccess;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+    Call call(Symbol::cuCtxPopCurrent_v2, Scope::device);
+    if (call.admitted() && !context_stack().empty()) {
+        call.concerns(*state().device_of(context_stack().back()));
+    }
+    if (CUresult refused = call.refusal()) return refused;
+    if (context_stack().empty()) return kErrorInvalidContext;
+    if (context != nullptr) *context = context_stack().back();
+    context_stack().pop_back();
+    return kSuccess;
+}
+
+CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+    Call call(Symbol::cuMemGetInfo_v2, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    const size_t total = config().memory_bytes;
+    // What was imported counts as well, and may be more than this process could have made.
+    if (free_bytes != nullptr) *free_bytes = total - std::min(total, call.context_device().used_bytes);
+    if (total_bytes != nullptr) *total_bytes = total;
+    return kSuccess;
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+    Call call(Symbol::cuStreamCreate, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    if (stream == nullptr || flags > 1) return kErrorInvalidValue;
+    *stream = new CUstream_st{&call.context_device().context};
+    state().streams.insert(*stream);
+    return kSuccess;
+}
+
+// The default streams cannot be destroyed. This check comes before that of the context.
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    Call call(Symbol::cuStreamDestroy_v2, Scope::context);
+    const bool ours = call.admitted() && state().streams.contains(stream);
+    if (ours) call.use(stream->context);
+    CUresult refused = call.refusal();
+    if (call.admitted() && !ours && (refused == kSuccess || refused == kErrorInvalidContext))
+        return kErrorInvalidHandle;
+    if (refused != kSuccess) return refused;
+    state().streams.erase(stream);
+    delete stream;
+    return kSuccess;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    Call call(Symbol::cuStreamSynchronize, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    return known ? kSuccess : kErrorInvalidHandle;
+}
+
+}  // namespace fakecuda

@@ -1,0 +1,107 @@
+// fakecuda, a test double of NVIDIA's driver: copies and fills. They are done when the call returns, whatever the
+// stream.
+#include <algorithm>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+
+#include "call.h"
+
+namespace fakecuda {
+namespace {
+
+// A stretch of one memfd.
+struct Piece {
+    std::shared_ptr<Allocation> memory;
+    size_t offset;
+    size_t size;
+};
+
+// The memory behind a range, which may go over mappings side by side in one reservation. Empty: some of it is not
+// mapped, or the device may not do that with it.
+std::vector<Piece> find_pieces(Call& call, const Device& device, CUdeviceptr pointer, size_t bytes, int wanted) {
+    std::vector<Piece> pieces;
+    if (state().reservation_at(pointer, bytes) == nullptr) return {};
+    while (bytes > 0) {
+        CUdeviceptr start = 0;
+        Mapping* mapping = call.mapping(pointer, &start);
+        if (mapping == nullptr) return {};
+        auto access = mapping->access.find(device.physical);
+        if (access == mapping->access.end() || (access->second & wanted) != wanted) return {};
+        size_t skipped = pointer - start;
+        size_t size = std::min(bytes, mapping->size - skipped);
+        pieces.push_back({mapping->memory, mapping->offset + skipped, size});
+        pointer += size;
+        bytes -= size;
+    }
+    return pieces;
+}
+
+// Calls step(fd, offset, done, bytes) until all is done; it says how far it got. False: it got nowhere, since the
+// host's address is wrong or the machine has no memory left.
+template <typename Step>
+bool for_all(const std::vector<Piece>& pieces, Step&& step) {
+    size_t done = 0;
+    for (const Piece& piece : pieces) {
+        for (size_t at = 0; at < piece.size;) {
+            ssize_t moved = step(piece.memory->fd, static_cast<off_t>(piece.offset + at), done, piece.size - at);
+            if (moved <= 0) return false;
+            at += static_cast<size_t>(moved);
+            done += static_cast<size_t>(moved);
+        }
+    }
+    return true;
+}
+
+ssize_t fill(int fd, off_t offset, size_t bytes, unsigned char value) {
+    // Pages that a hole gives back read as zero: a large device costs no memory until it is used.
+    if (value == 0 && bytes >= kGranularity &&
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, static_cast<off_t>(bytes)) == 0) {
+        return static_cast<ssize_t>(bytes);
+    }
+    constexpr size_t kChunk = size_t{1} << 20;
+    const std::string chunk(std::min(bytes, kChunk), static_cast<char>(value));
+    return pwrite(fd, chunk.data(), chunk.size(), offset);
+}
+
+// What all three have in common. The lock is not held while bytes move, but again when the pieces go.
+template <typename Step>
+CUresult run(Symbol symbol, CUdeviceptr pointer, size_t bytes, CUstream stream, int wanted, Step&& step) {
+    Call call(symbol, Scope::context);
+    const bool known_stream = call.use_stream(stream);
+    call.mapping(pointer);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known_stream) return kErrorInvalidHandle;
+    if (bytes == 0) return kSuccess;
+    auto pieces = find_pieces(call, call.context_device(), pointer, bytes, wanted);
+    if (pieces.empty()) return kErrorInvalidValue;
+    call.unlock();
+    const bool all = for_all(pieces, step);
+    call.relock();
+    pieces.clear();
+    return all ? kSuccess : kErrorInvalidValue;
+}
+
+}  // namespace
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
+    return run(Symbol::cuMemcpyHtoDAsync_v2, destination, bytes, stream, kMemAccessProtReadWrite,
+               [&](int fd, off_t offset, size_t done, size_t left) {
+                   return pwrite(fd, static_cast<const char*>(source) + done, left, offset);
+               });
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+    return run(Symbol::cuMemcpyDtoHAsync_v2, source, bytes, stream, kMemAccessProtRead,
+               [&](int fd, off_t offset, size_t done, size_t left) {
+                   return pread(fd, static_cast<char*>(destination) + done, left, offset);
+               });
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream) {
+    return run(Symbol::cuMemsetD8Async, destination, bytes, stream, kMemAccessProtReadWrite,
+               [&](int fd, off_t offset, size_t, size_t left) { return fill(fd, offset, left, value); });
+}
+
+}  // namespace fakecuda

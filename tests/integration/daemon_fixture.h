@@ -1,0 +1,306 @@
+// Starts a gshmd of its own in a folder of its own, and runs the programs of this build against it.
+//
+//   class MyTest : public ::testing::Test, protected DaemonFixture {};
+//   TEST_F(MyTest, Answers) {
+//       ASSERT_TRUE(start()) << log();                 // --device host:256M unless told otherwise
+//       EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
+//   }                                                  // the destructor stops the daemon and removes the folder
+//
+// It does not derive from ::testing::Test, so that a test may have two daemons. Not for use by several threads; start()
+// must be called by a thread that lives as long as the daemon shall (the kernel ends the daemon with that thread, so
+// that an aborted test leaves none behind).
+//
+// GSHM_BIN_DIR (folder of gshmd and gshm) and GSHM_FAKECUDA_PATH (the fake libcuda.so.1) are compile definitions.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace gshm::test {
+
+struct RunResult {
+    int exit_code = -1;  // 128 + signal if a signal ended it; -1 if it did not end in time and was killed
+    std::string out;
+    std::string err;
+};
+
+// A child process with pipes on its three standard streams. Killed when this goes out of scope.
+class ChildProcess {
+public:
+    ChildProcess() = default;
+    ChildProcess(const ChildProcess&) = delete;
+    ChildProcess& operator=(const ChildProcess&) = delete;
+    ~ChildProcess() { reset(); }
+
+    // env has "NAME=value" entries that are added to ours. output_path: standard output and error go to the end of
+    // that file instead of to pipes.
+    bool spawn(const std::vector<std::string>& args, const std::vector<std::string>& env = {},
+               const std::string& output_path = {}) {
+        reset();
+        ::signal(SIGPIPE, SIG_IGN);
+        std::vector<char*> argv;
+        for (const auto& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+        argv.push_back(nullptr);
+        std::vector<char*> envp;
+        for (char** entry = environ; *entry; ++entry)
+            if (!is_replaced(*entry, env)) envp.push_back(*entry);
+        for (const auto& entry : env) envp.push_back(const_cast<char*>(entry.c_str()));
+        envp.push_back(nullptr);
+
+        int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
+        if (::pipe2(in, O_CLOEXEC) != 0) return false;
+        if (output_path.empty()) {
+            if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) return false;
+        } else {
+            out[1] = ::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+            err[1] = ::fcntl(out[1], F_DUPFD_CLOEXEC, 3);
+        }
+        const pid_t parent = ::getpid();
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (::getppid() != parent) ::_exit(127);
+            ::signal(SIGPIPE, SIG_DFL);
+            ::dup2(in[0], 0);
+            ::dup2(out[1], 1);
+            ::dup2(err[1], 2);
+            ::execve(argv[0], argv.data(), envp.data());
+            ::_exit(127);
+        }
+        ::close(in[0]);
+        ::close(out[1]);
+        ::close(err[1]);
+        in_ = in[1];
+        out_ = out[0];
+        err_ = err[0];
+        return pid_ > 0;
+    }
+
+    pid_t pid() const { return pid_; }
+    bool running() { return pid_ > 0 && !poll_exit(); }
+    void signal(int number) {
+        if (running()) ::kill(pid_, number);
+    }
+    // Blocks until all of data is in the pipe; false if the child has closed its end.
+    bool feed(std::string_view data) {
+        while (!data.empty()) {
+            const ssize_t n = ::write(in_, data.data(), data.size());
+            if (n < 0 && errno != EINTR) return false;
+            if (n > 0) data.remove_prefix(static_cast<size_t>(n));
+        }
+        return true;
+    }
+    void close_stdin() { close_fd(in_); }
+    void close_stdout() { close_fd(out_); }
+
+    // Feeds the rest of its input, closes it, gathers what it prints, and waits for its end.
+    RunResult finish(std::string_view input = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        RunResult result;
+        if (in_ >= 0) ::fcntl(in_, F_SETFL, O_NONBLOCK);
+        if (input.empty()) close_fd(in_);
+        while (in_ >= 0 || out_ >= 0 || err_ >= 0) {
+            pollfd fds[3] = {{in_, POLLOUT, 0}, {out_, POLLIN, 0}, {err_, POLLIN, 0}};
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+            if (left.count() <= 0) break;
+            if (::poll(fds, 3, static_cast<int>(left.count())) < 0 && errno != EINTR) break;
+            if (fds[0].revents) {
+                const ssize_t n = ::write(in_, input.data(), input.size());
+                if (n > 0) input.remove_prefix(static_cast<size_t>(n));
+                if (input.empty() || (n < 0 && errno != EAGAIN && errno != EINTR)) close_fd(in_);
+            }
+            if (fds[1].revents) drain(out_, result.out);
+            if (fds[2].revents) drain(err_, result.err);
+        }
+        while (!poll_exit() && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (poll_exit()) result.exit_code = exit_code_;
+        reset();
+        return result;
+    }
+
+    // Exit status as in RunResult, or -1 if it is still running after timeout.
+    int wait(std::chrono::milliseconds timeout) {
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
+        while (!poll_exit()) {
+            if (std::chrono::steady_clock::now() >= deadline) return -1;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return exit_code_;
+    }
+
+    void reset() {
+        if (pid_ > 0 && !poll_exit()) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+        }
+        pid_ = -1;
+        exit_code_ = -1;
+        close_fd(in_);
+        close_fd(out_);
+        close_fd(err_);
+    }
+
+private:
+    static bool is_replaced(std::string_view ours, const std::vector<std::string>& env) {
+        const auto prefix = ours.substr(0, ours.find('=') + 1);
+        for (const auto& entry : env)
+            if (entry.starts_with(prefix)) return true;
+        return false;
+    }
+    static void close_fd(int& fd) {
+        if (fd >= 0) ::close(std::exchange(fd, -1));
+    }
+    static void drain(int& fd, std::string& text) {
+        char block[65536];
+        const ssize_t n = ::read(fd, block, sizeof block);
+        if (n > 0) text.append(block, static_cast<size_t>(n));
+        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) close_fd(fd);
+    }
+    bool poll_exit() {
+        if (pid_ <= 0 || exit_code_ >= 0) return true;
+        int status = 0;
+        if (::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+        exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        return true;
+    }
+
+    pid_t pid_ = -1;
+    int exit_code_ = -1;
+    int in_ = -1, out_ = -1, err_ = -1;
+};
+
+class DaemonFixture {
+public:
+    DaemonFixture() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "gshm-test-XXXXXX").string();
+        if (::mkdtemp(pattern.data())) scratch_ = pattern;
+        ::chmod(scratch_.c_str(), 0755);  // tests of rights reach the socket as other users
+    }
+    DaemonFixture(const DaemonFixture&) = delete;
+    DaemonFixture& operator=(const DaemonFixture&) = delete;
+    ~DaemonFixture() {
+        stop();
+        std::error_code ignored;
+        if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
+    }
+
+    // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than
+    // 20 s; log() then says why. May be called again after stop() or kill(), on the same folder.
+    bool start(const std::vector<std::string>& args = {"--device", "host:256M"},
+               const std::vector<std::string>& env = {}) {
+        std::vector<std::string> argv = {bin("gshmd"), "--dir", dir(), "-f"};
+        argv.insert(argv.end(), args.begin(), args.end());
+        if (!daemon_.spawn(argv, env, log_path())) return false;
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (daemon_.running() && std::chrono::steady_clock::now() < deadline) {
+            if (accepts_connections()) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        return false;
+    }
+    // The environment that makes gshmd (and clients) find the fake driver with `devices` GPUs.
+    static std::vector<std::string> fake_cuda_env(int devices) {
+#ifdef GSHM_FAKECUDA_PATH
+        const auto folder = std::filesystem::path(GSHM_FAKECUDA_PATH).parent_path().string();
+        return {"LD_LIBRARY_PATH=" + folder, "FAKECUDA_DEVICES=" + std::to_string(devices)};
+#else
+        return {"FAKECUDA_DEVICES=" + std::to_string(devices)};
+#endif
+    }
+
+    // SIGTERM, and SIGKILL after 10 s. Its exit status; -1 if it had to be killed or was not running.
+    int stop() {
+        if (!daemon_.running()) return -1;
+        daemon_.signal(SIGTERM);
+        const int code = daemon_.wait(std::chrono::seconds(10));
+        daemon_.reset();
+        return code;
+    }
+    void kill() {  // SIGKILL, now
+        daemon_.signal(SIGKILL);
+        daemon_.wait(std::chrono::seconds(10));
+        daemon_.reset();
+    }
+    // Exit status of a daemon that ends by itself; -1 if it does not.
+    int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+        return daemon_.wait(timeout);
+    }
+    bool running() {
+        return daemon_.running();
+    }
+    pid_t pid() const {
+        return daemon_.pid();
+    }
+
+    const std::string& scratch() const {
+        return scratch_;
+    }  // for the test's own files; removed at the end
+    std::string dir() const {
+        return scratch_ + "/run";
+    }  // the runtime folder
+    std::string socket_path() const {
+        return dir() + "/gshm.sock";
+    }
+    std::string log() const {  // what the daemon has printed
+        std::ifstream file(log_path());
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static std::string bin(const std::string& program) {
+        return std::string(GSHM_BIN_DIR) + "/" + program;
+    }
+
+    // Runs `gshm --dir DIR ARGS…`.
+    RunResult run_cli(const std::vector<std::string>& args, std::string_view input = {},
+                      const std::vector<std::string>& env = {}) {
+        ChildProcess child;
+        if (!child.spawn(cli_argv(args), env)) return {};
+        return child.finish(input);
+    }
+    std::vector<std::string> cli_argv(const std::vector<std::string>& args) const {
+        std::vector<std::string> argv = {bin("gshm"), "--dir", dir()};
+        argv.insert(argv.end(), args.begin(), args.end());
+        return argv;
+    }
+
+private:
+    std::string log_path() const {
+        return scratch_ + "/gshmd.log";
+    }
+    bool accepts_connections() const {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        const auto path = socket_path();
+        if (path.size() >= sizeof address.sun_path) return false;
+        std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+        const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd < 0) return false;
+        const bool connected = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        ::close(fd);
+        return connected;
+    }
+
+    std::string scratch_;
+    ChildProcess daemon_;
+};
+
+}  // namespace gshm::test

@@ -1,0 +1,430 @@
+// The store against a plain reference model: the same random calls on both, the same answers expected of both, and the
+// bytes, places and counts checked as they go. A failing seed is printed; GSHM_SIM_SEED runs that one, GSHM_SIM_SEEDS
+// sets how many are run.
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <set>
+
+#include "base/name.h"
+#include "support/store_rig.h"
+
+namespace gshm::test {
+namespace {
+
+struct ModelObject {
+    uid_t uid = 0;
+    unsigned mode = 0;
+    uint64_t size = 0;
+    bool sealed = false;
+    bool named = true;
+    SessionId creator = 0;
+    std::map<SessionId, std::pair<int, int>> leases;  // readers, writers
+    std::map<std::string, std::string> attributes;
+
+    bool held() const {
+        for (const auto& [session, counts] : leases) {
+            if (counts.first + counts.second > 0) return true;
+        }
+        return false;
+    }
+    int writers_besides(SessionId session) const {
+        int writers = 0;
+        for (const auto& [other, counts] : leases) writers += other == session ? 0 : counts.second;
+        return writers;
+    }
+};
+
+// Directories are only ever implicit here: one exists if a name goes through it. Its owner is whoever made it.
+class Model {
+public:
+    std::map<SessionId, uid_t> sessions;
+    std::map<NodeId, ModelObject> objects;
+    std::map<std::string, NodeId> names;
+    std::map<std::string, uid_t> directories;
+
+    static bool may(uid_t who, uid_t owner, unsigned mode, unsigned rights) {
+        if (who == 0) return true;
+        unsigned granted = who == owner ? mode >> 6 : mode;  // every user has a group of their own
+        return (granted & rights) == rights;
+    }
+    // errno of a name's lookup as an object.
+    int find(const std::string& name) const {
+        if (names.contains(name)) return 0;
+        if (directories.contains(name)) return EISDIR;
+        return blocked_by_object(name) ? ENOTDIR : ENOENT;
+    }
+    bool blocked_by_object(const std::string& name) const {
+        for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+            if (names.contains(name.substr(0, slash))) return true;
+        }
+        return false;
+    }
+    // Owner of the deepest directory that exists above a name; sticky root belongs to 0.
+    std::string parent(const std::string& name) const {
+        for (size_t slash = name.rfind('/'); slash != std::string::npos && slash > 0; slash = name.rfind('/', slash - 1)) {
+            if (directories.contains(name.substr(0, slash))) return name.substr(0, slash);
+        }
+        return "";
+    }
+    bool may_write_in(const std::string& directory, uid_t who) const {
+        return directory.empty() || who == 0 || directories.at(directory) == who;
+    }
+    // Removing a name: everyone may write in the root, but it is sticky.
+    int check_remove(const std::string& name, uid_t who) const {
+        size_t slash = name.rfind('/');
+        std::string directory = slash == std::string::npos ? "" : name.substr(0, slash);
+        if (!may_write_in(directory, who)) return EACCES;
+        uid_t owner = names.contains(name) ? objects.at(names.at(name)).uid : directories.at(name);
+        if (directory.empty() && who != 0 && who != owner) return EPERM;
+        return 0;
+    }
+    void add_name(const std::string& name, NodeId id, uid_t who) {
+        for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+            directories.emplace(name.substr(0, slash), who);
+        }
+        names[name] = id;
+    }
+    void prune() {
+        std::erase_if(directories, [&](const auto& entry) {
+            auto below = names.lower_bound(entry.first + "/");
+            return below == names.end() || !below->first.starts_with(entry.first + "/");
+        });
+    }
+    void remove_name(const std::string& name) {
+        auto found = names.find(name);
+        objects.at(found->second).named = false;
+        NodeId id = found->second;
+        names.erase(found);
+        prune();
+        free_if_unused(id);
+    }
+    void free_if_unused(NodeId id) {
+        auto found = objects.find(id);
+        if (!found->second.named && !found->second.held()) objects.erase(found);
+    }
+    void end_session(SessionId session) {
+        std::vector<NodeId> ids;
+        for (auto& [id, object] : objects) {
+            object.leases.erase(session);
+            ids.push_back(id);
+            if (object.creator != session) continue;
+            object.creator = 0;
+            if (object.named) {
+                std::erase_if(names, [&](const auto& entry) { return entry.second == id; });
+                object.named = false;
+            }
+        }
+        prune();
+        for (NodeId id : ids) free_if_unused(id);
+        sessions.erase(session);
+    }
+};
+
+class Simulation {
+public:
+    explicit Simulation(unsigned seed) : random_(seed) {}
+
+    void go(int steps) {
+        for (int i = 0; i < 3; ++i) begin_session();
+        for (int step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
+            SCOPED_TRACE("step " + std::to_string(step));
+            one();
+            if (step % 64 == 0) check_everything();
+        }
+        while (!model_.sessions.empty()) end_session(model_.sessions.begin()->first);
+        check_everything();
+        // What is left is named and kept or sealed: remove it as root, and nothing at all remains.
+        SessionId root = rig_.store.begin_session({0, 0, 1, {}});
+        model_.sessions[root] = 0;
+        while (!model_.names.empty()) {
+            std::string name = model_.names.begin()->first;
+            ASSERT_TRUE(rig_.store.unlink(root, name));
+            model_.remove_name(name);
+        }
+        rig_.store.extents().trim(0);
+        rig_.store.extents().trim(1);
+        EXPECT_EQ(rig_.store.object_count(), 0u);
+        EXPECT_EQ(rig_.store.extents().count(), 0u);
+        EXPECT_EQ(rig_.first.live() + rig_.second.live(), 0u);
+        EXPECT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(0).unlinked_bytes, 0u);
+    }
+
+private:
+    unsigned below(unsigned bound) { return static_cast<unsigned>(random_() % bound); }
+    SessionId some_session() { return std::next(model_.sessions.begin(), below(static_cast<unsigned>(model_.sessions.size())))->first; }
+    std::string some_name() {
+        static const char* const parts[] = {"a", "b", "c", "d"};
+        std::string name = parts[below(4)];
+        for (unsigned depth = below(3); depth > 0; --depth) name += std::string("/") + parts[below(4)];
+        return name;
+    }
+    uid_t uid(SessionId session) const { return model_.sessions.at(session); }
+
+    void begin_session() {
+        uid_t who = below(4) == 0 ? 0 : 1000 + below(2);
+        model_.sessions[rig_.store.begin_session({who, who, static_cast<pid_t>(100 + below(1000)), {}})] = who;
+    }
+    void end_session(SessionId session) {
+        rig_.store.end_session(session);
+        model_.end_session(session);
+    }
+
+    void one() {
+        switch (below(14)) {
+            case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
+            case 1: case 2: case 3: case 4: return create();
+            case 5: case 6: return open();
+            case 7: case 8: return release();
+            case 9: return seal();
+            case 10: return unlink();
+            case 11: return rename();
+            case 12: return attribute();
+            default: return list();
+        }
+    }
+
+    void create() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        uint64_t size = below(8) == 0 ? (1 << 20) + below(1 << 20) : 1 + below(60000);
+        static const uint16_t modes[] = {0600, 0644, 0666, 0400};
+        uint16_t mode = modes[below(4)];
+        uint32_t flags = (below(3) == 0 ? kCreateKeep : 0u) | (below(6) == 0 ? kCreateDedicated : 0u);
+        int expected = 0;
+        if (model_.blocked_by_object(name)) expected = ENOTDIR;
+        else if (model_.names.contains(name) || model_.directories.contains(name)) expected = EEXIST;
+        else if (!model_.may_write_in(model_.parent(name), uid(session))) expected = EACCES;
+        auto made = rig_.create(session, name, size, mode, flags);
+        ASSERT_EQ(code_of(made), expected) << "create " << name;
+        if (!made) return;
+        Object* object = *made;
+        std::vector<std::byte> bytes(size);
+        ASSERT_TRUE(object->extent->memory->copy_out(object->offset, bytes));
+        ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }))
+            << "new memory is not zero";
+        ASSERT_TRUE(object->extent->memory->fill(object->offset, size, pattern(object->id)));
+        ModelObject model{uid(session), mode, size, false, true, (flags & kCreateKeep) != 0 ? 0 : session, {}, {}};
+        model.leases[session].second = 1;
+        model_.objects[object->id] = model;
+        model_.add_name(name, object->id, uid(session));
+    }
+
+    void open() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        bool write = below(2) == 0;
+        bool sealed_only = below(4) == 0;
+        int expected = model_.find(name);
+        if (expected == 0) {
+            const auto& object = model_.objects.at(model_.names.at(name));
+            if (!Model::may(uid(session), object.uid, object.mode, write ? 6 : 4)) expected = EACCES;
+            else if (write && object.sealed) expected = EPERM;
+            else if (sealed_only && !object.sealed) expected = EBUSY;
+        }
+        auto opened = rig_.store.open(session, name, write ? Access::write : Access::read, sealed_only);
+        ASSERT_EQ(code_of(opened), expected) << "open " << name;
+        if (!opened) return;
+        ASSERT_EQ((*opened)->id, model_.names.at(name));
+        auto& counts = model_.objects.at((*opened)->id).leases[session];
+        ++(write ? counts.second : counts.first);
+    }
+
+    void release() {
+        if (model_.objects.empty()) return;
+        SessionId session = some_session();
+        NodeId id = std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())))->first;
+        bool write = below(2) == 0;
+        auto& object = model_.objects.at(id);
+        auto counts = object.leases.find(session);
+        int* mine = counts == object.leases.end() ? nullptr : write ? &counts->second.second : &counts->second.first;
+        int expected = mine != nullptr && *mine > 0 ? 0 : ENOENT;
+        ASSERT_EQ(code_of(rig_.store.release(session, id, write ? Access::write : Access::read)), expected);
+        if (expected != 0) return;
+        --*mine;
+        model_.free_if_unused(id);
+    }
+
+    void seal() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        int expected = model_.find(name);
+        ModelObject* object = expected == 0 ? &model_.objects.at(model_.names.at(name)) : nullptr;
+        if (object != nullptr) {
+            if (!Model::may(uid(session), object->uid, object->mode, 2)) expected = EACCES;
+            else if (!object->sealed && object->writers_besides(session) > 0) expected = EBUSY;
+        }
+        ASSERT_EQ(code_of(rig_.store.seal(session, name)), expected) << "seal " << name;
+        if (expected != 0) return;
+        object->sealed = true;
+        object->creator = 0;
+    }
+
+    void unlink() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        int expected = model_.find(name);
+        if (expected == 0) expected = model_.check_remove(name, uid(session));
+        ASSERT_EQ(code_of(rig_.store.unlink(session, name)), expected) << "unlink " << name;
+        if (expected == 0) model_.remove_name(name);
+    }
+
+    void rename() {
+        SessionId session = some_session();
+        uid_t who = uid(session);
+        std::string from = some_name();
+        std::string to = some_name();
+        bool replace = below(2) == 0;
+        int expected = model_.find(from);
+        bool directory = expected == EISDIR;
+        if (directory) expected = 0;
+        if (expected == 0) expected = model_.check_remove(from, who);
+        if (expected == 0 && model_.blocked_by_object(to)) expected = ENOTDIR;
+        if (expected == 0 && directory && to.starts_with(from + "/")) expected = EINVAL;
+        bool same = from == to;
+        if (expected == 0 && !same) {
+            if (model_.names.contains(to) || model_.directories.contains(to)) {
+                if (!replace) expected = EEXIST;
+                else if (model_.directories.contains(to)) expected = EISDIR;
+                else if (directory) expected = ENOTDIR;
+                else expected = model_.check_remove(to, who);
+            } else if (!model_.may_write_in(model_.parent(to), who)) {
+                expected = EACCES;
+            }
+        }
+        ASSERT_EQ(code_of(rig_.store.rename(session, from, to, replace)), expected) << from << " -> " << to;
+        if (expected != 0 || same) return;
+        if (directory) return move_directory(from, to, who);
+        NodeId id = model_.names.at(from);
+        if (model_.names.contains(to)) {
+            NodeId old = model_.names.at(to);
+            model_.names.erase(to);
+            model_.objects.at(old).named = false;
+            model_.free_if_unused(old);
+        }
+        model_.names.erase(from);
+        model_.add_name(to, id, who);
+        model_.prune();
+    }
+
+    void move_directory(const std::string& from, const std::string& to, uid_t who) {
+        auto moved = [&](const std::string& path) { return to + path.substr(from.size()); };
+        auto inside = [&](const std::string& path) { return path == from || path.starts_with(from + "/"); };
+        std::map<std::string, uid_t> directories;
+        for (const auto& [path, owner] : model_.directories) {
+            if (inside(path)) directories[moved(path)] = owner;
+        }
+        std::map<std::string, NodeId> names;
+        for (const auto& [path, id] : model_.names) {
+            if (inside(path)) names[moved(path)] = id;
+        }
+        std::erase_if(model_.directories, [&](const auto& entry) { return inside(entry.first); });
+        std::erase_if(model_.names, [&](const auto& entry) { return inside(entry.first); });
+        for (const auto& entry : directories) model_.directories.insert(entry);
+        for (const auto& [path, id] : names) model_.add_name(path, id, who);
+        model_.prune();
+    }
+
+    void attribute() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        std::string key = below(2) == 0 ? "shape" : "dtype";
+        std::string value(below(40), static_cast<char>(below(256)));
+        int found = model_.find(name);
+        ModelObject* object = found == 0 ? &model_.objects.at(model_.names.at(name)) : nullptr;
+        bool may_write = object != nullptr && Model::may(uid(session), object->uid, object->mode, 2);
+        bool may_read = object != nullptr && Model::may(uid(session), object->uid, object->mode, 4);
+        int expected = found != 0 ? found : may_write ? 0 : EACCES;
+        if (below(3) == 0) {
+            if (expected == 0 && !object->attributes.contains(key)) expected = ENODATA;
+            ASSERT_EQ(code_of(rig_.store.remove_attribute(session, name, key)), expected);
+            if (expected == 0) object->attributes.erase(key);
+        } else {
+            ASSERT_EQ(code_of(rig_.store.set_attribute(session, name, key, value)), expected);
+            if (expected == 0) object->attributes[key] = value;
+        }
+        if (!may_read) return;
+        auto got = rig_.store.get_attribute(session, name, key);
+        ASSERT_EQ(got.has_value(), object->attributes.contains(key));
+        if (got) { ASSERT_EQ(*got, object->attributes[key]); }
+    }
+
+    void list() {
+        std::string path = below(3) == 0 ? "" : some_name();
+        if (!path.empty() && !model_.directories.contains(path)) return;
+        std::set<std::string> expected;
+        std::string prefix = path.empty() ? "" : path + "/";
+        auto add = [&](const std::string& name) {
+            if (name.starts_with(prefix)) expected.insert(name.substr(prefix.size(), name.find('/', prefix.size()) - prefix.size()));
+        };
+        for (const auto& [name, id] : model_.names) add(name);
+        std::set<std::string> listed;
+        uint64_t cookie = 0;
+        do {
+            auto entries = rig_.store.list(some_session(), path, cookie, 1 + below(3), &cookie);
+            ASSERT_TRUE(entries);
+            for (const auto& entry : *entries) ASSERT_TRUE(listed.insert(std::string(entry.name)).second);
+        } while (cookie != 0);
+        ASSERT_EQ(listed, expected);
+    }
+
+    static uint8_t pattern(NodeId id) { return static_cast<uint8_t>(1 + id % 255); }
+
+    void check_everything() {
+        ASSERT_EQ(rig_.store.object_count(), model_.objects.size());
+        SessionId root = rig_.store.begin_session({0, 0, 1, {}});
+        uint64_t bytes = 0;
+        uint64_t unlinked = 0;
+        for (const auto& [id, object] : model_.objects) {
+            bytes += object.size;
+            unlinked += object.named ? 0 : object.size;
+        }
+        ASSERT_EQ(rig_.store.use(0).object_bytes, bytes);
+        ASSERT_EQ(rig_.store.use(0).unlinked_bytes, unlinked);
+        for (const auto& [name, id] : model_.names) {
+            auto node = rig_.store.stat(root, name);
+            ASSERT_TRUE(node) << name;
+            const auto& object = static_cast<const Object&>(**node);
+            const auto& model = model_.objects.at(id);
+            ASSERT_EQ(object.id, id);
+            ASSERT_EQ(Tree::path_of(object), name);
+            ASSERT_EQ(object.size_bytes, model.size);
+            ASSERT_EQ(object.state == ObjectState::sealed, model.sealed);
+            uint32_t leases = 0;
+            for (const auto& [session, counts] : model.leases) leases += static_cast<uint32_t>(counts.first + counts.second);
+            ASSERT_EQ(object.leases, leases);
+            // Nobody else's bytes have got in: each object is still filled with its own pattern.
+            std::vector<std::byte> content(model.size);
+            ASSERT_TRUE(object.extent->memory->copy_out(object.offset, content));
+            ASSERT_TRUE(std::all_of(content.begin(), content.end(),
+                                    [&](std::byte b) { return b == std::byte{pattern(id)}; }))
+                << name << " was overwritten";
+        }
+        rig_.store.end_session(root);
+    }
+
+    std::mt19937 random_;
+    StoreRig rig_;
+    Model model_;
+};
+
+unsigned from_environment(const char* name, unsigned otherwise) {
+    const char* value = getenv(name);
+    return value == nullptr ? otherwise : static_cast<unsigned>(strtoul(value, nullptr, 10));
+}
+
+TEST(StoreModel, AnswersAsTheModelDoes) {
+    if (getenv("GSHM_SIM_SEED") != nullptr) {
+        Simulation(from_environment("GSHM_SIM_SEED", 0)).go(4000);
+        return;
+    }
+    unsigned seeds = from_environment("GSHM_SIM_SEEDS", 25);
+    for (unsigned seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        Simulation(seed).go(1500);
+    }
+}
+
+}  // namespace
+}  // namespace gshm::test

@@ -1,0 +1,91 @@
+// A device over plain process memory, and a reclaimer that works on the spot: what the store's tests stand on.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/device.h"
+#include "store/extents.h"
+
+namespace gshm::test {
+
+class MemoryExtent final : public Extent {
+public:
+    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, size_t* live)
+        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()), bytes_(std::move(bytes)), live_(live) {
+        ++*live_;
+    }
+    ~MemoryExtent() override { --*live_; }
+
+    Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
+        TRY(check_range(offset, source.size()));
+        memcpy(bytes_->data() + offset, source.data(), source.size());
+        return {};
+    }
+    Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
+        TRY(check_range(offset, destination.size()));
+        memcpy(destination.data(), bytes_->data() + offset, destination.size());
+        return {};
+    }
+    Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
+        TRY(check_range(offset, bytes));
+        memset(bytes_->data() + offset, value, bytes);
+        return {};
+    }
+    Result<int> descriptor(Access) override { return fail(EOPNOTSUPP, "no descriptors here"); }
+
+private:
+    std::unique_ptr<std::vector<std::byte>> bytes_;
+    size_t* live_;
+};
+
+class MemoryDevice final : public Device {
+public:
+    explicit MemoryDevice(std::string name, uint64_t capacity_bytes, bool compressible = false) {
+        info_.name = std::move(name);
+        info_.capacity_bytes = capacity_bytes;
+        info_.granularity_bytes = uint64_t{64} << 10;
+        info_.compressible = compressible;
+    }
+    const DeviceInfo& info() const override { return info_; }
+    Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions&) override {
+        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), &live_);
+    }
+    Result<std::unique_ptr<Extent>> import_fd(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
+    Result<std::unique_ptr<Extent>> import_dmabuf(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
+    Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle&, uint64_t, Access) override {
+        return fail(EOPNOTSUPP, "no");
+    }
+    size_t live() const { return live_; }
+
+private:
+    DeviceInfo info_;
+    size_t live_ = 0;
+};
+
+class ImmediateReclaimer final : public Reclaimer {
+public:
+    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override {
+        require(memory->fill(offset, bytes, 0));
+        extents->zeroed(id, offset, bytes);
+    }
+    void release(DeviceIndex, std::shared_ptr<Extent> memory) override { memory.reset(); }
+
+    Extents* extents = nullptr;  // set once the store exists
+
+private:
+    static void require(const Status& status) {
+        if (!status) std::abort();
+    }
+};
+
+class ManualClock final : public Clock {
+public:
+    int64_t now_ns() const override { return ++now_; }
+
+private:
+    mutable int64_t now_ = 0;
+};
+
+}  // namespace gshm::test
