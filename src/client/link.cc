@@ -1,5 +1,6 @@
 #include "client/link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@ namespace {
 
 // Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
 constexpr size_t kWindow = 4;
+constexpr int kGreetingTimeoutMs = 5000;
 
 std::unexpected<Error> not_running(const std::string& dir, int code) {
     auto standard = default_runtime_dir();
@@ -77,6 +79,11 @@ Status Link::connect_once() {
     auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion));
     auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Hello, hello.Union());
     TRY(wire::send_packet(socket->get(), packet, {}, true));
+    // A daemon that is stopped accepts connections all the same.
+    pollfd ready = {socket->get(), POLLIN, 0};
+    if (poll(&ready, 1, std::max(timeout_ms_, kGreetingTimeoutMs)) == 0) {
+        return fail(ETIMEDOUT, "gshmd at {} does not answer", dir_);
+    }
     std::vector<uint8_t> buffer(limits::kMessageBytes);
     auto received = TRY(wire::receive_packet(socket->get(), buffer, true));
     if (received.end) return fail(ECONNRESET, "gshmd at {} closed the connection", dir_);

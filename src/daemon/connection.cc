@@ -38,6 +38,7 @@ Result<std::unique_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
     if (self->process_) {
         TRY(loop.watch(self->process_.get(), EPOLLIN, [self](uint32_t) {
             self->loop_.unwatch(self->process_.get());
+            if ((self->interest_ & EPOLLIN) == 0) return self->end_later("the client's process has ended");
             // What it said before it died still counts: read on to the end of the socket, but wait for no more.
             shutdown(self->socket_.get(), SHUT_RD);
         }));

@@ -31,10 +31,14 @@ Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
     auto bad = [&] {
         return fail(EINVAL, "'{}' is not a device (examples: cuda, cuda:0, cuda:0:40G, host, host:4G)", spec);
     };
+    auto read_limit = [&] {
+        auto size = parse_size(next());
+        if (size) limit_bytes = *size;
+        return size.has_value() && rest.empty();
+    };
     std::string_view kind = next();
     if (kind == "host") {
-        if (!rest.empty()) limit_bytes = TRY(parse_size(next()));
-        if (!rest.empty() || spec.ends_with(':')) return bad();
+        if (spec.ends_with(':') || (!rest.empty() && !read_limit())) return bad();
         return add_host(limit_bytes);
     }
     if (kind != "cuda" || spec.ends_with(':')) return bad();
@@ -43,8 +47,7 @@ Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
     int ordinal = -1;
     auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ordinal);
     if (error != std::errc() || end != number.data() + number.size() || ordinal < 0) return bad();
-    if (!rest.empty()) limit_bytes = TRY(parse_size(next()));
-    if (!rest.empty()) return bad();
+    if (!rest.empty() && !read_limit()) return bad();
     return add_cuda(ordinal, limit_bytes);
 }
 

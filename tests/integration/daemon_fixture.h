@@ -10,7 +10,8 @@
 // must be called by a thread that lives as long as the daemon shall (the kernel ends the daemon with that thread, so
 // that an aborted test leaves none behind).
 //
-// GSHM_BIN_DIR (folder of gshmd and gshm) and GSHM_FAKECUDA_PATH (the fake libcuda.so.1) are compile definitions.
+// GSHM_BIN_DIR (folder of gshmd and gshm; GSHM_BIN in the environment goes before it) and GSHM_FAKECUDA_PATH (the fake
+// libcuda.so.1) are compile definitions.
 #pragma once
 
 #include <cerrno>
@@ -266,7 +267,8 @@ public:
         return {std::istreambuf_iterator<char>(file), {}};
     }
     static std::string bin(const std::string& program) {
-        return std::string(GSHM_BIN_DIR) + "/" + program;
+        const char* folder = std::getenv("GSHM_BIN");
+        return std::string(folder && *folder ? folder : GSHM_BIN_DIR) + "/" + program;
     }
 
     // Runs `gshm --dir DIR ARGS…`.
