@@ -1,6 +1,6 @@
-# Included by tests/. What the asan and clang presets check, as entries of this build's ctest, so that one run and one summary cover all.
-# Their build is an entry itself (quick when `./dev test` has just done it); without a usable clang it is skipped, and
-# says so.
+# Included by tests/. What the asan and clang presets check, as entries of this build's ctest, so that one run and one
+# summary cover all. Their builds are entries themselves (quick when `./dev test` has just done them); without a usable
+# clang that one is skipped, and says so.
 
 set(asan_dir ${CMAKE_SOURCE_DIR}/build-asan)
 set(clang_dir ${CMAKE_SOURCE_DIR}/build-clang)

@@ -50,7 +50,9 @@ clean_up() {
         printf '\nDemo PASSED: %s\n' "$finished"
         exit 0
     fi
-    printf '\nDemo FAILED in step %d (%s)\n' "$step_number" "$step_title" >&2
+    local what=FAILED
+    if ((status > 128)); then what=STOPPED; fi
+    printf '\nDemo %s in step %d (%s); nothing is left behind.\n' "$what" "$step_number" "$step_title" >&2
     exit $((status ? status : 1))
 }
 trap clean_up EXIT
@@ -77,6 +79,7 @@ start() { # file, command...
     local file=$1
     shift
     printf '   $ %s &\n' "$*"
+    : >"$file" # there from now on, whenever the command itself gets to run
     "$@" >"$file" 2>&1 &
     started=$!
     children+=("$started")

@@ -56,7 +56,8 @@ typedef struct gshm_connect_options {
 } gshm_connect_options;
 #define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
 
-/* options may be NULL. -ENOENT or -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. */
+/* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
+ * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
 /* Ends the session: leases end, unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
 void gshm_disconnect(gshm_client* client);

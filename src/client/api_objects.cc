@@ -358,6 +358,7 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             TRY(check_argument(objects[i] != nullptr, "an object is NULL"));
             TRY(objects[i]->check_use());
             TRY(check_argument(objects[i]->core != nullptr, "memory without a daemon cannot be sealed"));
+            if (objects[i]->access == Access::read) return fail(EACCES, "the object was opened for reading only");
             TRY(check_argument(objects[i]->core == objects[0]->core, "the objects of a batch must be of one client"));
             ids.push_back(objects[i]->id);
         }

@@ -11,7 +11,8 @@
 namespace gshm::client {
 
 Result<std::shared_ptr<Core>> Core::create(const std::string& dir, int timeout_ms) {
-    return std::shared_ptr<Core>(new Core(TRY(Link::create(dir, timeout_ms))));
+    auto link = TRY(Link::create(dir, timeout_ms));
+    return std::shared_ptr<Core>(new Core(std::move(link)));
 }
 
 Core::~Core() {

@@ -18,10 +18,11 @@ namespace {
 constexpr size_t kWindow = 4;
 constexpr int kGreetingTimeoutMs = 5000;
 
-std::unexpected<Error> not_running(const std::string& dir, int code) {
+// Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
+std::unexpected<Error> not_running(const std::string& dir) {
     auto standard = default_runtime_dir();
     bool is_default = standard && *standard == dir;
-    return fail(code, "gshmd is not running at {}; start it with `gshmd{}`", dir, is_default ? "" : " --dir " + dir);
+    return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`", dir, is_default ? "" : " --dir " + dir);
 }
 
 Result<Answer> to_answer(wire::Bytes packet, std::vector<UniqueFd> descriptors, uint64_t epoch) {
@@ -62,7 +63,7 @@ Status Link::ensure_connected() {
         auto connected = connect_once();
         if (connected) return {};
         int code = connected.error().code;
-        bool worth_waiting = code == ENOENT || code == ECONNREFUSED || code == ECONNRESET || code == EAGAIN;
+        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EAGAIN;
         if (!worth_waiting || std::chrono::steady_clock::now() + pause > deadline) return connected;
         std::this_thread::sleep_for(pause);
     }
@@ -72,7 +73,7 @@ Status Link::connect_once() {
     auto socket = wire::connect_to(socket_path(dir_));
     if (!socket) {
         int code = socket.error().code;
-        if (code == ENOENT || code == ECONNREFUSED) return not_running(dir_, code);
+        if (code == ENOENT || code == ECONNREFUSED) return not_running(dir_);
         return fail(code, "cannot reach gshmd at {}: {}", dir_, socket.error().message);
     }
     flatbuffers::FlatBufferBuilder builder;

@@ -56,6 +56,7 @@ private:
     }
 
     void allocate(Session& session, const ExtentNeed& need) {
+        if (need.slab && server_.wait_for_slab(*need.slab, [self = shared_from_this()] { self->run(); })) return;
         session.job_started();
         auto memory = std::make_shared<std::shared_ptr<Extent>>();
         server_.devices().submit(
@@ -74,9 +75,11 @@ private:
 
     void allocated(const ExtentNeed& need, std::shared_ptr<Extent> memory, Status status) {
         if (auto session = session_.lock()) session->job_ended();
+        ExtentId added = 0;
         if (status) {
             trimmed_ = false;
             auto* extent = server_.store().extents().add(need, std::move(memory));
+            added = extent->id;
             if (!need.slab) extent_ = extent;
         } else if (status.error().code == ENOSPC && !trimmed_) {
             // Empty slabs are kept for convenience only. They are freed in the thread that allocates, before it does.
@@ -86,12 +89,17 @@ private:
             trimmed_ = false;
             add_failure(explain_descriptor_limit(status.error()));
         }
+        // This batch first, then whoever waited for the same slab; each allocates again if it was not enough.
+        std::vector<EventLoop::Task> waiting;
+        if (need.slab) waiting = server_.slab_arrived(*need.slab);
         run();
+        for (auto& resume : waiting) resume();
+        server_.store().extents().drop_if_unused(added);
     }
 
     // An extent that was made for an object of its own: used by now, or of no use.
     void drop_extent() {
-        if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_);
+        if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_->id);
         extent_ = nullptr;
     }
 

@@ -99,6 +99,16 @@ void Server::end_session(Session* session) {
     store_.end_session(session->id());
 }
 
+bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {
+    auto [entry, first] = slabs_under_way_.try_emplace(key);
+    if (!first) entry->second.push_back(std::move(resume));
+    return !first;
+}
+
+std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
+    return std::move(slabs_under_way_.extract(key).mapped());
+}
+
 void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
     devices_->submit(
         device,

@@ -1,6 +1,7 @@
 // gshmd's heart: accepts clients and wires the store, the devices and the sessions together. Runs in the loop's thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -28,6 +29,12 @@ public:
     uint64_t instance() const { return instance_; }
     const Credentials& owner() const { return owner_; }
 
+    // One slab of a kind is allocated at a time: requests that need one while another is under way wait for that, and
+    // `resume` is to be called when it has come (or has not). False: nothing is under way, and the caller now has to
+    // allocate, to call slab_arrived() and to resume those that it returns.
+    bool wait_for_slab(const SlabKey& key, EventLoop::Task resume);
+    std::vector<EventLoop::Task> slab_arrived(const SlabKey& key);
+
     // The session is destroyed before this returns.
     void end_session(Session* session);
 
@@ -48,6 +55,7 @@ private:
     SystemClock clock_;
     Store store_;
     Waiters waiters_;
+    std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
 };
 

@@ -67,8 +67,10 @@ void Extents::detach(const Place& place, uint64_t bytes) {
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes));
 }
 
-void Extents::drop_if_unused(StoredExtent* extent) {
-    if (extent->objects == 0 && extent->pool == nullptr) erase(extent);
+void Extents::drop_if_unused(ExtentId id) {
+    auto* extent = find(id);
+    if (extent == nullptr || extent->objects > 0) return;
+    if (extent->pool == nullptr || extent->pool->by_room.size() > 1) erase(extent);
 }
 
 void Extents::zeroed(ExtentId id, uint64_t offset, uint64_t bytes) {

@@ -86,8 +86,8 @@ public:
     void attach(const Place& place) { ++place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
     void detach(const Place& place, uint64_t bytes);
-    // An extent that was added for an object that then was not made.
-    void drop_if_unused(StoredExtent* extent);
+    // An extent that was added for an object that then was not made, or was made elsewhere.
+    void drop_if_unused(ExtentId id);
     void zeroed(ExtentId id, uint64_t offset, uint64_t bytes);
     // Frees the empty slabs that are kept for the next object.
     void trim(DeviceIndex device);

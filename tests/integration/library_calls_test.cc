@@ -217,19 +217,19 @@ TEST_F(LibraryCalls, ASessionEndsWithItsProcessEvenIfAChildHasTheSocket) {
         auto mine = connect();
         auto object = create(mine.get(), "orphan", 100, "host", GSHM_NO_MAP);
         // A grandchild made behind the library's back keeps every descriptor.
-        if (syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr) == 0) {
-            [[maybe_unused]] ssize_t put = write(ready[1], "g", 1);
-            sleep(30);
-            _exit(0);
+        auto grandchild = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+        if (grandchild > 0) {
+            [[maybe_unused]] ssize_t put = write(ready[1], &grandchild, sizeof grandchild);
         }
-        pause();
+        for (;;) pause();
     }
-    char answer = 0;
-    ASSERT_EQ(read(ready[0], &answer, 1), 1);
+    pid_t grandchild = 0;
+    ASSERT_EQ(read(ready[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
     ASSERT_EQ(open_code(client_.get(), "orphan", GSHM_NO_MAP), 0);
     ::kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     EXPECT_TRUE(eventually([&] { return open_code(client_.get(), "orphan", GSHM_NO_MAP) == -ENOENT; }));
+    ::kill(grandchild, SIGKILL);
     close(ready[0]);
     close(ready[1]);
 }

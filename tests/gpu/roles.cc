@@ -1,0 +1,235 @@
+#include "roles.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <unistd.h>
+
+#include "gpu.h"
+
+namespace gshm::test {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+// Ends the part: what it expected did not happen.
+int failed(const std::string& what) {
+    std::printf("%s (last error: %s)\n", what.c_str(), gshm_last_error());
+    return 1;
+}
+
+uint64_t number(const std::string& text) {
+    return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+// Compares an open object with its pattern: by a copy of the library's, and through the pointer.
+int compare(gshm_object* object, const std::string& gpu, unsigned seed) {
+    const auto expected = pattern(gshm_size(object), seed);
+    if (copy_of(object) != expected) return failed("gshm_copy_out gives other bytes");
+    std::vector<std::byte> bytes(expected.size());
+    if (gshm_data(object) == nullptr) return failed("there is no pointer");
+    const Gpu device(gpu);
+    if (auto result = device.read(gshm_data(object), bytes)) return failed("cuMemcpyDtoH: " + device.describe(result));
+    if (bytes != expected) return failed("the pointer leads to other bytes");
+    std::printf("%zu bytes are right\n", expected.size());
+    return 0;
+}
+
+// DIR NAME GPU SEED: opens an object and compares its bytes.
+int read(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    const auto object = open_object(client.get(), arguments[1]);
+    if (!object) return failed("open " + arguments[1]);
+    return compare(object.get(), arguments[2], static_cast<unsigned>(number(arguments[3])));
+}
+
+// DIR NAME GPU BYTES SEED seal|hold: creates an object with a pattern; then is done (seal), or holds it as it is.
+int write(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
+    spec.name = arguments[1].c_str();
+    spec.device = arguments[2].c_str();
+    spec.size_bytes = number(arguments[3]);
+    gshm_object* made = nullptr;
+    if (gshm_create(client.get(), &spec, &made) != 0) return failed("create");
+    const Object object(made);
+    const auto data = pattern(spec.size_bytes, static_cast<unsigned>(number(arguments[4])));
+    if (gshm_copy_in(made, 0, data.data(), data.size()) != 0) return failed("copy in");
+    if (arguments[5] == "seal") return gshm_seal(made) == 0 ? 0 : failed("seal");
+    gshm_create_spec done = GSHM_CREATE_SPEC_INIT;  // tells that the bytes are there
+    const std::string name = arguments[1] + ".written";
+    done.name = name.c_str();
+    done.size_bytes = 1;
+    gshm_object* sign = nullptr;
+    if (gshm_create(client.get(), &done, &sign) != 0) return failed("create of the sign");
+    for (;;) pause();
+}
+
+// DIR NAME: opens an object and holds it.
+int hold(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    const auto object = open_object(client.get(), arguments[1]);
+    if (!object) return failed("open");
+    for (;;) pause();
+}
+
+// DIR PREFIX GPU COUNT: opens PREFIX0, PREFIX1, ... by one call; each begins with its number.
+int read_batch(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    std::vector<std::string> names;
+    std::vector<const char*> pointers;
+    for (uint64_t i = 0; i < number(arguments[3]); ++i) names.push_back(arguments[1] + std::to_string(i));
+    for (const auto& name : names) pointers.push_back(name.c_str());
+    std::vector<gshm_object*> objects(names.size());
+    std::vector<int> status(names.size());
+    if (gshm_open_batch(client.get(), pointers.data(), names.size(), 0, objects.data(), status.data()) != 0) {
+        return failed("open_batch");
+    }
+    const Gpu gpu(arguments[2]);
+    std::vector<std::byte> bytes(sizeof(uint32_t));
+    for (uint32_t i = 0; i < objects.size(); ++i) {
+        uint32_t found = ~i;
+        if (auto result = gpu.read(gshm_data(objects[i]), bytes)) return failed(names[i] + ": " + gpu.describe(result));
+        std::memcpy(&found, bytes.data(), sizeof found);
+        if (found != i) return failed(names[i] + " begins with " + std::to_string(found));
+    }
+    gshm_close_batch(objects.data(), objects.size());
+    return 0;
+}
+
+gshm_handle_info handle_info(const Arguments& arguments, size_t at) {
+    gshm_handle_info info = {};
+    info.struct_size = sizeof info;
+    info.kind = static_cast<uint32_t>(number(arguments[at]));
+    info.extent_bytes = number(arguments[at + 1]);
+    info.offset = number(arguments[at + 2]);
+    info.size_bytes = number(arguments[at + 3]);
+    return info;
+}
+
+// GPU FD SEED INFO...: imports an inherited descriptor and compares.
+int import_fd(const Arguments& arguments) {
+    const auto info = handle_info(arguments, 3);
+    gshm_object* made = nullptr;
+    if (gshm_import_fd(arguments[0].c_str(), std::atoi(arguments[1].c_str()), &info, 0, &made) != 0) {
+        return failed("import");
+    }
+    return compare(Object(made).get(), arguments[0], static_cast<unsigned>(number(arguments[2])));
+}
+
+// GPU HANDLE-IN-HEX SEED INFO...: the same with a fabric handle.
+int import_fabric(const Arguments& arguments) {
+    const auto info = handle_info(arguments, 3);
+    uint8_t handle[GSHM_FABRIC_HANDLE_BYTES] = {};
+    for (size_t i = 0; i < sizeof handle; ++i) {
+        handle[i] = static_cast<uint8_t>(std::strtoul(arguments[1].substr(2 * i, 2).c_str(), nullptr, 16));
+    }
+    gshm_object* made = nullptr;
+    if (gshm_import_fabric(arguments[0].c_str(), handle, &info, 0, &made) != 0) return failed("import");
+    return compare(Object(made).get(), arguments[0], static_cast<unsigned>(number(arguments[2])));
+}
+
+// DIR NAME GPU copy|kernel: goes around the library and writes to what it has opened for reading. Prints what came of
+// it; nothing is right or wrong here. A process of its own, since the context may be lost afterwards.
+int write_to_read_only(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    const auto object = open_object(client.get(), arguments[1]);
+    if (!object) return failed("open");
+    const Gpu gpu(arguments[2]);
+    std::string outcome;
+    if (arguments[3] == "kernel") outcome = gpu.add_one(gshm_data(object.get()), 4);
+    else if (auto result = gpu.write(gshm_data(object.get()), pattern(16, 99))) outcome = gpu.describe(result);
+    std::printf("%s\n", outcome.empty() ? "goes through" : outcome.c_str());
+    std::fflush(stdout);
+    _exit(0);  // a lost context is not to be cleaned up
+}
+
+bool has_libcuda() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("libcuda.so") != std::string::npos) return true;
+    }
+    return false;
+}
+
+// DIR NAME GPU: when the library starts CUDA, and that it leaves the caller's current context alone.
+int watch_context(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    {
+        const auto unmapped = open_object(client.get(), arguments[1], GSHM_NO_MAP);
+        if (!unmapped || copy_of(unmapped.get()).empty()) return failed("open without a map");
+    }
+    if (has_libcuda()) return failed("libcuda is loaded, though no pointer was asked for");
+    const Gpu gpu(arguments[2]);  // loads the driver
+    if (gpu.primary_context_is_active()) return failed("a context, though no pointer was asked for");
+    const auto object = open_object(client.get(), arguments[1]);
+    if (!object) return failed("open");
+    if (!gpu.primary_context_is_active()) return failed("the primary context is not active after an open");
+    cuda::CUcontext current = nullptr;
+    if (gpu.driver().ctx_pop(&current) == cuda::kSuccess) return failed("a context was left current");
+    return copy_of(object.get()).empty() ? failed("copy") : 0;
+}
+
+// DIR NAME: the GPU is hidden from this process (CUDA_VISIBLE_DEVICES). Copies go through the daemon all the same.
+int be_blind(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    gshm_object* object = nullptr;
+    const int code = gshm_open(client.get(), arguments[1].c_str(), 0, &object);
+    if (code != -ENODEV) return failed("open of what this process cannot see gave " + std::to_string(code));
+    std::printf("%s\n", gshm_last_error());
+    const auto unmapped = open_object(client.get(), arguments[1], GSHM_NO_MAP);
+    return unmapped && !copy_of(unmapped.get()).empty() ? 0 : failed("copy through the daemon");
+}
+
+struct Role {
+    size_t arguments;
+    int (*play)(const Arguments&);
+};
+const std::map<std::string, Role> kRoles = {
+    {"read", {4, read}},
+    {"write", {6, write}},
+    {"hold", {2, hold}},
+    {"read_batch", {4, read_batch}},
+    {"import_fd", {7, import_fd}},
+    {"import_fabric", {7, import_fabric}},
+    {"write_to_read_only", {4, write_to_read_only}},
+    {"watch_context", {3, watch_context}},
+    {"be_blind", {2, be_blind}},
+};
+
+}  // namespace
+
+int play_role(const std::vector<std::string>& arguments) {
+    const auto found = arguments.empty() ? kRoles.end() : kRoles.find(arguments[0]);
+    if (found == kRoles.end() || arguments.size() != 1 + found->second.arguments) return failed("no such part");
+    return found->second.play({arguments.begin() + 1, arguments.end()});
+}
+
+std::vector<std::string> role(const std::string& name, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--role", name};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
+RunResult run_role(const std::string& name, const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& env) {
+    ChildProcess child;
+    if (!child.spawn(role(name, arguments), env)) return {};
+    return child.finish({}, std::chrono::minutes(10));
+}
+
+std::vector<std::string> to_arguments(const gshm_handle_info& info) {
+    return {std::to_string(info.kind), std::to_string(info.extent_bytes), std::to_string(info.offset),
+            std::to_string(info.size_bytes)};
+}
+
+}  // namespace gshm::test

@@ -1,0 +1,27 @@
+// The parts that further processes play in the GPU suite. CUDA does not survive fork(), so each is this program again,
+// started with --role NAME ARGUMENT...; roles.cc says what each part is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "integration/daemon_fixture.h"
+
+#include <gshm/gshm.h>
+
+namespace gshm::test {
+
+// In main(): plays the part, and returns the exit status. 0 is success, and what it prints says why it is another.
+int play_role(const std::vector<std::string>& arguments);
+
+// The command line that starts this program in a part.
+std::vector<std::string> role(const std::string& name, const std::vector<std::string>& arguments);
+
+// Starts it, waits for its end.
+RunResult run_role(const std::string& name, const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& env = {});
+
+// A handle info as arguments, in the order that the import parts take them.
+std::vector<std::string> to_arguments(const gshm_handle_info& info);
+
+}  // namespace gshm::test
