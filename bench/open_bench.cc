@@ -234,35 +234,34 @@ void run_all(int argc, char** argv) {
     const std::string label = describe(device);
     auto add = [&](const char* name, benchmark::TimeUnit unit, auto body) {
         const double in_unit = unit == benchmark::kMillisecond ? 1e3 : 1e6;
-        return benchmark::RegisterBenchmark(name, [body, label, in_unit](benchmark::State& state) {
-                   Samples samples;
-                   body(state, samples);
-                   state.counters["quartile"] = samples.quartile_seconds() * in_unit;
-                   state.SetLabel(label);
-               })
+        return benchmark::RegisterBenchmark(name,
+                                            [body, label, in_unit](benchmark::State& state) {
+                                                Samples samples;
+                                                body(state, samples);
+                                                state.counters["quartile"] = samples.quartile_seconds() * in_unit;
+                                                state.SetLabel(label);
+                                            })
             ->Unit(unit)
             ->UseManualTime();
     };
     bench::run(argc, argv, [&] {
         const auto us = benchmark::kMicrosecond;
         const auto ms = benchmark::kMillisecond;
-        add("large/open", us, [&](auto& state, auto& samples) {
-            open_large(state, samples, client.get(), "open/large", 0);
-        });
-        add("large/open_write", us, [&](auto& state, auto& samples) {
-            open_large(state, samples, client.get(), "open/large", GSHM_WRITE);
-        });
+        add("large/open", us,
+            [&](auto& state, auto& samples) { open_large(state, samples, client.get(), "open/large", 0); });
+        add("large/open_write", us,
+            [&](auto& state, auto& samples) { open_large(state, samples, client.get(), "open/large", GSHM_WRITE); });
         add("large/bare", us, [&](auto& state, auto& samples) {
-            if (is_cuda(device)) bare_large_gpu(state, samples, where, large_fd.get(), handle.extent_bytes);
-            else bare_large_host(state, samples, large_fd.get(), handle.extent_bytes);
+            if (is_cuda(device))
+                bare_large_gpu(state, samples, where, large_fd.get(), handle.extent_bytes);
+            else
+                bare_large_host(state, samples, large_fd.get(), handle.extent_bytes);
         });
-        add("further/open", us, [&](auto& state, auto& samples) {
-            open_further(state, samples, client.get(), two[1]);
-        });
+        add("further/open", us,
+            [&](auto& state, auto& samples) { open_further(state, samples, client.get(), two[1]); });
         add("further/ping_pong", us, [&](auto& state, auto& samples) { ping_pong(state, samples, partner); });
-        add("further/open_close", us, [&](auto& state, auto& samples) {
-            open_and_close_further(state, samples, client.get(), two[1]);
-        });
+        add("further/open_close", us,
+            [&](auto& state, auto& samples) { open_and_close_further(state, samples, client.get(), two[1]); });
         add("batch/create", ms, [&](auto& state, auto& samples) {
             batch_create(state, samples, where);
         })->Iterations(2);

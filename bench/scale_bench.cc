@@ -46,7 +46,11 @@ uint64_t anonymous_bytes(pid_t pid) {
 // A daemon with so many objects in one directory, and a client that has all of them mapped.
 class Store {
 public:
-    explicit Store(size_t count) : daemon_({"host"}), client_(connect(daemon_)), names_("scale/names/", count), shuffled_("scale/names/", count) {
+    explicit Store(size_t count)
+        : daemon_({"host"}),
+          client_(connect(daemon_)),
+          names_("scale/names/", count),
+          shuffled_("scale/names/", count) {
         // What the first objects of a kind cost is no matter of how many there are.
         populate(client_.get(), Names("scale/first/", 16), kObjectBytes, "host");
         const uint64_t before = anonymous_bytes(daemon_.pid());
@@ -133,9 +137,10 @@ int run_all(int argc, char** argv) {
         for (const Store* store : {&few, &many}) {
             const std::string count = "/" + std::to_string(store->size());
             auto add = [&](const char* name, void (Store::*body)(benchmark::State&) const) {
-                benchmark::RegisterBenchmark((name + count).c_str(), [store, body](benchmark::State& state) {
-                    (store->*body)(state);
-                })->UseManualTime()->Unit(benchmark::kMicrosecond);
+                benchmark::RegisterBenchmark((name + count).c_str(),
+                                             [store, body](benchmark::State& state) { (store->*body)(state); })
+                    ->UseManualTime()
+                    ->Unit(benchmark::kMicrosecond);
             };
             add("create", &Store::create);
             add("open", &Store::open_in_order);

@@ -56,8 +56,9 @@ private:
     Clock::time_point start_ = Clock::now();
 };
 
-// The times of a benchmark's iterations. What the table is made of is their lower quartile: on a machine that does other
-// things as well, a mean tells how often we were interrupted, and one side of a comparison may have had the bad luck.
+// The times of a benchmark's iterations. What the table is made of is their lower quartile: on a machine that does
+// other things as well, a mean tells how often we were interrupted, and one side of a comparison may have had the bad
+// luck.
 class Samples {
 public:
     void add(double seconds) { seconds_.push_back(seconds); }

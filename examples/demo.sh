@@ -18,7 +18,6 @@ socket=$work/example.sock
 step_number=0
 step_title="starting"
 finished=""
-children=()
 
 # The daemon of our folder, if any is running: its pid, found by the folder on its command line.
 daemon_pids() {
@@ -33,7 +32,7 @@ clean_up() {
     local status=$? pid
     trap - EXIT INT TERM HUP
     set +e
-    for pid in "${children[@]}"; do
+    for pid in $(jobs -p); do # the shell's own list: it has a child from the moment it is started
         kill -KILL "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
     done
@@ -82,7 +81,6 @@ start() { # file, command...
     : >"$file" # there from now on, whenever the command itself gets to run
     "$@" >"$file" 2>&1 &
     started=$!
-    children+=("$started")
 }
 
 # Waits until the background command has printed a line that begins so.

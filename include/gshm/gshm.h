@@ -5,9 +5,10 @@
  *     belongs to the calling thread and lives until that thread's next failing call.
  *  2. Outputs are named ret_... and are not written on failure.
  *  3. Strings are UTF-8 and end in NUL. A name is a relative path such as "models/llama/w0": parts of 1 to 255 bytes,
- *     no "." or "..", 4095 bytes at most. Parts that do not exist are made when an object is created and go again
- *     with the last object in them.
- *  4. Structs that may grow begin with struct_size: set it to sizeof, or initialise with the ..._INIT macro.
+ *     no "." or "..", 4095 bytes at most (else -EINVAL, -ENAMETOOLONG; -EILSEQ for what is not UTF-8). Parts that do
+ *     not exist are made when an object is created and go again with the last object in them.
+ *  4. Structs that may grow begin with struct_size: set it to sizeof, or initialise with the ..._INIT macro. A size
+ *     that this library does not know is -EINVAL. In arrays the first element's size stands for all.
  *  5. Handles are opaque. One client may be used by several threads at once; one object handle by one thread at a time.
  *     A client must outlive nothing: objects keep what they need of it alive.
  *  6. After fork() the child must connect anew: every call with an inherited client or object gives -ECHILD there, and
@@ -103,8 +104,8 @@ typedef struct gshm_device_info {
     char failure[128];       /* why */
 } gshm_device_info;
 
-/* Devices of the daemon. Writes at most capacity entries, each of ret_devices[i].struct_size == sizeof as set in
- * ret_devices[0]; *ret_count is how many there are. ret_devices may be NULL when capacity is 0. */
+/* Devices of the daemon. Writes at most capacity entries; *ret_count is how many there are. ret_devices may be NULL
+ * when capacity is 0. */
 int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
 /* The same for this process, without a daemon. Starts CUDA's driver (cuInit), makes no context. */
 int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
@@ -153,8 +154,8 @@ int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object
 int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object);
 
 /* Many at once. Each element succeeds or fails for itself: ret_status[i] is 0 or -errno and ret_objects[i] is the
- * handle or NULL; both arrays are always written unless the whole call fails before the first element (bad
- * arguments, no daemon). The return value is 0, or the first failing element's status. */
+ * handle or NULL; both arrays are always written unless the arguments are bad. The return value is 0, or the first
+ * failing element's status. GSHM_NO_MAP must be the same for all elements of a batch. */
 int gshm_create_batch(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
                       int* ret_status);
 int gshm_open_batch(gshm_client* client, const char* const* names, size_t count, uint32_t flags,
@@ -214,7 +215,8 @@ typedef struct gshm_holder {
     uint32_t writable; /* 1 if one of them is for writing */
     char command[32];  /* as in /proc/PID/comm */
 } gshm_holder;
-/* Who holds leases. Writes at most capacity entries; *ret_count is how many there are. */
+/* Who holds leases. Writes at most capacity entries (ret_holders may be NULL when it is 0); *ret_count is how many
+ * there are. */
 int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count);
 
 enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
@@ -236,6 +238,7 @@ int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names,
 
 /* ---- An open object -------------------------------------------------------------------------------------------- */
 
+/* Of NULL these four say NULL, 0, 0 and "". */
 /* Device pointer on cuda, ordinary pointer on host; NULL with GSHM_NO_MAP. Valid until the handle is closed, also
  * when the daemon is gone. Read-only on host unless opened for writing. */
 void* gshm_data(const gshm_object* object);
@@ -269,7 +272,8 @@ int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info)
 int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
 int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info);
 
-/* Memory of this process's own, of zeros, without a daemon and without a name. size_bytes is rounded up to the
+/* Memory of this process's own, of zeros, without a daemon and without a name. device is "host", "cuda:N" with this
+ * process's ordinals, or "cuda" for the first. size_bytes is rounded up to the
  * device's granularity; gshm_size() keeps the size asked for. Flags: GSHM_COMPRESSIBLE. */
 int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object);
 /* Imports what one of the exports above, or any program with the same driver calls, has made. info tells the extent's

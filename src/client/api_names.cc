@@ -1,6 +1,7 @@
 // gshm.h: names, stat, listings, attributes, waiting, holders.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/limits.h"
 #include "client/api.h"
@@ -8,9 +9,22 @@
 using namespace gshm;
 using namespace gshm::client;
 
-namespace gshm::client {
+void gshm_listing::sort() {
+    order.resize(entries.size());
+    std::iota(order.begin(), order.end(), 0u);
+    auto before = [this](uint32_t a, uint32_t b) { return strcmp(name(entries[a]), name(entries[b])) < 0; };
+    // Names are often made in order already.
+    if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+}
 
-gshm_stat_info to_stat_info(const wire::NodeRecord& record, const std::string& device) {
+namespace {
+
+Status check_names(std::initializer_list<const char*> names) {
+    for (const char* name : names) TRY(check_name_argument(name));
+    return {};
+}
+
+Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, const wire::NodeRecord& record) {
     gshm_stat_info info = {};
     info.struct_size = sizeof info;
     info.kind = record.kind();
@@ -27,33 +41,21 @@ gshm_stat_info to_stat_info(const wire::NodeRecord& record, const std::string& d
     info.modified_ns = record.modified_ns();
     info.leases = record.leases();
     info.flags = record.flags();
-    if (info.kind == GSHM_KIND_OBJECT) snprintf(info.device, sizeof info.device, "%s", device.c_str());
+    if (info.kind != GSHM_KIND_OBJECT) return info;
+    if (record.device() >= devices.size()) return fail(EPROTO, "gshmd named a device it does not have");
+    const std::string& device = devices[record.device()].name;
+    memcpy(info.device, device.data(), std::min(device.size(), sizeof info.device - 1));
     return info;
 }
 
-}  // namespace gshm::client
-
-namespace {
-
-Status check_names(std::initializer_list<const char*> names) {
-    for (const char* name : names) TRY(check_name_argument(name));
-    return {};
-}
-
-Result<gshm_stat_info> stat_info_of(Core& core, const Answer& answer, const wire::NodeRecord& record) {
-    std::string device;
-    if (record.kind() == GSHM_KIND_OBJECT) device = TRY(core.link().device(answer.epoch, record.device())).name;
-    return to_stat_info(record, device);
-}
-
-Status write_stat(Core& core, const Answer& answer, gshm_stat_info* ret_info) {
+Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
     const auto* records = GSHM_BODY(answer, StatReply)->records();
     if (records->size() != 1) return fail(EPROTO, "gshmd answered for other objects");
     if (answer.reply->error() != 0) {
         return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
     }
     if (ret_info == nullptr) return {};
-    return copy_struct(ret_info, TRY(stat_info_of(core, answer, *records->Get(0))));
+    return copy_struct(ret_info, TRY(stat_info_of(*answer.devices, *records->Get(0))));
 }
 
 Status stat_range(Core& core, const char* const* names, size_t begin, size_t end, gshm_stat_info* ret_infos,
@@ -78,15 +80,14 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
         }
         auto* info = reinterpret_cast<gshm_stat_info*>(reinterpret_cast<char*>(ret_infos) + i * stride);
         info->struct_size = stride;
-        TRY(copy_struct(info, TRY(stat_info_of(core, answer, record))));
+        TRY(copy_struct(info, TRY(stat_info_of(*answer.devices, record))));
     }
     return {};
 }
 
-using Entries = std::vector<std::pair<std::string, gshm_stat_info>>;
-
-Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive, Entries& entries) {
-    Entries directories;
+// `path` is listed, `prefix` is put before its names.
+Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive, gshm_listing& listing) {
+    std::vector<std::string> directories;
     uint64_t cookie = 0;
     do {
         auto answer = TRY(core.link().call(
@@ -96,19 +97,34 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
         const auto* body = GSHM_BODY(answer, ListReply);
         if (body->names()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a listing");
         for (unsigned i = 0; i < body->names()->size(); ++i) {
-            auto info = TRY(stat_info_of(core, answer, *body->records()->Get(i)));
-            std::string name = prefix + std::string(wire::view(body->names()->Get(i)));
-            bool descend = recursive && info.kind == GSHM_KIND_DIRECTORY;
-            (descend ? directories : entries).emplace_back(std::move(name), info);
+            const auto& record = *body->records()->Get(i);
+            auto name = wire::view(body->names()->Get(i));
+            if (recursive && record.kind() == GSHM_KIND_DIRECTORY) directories.emplace_back(name);
+            else listing.add(prefix, name, record);
         }
+        listing.devices = answer.devices;
         cookie = body->cookie();
     } while (cookie != 0);
-    for (const auto& [name, info] : directories) {
-        std::string below = path.empty() ? name.substr(prefix.size()) : path + "/" + name.substr(prefix.size());
-        auto listed = list_into(core, below, name + "/", true, entries);
+    for (const auto& name : directories) {
+        auto listed = list_into(core, path.empty() ? name : path + "/" + name, prefix + name + "/", true, listing);
         // Removed while we looked: then it has no entries.
         if (!listed && listed.error().code != ENOENT) return listed;
     }
+    return {};
+}
+
+// What path names is an object: the listing is that one entry.
+Status list_object(Core& core, const char* path, gshm_listing& listing) {
+    auto answer = TRY(core.link().call(
+        wire::RequestBody::Stat,
+        [&](auto& builder) {
+            auto text = builder.CreateString(path);
+            return wire::CreateStat(builder, builder.CreateVector(&text, 1)).Union();
+        },
+        Lost::retry));
+    TRY(write_stat(answer, nullptr));
+    listing.add("", path, *answer.reply->body_as_StatReply()->records()->Get(0));
+    listing.devices = answer.devices;
     return {};
 }
 
@@ -175,7 +191,7 @@ int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) {
                 return wire::CreateStat(builder, builder.CreateVector(&text, 1)).Union();
             },
             Lost::retry));
-        return write_stat(core, answer, ret_info);
+        return write_stat(answer, ret_info);
     });
 }
 
@@ -215,7 +231,7 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
         if (answer.epoch != one.key.epoch) {
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }
-        return write_stat(*one.core, answer, ret_info);
+        return write_stat(answer, ret_info);
     });
 }
 
@@ -225,17 +241,10 @@ int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listin
         TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
         if ((flags & ~static_cast<uint32_t>(GSHM_RECURSIVE)) != 0) return fail(EINVAL, "unknown list flags {:#x}", flags);
         auto listing = std::make_unique<gshm_listing>();
-        auto listed = list_into(core, path, "", (flags & GSHM_RECURSIVE) != 0, listing->entries);
-        if (!listed && listed.error().code == ENOTDIR) {
-            gshm_stat_info info = {};
-            info.struct_size = sizeof info;
-            if (int code = gshm_stat(client, path, &info); code != 0) return fail(-code, "{}", last_error());
-            listing->entries.emplace_back(path, info);
-        } else if (!listed) {
-            return listed;
-        }
-        std::sort(listing->entries.begin(), listing->entries.end(),
-                  [](const auto& a, const auto& b) { return a.first < b.first; });
+        auto listed = list_into(core, path, "", (flags & GSHM_RECURSIVE) != 0, *listing);
+        if (!listed && listed.error().code == ENOTDIR) listed = list_object(core, path, *listing);
+        TRY(std::move(listed));
+        listing->sort();
         *ret_listing = listing.release();
         return {};
     });
@@ -247,14 +256,15 @@ size_t gshm_listing_count(const gshm_listing* listing) {
 
 const char* gshm_listing_name(const gshm_listing* listing, size_t index) {
     if (listing == nullptr || index >= listing->entries.size()) return nullptr;
-    return listing->entries[index].first.c_str();
+    return listing->name(listing->entries[listing->order[index]]);
 }
 
 int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info) {
     return guarded([&]() -> Status {
         TRY(check_argument(listing != nullptr && ret_info != nullptr, "listing or ret_info is NULL"));
         TRY(check_argument(index < listing->entries.size(), "index is past the listing's end"));
-        return copy_struct(ret_info, listing->entries[index].second);
+        const auto& record = listing->entries[listing->order[index]].record;
+        return copy_struct(ret_info, TRY(stat_info_of(*listing->devices, record)));
     });
 }
 
@@ -304,7 +314,7 @@ int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_
                 return wire::CreateWait(builder, text, condition == GSHM_WAIT_SEALED, timeout_ms).Union();
             },
             Lost::retry));
-        return write_stat(core, answer, ret_info);
+        return write_stat(answer, ret_info);
     });
 }
 

@@ -63,13 +63,14 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
     object->access = batch.access;
     object->size_bytes = record.size_bytes();
     object->offset = record.offset();
-    object->device = TRY(batch.core.link().device(answer.epoch, record.device())).name;
+    const RemoteDevice* remote = TRY(answer.device(record.device()));
+    object->device = remote->name;
     if (batch.map) {
         UniqueFd descriptor;
         if (record.descriptor() >= 0 && static_cast<size_t>(record.descriptor()) < answer.descriptors.size()) {
             descriptor = std::move(answer.descriptors[static_cast<size_t>(record.descriptor())]);
         }
-        object->mapped = TRY(batch.core.map(object->key, record, std::move(descriptor)));
+        object->mapped = TRY(batch.core.map(object->key, record, *remote, std::move(descriptor)));
     }
     return object.release();
 }

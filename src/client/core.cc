@@ -21,11 +21,11 @@ Core::~Core() {
     for (auto& [key, mapped] : extents_) (void)mapped.extent.release();
 }
 
-Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& record, UniqueFd descriptor) {
+Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& record, const RemoteDevice& remote,
+                                UniqueFd descriptor) {
     MutexLock lock(extents_mutex_);
     auto found = extents_.find(key);
     if (found == extents_.end()) {
-        auto remote = TRY(link_->device(key.epoch, record.device()));
         Device* device = TRY(LocalDevices::instance().by_uuid(remote.uuid, remote.name));
         if (!descriptor) {
             // gshmd has sent it before, to another thread that has not mapped it yet or has just unmapped it.

@@ -35,8 +35,8 @@ public:
     Status check_fork() const { return check_generation(generation_); }
 
     // Maps the extent of an opened object, or finds it mapped. `descriptor` is what came with the answer, if any.
-    Result<MappedExtent*> map(const ExtentKey& key, const wire::OpenRecord& record, UniqueFd descriptor)
-        EXCLUDES(extents_mutex_);
+    Result<MappedExtent*> map(const ExtentKey& key, const wire::OpenRecord& record, const RemoteDevice& remote,
+                              UniqueFd descriptor) EXCLUDES(extents_mutex_);
     // True if that was the last user, and the extent is no longer mapped.
     bool unmap(const ExtentKey& key) EXCLUDES(extents_mutex_);
 

@@ -92,12 +92,13 @@ Status Link::connect_once() {
     if (answer.reply->error() != 0) return std::unexpected(error_of(*answer.reply));
     const auto* greeting = answer.reply->body_as_HelloReply();
     if (greeting == nullptr) return fail(EPROTO, "gshmd at {} did not answer the greeting", dir_);
-    devices_.clear();
+    std::vector<RemoteDevice> devices;
     if (greeting->devices() != nullptr) {
         for (const auto* device : *greeting->devices()) {
-            devices_.push_back({std::string(wire::view(device->name())), std::string(wire::view(device->uuid()))});
+            devices.push_back({std::string(wire::view(device->name())), std::string(wire::view(device->uuid()))});
         }
     }
+    devices_ = std::make_shared<const std::vector<RemoteDevice>>(std::move(devices));
     instance_ = greeting->instance();
     socket_ = std::make_shared<UniqueFd>(std::move(*socket));
     ++epoch_;
@@ -175,6 +176,7 @@ void Link::read_one(MutexLock& lock) {
     if (received->end) return lose(socket, {ECONNRESET, "gshmd has gone"});
     auto answer = to_answer({buffer_.data(), received->bytes}, std::move(received->descriptors), epoch);
     if (!answer) return lose(socket, answer.error());
+    answer->devices = devices_;
     uint64_t id = answer->reply->id();
     if (id == 0) return lose(socket, error_of(*answer->reply));
     auto pending = pending_.find(id);
@@ -226,13 +228,6 @@ void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lo
 
 void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch) {
     (void)start(kind, build, -1, epoch, false);
-}
-
-Result<RemoteDevice> Link::device(uint64_t epoch, size_t index) {
-    MutexLock lock(mutex_);
-    if (epoch != epoch_) return fail(ESTALE, "the connection was lost");
-    if (index >= devices_.size()) return fail(EPROTO, "gshmd named a device it does not have");
-    return devices_[index];
 }
 
 uint64_t Link::epoch() {

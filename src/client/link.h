@@ -25,6 +25,12 @@ struct Answer {
     std::vector<UniqueFd> descriptors;
     uint64_t epoch = 0;
     const wire::Reply* reply = nullptr;
+    std::shared_ptr<const std::vector<RemoteDevice>> devices;  // what a record's device index means
+
+    Result<const RemoteDevice*> device(size_t index) const {
+        if (index < devices->size()) return &(*devices)[index];
+        return fail(EPROTO, "gshmd named a device it does not have");
+    }
 };
 
 // What to do when the connection is lost between request and reply.
@@ -46,8 +52,6 @@ public:
     // Without a reply, on the connection of that epoch or not at all.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch) EXCLUDES(mutex_);
 
-    // The device a record's index means, on the connection of that epoch.
-    Result<RemoteDevice> device(uint64_t epoch, size_t index) EXCLUDES(mutex_);
     uint64_t epoch() EXCLUDES(mutex_);
     const std::string& dir() const { return dir_; }
 
@@ -88,7 +92,7 @@ private:
     uint64_t next_id_ GUARDED_BY(mutex_) = 1;
     bool reading_ GUARDED_BY(mutex_) = false;
     std::unordered_map<uint64_t, Pending> pending_ GUARDED_BY(mutex_);
-    std::vector<RemoteDevice> devices_ GUARDED_BY(mutex_);
+    std::shared_ptr<const std::vector<RemoteDevice>> devices_ GUARDED_BY(mutex_);
     std::vector<uint8_t> buffer_;  // the reader's
 };
 

@@ -38,7 +38,11 @@ Result<Device*> LocalDevices::by_name(std::string_view name) {
 Result<Device*> LocalDevices::by_uuid(std::string_view uuid, std::string_view name_at_daemon) {
     MutexLock lock(mutex_);
     if (uuid.empty()) return host();
-    TRY(find_gpus());
+    if (auto found = find_gpus(); !found) {
+        return fail(found.error().code, "gshmd's {} ({}) cannot be used in this process: {}; check CUDA_VISIBLE_DEVICES, or "
+                                        "open with GSHM_NO_MAP to copy through gshmd",
+                    name_at_daemon, uuid, found.error().message);
+    }
     for (auto& gpu : gpus_) {
         if (gpu->info().uuid == uuid) return gpu.get();
     }

@@ -31,8 +31,23 @@ struct gshm_object {
     gshm::Status check_use() const { return gshm::client::check_generation(generation); }
 };
 
+// Kept small, since there may be very many: names one after the other, and records as they came.
 struct gshm_listing {
-    std::vector<std::pair<std::string, gshm_stat_info>> entries;
+    struct Entry {
+        size_t name = 0;  // where it begins in `names`
+        gshm::wire::NodeRecord record;
+    };
+    std::string names;  // each ended by NUL
+    std::vector<Entry> entries;
+    std::vector<uint32_t> order;  // of the entries, by name
+    std::shared_ptr<const std::vector<gshm::client::RemoteDevice>> devices;
+
+    const char* name(const Entry& entry) const { return names.c_str() + entry.name; }
+    void add(std::string_view prefix, std::string_view last, const gshm::wire::NodeRecord& record) {
+        entries.push_back({names.size(), record});
+        names.append(prefix).append(last).push_back('\0');
+    }
+    void sort();
 };
 
 namespace gshm::client {
@@ -40,7 +55,6 @@ namespace gshm::client {
 // Ends the leases of these objects (of any daemons) and frees the handles.
 void close_objects(std::span<gshm_object* const> objects);
 
-gshm_stat_info to_stat_info(const wire::NodeRecord& record, const std::string& device);
 // Copies as much of a struct as the caller knows of. EINVAL if the caller's size is no size of it.
 template <typename T>
 Status copy_struct(T* destination, const T& source) {

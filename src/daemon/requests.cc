@@ -176,9 +176,9 @@ void Session::list(uint64_t request, const wire::List& list) {
     auto& out = builder();
     std::vector<flatbuffers::Offset<flatbuffers::String>> names;
     std::vector<wire::NodeRecord> records;
-    for (const auto& entry : *entries) {
-        names.push_back(out.CreateString(entry.name.data(), entry.name.size()));
-        records.push_back(to_record(*entry.node));
+    for (const Node* node : *entries) {
+        names.push_back(out.CreateString(node->name));
+        records.push_back(to_record(*node));
     }
     auto body = wire::CreateListReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records), cookie);
     reply(request, wire::ReplyBody::ListReply, body.Union());

@@ -75,9 +75,12 @@ void Session::fill(uint64_t request, const wire::Fill& fill) {
 }
 
 void Session::export_object(uint64_t request, const wire::Export& what) {
-    Access access = what.write() ? Access::write : Access::read;
-    auto object = object_range(what.id(), 0, 0, access);
+    auto object = object_range(what.id(), 0, 0, Access::read);
+    // What has been sealed since is exported for reading, to whomever.
+    bool write = object && what.write() && (*object)->state == ObjectState::open;
+    if (write) object = object_range(what.id(), 0, 0, Access::write);
     if (!object) return reply_error(request, object.error());
+    Access access = write ? Access::write : Access::read;
     StoredExtent& extent = *(*object)->extent;
     std::vector<int> descriptors;
     UniqueFd dmabuf;

@@ -100,9 +100,12 @@ protected:
 
 class VmmExtent final : public CudaExtent {
 public:
-    VmmExtent(const Driver& driver, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory, uint64_t size,
-              Access access, bool imported)
-        : CudaExtent(driver, context, memory->pointer(), size, access), memory_(std::move(memory)), imported_(imported) {}
+    VmmExtent(const Driver& driver, cuda::CUdevice device, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory,
+              uint64_t size, Access access, bool imported)
+        : CudaExtent(driver, context, memory->pointer(), size, access),
+          memory_(std::move(memory)),
+          device_(device),
+          imported_(imported) {}
 
     Result<int> descriptor(Access) override {
         if (imported_) return kept_descriptor();
@@ -128,6 +131,10 @@ public:
     Status map_peer(Device& peer) override {
         auto* gpu = dynamic_cast<CudaDevice*>(&peer);
         if (gpu == nullptr) return Extent::map_peer(peer);
+        if (gpu->device() == device_) return {};
+        int can = 0;
+        TRY(driver_.check("cuDeviceCanAccessPeer", driver_.device_can_access_peer(&can, gpu->device(), device_)));
+        if (can == 0) return fail(EOPNOTSUPP, "{} cannot reach the memory of this GPU", gpu->info().name);
         TRY(gpu->context());
         return memory_->set_access(gpu->device(), access_ == Access::write ? cuda::kMemAccessProtReadWrite
                                                                             : cuda::kMemAccessProtRead);
@@ -135,6 +142,7 @@ public:
 
 private:
     std::unique_ptr<MappedHandle> memory_;
+    cuda::CUdevice device_;
     bool imported_;
     UniqueFd fd_;
 };
@@ -267,7 +275,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHan
     TRY(memory->map(size_bytes));
     bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
     if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
-    return std::make_unique<VmmExtent>(driver_, current, std::move(memory), size_bytes, access, imported);
+    return std::make_unique<VmmExtent>(driver_, device_, current, std::move(memory), size_bytes, access, imported);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {

@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
-#include <unordered_map>
+
+#include "store/name_table.h"
 
 namespace gshm {
 
@@ -29,13 +30,15 @@ struct Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
+    // What a lookup reads stands first.
+    std::string name;  // in the parent; kept, but of no meaning, once unlinked
     NodeId id;
     NodeKind kind;
     uint16_t mode = 0;
     uid_t uid = 0;
     gid_t gid = 0;
-    uint64_t cookie = 0;          // position in the parent's order
     Directory* parent = nullptr;  // null: the root, or unlinked
+    uint64_t cookie = 0;          // position in the parent's order
     int64_t created_ns = 0;
     int64_t modified_ns = 0;
     std::unique_ptr<Attributes> attributes;  // null: none
@@ -54,19 +57,13 @@ struct Object final : Node {
     SessionId creator = 0;  // the session it is reclaimed with; 0: none, or sealed
 };
 
-// Lets the children be looked up by string_view.
-struct NameHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
-};
-
 struct Directory final : Node {
     explicit Directory(NodeId node_id) : Node(NodeKind::directory, node_id) {}
 
-    std::unordered_map<std::string, Node*, NameHash, std::equal_to<>> children;
+    NameTable children;
     // Entries in the order they were made: a listing that goes on at a cookie neither misses nor repeats one,
     // whatever is created and removed meanwhile.
-    std::map<uint64_t, std::pair<const std::string*, Node*>> order;
+    std::map<uint64_t, Node*> order;
     uint64_t next_cookie = 1;
     bool implicit = false;  // made on an object's way, and gone with the last entry
 };

@@ -302,18 +302,18 @@ Result<const Node*> Store::stat(SessionId session, std::string_view name) const 
     return TRY(tree_.find(at(session).who, name));
 }
 
-Result<std::vector<ListEntry>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
+Result<std::vector<const Node*>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                            uint64_t* ret_cookie) const {
     const Node* node = TRY(stat(session, path));
     if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
     if (!is_permitted(*node, at(session).who, kRightRead)) return fail(EACCES, "permission denied: list \"{}\"", path);
     const auto& order = static_cast<const Directory*>(node)->order;
-    std::vector<ListEntry> entries;
+    std::vector<const Node*> entries;
     auto entry = order.upper_bound(cookie);
     for (; entry != order.end() && entries.size() < most; ++entry) {
-        entries.push_back({*entry->second.first, entry->second.second});
+        entries.push_back(entry->second);
     }
-    *ret_cookie = entry == order.end() ? 0 : entries.back().node->cookie;
+    *ret_cookie = entry == order.end() ? 0 : entries.back()->cookie;
     return entries;
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <variant>
 #include <vector>
@@ -31,11 +32,6 @@ struct Holder {
     Credentials who;
     uint32_t leases = 0;
     bool writable = false;
-};
-
-struct ListEntry {
-    std::string_view name;
-    const Node* node = nullptr;
 };
 
 struct DeviceUse {
@@ -72,8 +68,8 @@ public:
     Status rename(SessionId session, std::string_view from, std::string_view to, bool replace);
     Result<const Node*> stat(SessionId session, std::string_view name) const;
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.
-    Result<std::vector<ListEntry>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
-                                        uint64_t* ret_cookie) const;
+    Result<std::vector<const Node*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
+                                          uint64_t* ret_cookie) const;
     Result<std::vector<Holder>> holders(SessionId session, std::string_view name) const;
 
     Status set_attribute(SessionId session, std::string_view name, std::string_view attribute, std::string_view value);

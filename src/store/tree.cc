@@ -21,11 +21,6 @@ Directory* as_directory(Node* node) {
     return node->kind == NodeKind::directory ? static_cast<Directory*>(node) : nullptr;
 }
 
-Node* child_of(const Directory& directory, std::string_view name) {
-    auto found = directory.children.find(name);
-    return found == directory.children.end() ? nullptr : found->second;
-}
-
 std::unexpected<Error> denied(std::string_view what, const Node& node) {
     return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(node));
 }
@@ -54,7 +49,7 @@ Result<Node*> Tree::find(const Credentials& who, std::string_view path) const {
         auto* directory = as_directory(at);
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*at));
         if (!is_permitted(*directory, who, kRightExecute)) return denied("search", *directory);
-        at = child_of(*directory, part);
+        at = directory->children.find(part);
         if (at == nullptr) return fail(ENOENT, "no such object: \"{}\"", path);
     }
     return at;
@@ -75,7 +70,7 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
         if (!is_permitted(*spot.parent, who, kRightExecute)) return denied("search", *spot.parent);
         std::string_view rest = spot.rest;
         std::string_view part = next_part(rest);
-        Node* child = child_of(*spot.parent, part);
+        Node* child = spot.parent->children.find(part);
         if (rest.empty() || child == nullptr) return spot;
         auto* directory = as_directory(child);
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child));
@@ -85,7 +80,7 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
 
 Status Tree::check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const {
     Spot spot = TRY(find_spot(who, path));
-    if (spot.rest.find('/') == std::string_view::npos && child_of(*spot.parent, spot.rest) != nullptr) {
+    if (spot.rest.find('/') == std::string_view::npos && spot.parent->children.find(spot.rest) != nullptr) {
         return fail(EEXIST, "\"{}\" exists already", path);
     }
     if (!is_permitted(*spot.parent, who, kRightWrite)) return denied("write to", *spot.parent);
@@ -160,7 +155,7 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
         return fail(EINVAL, "cannot move \"{}\" into itself", from);
     }
     Node* old = nullptr;
-    if (spot.rest.find('/') == std::string_view::npos) old = child_of(*spot.parent, spot.rest);
+    if (spot.rest.find('/') == std::string_view::npos) old = spot.parent->children.find(spot.rest);
     if (old == node) return nullptr;
     if (old != nullptr) {
         if (!replace) return fail(EEXIST, "\"{}\" exists already", to);
@@ -181,20 +176,18 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
 }
 
 void Tree::insert(Directory* parent, std::string_view name, Node* node) {
-    auto [entry, added] = parent->children.emplace(std::string(name), node);
-    assert(added);
+    node->name = name;
     node->parent = parent;
     node->cookie = parent->next_cookie++;
-    parent->order.emplace_hint(parent->order.end(), node->cookie, std::pair{&entry->first, node});
+    parent->children.insert(node);
+    parent->order.emplace_hint(parent->order.end(), node->cookie, node);
     parent->modified_ns = clock_.now_ns();
 }
 
 void Tree::remove(Node* node) {
     Directory* parent = node->parent;
-    auto position = parent->order.find(node->cookie);
-    assert(position != parent->order.end());
-    parent->children.erase(parent->children.find(*position->second.first));
-    parent->order.erase(position);
+    parent->children.erase(node);
+    parent->order.erase(node->cookie);
     node->parent = nullptr;
     parent->modified_ns = clock_.now_ns();
 }
@@ -219,8 +212,7 @@ std::string Tree::reach(const Directory& directory) {
 std::string Tree::path_of(const Node& node) {
     std::string path;
     for (const Node* at = &node; at->parent != nullptr; at = at->parent) {
-        const std::string& name = *at->parent->order.at(at->cookie).first;
-        path = path.empty() ? name : name + "/" + path;
+        path = path.empty() ? at->name : at->name + "/" + path;
     }
     return path.empty() ? "/" : path;
 }

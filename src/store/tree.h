@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string_view>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/result.h"

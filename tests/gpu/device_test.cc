@@ -1,6 +1,5 @@
 // The device suite over every GPU of this machine.
 #include "conformance/device_suite.h"
-
 #include "device/cuda.h"
 #include "gpu.h"
 

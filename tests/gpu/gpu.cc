@@ -134,7 +134,8 @@ uint64_t Gpu::free_bytes() const {
 
 cuda::CUresult Gpu::read(const void* pointer, std::vector<std::byte>& ret_bytes) const {
     const cuda::ScopedContext current(driver_, context());
-    if (auto result = driver_.memcpy_dtoh_async(ret_bytes.data(), address(pointer), ret_bytes.size(), nullptr)) return result;
+    if (auto result = driver_.memcpy_dtoh_async(ret_bytes.data(), address(pointer), ret_bytes.size(), nullptr))
+        return result;
     return driver_.stream_synchronize(nullptr);
 }
 
@@ -160,8 +161,8 @@ std::string Gpu::add_one(void* pointer, uint32_t count) const {
         cuda::CUdeviceptr data = address(pointer);
         void* parameters[] = {&data, &count};
         constexpr unsigned kBlock = 256;
-        result = calls.launch_kernel(function, (count + kBlock - 1) / kBlock, 1, 1, kBlock, 1, 1, 0, nullptr, parameters,
-                                     nullptr);
+        result = calls.launch_kernel(function, (count + kBlock - 1) / kBlock, 1, 1, kBlock, 1, 1, 0, nullptr,
+                                     parameters, nullptr);
     }
     if (result == cuda::kSuccess) result = driver_.stream_synchronize(nullptr);
     calls.module_unload(module);

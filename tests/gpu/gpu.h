@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cuda/driver.h"
-
 #include <gshm/gshm.h>
 
 namespace gshm::test {

@@ -1,8 +1,9 @@
 // The GPU suite: what only a real GPU can show. Without one every test is skipped. tests/gpu/run runs it.
 #include <filesystem>
-#include <gtest/gtest.h>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "roles.h"
 

@@ -52,7 +52,8 @@ TEST_P(GpuProcess, AThreadWithoutAContextStaysWithoutOne) {
         use_everything("without");
         EXPECT_EQ(current(), nullptr);
         EXPECT_TRUE(gpu().primary_context_is_active());
-    }).join();
+    })
+        .join();
 }
 
 TEST_P(GpuProcess, TheCallersContextStaysCurrent) {
@@ -85,7 +86,8 @@ TEST_P(GpuProcess, TheCommandNeverStartsCuda) {
     holder.struct_size = sizeof holder;
     size_t count = 0;
     ASSERT_TRUE(eventually([&] {
-        return gshm_holders(client_.get(), "cli/x", &holder, 1, &count) == 0 && count == 1 && holder.pid == writer.pid();
+        return gshm_holders(client_.get(), "cli/x", &holder, 1, &count) == 0 && count == 1 &&
+               holder.pid == writer.pid();
     }));
     std::ifstream maps("/proc/" + std::to_string(writer.pid()) + "/maps");
     const std::string mapped{std::istreambuf_iterator<char>(maps), {}};

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "integration/daemon_fixture.h"
-
 #include <gshm/gshm.h>
 
 namespace gshm::test {

@@ -22,8 +22,7 @@ TEST_P(GpuSharing, AnotherProcessReadsByCopyAndByPointer) {
 }
 
 TEST_P(GpuSharing, WhatAnotherProcessWroteOutlivesIt) {
-    const auto result =
-        run_role("write", {dir(), "left/behind", where(), std::to_string(8 * kMiB), "2", "seal"});
+    const auto result = run_role("write", {dir(), "left/behind", where(), std::to_string(8 * kMiB), "2", "seal"});
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
     EXPECT_EQ(copy_of(open("left/behind").get()), pattern(8 * kMiB, 2));
     expect_read_elsewhere("left/behind", 2);

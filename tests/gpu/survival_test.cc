@@ -8,8 +8,7 @@ class GpuSurvival : public GpuTest {
 protected:
     // A process that has written an object and holds it, unsealed.
     bool start_writer(ChildProcess& writer, const std::string& name, uint64_t bytes, unsigned seed) {
-        const auto command =
-            role("write", {dir(), name, where(), std::to_string(bytes), std::to_string(seed), "hold"});
+        const auto command = role("write", {dir(), name, where(), std::to_string(bytes), std::to_string(seed), "hold"});
         if (!writer.spawn(command)) return false;
         if (eventually([&] { return exists(name + ".written") || !writer.running(); }) && writer.running()) return true;
         ADD_FAILURE() << writer.finish().out;
@@ -28,7 +27,9 @@ TEST_P(GpuSurvival, AKilledWritersMemoryIsFreed) {
     ASSERT_TRUE(start_writer(writer, "draft", kBytes, 7));
     EXPECT_GE(info().used_bytes, used_before + kBytes);
     const uint64_t free_meanwhile = gpu().free_bytes();
-    if (!is_fake_driver()) { EXPECT_LE(free_meanwhile, free_before - kBytes); }
+    if (!is_fake_driver()) {
+        EXPECT_LE(free_meanwhile, free_before - kBytes);
+    }
 
     writer.signal(SIGKILL);
     EXPECT_TRUE(eventually([&] { return !exists("draft"); }));

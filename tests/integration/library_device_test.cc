@@ -180,6 +180,15 @@ TEST_P(LibraryOnDevice, ExportsAndImportsEveryHandleKind) {
     }
 }
 
+TEST_P(LibraryOnDevice, WhatWasSealedIsExportedForReading) {
+    auto object = create(client_.get(), "s", 3000, where());
+    ASSERT_EQ(gshm_seal(object.get()), 0);
+    int fd = -1;
+    ASSERT_EQ(gshm_export_fd(object.get(), &fd, nullptr), 0) << gshm_last_error();
+    if (std::string(where()) == "host") { EXPECT_EQ(write(fd, "x", 1), -1); }
+    close(fd);
+}
+
 TEST_P(LibraryOnDevice, WorksWithoutADaemonToo) {
     gshm_object* memory = nullptr;
     ASSERT_EQ(gshm_allocate(where(), 10000, 0, &memory), 0) << gshm_last_error();

@@ -364,7 +364,7 @@ private:
         do {
             auto entries = rig_.store.list(some_session(), path, cookie, 1 + below(3), &cookie);
             ASSERT_TRUE(entries);
-            for (const auto& entry : *entries) ASSERT_TRUE(listed.insert(std::string(entry.name)).second);
+            for (const auto& entry : *entries) ASSERT_TRUE(listed.insert(entry->name).second);
         } while (cookie != 0);
         ASSERT_EQ(listed, expected);
     }

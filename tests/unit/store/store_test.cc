@@ -194,7 +194,7 @@ TEST_F(StoreTest, ListGoesOnAtACookieWhileEntriesComeAndGo) {
     ASSERT_TRUE(rig.create(a, "l/new"));
     std::vector<std::string> rest;
     auto second = *store.list(a, "l", cookie, 100, &cookie);
-    for (const auto& entry : second) rest.emplace_back(entry.name);
+    for (const auto& entry : second) rest.emplace_back(entry->name);
     EXPECT_EQ(cookie, 0u);
     EXPECT_EQ(rest, (std::vector<std::string>{"5", "6", "7", "8", "9", "new"}));
 }

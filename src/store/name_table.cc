@@ -1,0 +1,67 @@
+#include "store/name_table.h"
+
+#include <cassert>
+#include <functional>
+
+#include "store/node.h"
+
+namespace gshm {
+namespace {
+
+uint64_t hash_of(std::string_view name) {
+    return std::hash<std::string_view>{}(name);
+}
+
+}  // namespace
+
+Node* NameTable::find(std::string_view name) const {
+    if (slots_.empty()) return nullptr;
+    const size_t mask = slots_.size() - 1;
+    const uint64_t hash = hash_of(name);
+    for (size_t at = hash & mask; slots_[at].node != nullptr; at = (at + 1) & mask) {
+        if (slots_[at].hash == hash && slots_[at].node->name == name) return slots_[at].node;
+    }
+    return nullptr;
+}
+
+void NameTable::insert(Node* node) {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    const size_t mask = slots_.size() - 1;
+    const uint64_t hash = hash_of(node->name);
+    size_t at = hash & mask;
+    while (slots_[at].node != nullptr) at = (at + 1) & mask;
+    slots_[at] = {hash, node};
+    ++size_;
+}
+
+void NameTable::erase(const Node* node) {
+    const size_t mask = slots_.size() - 1;
+    size_t hole = hash_of(node->name) & mask;
+    while (slots_[hole].node != node) {
+        assert(slots_[hole].node != nullptr);
+        hole = (hole + 1) & mask;
+    }
+    // Whatever comes after the hole and belongs before it moves up, so that every run stays unbroken.
+    for (size_t at = (hole + 1) & mask; slots_[at].node != nullptr; at = (at + 1) & mask) {
+        size_t home = slots_[at].hash & mask;
+        if (((at - home) & mask) < ((at - hole) & mask)) continue;
+        slots_[hole] = slots_[at];
+        hole = at;
+    }
+    slots_[hole] = {};
+    if (--size_ == 0) slots_ = {};
+}
+
+void NameTable::grow() {
+    std::vector<Slot> old(slots_.empty() ? 8 : 2 * slots_.size());
+    old.swap(slots_);
+    const size_t mask = slots_.size() - 1;
+    for (const Slot& slot : old) {
+        if (slot.node == nullptr) continue;
+        size_t at = slot.hash & mask;
+        while (slots_[at].node != nullptr) at = (at + 1) & mask;
+        slots_[at] = slot;
+    }
+}
+
+}  // namespace gshm

@@ -1,0 +1,36 @@
+// The entries of one directory by name: a flat table of (hash, node), so that a lookup in a large directory costs two
+// cache misses (the slot, and the node that has the name in it) and not the five of a chained map.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace gshm {
+
+struct Node;
+
+class NameTable {
+public:
+    Node* find(std::string_view name) const;
+    // The name must not be there yet.
+    void insert(Node* node);
+    // The node must be there.
+    void erase(const Node* node);
+
+    size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+
+private:
+    struct Slot {
+        uint64_t hash = 0;
+        Node* node = nullptr;  // null: free
+    };
+    // Linear probing, at most half full, so that runs stay short. Without tombstones: see erase().
+    void grow();
+
+    std::vector<Slot> slots_;  // a power of two, or none
+    size_t size_ = 0;
+};
+
+}  // namespace gshm
