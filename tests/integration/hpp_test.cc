@@ -14,6 +14,8 @@
 namespace gshm::test {
 namespace {
 
+using namespace std::chrono_literals;
+
 class HppTest : public ::testing::Test, protected DaemonFixture {
 protected:
     void SetUp() override {
