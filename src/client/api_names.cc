@@ -1,7 +1,6 @@
 // gshm.h: names, stat, listings, attributes, waiting, holders.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/limits.h"
 #include "client/api.h"
@@ -9,12 +8,35 @@
 using namespace gshm;
 using namespace gshm::client;
 
+// By the eight bytes after what all names begin with, and by the whole name where those are equal: most comparisons
+// then need no name, and a large listing costs hardly more for each entry than a small one.
 void gshm_listing::sort() {
-    order.resize(entries.size());
-    std::iota(order.begin(), order.end(), 0u);
-    auto before = [this](uint32_t a, uint32_t b) { return strcmp(name(entries[a]), name(entries[b])) < 0; };
+    if (entries.empty()) return;
+    std::string_view common = name(entries[0]);
+    for (const auto& entry : entries) {
+        const char* text = name(entry);
+        size_t same = 0;
+        while (same < common.size() && text[same] == common[same]) ++same;
+        common = common.substr(0, same);
+    }
+    std::vector<std::pair<uint64_t, uint32_t>> keys(entries.size());
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+        uint64_t key = 0;
+        const auto* text = reinterpret_cast<const unsigned char*>(name(entries[i])) + common.size();
+        for (int byte = 0; byte < 8; ++byte) {
+            key = key << 8 | *text;
+            if (*text != 0) ++text;
+        }
+        keys[i] = {key, i};
+    }
+    auto before = [this](const auto& a, const auto& b) {
+        if (a.first != b.first) return a.first < b.first;
+        return strcmp(name(entries[a.second]), name(entries[b.second])) < 0;
+    };
     // Names are often made in order already.
-    if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+    if (!std::is_sorted(keys.begin(), keys.end(), before)) std::sort(keys.begin(), keys.end(), before);
+    order.reserve(keys.size());
+    for (const auto& key : keys) order.push_back(key.second);
 }
 
 namespace {
@@ -96,6 +118,8 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
             Lost::retry));
         const auto* body = GSHM_BODY(answer, ListReply);
         if (body->names()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a listing");
+        // Room for all at once; the bound is for a daemon that is not to be trusted.
+        if (cookie == 0) listing.entries.reserve(listing.entries.size() + std::min<size_t>(body->total(), 1 << 24));
         for (unsigned i = 0; i < body->names()->size(); ++i) {
             const auto& record = *body->records()->Get(i);
             auto name = wire::view(body->names()->Get(i));

@@ -24,6 +24,17 @@ Node* NameTable::find(std::string_view name) const {
     return nullptr;
 }
 
+void NameTable::fetch_slot(std::string_view name) const {
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash_of(name) & (slots_.size() - 1)]);
+}
+
+void NameTable::fetch_node(std::string_view name) const {
+    if (slots_.empty()) return;
+    const uint64_t hash = hash_of(name);
+    const Slot& slot = slots_[hash & (slots_.size() - 1)];
+    if (slot.hash == hash) fetch(slot.node);
+}
+
 void NameTable::insert(Node* node) {
     if (2 * (size_ + 1) > slots_.size()) grow();
     const size_t mask = slots_.size() - 1;

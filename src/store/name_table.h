@@ -13,6 +13,9 @@ struct Node;
 class NameTable {
 public:
     Node* find(std::string_view name) const;
+    // Hints for lookups that come soon: first the slot, then, when that has arrived, the node.
+    void fetch_slot(std::string_view name) const;
+    void fetch_node(std::string_view name) const;
     // The name must not be there yet.
     void insert(Node* node);
     // The node must be there.

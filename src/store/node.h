@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 #include "store/name_table.h"
 
@@ -54,17 +55,42 @@ struct Object final : Node {
     uint64_t size_bytes = 0;
     StoredExtent* extent = nullptr;
     uint64_t offset = 0;
-    SessionId creator = 0;  // the session it is reclaimed with; 0: none, or sealed
+    // The session it is reclaimed with, and its neighbours in that session's list of such; 0: none, or sealed.
+    SessionId creator = 0;
+    Object* next_unsealed = nullptr;
+    Object* previous_unsealed = nullptr;
+};
+
+// A hint that the node will be read soon.
+void fetch(const Node* node);
+
+// Entries in the order they were made, each with a cookie: a listing that goes on at a cookie neither misses nor repeats
+// one, whatever is created and removed meanwhile. One vector, since listings read it from end to end.
+class EntryOrder {
+public:
+    // Returns the cookie, never 0.
+    uint64_t add(Node* node);
+    void remove(uint64_t cookie);
+    // The entries after a cookie, `most` of them. Sets ret_cookie to where to go on; 0: there are no more.
+    std::vector<const Node*> after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const;
+
+private:
+    struct Entry {
+        uint64_t cookie;
+        Node* node;  // null: removed
+    };
+    std::vector<Entry>::const_iterator find(uint64_t cookie) const;
+
+    std::vector<Entry> entries_;  // by cookie
+    size_t removed_ = 0;
+    uint64_t next_cookie_ = 1;
 };
 
 struct Directory final : Node {
     explicit Directory(NodeId node_id) : Node(NodeKind::directory, node_id) {}
 
     NameTable children;
-    // Entries in the order they were made: a listing that goes on at a cookie neither misses nor repeats one,
-    // whatever is created and removed meanwhile.
-    std::map<uint64_t, Node*> order;
-    uint64_t next_cookie = 1;
+    EntryOrder order;
     bool implicit = false;  // made on an object's way, and gone with the last entry
 };
 

@@ -63,9 +63,8 @@ SessionId Store::begin_session(const Credentials& who) {
 void Store::end_session(SessionId id) {
     Session& session = at(id);
     // Names first: what is only held by this session is then freed with the leases.
-    auto unsealed = std::move(session.unsealed);
-    for (Object* object : unsealed) {
-        object->creator = 0;
+    while (Object* object = session.unsealed) {
+        forget_creator(object);
         if (object->parent != nullptr) {
             tree_.detach(object);
             unlinked(object);
@@ -143,7 +142,9 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     assert(linked);  // check_create has asked
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
-        session.unsealed.insert(object);
+        object->next_unsealed = session.unsealed;
+        if (session.unsealed != nullptr) session.unsealed->previous_unsealed = object;
+        session.unsealed = object;
     }
     return add_lease(session, object, Access::write);
 }
@@ -261,11 +262,18 @@ Status Store::seal_object(Session& session, Object* object) {
     }
     object->state = ObjectState::sealed;
     object->modified_ns = clock_.now_ns();
-    if (object->creator != 0) {
-        at(object->creator).unsealed.erase(object);
-        object->creator = 0;
-    }
+    forget_creator(object);
     return {};
+}
+
+void Store::forget_creator(Object* object) {
+    if (object->creator == 0) return;
+    Object*& head = at(object->creator).unsealed;
+    if (head == object) head = object->next_unsealed;
+    if (object->next_unsealed != nullptr) object->next_unsealed->previous_unsealed = object->previous_unsealed;
+    if (object->previous_unsealed != nullptr) object->previous_unsealed->next_unsealed = object->next_unsealed;
+    object->next_unsealed = object->previous_unsealed = nullptr;
+    object->creator = 0;
 }
 
 Status Store::unlink(SessionId session, std::string_view name) {
@@ -289,7 +297,7 @@ void Store::unlinked(Object* object) {
 
 void Store::free_if_unused(Object* object) {
     if (object->parent != nullptr || object->leases > 0) return;
-    if (object->creator != 0) at(object->creator).unsealed.erase(object);
+    forget_creator(object);
     DeviceUse& use = use_[object->extent->device];
     use.object_bytes -= object->size_bytes;
     use.unlinked_bytes -= object->size_bytes;
@@ -307,14 +315,7 @@ Result<std::vector<const Node*>> Store::list(SessionId session, std::string_view
     const Node* node = TRY(stat(session, path));
     if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
     if (!is_permitted(*node, at(session).who, kRightRead)) return fail(EACCES, "permission denied: list \"{}\"", path);
-    const auto& order = static_cast<const Directory*>(node)->order;
-    std::vector<const Node*> entries;
-    auto entry = order.upper_bound(cookie);
-    for (; entry != order.end() && entries.size() < most; ++entry) {
-        entries.push_back(entry->second);
-    }
-    *ret_cookie = entry == order.end() ? 0 : entries.back()->cookie;
-    return entries;
+    return static_cast<const Directory*>(node)->order.after(cookie, most, ret_cookie);
 }
 
 Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view name) const {

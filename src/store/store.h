@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -53,6 +52,8 @@ public:
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
+    // A hint that the name is going to be opened or asked about: its place in the tables first, itself in a second call.
+    void fetch(std::string_view name, bool node) const { tree_.fetch(name, node); }
     // Ends one lease.
     Status release(SessionId session, NodeId id, Access access);
     // The object, if the session has a lease that allows the access.
@@ -93,7 +94,7 @@ private:
     struct Session {
         Credentials who;
         std::unordered_map<NodeId, Lease> leases;
-        std::unordered_set<Object*> unsealed;  // made by it and not sealed yet
+        Object* unsealed = nullptr;  // first of those made by it and not sealed yet
     };
 
     Session& at(SessionId session);
@@ -104,6 +105,7 @@ private:
     Status seal_object(Session& session, Object* object);
     Object* add_lease(Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
+    void forget_creator(Object* object);
     void unlinked(Object* object);
     void free_if_unused(Object* object);
 

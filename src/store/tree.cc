@@ -55,6 +55,16 @@ Result<Node*> Tree::find(const Credentials& who, std::string_view path) const {
     return at;
 }
 
+void Tree::fetch(std::string_view path, bool node) const {
+    const Directory* at = root_.get();
+    for (std::string_view rest = path; at != nullptr;) {
+        std::string_view part = next_part(rest);
+        if (rest.empty()) return node ? at->children.fetch_node(part) : at->children.fetch_slot(part);
+        Node* child = at->children.find(part);
+        at = child == nullptr ? nullptr : as_directory(child);
+    }
+}
+
 Status Tree::check_way_to(const Credentials& who, const Node& node) const {
     if (node.parent == nullptr) return fail(ENOENT, "the object has no name any more");
     for (const Directory* at = node.parent; at != nullptr; at = at->parent) {
@@ -178,16 +188,15 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
 void Tree::insert(Directory* parent, std::string_view name, Node* node) {
     node->name = name;
     node->parent = parent;
-    node->cookie = parent->next_cookie++;
+    node->cookie = parent->order.add(node);
     parent->children.insert(node);
-    parent->order.emplace_hint(parent->order.end(), node->cookie, node);
     parent->modified_ns = clock_.now_ns();
 }
 
 void Tree::remove(Node* node) {
     Directory* parent = node->parent;
     parent->children.erase(node);
-    parent->order.erase(node->cookie);
+    parent->order.remove(node->cookie);
     node->parent = nullptr;
     parent->modified_ns = clock_.now_ns();
 }

@@ -24,6 +24,8 @@ public:
 
     // The node of a path, "" being the root. EACCES where a directory on the way may not be searched.
     Result<Node*> find(const Credentials& who, std::string_view path) const;
+    // A hint that the path is going to be looked up: first its slot, in a second call its node.
+    void fetch(std::string_view path, bool node) const;
     // EACCES unless every directory above the node may be searched; ENOENT if it has no name.
     Status check_way_to(const Credentials& who, const Node& node) const;
 
