@@ -1,5 +1,6 @@
 // gshm.h: names, stat, listings, attributes, waiting, holders.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/limits.h"
@@ -8,8 +9,29 @@
 using namespace gshm;
 using namespace gshm::client;
 
-// By the eight bytes after what all names begin with, and by the whole name where those are equal: most comparisons
-// then need no name, and a large listing costs hardly more for each entry than a small one.
+namespace {
+
+struct SortKey {
+    uint64_t bytes;  // the first eight that tell names apart
+    uint32_t entry;
+};
+
+// Byte by byte from the last, so that its cost for each key does not grow with their number.
+void radix_sort(std::vector<SortKey>& keys) {
+    std::vector<SortKey> other(keys.size());
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        std::array<size_t, 257> starts = {};
+        for (const auto& key : keys) ++starts[(key.bytes >> shift & 0xFF) + 1];
+        if (std::find(starts.begin(), starts.end(), keys.size()) != starts.end()) continue;  // all alike in this byte
+        for (size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
+        for (const auto& key : keys) other[starts[key.bytes >> shift & 0xFF]++] = key;
+        keys.swap(other);
+    }
+}
+
+}  // namespace
+
+// By the eight bytes after what all names begin with, and by the whole name where those are equal.
 void gshm_listing::sort() {
     if (entries.empty()) return;
     std::string_view common = name(entries[0]);
@@ -19,24 +41,26 @@ void gshm_listing::sort() {
         while (same < common.size() && text[same] == common[same]) ++same;
         common = common.substr(0, same);
     }
-    std::vector<std::pair<uint64_t, uint32_t>> keys(entries.size());
+    std::vector<SortKey> keys(entries.size());
     for (uint32_t i = 0; i < entries.size(); ++i) {
-        uint64_t key = 0;
+        uint64_t bytes = 0;
         const auto* text = reinterpret_cast<const unsigned char*>(name(entries[i])) + common.size();
-        for (int byte = 0; byte < 8; ++byte) {
-            key = key << 8 | *text;
+        for (int count = 0; count < 8; ++count) {
+            bytes = bytes << 8 | *text;
             if (*text != 0) ++text;
         }
-        keys[i] = {key, i};
+        keys[i] = {bytes, i};
     }
-    auto before = [this](const auto& a, const auto& b) {
-        if (a.first != b.first) return a.first < b.first;
-        return strcmp(name(entries[a.second]), name(entries[b.second])) < 0;
-    };
-    // Names are often made in order already.
-    if (!std::is_sorted(keys.begin(), keys.end(), before)) std::sort(keys.begin(), keys.end(), before);
+    radix_sort(keys);
+    for (auto first = keys.begin(); first != keys.end();) {
+        auto last = std::find_if(first, keys.end(), [&](const auto& key) { return key.bytes != first->bytes; });
+        std::sort(first, last, [this](const auto& a, const auto& b) {
+            return strcmp(name(entries[a.entry]), name(entries[b.entry])) < 0;
+        });
+        first = last;
+    }
     order.reserve(keys.size());
-    for (const auto& key : keys) order.push_back(key.second);
+    for (const auto& key : keys) order.push_back(key.entry);
 }
 
 namespace {
