@@ -21,6 +21,7 @@ function(preset_test preset test)
         FIXTURES_REQUIRED ${preset}
         SKIP_RETURN_CODE 77
         TIMEOUT 600
+        COST 100 # the longest, so first
         ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 

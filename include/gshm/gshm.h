@@ -165,7 +165,9 @@ int gshm_open_batch(gshm_client* client, const char* const* names, size_t count,
 void gshm_close(gshm_object* object);
 void gshm_close_batch(gshm_object* const* objects, size_t count);
 
-int gshm_seal(gshm_object* object); /* from now on immutable; needs a handle that is open for writing */
+/* From now on its bytes are immutable (its attributes are not). Needs a handle that is open for writing; -EBUSY while
+ * another process has it so. Pointers and descriptors that were handed out before keep their access. */
+int gshm_seal(gshm_object* object);
 int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status);
 int gshm_seal_name(gshm_client* client, const char* name);
 int gshm_unlink(gshm_client* client, const char* name);
@@ -216,11 +218,12 @@ typedef struct gshm_holder {
     char command[32];  /* as in /proc/PID/comm */
 } gshm_holder;
 /* Who holds leases. Writes at most capacity entries (ret_holders may be NULL when it is 0); *ret_count is how many
- * there are. */
+ * there are, of which the daemon names 1,000 at most. */
 int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count);
 
 enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
-/* Waits until the name exists, or exists and is sealed. timeout_ms < 0: for ever; -ETIMEDOUT when it passed.
+/* Waits until the name exists, or exists and is sealed (-EISDIR if it is a directory). timeout_ms < 0: for ever;
+ * -ETIMEDOUT when it passed.
  * ret_info may be NULL. */
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info);
 

@@ -15,9 +15,9 @@ Result<uint64_t> parse_size(std::string_view text) {
     if (suffix.ends_with("iB")) suffix.remove_suffix(2);
     unsigned shift = 0;
     if (suffix == "K" || suffix == "k") shift = 10;
-    else if (suffix == "M") shift = 20;
-    else if (suffix == "G") shift = 30;
-    else if (suffix == "T") shift = 40;
+    else if (suffix == "M" || suffix == "m") shift = 20;
+    else if (suffix == "G" || suffix == "g") shift = 30;
+    else if (suffix == "T" || suffix == "t") shift = 40;
     else if (!suffix.empty()) return fail(EINVAL, "'{}' is not a size (examples: 4096, 64K, 8M, 4G)", text);
     if (number > (limits::kObjectBytes >> shift)) return fail(ERANGE, "size '{}' is too large", text);
     return number << shift;

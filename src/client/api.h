@@ -15,6 +15,11 @@ inline Status check_argument(bool good, const char* what) {
     return fail(EINVAL, "{}", what);
 }
 
+// In batches a name that is too long fails for itself: as much of it is sent as lets the daemon say so.
+inline size_t sent_length(const char* name) {
+    return strnlen(name, limits::kNameBytes + 1);
+}
+
 // The daemon checks names in full; what cannot even be a message is refused here.
 inline Status check_name_argument(const char* name) {
     if (name == nullptr) return fail(EINVAL, "a name is NULL");

@@ -21,13 +21,6 @@ Status check_writable(const gshm_object& object) {
     return {};
 }
 
-// For calls that need the daemon: the lease must be of the connection as it is now.
-Status check_lease(gshm_object& object) {
-    uint64_t now = object.core->link().epoch();
-    if (now == 0 || now == object.key.epoch) return {};
-    return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
-}
-
 gshm_handle_info handle_info(const gshm_object& object, uint32_t kind, uint64_t extent_bytes, uint64_t offset) {
     return {sizeof(gshm_handle_info), kind, extent_bytes, offset, object.size_bytes};
 }
@@ -58,13 +51,9 @@ Result<Exported> export_here(gshm_object& object, HandleKind kind) {
 }
 
 Result<Exported> export_there(gshm_object& object, HandleKind kind) {
-    TRY(check_lease(object));
-    auto answer = TRY(object.core->link().call(
-        wire::RequestBody::Export,
-        [&](auto& builder) {
-            return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
-        },
-        Lost::report));
+    auto answer = TRY(object.core->link().call_on(object.key.epoch, wire::RequestBody::Export, [&](auto& builder) {
+        return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
+    }));
     const auto* body = GSHM_BODY(answer, ExportReply);
     Exported exported;
     exported.extent_bytes = body->extent_bytes();
@@ -147,7 +136,6 @@ int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_
         TRY(check_writable(to));
         std::span<const std::byte> data(static_cast<const std::byte*>(source), bytes);
         if (to.extent() != nullptr) return to.extent()->copy_in(to.offset + offset, data);
-        TRY(check_lease(to));
         return to.core->copy_in(to.id, to.key.epoch, offset, data);
     });
 }
@@ -158,7 +146,6 @@ int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_
         TRY(check_range(from, offset, bytes));
         std::span<std::byte> data(static_cast<std::byte*>(destination), bytes);
         if (from.extent() != nullptr) return from.extent()->copy_out(from.offset + offset, data);
-        TRY(check_lease(from));
         return from.core->copy_out(from.id, from.key.epoch, offset, data);
     });
 }
@@ -168,11 +155,9 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
         TRY(check_range(to, offset, bytes));
         TRY(check_writable(to));
         if (to.extent() != nullptr) return to.extent()->fill(to.offset + offset, bytes, value);
-        TRY(check_lease(to));
-        TRY(to.core->link().call(
-            wire::RequestBody::Fill,
-            [&](auto& builder) { return wire::CreateFill(builder, to.id, offset, bytes, value).Union(); },
-            Lost::report));
+        TRY(to.core->link().call_on(to.key.epoch, wire::RequestBody::Fill, [&](auto& builder) {
+            return wire::CreateFill(builder, to.id, offset, bytes, value).Union();
+        }));
         return {};
     });
 }

@@ -110,7 +110,7 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
         wire::RequestBody::Stat,
         [&](auto& builder) {
             std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
-            for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i]));
+            for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
             return wire::CreateStat(builder, builder.CreateVector(strings)).Union();
         },
         Lost::retry));
@@ -253,8 +253,8 @@ int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count,
         size_t begin = 0;
         size_t bytes = 0;
         for (size_t i = 0; i < count; ++i) {
-            TRY(check_names({names[i]}));
-            size_t more = strlen(names[i]) + 16;
+            TRY(check_argument(names[i] != nullptr, "a name is NULL"));
+            size_t more = sent_length(names[i]) + 16;
             if (i > begin && (i - begin == limits::kBatchItems || bytes + more > limits::kMessageBytes / 2)) {
                 TRY(stat_range(core, names, begin, i, ret_infos, ret_status, first));
                 begin = i;
@@ -272,13 +272,9 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
         TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
-        auto answer = TRY(one.core->link().call(
-            wire::RequestBody::Stat,
-            [&](auto& builder) { return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union(); },
-            Lost::report));
-        if (answer.epoch != one.key.epoch) {
-            return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
-        }
+        auto answer = TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Stat, [&](auto& builder) {
+            return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union();
+        }));
         return write_stat(answer, ret_info);
     });
 }

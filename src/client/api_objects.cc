@@ -42,7 +42,8 @@ struct Batch {
     Access access;
     gshm_object** ret_objects;
     int* ret_status;
-    int first = 0;            // first failing status
+    const gshm_create_spec* created = nullptr;  // the elements' specs, if they are being created
+    int first = 0;                              // first failing status
     std::string first_message = {};
 
     void fail_at(size_t index, const Error& error) {
@@ -86,6 +87,14 @@ void release_lease(Core& core, uint64_t id, Access access, uint64_t epoch) {
         epoch);
 }
 
+// An object that was made but cannot be used here must not stay.
+void unlink_created(Core& core, const char* name, uint64_t epoch) {
+    (void)core.link().call_on(epoch, wire::RequestBody::Unlink, [&](auto& builder) {
+        auto text = builder.CreateString(name);
+        return wire::CreateUnlink(builder, builder.CreateVector(&text, 1)).Union();
+    });
+}
+
 // Turns the answers to one chunk into handles.
 void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) {
     const wire::OpenReply* reply = answer ? answer->reply->body_as_OpenReply() : nullptr;
@@ -103,6 +112,7 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
         }
         auto object = make_object(batch, record, *answer);
         if (!object) {
+            if (batch.created != nullptr) unlink_created(batch.core, batch.created[i].name, answer->epoch);
             release_lease(batch.core, record.id(), batch.access, answer->epoch);
             batch.fail_at(i, object.error());
             continue;
@@ -128,7 +138,7 @@ Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
     TRY(check_argument(spec->struct_size >= 24 && spec->struct_size <= sizeof chosen,
                        "struct_size of the spec is wrong: use GSHM_CREATE_SPEC_INIT"));
     memcpy(&chosen, spec, spec->struct_size);
-    TRY(check_name_argument(chosen.name));
+    TRY(check_argument(chosen.name != nullptr, "the spec's name is NULL"));
     TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
     constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_NO_MAP;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
@@ -141,7 +151,7 @@ Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
 }
 
 size_t spec_bytes(const gshm_create_spec& spec) {
-    size_t bytes = 96 + strlen(spec.name) + (spec.device != nullptr ? strlen(spec.device) : 0);
+    size_t bytes = 96 + sent_length(spec.name) + (spec.device != nullptr ? strlen(spec.device) : 0);
     for (size_t i = 0; i < spec.attribute_count; ++i) {
         bytes += 48 + strlen(spec.attributes[i].name) + spec.attributes[i].value_bytes;
     }
@@ -156,7 +166,7 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
         auto value = builder.CreateVector(static_cast<const uint8_t*>(attribute.value), attribute.value_bytes);
         attributes.push_back(wire::CreateAttribute(builder, name, value));
     }
-    auto name = builder.CreateString(spec.name);
+    auto name = builder.CreateString(spec.name, sent_length(spec.name));
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
     constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED;
@@ -186,7 +196,7 @@ Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t cou
             return wire::CreateCreateObjects(builder, builder.CreateVector(items), map).Union();
         });
     }
-    Batch batch{*client->core, client, map, Access::write, ret_objects, ret_status};
+    Batch batch{*client->core, client, map, Access::write, ret_objects, ret_status, chosen.data()};
     return run_batch(batch, wire::RequestBody::CreateObjects, parts, builds, Lost::report);
 }
 
@@ -195,9 +205,9 @@ constexpr uint32_t kOpenFlags = GSHM_WRITE | GSHM_NO_MAP | GSHM_SEALED_ONLY;
 Status open_all(gshm_client* client, const char* const* names, const uint64_t* ids, size_t count, uint32_t flags,
                 gshm_object** ret_objects, int* ret_status) {
     if ((flags & ~kOpenFlags) != 0) return fail(EINVAL, "unknown open flags {:#x}", flags & ~kOpenFlags);
-    for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_name_argument(names[i]));
+    for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_argument(names[i] != nullptr, "a name is NULL"));
     bool map = (flags & GSHM_NO_MAP) == 0;
-    auto parts = split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? strlen(names[i]) + 16 : 8; });
+    auto parts = split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? sent_length(names[i]) + 16 : 8; });
     std::vector<Link::Build> builds;
     for (auto [begin, end] : parts) {
         builds.push_back([names, ids, begin, end, flags, map](auto& builder) {
@@ -206,7 +216,7 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
             if (names != nullptr) {
                 std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
                 strings.reserve(end - begin);
-                for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i]));
+                for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
                 by_name = builder.CreateVector(strings);
             } else {
                 by_id = builder.CreateVector(ids + begin, end - begin);
@@ -360,7 +370,7 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             TRY(objects[i]->check_use());
             TRY(check_argument(objects[i]->core != nullptr, "memory without a daemon cannot be sealed"));
             if (objects[i]->access == Access::read) return fail(EACCES, "the object was opened for reading only");
-            TRY(check_argument(objects[i]->core == objects[0]->core, "the objects of a batch must be of one client"));
+            TRY(check_argument(objects[i]->core == objects[0]->core && objects[i]->key.epoch == objects[0]->key.epoch, "the objects of a batch must be of one connection"));
             ids.push_back(objects[i]->id);
         }
         if (count == 0) return {};
@@ -368,12 +378,10 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
         auto parts = split(count, limits::kBatchItems, [](size_t) { return 8; });
         std::optional<Error> first;
         for (auto [begin, end] : parts) {
-            auto answer = TRY(link.call(
-                wire::RequestBody::Seal,
-                [&, begin = begin, end = end](auto& builder) {
+            auto answer = TRY(link.call_on(
+                objects[0]->key.epoch, wire::RequestBody::Seal, [&, begin = begin, end = end](auto& builder) {
                     return wire::CreateSeal(builder, 0, builder.CreateVector(&ids[begin], end - begin)).Union();
-                },
-                Lost::report));
+                }));
             const auto* statuses = GSHM_BODY(answer, StatusReply)->statuses();
             if (statuses->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
             for (size_t i = begin; i < end; ++i) {

@@ -29,13 +29,10 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
         Device* device = TRY(LocalDevices::instance().by_uuid(remote.uuid, remote.name));
         if (!descriptor) {
             // gshmd has sent it before, to another thread that has not mapped it yet or has just unmapped it.
-            auto answer = TRY(link_->call(
-                wire::RequestBody::Export,
-                [&](auto& builder) {
-                    return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
-                },
-                Lost::report));
-            if (answer.descriptors.empty() || answer.epoch != key.epoch) return fail(ESTALE, "the connection was lost");
+            auto answer = TRY(link_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
+                return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
+            }));
+            if (answer.descriptors.empty()) return fail(EPROTO, "gshmd sent no descriptor");
             descriptor = std::move(answer.descriptors[0]);
         }
         auto extent = TRY(device->import_fd(descriptor.get(), record.extent_bytes(), key.access));
@@ -63,20 +60,18 @@ Status Core::ensure_staging(uint64_t epoch) {
         return fail_errno("cannot make staging memory");
     }
     auto mapping = TRY(Mapping::create(file.get(), limits::kStagingBytes, true));
-    auto answer = TRY(link_->call(
-        wire::RequestBody::AttachStaging,
+    TRY(link_->call_on(
+        epoch, wire::RequestBody::AttachStaging,
         [](auto& builder) { return wire::CreateAttachStaging(builder, limits::kStagingBytes).Union(); }, Lost::report,
         file.get()));
-    if (answer.epoch != epoch) return fail(ESTALE, "the connection was lost");
     staging_ = {epoch, std::move(mapping)};
     return {};
 }
 
-Status Core::copy_piece(uint64_t id, uint64_t offset, uint64_t bytes, bool into_object) {
-    TRY(link_->call(
-        wire::RequestBody::Copy,
-        [&](auto& builder) { return wire::CreateCopy(builder, id, offset, bytes, into_object).Union(); },
-        Lost::report));
+Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object) {
+    TRY(link_->call_on(epoch, wire::RequestBody::Copy, [&](auto& builder) {
+        return wire::CreateCopy(builder, id, offset, bytes, into_object).Union();
+    }));
     return {};
 }
 
@@ -86,7 +81,7 @@ Status Core::copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<con
     while (!source.empty()) {
         auto piece = source.first(std::min(source.size(), limits::kStagingBytes));
         memcpy(staging_.mapping.data(), piece.data(), piece.size());
-        TRY(copy_piece(id, offset, piece.size(), true));
+        TRY(copy_piece(id, epoch, offset, piece.size(), true));
         offset += piece.size();
         source = source.subspan(piece.size());
     }
@@ -98,7 +93,7 @@ Status Core::copy_out(uint64_t id, uint64_t epoch, uint64_t offset, std::span<st
     TRY(ensure_staging(epoch));
     while (!destination.empty()) {
         auto piece = destination.first(std::min(destination.size(), limits::kStagingBytes));
-        TRY(copy_piece(id, offset, piece.size(), false));
+        TRY(copy_piece(id, epoch, offset, piece.size(), false));
         memcpy(piece.data(), staging_.mapping.data(), piece.size());
         offset += piece.size();
         destination = destination.subspan(piece.size());

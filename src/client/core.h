@@ -54,7 +54,7 @@ private:
 
     explicit Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
     Status ensure_staging(uint64_t epoch) REQUIRES(staging_mutex_);
-    Status copy_piece(uint64_t id, uint64_t offset, uint64_t bytes, bool into_object);
+    Status copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object);
 
     std::unique_ptr<Link> link_;
     const uint64_t generation_;

@@ -22,7 +22,12 @@ constexpr int kGreetingTimeoutMs = 5000;
 std::unexpected<Error> not_running(const std::string& dir) {
     auto standard = default_runtime_dir();
     bool is_default = standard && *standard == dir;
-    return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`", dir, is_default ? "" : " --dir " + dir);
+    std::string hint;
+    if (dir != "/run/gshm" && access("/run/gshm/gshm.sock", F_OK) == 0) {
+        hint = ", or use the one at /run/gshm (--dir, GSHM_DIR)";
+    }
+    return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`{}", dir,
+                is_default ? "" : " --dir " + dir, hint);
 }
 
 Result<Answer> to_answer(wire::Bytes packet, std::vector<UniqueFd> descriptors, uint64_t epoch) {
@@ -122,7 +127,9 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, int
     static thread_local flatbuffers::FlatBufferBuilder builder(16 << 10);
     MutexLock lock(mutex_);
     for (int attempt = 0;; ++attempt) {
-        if (only_epoch != 0 && (!socket_ || epoch_ != only_epoch)) return fail(ESTALE, "the connection was lost");
+        if (only_epoch != 0 && (!socket_ || epoch_ != only_epoch)) {
+            return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
+        }
         TRY(ensure_connected());
         Ticket ticket{next_id_++, epoch_};
         builder.Clear();
@@ -199,9 +206,9 @@ Result<Answer> Link::finish(Ticket ticket) {
     }
 }
 
-Result<Answer> Link::call(wire::RequestBody kind, const Build& build, Lost lost, int descriptor) {
+Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost, int descriptor) {
     for (int attempt = 0;; ++attempt) {
-        Ticket ticket = TRY(start(kind, build, descriptor, 0, true));
+        Ticket ticket = TRY(start(kind, build, descriptor, epoch, true));
         auto answer = finish(ticket);
         if (!answer && answer.error().code == ECONNRESET && lost == Lost::retry && attempt == 0) continue;
         if (!answer) return answer;
@@ -228,11 +235,6 @@ void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lo
 
 void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch) {
     (void)start(kind, build, -1, epoch, false);
-}
-
-uint64_t Link::epoch() {
-    MutexLock lock(mutex_);
-    return socket_ ? epoch_ : 0;
 }
 
 }  // namespace gshm::client

@@ -44,7 +44,12 @@ public:
     ~Link() override = default;
 
     // The reply, whatever it says; an Error if there is none, or if the reply is an error without a body.
-    Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost, int descriptor = -1) EXCLUDES(mutex_);
+    Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost) EXCLUDES(mutex_) {
+        return call_on(0, kind, build, lost, -1);
+    }
+    // The same, but over the connection of that epoch or not at all (ESTALE): ids and leases are a connection's own.
+    Result<Answer> call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost = Lost::report,
+                           int descriptor = -1) EXCLUDES(mutex_);
     // Several requests in flight, a few at a time; hands over the answers in the order of the requests.
     using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
     void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, const OnAnswer& on_answer)
@@ -52,7 +57,6 @@ public:
     // Without a reply, on the connection of that epoch or not at all.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch) EXCLUDES(mutex_);
 
-    uint64_t epoch() EXCLUDES(mutex_);
     const std::string& dir() const { return dir_; }
 
 private:

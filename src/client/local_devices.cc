@@ -9,15 +9,19 @@ LocalDevices& LocalDevices::instance() {
 }
 
 Result<Device*> LocalDevices::host() {
-    if (!host_) host_ = TRY(HostDevice::create(0, false));
+    if (!host_) host_ = TRY(HostDevice::create(0));
     return host_.get();
 }
 
 Status LocalDevices::find_gpus() {
     TRY(cuda::Driver::get());  // says so if this is a forked child
-    if (!gpus_.empty()) return {};
+    if (searched_) return {};
     int count = TRY(CudaDevice::count());
-    for (int ordinal = 0; ordinal < count; ++ordinal) gpus_.push_back(TRY(CudaDevice::create(ordinal)));
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        // One that cannot even be asked what it is must not take the others along.
+        if (auto gpu = CudaDevice::create(ordinal)) gpus_.push_back(std::move(*gpu));
+    }
+    searched_ = true;
     return {};
 }
 

@@ -28,6 +28,7 @@ private:
 
     Mutex mutex_;
     std::unique_ptr<HostDevice> host_ GUARDED_BY(mutex_);
+    bool searched_ GUARDED_BY(mutex_) = false;
     std::vector<std::unique_ptr<CudaDevice>> gpus_ GUARDED_BY(mutex_);
 };
 

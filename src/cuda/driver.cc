@@ -36,8 +36,8 @@ bool is_fatal(CUresult result) {
         case kErrorInvalidAddressSpace:
         case kErrorInvalidPc:
         case kErrorLaunchFailed:
-        case kErrorExternalDevice: return true;
-        // Not kErrorUnknown: it is also the answer to a descriptor that is none of the driver's.
+        case kErrorExternalDevice:
+        case kErrorUnknown: return true;
         default: return result > 713 && result < 720;
     }
 }

@@ -35,6 +35,7 @@ Result<std::unique_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
     TRY(loop.watch(self->socket_.get(), EPOLLIN, [self](uint32_t events) { self->on_events(events); }));
     // Without pidfds (Linux < 5.3), or across pid namespaces, the socket alone tells.
     self->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!self->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
     if (self->process_) {
         TRY(loop.watch(self->process_.get(), EPOLLIN, [self](uint32_t) {
             self->loop_.unwatch(self->process_.get());
@@ -85,6 +86,7 @@ void Connection::send(wire::Bytes packet, std::span<const int> descriptors) {
         outgoing.descriptors.push_back(std::move(*copy));
     }
     queued_bytes_ += outgoing.bytes.size();
+    queued_descriptors_ += outgoing.descriptors.size();
     queue_.push_back(std::move(outgoing));
     update_interest();
 }
@@ -98,6 +100,7 @@ void Connection::flush() {
         if (!outcome) return end_later(outcome.error().message);
         if (*outcome == wire::SendOutcome::would_block) return;
         queued_bytes_ -= next.bytes.size();
+        queued_descriptors_ -= next.descriptors.size();
         queue_.pop_front();
     }
     update_interest();
@@ -110,7 +113,8 @@ void Connection::hold(bool held) {
 
 void Connection::update_interest() {
     uint32_t wanted = 0;
-    if (!held_ && queued_bytes_ < limits::kSessionQueueBytes) wanted |= EPOLLIN;
+    bool full = queued_bytes_ >= limits::kSessionQueueBytes || queued_descriptors_ >= limits::kMessageDescriptors;
+    if (!held_ && !full) wanted |= EPOLLIN;
     if (!queue_.empty()) wanted |= EPOLLOUT;
     if (wanted == interest_) return;
     interest_ = wanted;

@@ -53,6 +53,7 @@ private:
     Handler& handler_;
     std::deque<Outgoing> queue_;
     size_t queued_bytes_ = 0;
+    size_t queued_descriptors_ = 0;
     bool held_ = false;
     bool ended_ = false;
     uint32_t interest_ = 0;

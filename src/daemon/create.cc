@@ -56,14 +56,18 @@ private:
     }
 
     void allocate(Session& session, const ExtentNeed& need) {
-        if (need.slab && server_.wait_for_slab(*need.slab, [self = shared_from_this()] { self->run(); })) return;
         session.job_started();
+        auto resume = [self = shared_from_this()] {
+            if (auto waiting = self->session_.lock()) waiting->job_ended();
+            self->run();
+        };
+        if (need.slab && server_.wait_for_slab(*need.slab, resume)) return;
         auto memory = std::make_shared<std::shared_ptr<Extent>>();
+        uint64_t bytes = shortage_ == kNoRoomLeft ? need.least_bytes : need.size_bytes;
         server_.devices().submit(
             need.device,
-            [memory, need](Device& device) -> Status {
-                std::shared_ptr<Extent> extent =
-                    TRY(device.allocate(need.size_bytes, {.compressible = need.compressible}));
+            [memory, bytes, compressible = need.compressible](Device& device) -> Status {
+                std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, {.compressible = compressible}));
                 TRY(extent->descriptor(Access::write));  // the slow part of handing it out, done here
                 *memory = std::move(extent);
                 return {};
@@ -77,16 +81,18 @@ private:
         if (auto session = session_.lock()) session->job_ended();
         ExtentId added = 0;
         if (status) {
-            trimmed_ = false;
+            shortage_ = kNone;
             auto* extent = server_.store().extents().add(need, std::move(memory));
             added = extent->id;
             if (!need.slab) extent_ = extent;
-        } else if (status.error().code == ENOSPC && !trimmed_) {
+        } else if (status.error().code == ENOSPC && shortage_ == kNone) {
             // Empty slabs are kept for convenience only. They are freed in the thread that allocates, before it does.
-            trimmed_ = true;
+            shortage_ = kTrimmed;
             server_.store().extents().trim(need.device);
+        } else if (status.error().code == ENOSPC && shortage_ == kTrimmed && need.least_bytes < need.size_bytes) {
+            shortage_ = kNoRoomLeft;
         } else {
-            trimmed_ = false;
+            shortage_ = kNone;
             add_failure(explain_descriptor_limit(status.error()));
         }
         // This batch first, then whoever waited for the same slab; each allocates again if it was not enough.
@@ -139,7 +145,7 @@ private:
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
     StoredExtent* extent_ = nullptr;
-    bool trimmed_ = false;
+    enum { kNone, kTrimmed, kNoRoomLeft } shortage_ = kNone;  // what was tried since the device said that it is full
     Error first_error_{0, {}};
 };
 

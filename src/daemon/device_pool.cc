@@ -1,6 +1,7 @@
 #include "daemon/device_pool.h"
 
 #include <charconv>
+#include <optional>
 
 #include "base/log.h"
 #include "base/size.h"
@@ -34,7 +35,7 @@ Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
     auto read_limit = [&] {
         auto size = parse_size(next());
         if (size) limit_bytes = *size;
-        return size.has_value() && rest.empty();
+        return size.has_value() && limit_bytes > 0 && rest.empty();
     };
     std::string_view kind = next();
     if (kind == "host") {
@@ -53,13 +54,23 @@ Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
 
 Status DevicePool::add_host(uint64_t limit_bytes) {
     // The limit may be more than half of the memory if someone says so.
-    return add_slot(TRY(HostDevice::create(limit_bytes, true)), limit_bytes);
+    return add_slot(TRY(HostDevice::create(limit_bytes)), limit_bytes);
 }
 
 Status DevicePool::add_all_cuda(uint64_t limit_bytes) {
     int count = TRY(CudaDevice::count());
     if (count == 0) return fail(ENODEV, "the CUDA driver sees no GPU");
-    for (int ordinal = 0; ordinal < count; ++ordinal) TRY(add_cuda(ordinal, limit_bytes));
+    // One that cannot even be asked what it is must not take the others along.
+    std::optional<Error> first;
+    size_t added = 0;
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        auto status = add_cuda(ordinal, limit_bytes);
+        if (status) ++added;
+        if (status) continue;
+        log_error("cuda:{} is left out: {}", ordinal, status.error().message);
+        if (!first) first = status.error();
+    }
+    if (added == 0 && first) return std::unexpected(std::move(*first));
     return {};
 }
 

@@ -7,7 +7,6 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -39,6 +38,7 @@ Result<UniqueFd> watch_signals(EventLoop& loop) {
     sigemptyset(&ending);
     sigaddset(&ending, SIGTERM);
     sigaddset(&ending, SIGINT);
+    sigaddset(&ending, SIGHUP);
     // Blocked before any thread starts, so that no thread gets them.
     pthread_sigmask(SIG_BLOCK, &ending, nullptr);
     signal(SIGPIPE, SIG_IGN);
@@ -52,13 +52,15 @@ Result<UniqueFd> watch_signals(EventLoop& loop) {
     return signals;
 }
 
-// Tells the waiting parent how it went: nothing is success.
+// Tells the waiting parent how it went. Silence is failure: a child that dies says nothing.
 class Readiness {
 public:
+    static constexpr std::string_view kReady = "ready";
+
     explicit Readiness(UniqueFd pipe) : pipe_(std::move(pipe)) {}
-    void report(std::string_view problem) {
+    void report(std::string_view outcome) {
         if (!pipe_) return;
-        [[maybe_unused]] ssize_t put = write(pipe_.get(), problem.data(), problem.size());
+        [[maybe_unused]] ssize_t put = write(pipe_.get(), outcome.data(), outcome.size());
         pipe_.reset();
     }
 
@@ -80,7 +82,7 @@ Status serve(const Options& options, Readiness& readiness) {
     for (const auto& info : devices->infos()) names += " " + info.name;
     auto server = TRY(Server::create(*loop, std::move(devices), TRY(folder.listen())));
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
-    readiness.report("");
+    readiness.report(Readiness::kReady);
     loop->run();
     log_info("gshmd ends");
     folder.clean();
@@ -113,21 +115,19 @@ int run_in_background(const Options& options) {
     if (child == 0) {
         reader.reset();
         setsid();
+        if (chdir("/") != 0) return 1;
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd : {0, 1, 2}) dup2(null, fd);
         close(null);
         return run(options, std::move(writer));
     }
     writer.reset();
-    std::string problem;
+    std::string outcome;
     char buffer[512];
     ssize_t got = 0;
-    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) problem.append(buffer, static_cast<size_t>(got));
-    int status = 0;
-    // Success is a child that lives on; one that died without a word is a failure too.
-    if (problem.empty() && waitpid(child, &status, WNOHANG) == child) problem = "it ended while starting";
-    if (problem.empty()) return 0;
-    fprintf(stderr, "gshmd: %s\n", problem.c_str());
+    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) outcome.append(buffer, static_cast<size_t>(got));
+    if (outcome == Readiness::kReady) return 0;
+    fprintf(stderr, "gshmd: %s\n", outcome.empty() ? "it died while starting" : outcome.c_str());
     return 1;
 }
 

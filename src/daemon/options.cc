@@ -47,7 +47,10 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
             case 'd': options.debug = true; break;
             case kDir: options.dir = optarg; break;
             case kDevice: options.devices.emplace_back(optarg); break;
-            case kLimit: options.limit_bytes = TRY(parse_size(optarg)); break;
+            case kLimit:
+                options.limit_bytes = TRY(parse_size(optarg));
+                if (options.limit_bytes == 0) return fail(EINVAL, "--limit must be more than 0");
+                break;
             case 'h': fputs(kUsage, stdout); return std::nullopt;
             case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");

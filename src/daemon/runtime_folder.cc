@@ -20,13 +20,25 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
     bool made = mkdir(dir.c_str(), geteuid() == 0 ? 0755 : 0700) == 0;
     if (!made && errno != EEXIST) return fail(errno, "cannot make the runtime folder {}: {}", dir, strerror(errno));
 
+    // Whatever the umask says: root's daemon is for all.
+    if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
+
     std::string path = dir + "/gshm.lock";
-    auto lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
-    if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        char pid[16] = {};
-        [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
-        return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid, dir);
+    UniqueFd lock;
+    for (;;) {
+        lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+        if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
+        if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            char pid[16] = {};
+            [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
+            return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid,
+                        dir);
+        }
+        // A daemon that was just ending may have removed the file between open and lock: then this is nobody's lock.
+        struct stat ours = {};
+        struct stat there = {};
+        bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
+        if (same) break;
     }
     std::string pid = std::to_string(getpid());
     if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {

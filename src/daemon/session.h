@@ -66,7 +66,9 @@ private:
     void fill(uint64_t request, const wire::Fill& fill);
     void export_object(uint64_t request, const wire::Export& what);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access);
-    void run_on_object(uint64_t request, Object* object, std::move_only_function<Status(Extent&)> work);
+    // `work` in the device's thread, then `answer` here, if the session is still there.
+    void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&)> work,
+                       std::move_only_function<void(Session&, Status)> answer);
 
     void send_devices(uint64_t request, bool hello);
 

@@ -1,6 +1,8 @@
 // Copies and fills through the daemon, for clients that need no pointer of their own, and handles for others.
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/limits.h"
 #include "daemon/server.h"
@@ -15,9 +17,11 @@ void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach
     }
     int fd = descriptors[0].get();
     struct stat status = {};
+    struct statfs kind = {};
     int seals = fcntl(fd, F_GET_SEALS);
-    // A file that could shrink under us would be our SIGBUS.
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0 ||
+    // A file that could shrink under us, or huge pages that may run out, would be our SIGBUS.
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0 || fstatfs(fd, &kind) != 0 ||
+        kind.f_type != TMPFS_MAGIC ||
         static_cast<uint64_t>(status.st_size) < attach.bytes()) {
         return reply_error(request, {EINVAL, "staging memory must be a memfd of that size, sealed against shrinking"});
     }
@@ -36,18 +40,19 @@ Result<Object*> Session::object_range(uint64_t id, uint64_t offset, uint64_t byt
     return object;
 }
 
-void Session::run_on_object(uint64_t request, Object* object, std::move_only_function<Status(Extent&)> work) {
-    server_.store().pin(object);
+void Session::run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&)> work,
+                            std::move_only_function<void(Session&, Status)> answer) {
+    server_.store().pin(object, access);
     job_started();
     server_.devices().submit(
         object->extent->device,
         [memory = object->extent->memory, work = std::move(work)](Device&) mutable { return work(*memory); },
-        [&server = server_, self = weak_from_this(), request, object](Status status) {
+        [&server = server_, self = weak_from_this(), object, access, answer = std::move(answer)](Status status) mutable {
+            server.store().unpin(object, access);
             if (auto session = self.lock()) {
-                session->reply_status(request, status);
+                answer(*session, std::move(status));
                 session->job_ended();
             }
-            server.store().unpin(object);
         });
 }
 
@@ -60,18 +65,22 @@ void Session::copy(uint64_t request, const wire::Copy& copy) {
     }
     uint64_t offset = (*object)->offset + copy.offset();
     std::span<std::byte> bytes(staging_->data(), copy.bytes());
-    run_on_object(request, *object, [staging = staging_, bytes, offset, in = copy.into_object()](Extent& extent) {
-        return in ? extent.copy_in(offset, bytes) : extent.copy_out(offset, bytes);
-    });
+    run_on_object(
+        *object, copy.into_object() ? Access::write : Access::read,
+        [staging = staging_, bytes, offset, in = copy.into_object()](Extent& extent) {
+            return in ? extent.copy_in(offset, bytes) : extent.copy_out(offset, bytes);
+        },
+        [request](Session& session, Status status) { session.reply_status(request, status); });
 }
 
 void Session::fill(uint64_t request, const wire::Fill& fill) {
     auto object = object_range(fill.id(), fill.offset(), fill.bytes(), Access::write);
     if (!object) return reply_error(request, object.error());
     uint64_t offset = (*object)->offset + fill.offset();
-    run_on_object(request, *object, [offset, bytes = fill.bytes(), value = fill.value()](Extent& extent) {
-        return extent.fill(offset, bytes, value);
-    });
+    run_on_object(
+        *object, Access::write,
+        [offset, bytes = fill.bytes(), value = fill.value()](Extent& extent) { return extent.fill(offset, bytes, value); },
+        [request](Session& session, Status status) { session.reply_status(request, status); });
 }
 
 void Session::export_object(uint64_t request, const wire::Export& what) {
@@ -80,28 +89,46 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     bool write = object && what.write() && (*object)->state == ObjectState::open;
     if (write) object = object_range(what.id(), 0, 0, Access::write);
     if (!object) return reply_error(request, object.error());
-    Access access = write ? Access::write : Access::read;
-    StoredExtent& extent = *(*object)->extent;
-    std::vector<int> descriptors;
-    UniqueFd dmabuf;
-    FabricHandle fabric = {};
-    auto exported = [&]() -> Status {
-        switch (what.kind()) {
-            case kHandlePosixFd: descriptors.push_back(TRY(extent.memory->descriptor(access))); return {};
-            case kHandleDmaBuf:
-                dmabuf = TRY(extent.memory->export_dmabuf());
-                descriptors.push_back(dmabuf.get());
-                return {};
-            case kHandleFabric: fabric = TRY(extent.memory->export_fabric()); return {};
-            default: return fail(EINVAL, "unknown handle kind {}", what.kind());
+    struct Exported {
+        UniqueFd descriptor;
+        FabricHandle fabric = {};
+    };
+    auto exported = std::make_shared<Exported>();
+    uint64_t extent_bytes = (*object)->extent->size_bytes;
+    auto answer = [request, exported, kind = what.kind(), extent_bytes, offset = (*object)->offset](Session& session,
+                                                                                                  Status status) {
+        if (!status) return session.reply_error(request, explain_descriptor_limit(status.error()));
+        auto& out = session.builder();
+        auto fabric = out.CreateVector(exported->fabric.data(), kind == kHandleFabric ? exported->fabric.size() : 0);
+        auto body = wire::CreateExportReply(out, extent_bytes, offset, fabric);
+        int fd = exported->descriptor.get();
+        session.reply(request, wire::ReplyBody::ExportReply, body.Union(), {&fd, exported->descriptor ? 1u : 0u});
+    };
+    switch (what.kind()) {
+        case kHandlePosixFd: {
+            // Made when the extent was: no driver call, so no need to wait for its thread.
+            auto descriptor = (*object)->extent->memory->export_fd(write ? Access::write : Access::read);
+            if (descriptor) exported->descriptor = std::move(*descriptor);
+            return answer(*this, descriptor ? Status{} : std::unexpected(descriptor.error()));
         }
-    }();
-    if (!exported) return reply_error(request, explain_descriptor_limit(exported.error()));
-    auto& out = builder();
-    auto bytes = what.kind() == kHandleFabric ? out.CreateVector(fabric.data(), fabric.size())
-                                              : out.CreateVector(fabric.data(), size_t{0});
-    auto body = wire::CreateExportReply(out, extent.size_bytes, (*object)->offset, bytes);
-    reply(request, wire::ReplyBody::ExportReply, body.Union(), descriptors);
+        case kHandleDmaBuf:
+            return run_on_object(
+                *object, Access::read,
+                [exported](Extent& extent) -> Status {
+                    exported->descriptor = TRY(extent.export_dmabuf());
+                    return {};
+                },
+                answer);
+        case kHandleFabric:
+            return run_on_object(
+                *object, Access::read,
+                [exported](Extent& extent) -> Status {
+                    exported->fabric = TRY(extent.export_fabric());
+                    return {};
+                },
+                answer);
+        default: return reply_error(request, {EINVAL, fmt::format("unknown handle kind {}", what.kind())});
+    }
 }
 
 }  // namespace gshm

@@ -6,8 +6,8 @@ std::optional<Result<const Node*>> Waiters::outcome(const std::string& name, con
     auto node = store_.stat(waiter.session, name);
     if (!node && (node.error().code == ENOENT || node.error().code == ENOTDIR)) return std::nullopt;
     if (!node || !waiter.sealed) return node;
-    bool sealed = (*node)->kind == NodeKind::object && static_cast<const Object*>(*node)->state == ObjectState::sealed;
-    if (!sealed) return std::nullopt;
+    if ((*node)->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory, which is never sealed", name);
+    if (static_cast<const Object*>(*node)->state != ObjectState::sealed) return std::nullopt;
     return node;
 }
 

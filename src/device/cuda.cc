@@ -292,12 +292,18 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     return extent;
 }
 
+// The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.
+Status CudaDevice::check_import(cuda::CUresult result) const {
+    auto status = driver_.check("cuMemImportFromShareableHandle", result);
+    if (!status && result == cuda::kErrorUnknown) status.error() = {EINVAL, status.error().message};
+    return status;
+}
+
 Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_bytes, Access access) {
     TRY(context());
     CUmemGenericAllocationHandle handle = 0;
     void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
-    TRY(driver_.check("cuMemImportFromShareableHandle",
-                      driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
+    TRY(check_import(driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
     return map_handle(handle, size_bytes, access, true);
 }
 
@@ -306,8 +312,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_fabric(const FabricHandle& ha
     TRY(context());
     FabricHandle copy = handle;  // the driver's signature is not const
     CUmemGenericAllocationHandle imported = 0;
-    TRY(driver_.check("cuMemImportFromShareableHandle",
-                      driver_.mem_import(&imported, copy.data(), cuda::kMemHandleTypeFabric)));
+    TRY(check_import(driver_.mem_import(&imported, copy.data(), cuda::kMemHandleTypeFabric)));
     return map_handle(imported, size_bytes, access, true);
 }
 

@@ -32,6 +32,7 @@ private:
     CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
     cuda::CUmemAllocationProp properties(bool compressible) const;
     void probe_handle_types();
+    Status check_import(cuda::CUresult result) const;
     Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,
                                                Access access, bool imported);
 

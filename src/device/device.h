@@ -31,7 +31,6 @@ struct DeviceInfo {
     uint64_t granularity_bytes = 0;  // extents are multiples of this
     uint32_t handle_kinds = 0;
     bool compressible = false;
-    bool lazily_backed = false;  // new memory costs nothing until it is touched, and is zero by itself
 };
 
 class Device;

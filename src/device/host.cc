@@ -1,12 +1,9 @@
 #include "device/host.h"
 
-#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
-#include <linux/mount.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -68,25 +65,10 @@ private:
     Access access_;
 };
 
-// Root of a tmpfs that is mounted nowhere: no path leads to it, and it goes with its last descriptor.
-UniqueFd make_private_tmpfs() {
-    auto context = UniqueFd::adopt(static_cast<int>(syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC)));
-    if (!context) return {};
-    // No size limit there: the device's capacity is the limit, and tmpfs would answer its own with SIGBUS.
-    for (auto [key, value] : {std::pair{"huge", "always"}, {"size", "0"}, {"nr_inodes", "0"}, {"mode", "0700"}}) {
-        if (syscall(SYS_fsconfig, context.get(), FSCONFIG_SET_STRING, key, value, 0) != 0) return {};
-    }
-    if (syscall(SYS_fsconfig, context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return {};
-    return UniqueFd::adopt(static_cast<int>(syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, 0)));
-}
-
 }  // namespace
 
-Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes, bool huge_pages) {
+Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) {
     std::unique_ptr<HostDevice> device(new HostDevice);
-    if (huge_pages) device->tmpfs_ = make_private_tmpfs();
-    // A tmpfs that cannot make unnamed files is of no use.
-    if (device->tmpfs_ && !device->make_file()) device->tmpfs_.reset();
     if (capacity_bytes == 0) {
         struct sysinfo machine = {};
         if (sysinfo(&machine) != 0) return fail_errno("sysinfo");
@@ -95,30 +77,27 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes, 
     device->info_ = DeviceInfo{
         .name = "host",
         .uuid = "",
-        .model = device->tmpfs_ ? "host memory (huge pages)" : "host memory (memfd)",
+        .model = "host memory",
         .capacity_bytes = capacity_bytes,
-        .granularity_bytes = device->tmpfs_ ? uint64_t{2} << 20 : static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
+        .granularity_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
         .handle_kinds = kHandlePosixFd,
         .compressible = false,
-        .lazily_backed = true,
     };
     return device;
 }
 
-Result<UniqueFd> HostDevice::make_file() const {
-    int fd = tmpfs_ ? openat(tmpfs_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
-                    : memfd_create("gshm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return fail_errno("cannot make a shared-memory file");
-    auto file = UniqueFd::adopt(fd);
-    if (!tmpfs_ && fchmod(fd, 0600) != 0) return fail_errno("fchmod of a memfd");
-    return file;
-}
-
 Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (options.compressible) return fail(EOPNOTSUPP, "host has no compressible memory");
-    auto file = TRY(make_file());
+    auto file = UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file) return fail_errno("cannot make a shared-memory file");
+    if (fchmod(file.get(), 0600) != 0) return fail_errno("fchmod of a memfd");
     if (ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
         return fail(ENOSPC, "cannot size a shared-memory file to {} bytes: {}", size_bytes, strerror(errno));
+    }
+    // Whoever may write to it gets the descriptor. Without the seals they could shrink the file under everyone else's
+    // mappings, or grow it beyond what the device may have.
+    if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        return fail_errno("cannot seal a shared-memory file");
     }
     auto mapping = TRY(Mapping::create(file.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(file), Access::write);

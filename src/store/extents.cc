@@ -28,8 +28,9 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
     }
     // A slab holds at least a few objects of the size that opens it.
     uint64_t size = pool == pools_.end() ? 0 : pool->second.next_size_bytes;
-    size = std::max({size, uint64_t{2} << 20, round_up(2 * Slab::rounded(bytes), granularity)});
-    return ExtentNeed{key.device, round_up(size, granularity), key.compressible, key};
+    size = std::max({size, uint64_t{2} << 20, 2 * Slab::rounded(bytes)});
+    return ExtentNeed{key.device, round_up(size, granularity), round_up(Slab::rounded(bytes), granularity),
+                      key.compressible, key};
 }
 
 StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memory) {
@@ -43,7 +44,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     if (need.slab) {
         auto& pool = pools_[*need.slab];
         pool.key = *need.slab;
-        pool.next_size_bytes = std::min(need.size_bytes * 2, limits::kSlabBytesMax);
+        pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
         added->pool = &pool;
         added->slab.emplace(added->size_bytes);
         pool.by_room.emplace(added->slab->largest_free(), added);

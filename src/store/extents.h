@@ -55,6 +55,7 @@ struct SlabPool {
 struct ExtentNeed {
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;
+    uint64_t least_bytes = 0;  // what would do, where the device has not that much left
     bool compressible = false;
     std::optional<SlabKey> slab;
 };

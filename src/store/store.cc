@@ -118,7 +118,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     } else {
         flags |= kCreateDedicated;
         if (place.extent == nullptr) {
-            return ExtentNeed{spec.device, round_up(spec.size_bytes, granularity), key.compressible, std::nullopt};
+            uint64_t bytes = round_up(spec.size_bytes, granularity);
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt};
         }
     }
 
@@ -230,7 +231,13 @@ Result<Object*> Store::leased(SessionId id, NodeId node, Access access) const {
     return object;
 }
 
-void Store::unpin(Object* object) {
+void Store::pin(Object* object, Access access) {
+    ++object->leases;
+    if (access == Access::write) ++object->write_leases;  // not to be sealed under the write
+}
+
+void Store::unpin(Object* object, Access access) {
+    if (access == Access::write) --object->write_leases;
     --object->leases;
     free_if_unused(object);
 }

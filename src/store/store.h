@@ -60,8 +60,8 @@ public:
     Result<Object*> leased(SessionId session, NodeId id, Access access) const;
 
     // Keeps an object's bytes in place while a thread works on them, whoever lets go of it meanwhile.
-    void pin(Object* object) { ++object->leases; }
-    void unpin(Object* object);
+    void pin(Object* object, Access access);
+    void unpin(Object* object, Access access);
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);

@@ -25,6 +25,16 @@ std::unexpected<Error> denied(std::string_view what, const Node& node) {
     return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(node));
 }
 
+// Every name below the node must stay one that can be spoken of when the node itself is called `path`.
+Status check_depth_below(const Node& node, std::string_view path) {
+    if (node.kind == NodeKind::object) return check_name(path);
+    uint64_t end = 0;
+    for (const Node* child : static_cast<const Directory&>(node).order.after(0, SIZE_MAX, &end)) {
+        TRY(check_depth_below(*child, std::string(path) + "/" + child->name));
+    }
+    return {};
+}
+
 bool is_inside(const Node& node, const Directory& ancestor) {
     for (const Node* at = &node; at != nullptr; at = at->parent) {
         if (at == &ancestor) return true;
@@ -164,6 +174,7 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
     if (auto* directory = as_directory(node); directory != nullptr && is_inside(*spot.parent, *directory)) {
         return fail(EINVAL, "cannot move \"{}\" into itself", from);
     }
+    TRY(check_depth_below(*node, to));
     Node* old = nullptr;
     if (spot.rest.find('/') == std::string_view::npos) old = spot.parent->children.find(spot.rest);
     if (old == node) return nullptr;
@@ -213,7 +224,7 @@ void Tree::prune(Directory* directory) {
 std::string Tree::reach(const Directory& directory) {
     std::string text;
     for (const Directory* at = &directory; at != nullptr; at = at->parent) {
-        if ((at->mode & kRightExecute) == 0) text += fmt::format("{}:{}:{:o};", at->uid, at->gid, at->mode);
+        if ((at->mode & 0111) != 0111) text += fmt::format("{}:{}:{:o};", at->uid, at->gid, at->mode);
     }
     return text;
 }

@@ -115,7 +115,8 @@ TEST_P(LibraryOnDevice, ManySeparateExtentsInOneBatch) {
     for (const auto& name : names) specs.push_back(spec(name.c_str(), size, where(), GSHM_DEDICATED | GSHM_NO_MAP | GSHM_KEEP));
     std::vector<gshm_object*> objects(kCount);
     std::vector<int> status(kCount);
-    bool fits = kCount * (2 << 20) <= device(client_.get(), where()).capacity_bytes;
+    auto there = device(client_.get(), where());
+    bool fits = kCount * there.granularity_bytes <= there.capacity_bytes;
     int code = gshm_create_batch(client_.get(), specs.data(), kCount, objects.data(), status.data());
     size_t made = static_cast<size_t>(std::count(status.begin(), status.end(), 0));
     EXPECT_EQ(code, fits ? 0 : -ENOSPC) << gshm_last_error();

@@ -144,10 +144,11 @@ TEST_F(StoreTest, ReleaseNeedsALeaseOfThatKind) {
 
 TEST_F(StoreTest, PinnedBytesStayWhenAllLetGo) {
     Object* object = *rig.create(a, "x");
-    store.pin(object);
+    store.pin(object, Access::write);
+    EXPECT_EQ(code_of(store.seal_id(a, object->id)), EBUSY);
     store.end_session(a);
     EXPECT_EQ(store.object_count(), 1u);
-    store.unpin(object);
+    store.unpin(object, Access::write);
     EXPECT_EQ(store.object_count(), 0u);
 }
 
