@@ -99,6 +99,10 @@ void Server::end_session(Session* session) {
     store_.end_session(session->id());
 }
 
+void Server::close_later(std::vector<UniqueFd> descriptors) {
+    if (!descriptors.empty()) janitor_.submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
+}
+
 bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {
     auto [entry, first] = slabs_under_way_.try_emplace(key);
     if (!first) entry->second.push_back(std::move(resume));

@@ -35,6 +35,9 @@ public:
     bool wait_for_slab(const SlabKey& key, EventLoop::Task resume);
     std::vector<EventLoop::Task> slab_arrived(const SlabKey& key);
 
+    // Closes what a client has sent. Not in the loop: closing a file of the client's own file system waits for it.
+    void close_later(std::vector<UniqueFd> descriptors);
+
     // The session is destroyed before this returns.
     void end_session(Session* session);
 
@@ -57,6 +60,7 @@ private:
     Waiters waiters_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
+    Worker janitor_;
 };
 
 // "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.

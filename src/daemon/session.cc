@@ -24,11 +24,13 @@ Session::Session(Server& server, const Credentials& who)
 
 void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     auto request = wire::decode_request(packet);
-    if (!request) return end_with(request.error());
-    if (!greeted_ && (*request)->body_type() != wire::RequestBody::Hello) {
-        return end_with({EPROTO, "the first message must be Hello"});
+    if (!request || (!greeted_ && (*request)->body_type() != wire::RequestBody::Hello)) {
+        server_.close_later(std::move(descriptors));
+        return end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
     }
-    dispatch(**request, std::move(descriptors));
+    dispatch(**request, descriptors);
+    // Whether a request took them or none had asked for them.
+    server_.close_later(std::move(descriptors));
 }
 
 void Session::on_end(std::string_view why) {
@@ -92,11 +94,10 @@ void Session::job_ended() {
     if (jobs_-- == limits::kSessionJobs) connection_->hold(false);
 }
 
-void Session::dispatch(const wire::Request& request, std::vector<UniqueFd> descriptors) {
+void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>& descriptors) {
     using wire::RequestBody;
     const uint64_t id = request.id();
     Store& store = server_.store();
-    // Descriptors that no request asked for are closed when this returns.
     switch (request.body_type()) {
         case RequestBody::Hello: return hello(id, *request.body_as_Hello());
         case RequestBody::Ping: return reply_ok(id);
@@ -126,7 +127,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd> descr
         case RequestBody::Wait: return wait(id, *request.body_as_Wait());
         case RequestBody::Holders: return holders(id, *request.body_as_Holders());
         case RequestBody::AttachStaging:
-            return attach_staging(id, *request.body_as_AttachStaging(), std::move(descriptors));
+            return attach_staging(id, *request.body_as_AttachStaging(), descriptors);
         case RequestBody::Copy: return copy(id, *request.body_as_Copy());
         case RequestBody::Fill: return fill(id, *request.body_as_Fill());
         case RequestBody::Export: return export_object(id, *request.body_as_Export());

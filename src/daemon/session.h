@@ -41,7 +41,7 @@ private:
     void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override;
     void on_end(std::string_view why) override;
     void end_with(const Error& error);
-    void dispatch(const wire::Request& request, std::vector<UniqueFd> descriptors);
+    void dispatch(const wire::Request& request, const std::vector<UniqueFd>& descriptors);
 
     // requests.cc: answered at once
     void hello(uint64_t request, const wire::Hello& hello);
@@ -61,7 +61,7 @@ private:
     void wait(uint64_t request, const wire::Wait& wait);
     // create.cc, transfer.cc: may take a while
     void create_objects(uint64_t request, const wire::CreateObjects& create);
-    void attach_staging(uint64_t request, const wire::AttachStaging& attach, std::vector<UniqueFd> descriptors);
+    void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors);
     void copy(uint64_t request, const wire::Copy& copy);
     void fill(uint64_t request, const wire::Fill& fill);
     void export_object(uint64_t request, const wire::Export& what);

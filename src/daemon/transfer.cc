@@ -10,7 +10,8 @@
 
 namespace gshm {
 
-void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach, std::vector<UniqueFd> descriptors) {
+void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach,
+                             const std::vector<UniqueFd>& descriptors) {
     if (descriptors.size() != 1) return reply_error(request, {EINVAL, "staging memory is one descriptor"});
     if (attach.bytes() == 0 || attach.bytes() > limits::kStagingBytes) {
         return reply_error(request, {EINVAL, fmt::format("staging memory has at most {} bytes", limits::kStagingBytes)});
