@@ -146,7 +146,7 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, int
                 if (attempt > 0) return std::unexpected(outcome.error());
                 break;  // nothing went out: once more, over a new connection
             }
-            wait_until_writable(lock);
+            wait_until_writable();
             if (socket_ != socket) {
                 pending_.erase(ticket.id);
                 break;
@@ -156,27 +156,27 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, int
 }
 
 // A full socket may be full because gshmd waits for us to read: so read, unless another thread does.
-void Link::wait_until_writable(MutexLock& lock) {
+void Link::wait_until_writable() {
     bool reader = !reading_;
     auto socket = socket_;
     pollfd events = {socket->get(), static_cast<short>(reader ? POLLIN | POLLOUT : POLLOUT), 0};
     if (reader) reading_ = true;
-    lock.unlock();
+    mutex_.unlock();
     poll(&events, 1, 20);
-    lock.lock();
+    mutex_.lock();
     if (!reader) return;
     reading_ = false;
-    if ((events.revents & POLLIN) != 0 && socket_ == socket) read_one(lock);
+    if ((events.revents & POLLIN) != 0 && socket_ == socket) read_one();
     changed_.notify_all();
 }
 
-void Link::read_one(MutexLock& lock) {
+void Link::read_one() {
     reading_ = true;
     uint64_t epoch = epoch_;
     auto socket = socket_;
-    lock.unlock();
+    mutex_.unlock();
     auto received = wire::receive_packet(socket->get(), buffer_, true);
-    lock.lock();
+    mutex_.lock();
     reading_ = false;
     changed_.notify_all();  // someone else may have to read now
     if (!received) return lose(socket, received.error());
@@ -202,7 +202,7 @@ Result<Answer> Link::finish(Ticket ticket) {
             return answer;
         }
         if (reading_) lock.wait(changed_);
-        else read_one(lock);
+        else read_one();
     }
 }
 

@@ -81,8 +81,8 @@ private:
         EXCLUDES(mutex_);
     Result<Answer> finish(Ticket ticket) EXCLUDES(mutex_);
     // Reads one packet, with the lock let go meanwhile. The caller has made sure that nobody else does.
-    void read_one(MutexLock& lock) REQUIRES(mutex_);
-    void wait_until_writable(MutexLock& lock) REQUIRES(mutex_);
+    void read_one() REQUIRES(mutex_);
+    void wait_until_writable() REQUIRES(mutex_);
 
     const std::string dir_;
     const int timeout_ms_;
