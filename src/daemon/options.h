@@ -1,6 +1,7 @@
 // gshmd's command line.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
