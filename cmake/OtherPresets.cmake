@@ -38,5 +38,5 @@ preset_build(clang) # -Werror=thread-safety: an unlocked access to a GUARDED_BY 
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
     preset_test(asan ${name} ${asan_dir}/tests/${name} --runs 20000 ${${name}_corpus})
-    preset_test(clang ${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run ${clang_dir}/tests/${name} 15 ${${name}_corpus})
+    preset_test(clang ${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run ${clang_dir}/tests/${name} 300000 ${${name}_corpus})
 endforeach()

@@ -9,6 +9,29 @@ namespace {
 constexpr flatbuffers::uoffset_t kMaxDepth = 16;
 constexpr flatbuffers::uoffset_t kMaxTables = 4 * limits::kBatchItems;
 
+// The verifier sees to it that a vector's length is aligned, not that its elements are.
+template <typename... Vectors>
+bool are_aligned(const Vectors*... vectors) {
+    return (... && (vectors == nullptr || reinterpret_cast<uintptr_t>(vectors->Data()) % alignof(uint64_t) == 0));
+}
+
+bool is_aligned(const Request& request) {
+    if (const auto* open = request.body_as_OpenObjects()) return are_aligned(open->ids());
+    if (const auto* stat = request.body_as_Stat()) return are_aligned(stat->ids());
+    if (const auto* seal = request.body_as_Seal()) return are_aligned(seal->ids());
+    if (const auto* release = request.body_as_Release()) {
+        return are_aligned(release->read(), release->write(), release->unmapped());
+    }
+    return true;
+}
+
+bool is_aligned(const Reply& reply) {
+    if (const auto* open = reply.body_as_OpenReply()) return are_aligned(open->records());
+    if (const auto* stat = reply.body_as_StatReply()) return are_aligned(stat->records());
+    if (const auto* list = reply.body_as_ListReply()) return are_aligned(list->records());
+    return true;
+}
+
 template <typename Message>
 Result<const Message*> decode(Bytes packet) {
     // A root offset, an identifier and a vtable are the least there can be.
@@ -17,7 +40,9 @@ Result<const Message*> decode(Bytes packet) {
     }
     flatbuffers::Verifier verifier(packet.data(), packet.size(), kMaxDepth, kMaxTables);
     if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "a message that is not well formed");
-    return flatbuffers::GetRoot<Message>(packet.data());
+    const auto* message = flatbuffers::GetRoot<Message>(packet.data());
+    if (!is_aligned(*message)) return fail(EPROTO, "a message with numbers at odd places");
+    return message;
 }
 
 }  // namespace
