@@ -1,5 +1,5 @@
 # Thin: everything is done by ./dev.
-.PHONY: all debug check-deps test demo bench bundle fmt clean
+.PHONY: all debug check-deps test demo bench bundle fmt clean test-client test-clean
 
 all:
 	@./dev build
@@ -9,3 +9,10 @@ debug:
 
 check-deps test demo bench bundle fmt clean:
 	@./dev $@
+
+# A parent and a child share memory through a file in ./test_mount; test-clean undoes a mount that was left there.
+test-client: all
+	@examples/test_client.sh
+
+test-clean:
+	@examples/test_client.sh --clean

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -28,6 +29,25 @@ public:
             const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
             if (error != std::errc() || end != value.data() + value.size()) return false;
             target = std::chrono::seconds(number);
+            return true;
+        });
+    }
+    // A number of bytes, with K, M or G behind it if wanted.
+    Options& bytes(std::string name, uint64_t& target, std::string help) {
+        return add(std::move(name), true, std::move(help), [&target](std::string_view value) {
+            uint64_t number = 0;
+            const char* const last = value.data() + value.size();
+            auto [end, error] = std::from_chars(value.data(), last, number);
+            if (error != std::errc()) return false;
+            constexpr std::string_view kUnits = "KMG";
+            int shift = 0;
+            if (end != last) {
+                const size_t unit = kUnits.find(*end++);
+                if (unit == kUnits.npos) return false;
+                shift = 10 * static_cast<int>(unit + 1);
+            }
+            if (end != last || number > UINT64_MAX >> shift) return false;
+            target = number << shift;
             return true;
         });
     }

@@ -74,11 +74,15 @@ typedef struct gshm_daemon_info {
     uint64_t objects;
     uint64_t extents;
     char version[32];
+    char mountpoint[256]; /* where its objects are files; "" if nowhere */
 } gshm_daemon_info;
 int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info);
 
 /* Asks the daemon to end. Only root and the daemon's own user may. */
 int gshm_shutdown(gshm_client* client);
+/* Asks it to unmount; its objects and its clients stay. -EBUSY while files are open there, unless with GSHM_LAZY: then
+ * nobody finds the mount any more, and it goes with the last file that is closed. -EINVAL if nothing is mounted. */
+int gshm_unmount(gshm_client* client, uint32_t flags);
 
 /* ---- Devices --------------------------------------------------------------------------------------------------- */
 
@@ -125,6 +129,8 @@ enum {
     GSHM_SEALED_ONLY = 1u << 10, /* -EBUSY unless sealed */
     /* list */
     GSHM_RECURSIVE = 1u << 11,
+    /* unmount */
+    GSHM_LAZY = 1u << 12,
 };
 
 typedef struct gshm_attribute {
@@ -152,6 +158,11 @@ int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object**
 /* Opens for reading (or with GSHM_WRITE). One round trip, and no driver call if its extent is mapped already. */
 int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object);
 int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object);
+/* Opens the object behind a file of a gshm mount. client NULL: the library connects to the daemon of the mount, which
+ * it finds by the path, for as long as the object is open. -EINVAL if the path is not in such a mount, -EXDEV if it is
+ * that of another daemon than the client's. A file that is resized later keeps the handle's size and, on host, its
+ * pages; see docs/mount.md. An empty file has no memory: gshm_data() is NULL. */
+int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object);
 
 /* Many at once. Each element succeeds or fails for itself: ret_status[i] is 0 or -errno and ret_objects[i] is the
  * handle or NULL; both arrays are always written unless the arguments are bad. The return value is 0, or the first
@@ -174,13 +185,15 @@ int gshm_unlink(gshm_client* client, const char* name);
 /* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it; else -EEXIST. */
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
 
-enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2 };
+/* The last two are made in the mount only: symbolic links, which are followed when an object is opened by name, and
+ * pipes, sockets and device files. */
+enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2, GSHM_KIND_SYMLINK = 3, GSHM_KIND_SPECIAL = 4 };
 enum { GSHM_STATE_OPEN = 1, GSHM_STATE_SEALED = 2 };
 
 typedef struct gshm_stat_info {
     uint32_t struct_size;
     uint32_t kind;  /* GSHM_KIND_... */
-    uint32_t state; /* GSHM_STATE_...; 0 for directories */
+    uint32_t state; /* GSHM_STATE_...; 0 for all but objects */
     uint32_t mode;
     uint32_t uid;
     uint32_t gid;

@@ -412,6 +412,12 @@ public:
         });
     }
 
+    // The object behind a file of a gshm mount, whichever daemon's it is.
+    static Result<Object> open_path(const std::string& path, OpenOptions options = {}) {
+        return make({path},
+                    [&](gshm_object** ret) { return gshm_open_path(nullptr, path.c_str(), options.flags(), ret); });
+    }
+
     // Device pointer on cuda, ordinary pointer on host, null without a mapping. Good until this handle is closed.
     void* data() const noexcept { return handle_ ? gshm_data(get()) : nullptr; }
     template <class T>
@@ -550,6 +556,9 @@ public:
     Result<void> shutdown() const {  // ends the daemon, not just this session
         return detail::call({}, [&] { return gshm_shutdown(get()); });
     }
+    Result<void> unmount(bool lazily = false) const {  // see gshm_unmount()
+        return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
+    }
     Result<std::vector<DeviceInfo>> devices() const {
         return detail::fetch_array<DeviceInfo>(
             {}, [&](DeviceInfo* items, size_t room, size_t* count) { return gshm_devices(get(), items, room, count); });
@@ -584,6 +593,12 @@ public:
     }
     Result<Object> open_id(uint64_t id, OpenOptions options = {}) const {
         return Object::make({}, [&](gshm_object** ret) { return gshm_open_id(get(), id, options.flags(), ret); });
+    }
+    // The object behind a file of this daemon's mount. Object::open_path() needs no client.
+    Result<Object> open_path(const std::string& path, OpenOptions options = {}) const {
+        return Object::make({path}, [&](gshm_object** ret) {
+            return gshm_open_path(get(), path.c_str(), options.flags(), ret);
+        });
     }
     // One result for each name, in their order.
     std::vector<Result<Object>> open_batch(std::span<const std::string> names, OpenOptions options = {}) const {

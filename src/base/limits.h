@@ -21,6 +21,8 @@ inline constexpr uint64_t kObjectAlignment = 256;
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
 inline constexpr size_t kAttributeNameBytes = 255;
 inline constexpr size_t kAttributesBytes = 64 << 10;
+// In the mount, where one value may have what the kernel allows (64 KiB).
+inline constexpr size_t kFileAttributesBytes = 1 << 20;
 
 // Protocol. A message must fit the socket buffer that an unprivileged process may have.
 inline constexpr size_t kMessageBytes = 128 << 10;

@@ -28,6 +28,10 @@ struct LsArgs {
     bool exact_bytes = false;
 };
 
+struct UmountArgs {
+    bool lazy = false;
+};
+
 struct NamesArgs {  // stat, seal
     std::vector<std::string> names;
 };
@@ -106,5 +110,6 @@ int cmd_df(Context& context, const DfArgs& args);
 int cmd_wait(Context& context, const WaitArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);
 int cmd_shutdown(Context& context);
+int cmd_umount(Context& context, const UmountArgs& args);
 
 }  // namespace gshm::cli

@@ -22,17 +22,26 @@ bool is_directory(const gshm_stat_info& info) {
 
 }  // namespace
 
+std::string kind_text(const gshm_stat_info& info) {
+    switch (info.kind) {
+        case GSHM_KIND_DIRECTORY: return "directory";
+        case GSHM_KIND_SYMLINK: return "symlink";
+        case GSHM_KIND_SPECIAL: return "special";
+        default: return "object";
+    }
+}
+
 std::string state_text(const gshm_stat_info& info) {
-    if (is_directory(info)) return "-";
+    if (info.kind != GSHM_KIND_OBJECT) return "-";
     return info.state == GSHM_STATE_SEALED ? "sealed" : "open";
 }
 
 Record stat_record(const std::string& name, const gshm_stat_info& info) {
     Record record;
-    record.add("name", name).add("kind", is_directory(info) ? "directory" : "object");
+    record.add("name", name).add("kind", kind_text(info));
     if (is_directory(info)) {
         record.add("entries", info.size_bytes);
-    } else {
+    } else if (info.kind == GSHM_KIND_OBJECT) {
         record.add("state", state_text(info))
             .add("size_bytes", info.size_bytes)
             .add("device", info.device)
@@ -55,6 +64,8 @@ std::string stat_text(const std::string& name, const gshm_stat_info& info, const
     if (is_directory(info)) {
         lines.emplace_back("kind", "directory");
         lines.emplace_back("entries", std::to_string(info.size_bytes));
+    } else if (info.kind != GSHM_KIND_OBJECT) {
+        lines.emplace_back("kind", kind_text(info));
     } else {
         lines.emplace_back("kind", "object");
         lines.emplace_back("state", state_text(info));

@@ -16,6 +16,7 @@ Record stat_record(const std::string& name, const gshm_stat_info& info);
 std::string stat_text(const std::string& name, const gshm_stat_info& info, const std::vector<Attribute>& attributes);
 
 // "open", "sealed"; "-" for directories
+std::string kind_text(const gshm_stat_info& info);
 std::string state_text(const gshm_stat_info& info);
 
 }  // namespace gshm::cli

@@ -46,12 +46,13 @@ std::string details_text(const std::vector<Entry>& entries, bool exact_bytes) {
     Accounts accounts;
     Table table({"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED", "NAME"});
     for (const auto& [name, shown, info] : entries) {
-        const bool directory = info.kind == GSHM_KIND_DIRECTORY;
+        const bool other = info.kind != GSHM_KIND_OBJECT;
+        const char type = info.kind == GSHM_KIND_DIRECTORY ? 'd' : info.kind == GSHM_KIND_SYMLINK ? 'l' : other ? '?' : '-';
         auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
         modified[10] = ' ';
-        table.add_row({permissions_text(directory, info.mode), directory ? "-" : std::to_string(info.leases),
+        table.add_row({permissions_text(type, info.mode), other ? "-" : std::to_string(info.leases),
                        accounts.user(info.uid), accounts.group(info.gid),
-                       directory ? "-" : size_text(info.size_bytes, exact_bytes), directory ? "-" : info.device,
+                       other ? "-" : size_text(info.size_bytes, exact_bytes), other ? "-" : info.device,
                        state_text(info), modified, shown});
     }
     return table.text();

@@ -183,6 +183,9 @@ void Parser::add_daemon_commands() {
     const auto df = add("df", cmd_df, "how full each device is", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
+    const auto umount = add("umount", cmd_umount, "unmount gshmd's mount; its objects stay", "gshm umount");
+    umount.flag("-l,--lazy", &UmountArgs::lazy, "although files are open in it");
+
     add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown");
 }
 

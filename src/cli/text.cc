@@ -62,8 +62,8 @@ std::string mode_text(uint32_t mode) {
     return fmt::format("{:04o}", mode & 07777);
 }
 
-std::string permissions_text(bool directory, uint32_t mode) {
-    std::string text = directory ? "d" : "-";
+std::string permissions_text(char type, uint32_t mode) {
+    std::string text(1, type);
     for (int bit = 8; bit >= 0; --bit) text += mode >> bit & 1 ? "xwr"[bit % 3] : '-';
     if (mode & 01000) text.back() = mode & 1 ? 't' : 'T';
     return text;

@@ -15,7 +15,7 @@ std::string time_text(int64_t ns);
 // "0640"
 std::string mode_text(uint32_t mode);
 // "drwxr-x---"
-std::string permissions_text(bool directory, uint32_t mode);
+std::string permissions_text(char type, uint32_t mode);
 
 // UTF-8 throughout, and no control characters but tab and newline.
 bool is_text(std::string_view bytes);

@@ -87,6 +87,7 @@ int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
         info.objects = body->objects();
         info.extents = body->extents();
         set_text(info.version, wire::view(body->version()));
+        set_text(info.mountpoint, wire::view(body->mountpoint()));
         return copy_struct(ret_info, info);
     });
 }
@@ -95,6 +96,17 @@ int gshm_shutdown(gshm_client* client) {
     return with_client(client, [](Core& core) -> Status {
         TRY(core.link().call(
             wire::RequestBody::Shutdown, [](auto& builder) { return wire::CreateShutdown(builder).Union(); },
+            Lost::report));
+        return {};
+    });
+}
+
+int gshm_unmount(gshm_client* client, uint32_t flags) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument((flags & ~uint32_t{GSHM_LAZY}) == 0, "unknown flags"));
+        TRY(core.link().call(
+            wire::RequestBody::Unmount,
+            [&](auto& builder) { return wire::CreateUnmount(builder, (flags & GSHM_LAZY) != 0).Union(); },
             Lost::report));
         return {};
     });

@@ -1,4 +1,7 @@
 // gshm.h: creating, opening, closing and sealing objects, one or many at a time.
+#include <cstdlib>
+#include <filesystem>
+#include <sys/xattr.h>
 #include <algorithm>
 #include <cstring>
 
@@ -66,7 +69,7 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
     object->offset = record.offset();
     const RemoteDevice* remote = TRY(answer.device(record.device()));
     object->device = remote->name;
-    if (batch.map) {
+    if (batch.map && record.extent() != 0) {  // an empty file of the mount has none
         UniqueFd descriptor;
         if (record.descriptor() >= 0 && static_cast<size_t>(record.descriptor()) < answer.descriptors.size()) {
             descriptor = std::move(answer.descriptors[static_cast<size_t>(record.descriptor())]);
@@ -238,6 +241,18 @@ Status check_batch(const void* items, size_t count, gshm_object** ret_objects, i
                           "ret_objects or ret_status is NULL");
 }
 
+// The value of an attribute of a file in the mount.
+Result<std::string> read_file_attribute(const char* path, const char* name) {
+    std::string value(4096, '\0');
+    ssize_t length = getxattr(path, name, value.data(), value.size());
+    if (length < 0 && (errno == ENODATA || errno == EOPNOTSUPP)) {
+        return fail(EINVAL, "{} is not a file of a gshm mount", path);
+    }
+    if (length < 0) return fail(errno, "cannot look at {}: {}", path, strerror(errno));
+    value.resize(static_cast<size_t>(length));
+    return value;
+}
+
 }  // namespace
 
 namespace gshm::client {
@@ -326,6 +341,31 @@ int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object**
         gshm_object* object = nullptr;
         int status = 0;
         TRY(open_all(client, nullptr, &id, 1, flags, &object, &status));
+        *ret_object = object;
+        return {};
+    });
+}
+
+int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(path != nullptr && ret_object != nullptr, "path or ret_object is NULL"));
+        std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
+        std::string id = TRY(read_file_attribute(path, "user.id"));
+        gshm_client own;
+        if (client == nullptr) {
+            own.core = TRY(Core::create(dir, gshm_connect_options GSHM_CONNECT_OPTIONS_INIT.timeout_ms));
+            client = &own;
+        }
+        TRY(client->core->check_fork());
+        std::error_code error;
+        if (!std::filesystem::equivalent(dir, client->core->link().dir(), error)) {
+            return fail(EXDEV, "{} is in the mount of the gshmd at {}, not of the one at {}", path, dir,
+                        client->core->link().dir());
+        }
+        uint64_t number = std::strtoull(id.c_str(), nullptr, 10);
+        gshm_object* object = nullptr;
+        int status = 0;
+        TRY(open_all(client, nullptr, &number, 1, flags, &object, &status));
         *ret_object = object;
         return {};
     });

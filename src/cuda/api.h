@@ -103,6 +103,7 @@ inline constexpr int kMemGranularityMinimum = 0;
 inline constexpr int kMemCompressionGeneric = 1;
 inline constexpr int kMemRangeHandleTypeDmaBufFd = 1;
 inline constexpr int kExternalMemoryDmaBufFd = 9;
+inline constexpr unsigned kMemHostRegisterPortable = 1;
 
 inline constexpr int kAttributeVmmSupported = 102;
 inline constexpr int kAttributePosixFdSupported = 103;
@@ -164,6 +165,10 @@ inline constexpr int kAttributeFabricSupported = 128;
       (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))                                    \
     X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2,                                                                         \
       (void* destination, CUdeviceptr source, size_t bytes, CUstream stream))                                          \
+    X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2,                                                                         \
+      (CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream))                                    \
+    X(mem_host_register, cuMemHostRegister_v2, (void* memory, size_t bytes, unsigned flags))                           \
+    X(mem_host_unregister, cuMemHostUnregister, (void* memory))                                                        \
     X(memset_d8_async, cuMemsetD8Async,                                                                                \
       (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream))                                   \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                              \

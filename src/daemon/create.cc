@@ -48,7 +48,8 @@ private:
         constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
-        DeviceIndex device = TRY(server_.devices().find(item.device));
+        DeviceIndex device = item.device.empty() ? server_.store().inherited_device(item.name)
+                                                 : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(), {item.name, item.size_bytes, device,
                                                      static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
@@ -66,8 +67,8 @@ private:
         uint64_t bytes = shortage_ == kNoRoomLeft ? need.least_bytes : need.size_bytes;
         server_.devices().submit(
             need.device,
-            [memory, bytes, compressible = need.compressible](Device& device) -> Status {
-                std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, {.compressible = compressible}));
+            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab}](Device& device) -> Status {
+                std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, options));
                 TRY(extent->descriptor(Access::write));  // the slow part of handing it out, done here
                 *memory = std::move(extent);
                 return {};

@@ -113,16 +113,19 @@ Status DevicePool::check(DeviceIndex index) const {
                 slots_[index].failure);
 }
 
+void DevicePool::report(DeviceIndex index, const Error& error) {
+    if (!error.device_lost || !slots_[index].failure.empty()) return;
+    slots_[index].failure = error.message;
+    log_error("{} has failed: {}", info(index).name, error.message);
+}
+
 void DevicePool::submit(DeviceIndex index, Work work, Done done) {
     Slot& slot = slots_[index];
     slot.worker->submit([this, index, device = slot.device.get(), work = std::move(work), done = std::move(done)]() mutable {
         Status status = work(*device);
         work = nullptr;  // release what it holds in this thread: it may be an extent
         loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {
-            if (!status && status.error().device_lost && slots_[index].failure.empty()) {
-                slots_[index].failure = status.error().message;
-                log_error("{} has failed: {}", info(index).name, status.error().message);
-            }
+            if (!status) report(index, status.error());
             if (done) done(std::move(status));
         });
     });

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/loop.h"
-#include "daemon/worker.h"
+#include "base/worker.h"
 #include "device/limit.h"
 #include "store/extents.h"
 
@@ -21,6 +21,7 @@ public:
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
+    Device& device(DeviceIndex index) { return *slots_[index].device; }
     uint64_t used_bytes(DeviceIndex index) const { return slots_[index].device->used_bytes(); }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
@@ -34,6 +35,8 @@ public:
     using Work = std::move_only_function<Status(Device&)>;
     using Done = std::move_only_function<void(Status)>;
     void submit(DeviceIndex index, Work work, Done done);
+    // An error that says that the device is lost makes it so.
+    void report(DeviceIndex index, const Error& error);
 
 private:
     struct Slot {

@@ -92,14 +92,21 @@ void EventLoop::run_timers() {
 
 void EventLoop::run() {
     epoll_event events[64];
+    auto turn = enter();
     while (!stopped_) {
-        int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
+        int timeout = next_timeout_ms();
+        turn.unlock();
+        int count = epoll_wait(epoll_.get(), events, 64, timeout);
+        turn.lock();
         for (int i = 0; i < count && !stopped_; ++i) {
             int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
             auto found = watches_.find(fd);
             if (found == watches_.end() || (found->second->id & 0xFFFFFFFF) != events[i].data.u64 >> 32) continue;
             auto keep = found->second;
             keep->callback(events[i].events);
+            // Others need not wait for all of a batch.
+            turn.unlock();
+            turn.lock();
         }
         run_timers();
     }

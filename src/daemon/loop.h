@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -30,6 +31,10 @@ public:
     TimerId after(std::chrono::milliseconds delay, Task task);
     void cancel(const TimerId& timer);
 
+    // From any other thread: as long as the lock is held no callback, task or timer runs, so that the thread may do
+    // what else only they may. The loop must not be asked to wait meanwhile.
+    [[nodiscard]] std::unique_lock<std::mutex> enter() { return std::unique_lock(turn_); }
+
     // From any thread: runs the task in the loop.
     void post(Task task) EXCLUDES(mutex_);
 
@@ -53,6 +58,8 @@ private:
     // Events carry the id as well, so that one for a descriptor that was closed and reused is not mistaken.
     std::unordered_map<int, std::shared_ptr<Watch>> watches_;
     std::map<TimerId, Task> timers_;
+
+    std::mutex turn_;  // held by whoever runs callbacks; before mutex_
 
     Mutex mutex_;
     std::vector<Task> posted_ GUARDED_BY(mutex_);

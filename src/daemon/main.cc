@@ -81,6 +81,7 @@ Status serve(const Options& options, Readiness& readiness) {
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
     auto server = TRY(Server::create(*loop, std::move(devices), TRY(folder.listen())));
+    if (!options.mountpoint.empty()) TRY(server->mount(options.mountpoint, options.dir));
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     loop->run();
@@ -143,5 +144,17 @@ int main(int argc, char** argv) {
     if (!*options) return 0;
     // The child keeps no relation to where it was started.
     (*options)->dir = std::filesystem::absolute((*options)->dir);
+    if (auto& point = (*options)->mountpoint; !point.empty()) {
+        // The kernel calls a mount by its real path. A dead daemon's mount cannot be looked into, but its parent can.
+        auto folder = std::filesystem::absolute(point).lexically_normal();
+        if (!folder.has_filename()) folder = folder.parent_path();
+        std::error_code error;
+        auto real = std::filesystem::canonical(folder, error);
+        if (error) {
+            auto parent = std::filesystem::canonical(folder.parent_path(), error);
+            real = error ? folder : parent / folder.filename();
+        }
+        point = real;
+    }
     return (*options)->foreground ? gshm::run(**options, {}) : gshm::run_in_background(**options);
 }

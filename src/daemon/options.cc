@@ -10,10 +10,11 @@
 namespace gshm {
 namespace {
 
-constexpr const char* kUsage = R"(usage: gshmd [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES]
+constexpr const char* kUsage = R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES]
 
 Owns GPU and host memory for every process on this machine. Goes to the background once it is ready to serve;
-end it with `gshm shutdown` or SIGTERM.
+end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as files as well; unmounting it
+(`gshm umount`, `fusermount3 -u`) ends the mount, not gshmd.
 
   -f, --foreground    stay in the foreground, log to stderr
   -d, --debug         log every request that fails and every session
@@ -58,9 +59,6 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     }
     if (optind < argc) options.mountpoint = argv[optind++];
     if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
-    if (!options.mountpoint.empty()) {
-        return fail(EINVAL, "this version cannot mount at '{}' yet: start gshmd without a mount point", options.mountpoint);
-    }
     if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
     return options;
 }

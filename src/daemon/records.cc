@@ -1,6 +1,15 @@
 #include "daemon/records.h"
 
 namespace gshm {
+namespace {
+
+// Id and size; an empty file has none.
+std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
+    if (object.extent == nullptr) return {0, 0};
+    return {object.extent->id, object.extent->size_bytes};
+}
+
+}  // namespace
 
 wire::NodeRecord to_record(const Node& node) {
     if (node.kind == NodeKind::directory) {
@@ -8,10 +17,16 @@ wire::NodeRecord to_record(const Node& node) {
         return {node.id, directory.children.size(), 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid,
                 node.mode, 0, 0, 0, 0, static_cast<uint8_t>(node.kind), 0, 0};
     }
+    if (node.kind != NodeKind::object) {
+        uint64_t size = node.kind == NodeKind::symlink ? static_cast<const Symlink&>(node).target.size() : 0;
+        return {node.id, size, 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid, node.mode, 0, 0, 0, 0,
+                static_cast<uint8_t>(node.kind), 0, 0};
+    }
     const auto& object = static_cast<const Object&>(node);
-    return {node.id, object.size_bytes, object.extent->id, object.extent->size_bytes, object.offset, node.created_ns,
+    auto [extent, extent_bytes] = extent_of(object);
+    return {node.id, object.size_bytes, extent, extent_bytes, object.offset, node.created_ns,
             node.modified_ns, node.uid, node.gid, node.mode, object.flags, object.leases, 0,
-            static_cast<uint16_t>(object.extent->device), static_cast<uint8_t>(node.kind),
+            static_cast<uint16_t>(object.device), static_cast<uint8_t>(node.kind),
             static_cast<uint8_t>(object.state), 0};
 }
 
@@ -20,8 +35,9 @@ wire::NodeRecord failed_node_record(const Error& error) {
 }
 
 wire::OpenRecord to_open_record(const Object& object, int descriptor) {
-    return {object.id, object.size_bytes, object.extent->id, object.extent->size_bytes, object.offset, 0,
-            static_cast<uint16_t>(object.extent->device), static_cast<int16_t>(descriptor)};
+    auto [extent, extent_bytes] = extent_of(object);
+    return {object.id, object.size_bytes, extent, extent_bytes, object.offset, 0,
+            static_cast<uint16_t>(object.device), static_cast<int16_t>(descriptor)};
 }
 
 wire::OpenRecord failed_open_record(const Error& error) {

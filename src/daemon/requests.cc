@@ -91,7 +91,8 @@ void Session::daemon_info(uint64_t request) {
     const Store& store = server_.store();
     auto body = wire::CreateDaemonInfoReply(out, wire::kProtocolVersion, out.CreateString(wire::kProductVersion),
                                             server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
-                                            store.object_count(), store.extents().count());
+                                            store.object_count(), store.extents().count(),
+                                            out.CreateString(server_.mountpoint()));
     reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
 }
 
@@ -103,6 +104,16 @@ void Session::shutdown(uint64_t request) {
     log_info("shutdown asked for by pid {} uid {}", who.pid, who.uid);
     reply_ok(request);
     server_.loop().stop();
+}
+
+void Session::unmount(uint64_t request, const wire::Unmount& unmount) {
+    const Credentials& who = server_.store().credentials(id_);
+    if (!who.is_root() && who.uid != server_.owner().uid) {
+        return reply_error(request, {EPERM, "only root and the user who runs gshmd may unmount"});
+    }
+    server_.unmount(unmount.lazily(), [request, self = weak_from_this()](Status status) {
+        if (auto session = self.lock()) session->reply_status(request, status);
+    });
 }
 
 void Session::open(uint64_t request, const wire::OpenObjects& open) {
@@ -117,9 +128,12 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             (void)store.release(id_, opened->id, access);
             return std::unexpected(std::move(error));
         };
-        if (auto usable = server_.devices().check(opened->extent->device); !usable) return undo(usable.error());
+        if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
         int index = -1;
-        if (open.map() && needs_descriptor(*opened->extent, access)) {
+        if (open.map()) {
+            if (auto mappable = store.check_mappable(id_, *opened); !mappable) return undo(mappable.error());
+        }
+        if (open.map() && opened->extent != nullptr && needs_descriptor(*opened->extent, access)) {
             if (descriptors.size() == limits::kMessageDescriptors) {
                 return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
             }
@@ -184,9 +198,9 @@ void Session::list(uint64_t request, const wire::List& list) {
     auto& out = builder();
     std::vector<flatbuffers::Offset<flatbuffers::String>> names;
     std::vector<wire::NodeRecord> records;
-    for (const Node* node : *entries) {
-        names.push_back(out.CreateString(node->name));
-        records.push_back(to_record(*node));
+    for (const Link* entry : *entries) {
+        names.push_back(out.CreateString(entry->name));
+        records.push_back(to_record(*entry->node));
     }
     auto directory = server_.store().stat(id_, wire::view(list.path()));
     uint64_t total = directory ? to_record(**directory).size_bytes() : 0;

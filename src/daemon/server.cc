@@ -56,6 +56,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd li
       waiters_(loop, store_) {}
 
 Server::~Server() {
+    mount_.reset();  // its threads work on all the rest
     loop_.unwatch(listener_.get());
     while (!sessions_.empty()) end_session(sessions_.begin()->first);
 }
@@ -97,6 +98,26 @@ void Server::end_session(Session* session) {
     sessions_.erase(found);
     waiters_.forget(session->id());
     store_.end_session(session->id());
+}
+
+Status Server::mount(const std::string& path, const std::string& runtime_dir) {
+    mount_backend_ = std::make_unique<MountBackend>(*this, runtime_dir);
+    // Whoever unmounts it, from here or from outside: the daemon goes on without it.
+    mount_ = TRY(fuse::Mount::create(*mount_backend_, path, [this] {
+        loop_.post([this] {
+            janitor_.submit([mount = std::move(mount_)]() mutable { mount.reset(); });
+        });
+    }));
+    return {};
+}
+
+void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
+    if (!mount_) return done(fail(EINVAL, "nothing is mounted"));
+    janitor_.submit([this, mount = mount_, lazily, done = std::move(done)]() mutable {
+        Status status = mount->unmount(lazily);
+        mount.reset();  // here, should it be the last: the loop must not wait for the mount's threads
+        loop_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
+    });
 }
 
 void Server::close_later(std::vector<UniqueFd> descriptors) {

@@ -9,8 +9,10 @@
 #include "base/clock.h"
 #include "daemon/device_pool.h"
 #include "daemon/loop.h"
+#include "daemon/mount_backend.h"
 #include "daemon/session.h"
 #include "daemon/waiters.h"
+#include "fuse/mount.h"
 #include "store/store.h"
 
 namespace gshm {
@@ -41,6 +43,13 @@ public:
     // The session is destroyed before this returns.
     void end_session(Session* session);
 
+    // Before the loop runs. Clients find the daemon by its runtime folder.
+    Status mount(const std::string& path, const std::string& runtime_dir);
+    // "": none.
+    std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
+    // `done` is called in the loop. EINVAL if nothing is mounted.
+    void unmount(bool lazily, std::move_only_function<void(Status)> done);
+
 private:
     Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd listener);
     void on_accept();
@@ -61,6 +70,8 @@ private:
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     Worker janitor_;
+    std::unique_ptr<MountBackend> mount_backend_;
+    std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
 };
 
 // "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.

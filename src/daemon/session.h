@@ -64,10 +64,11 @@ private:
     void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors);
     void copy(uint64_t request, const wire::Copy& copy);
     void fill(uint64_t request, const wire::Fill& fill);
+    void unmount(uint64_t request, const wire::Unmount& unmount);
     void export_object(uint64_t request, const wire::Export& what);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access);
-    // `work` in the device's thread, then `answer` here, if the session is still there.
-    void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&)> work,
+    // `work`, with the memory and the object's place in it, in the device's thread, then `answer` here, if the session is still there.
+    void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&, uint64_t)> work,
                        std::move_only_function<void(Session&, Status)> answer);
 
     void send_devices(uint64_t request, bool hello);

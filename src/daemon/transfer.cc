@@ -1,6 +1,7 @@
 // Copies and fills through the daemon, for clients that need no pointer of their own, and handles for others.
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <shared_mutex>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -34,20 +35,25 @@ void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach
 
 Result<Object*> Session::object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access) {
     Object* object = TRY(server_.store().leased(id_, id, access));
-    TRY(server_.devices().check(object->extent->device));
+    TRY(server_.devices().check(object->device));
     if (offset > object->size_bytes || bytes > object->size_bytes - offset) {
         return fail(EINVAL, "range {}+{} is outside of the object's {} bytes", offset, bytes, object->size_bytes);
     }
     return object;
 }
 
-void Session::run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&)> work,
+void Session::run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&, uint64_t)> work,
                             std::move_only_function<void(Session&, Status)> answer) {
     server_.store().pin(object, access);
     job_started();
     server_.devices().submit(
-        object->extent->device,
-        [memory = object->extent->memory, work = std::move(work)](Device&) mutable { return work(*memory); },
+        object->device,
+        [gate = Store::gate(object), work = std::move(work)](Device&) mutable -> Status {
+            // Where its bytes are now: a file of the mount may have outgrown where they were.
+            std::shared_lock lock(gate->mutex);
+            if (!gate->memory) return fail(ENODATA, "the object is empty and has no memory");
+            return work(*gate->memory, gate->offset);
+        },
         [&server = server_, self = weak_from_this(), object, access, answer = std::move(answer)](Status status) mutable {
             server.store().unpin(object, access);
             if (auto session = self.lock()) {
@@ -64,12 +70,13 @@ void Session::copy(uint64_t request, const wire::Copy& copy) {
     if (!staging_ || copy.bytes() > staging_->size()) {
         return reply_error(request, {EINVAL, "a copy needs staging memory of its size"});
     }
-    uint64_t offset = (*object)->offset + copy.offset();
+    if (copy.bytes() == 0) return reply_ok(request);
+    uint64_t at = copy.offset();
     std::span<std::byte> bytes(staging_->data(), copy.bytes());
     run_on_object(
         *object, copy.into_object() ? Access::write : Access::read,
-        [staging = staging_, bytes, offset, in = copy.into_object()](Extent& extent) {
-            return in ? extent.copy_in(offset, bytes) : extent.copy_out(offset, bytes);
+        [staging = staging_, bytes, at, in = copy.into_object()](Extent& extent, uint64_t offset) {
+            return in ? extent.copy_in(offset + at, bytes) : extent.copy_out(offset + at, bytes);
         },
         [request](Session& session, Status status) { session.reply_status(request, status); });
 }
@@ -77,10 +84,12 @@ void Session::copy(uint64_t request, const wire::Copy& copy) {
 void Session::fill(uint64_t request, const wire::Fill& fill) {
     auto object = object_range(fill.id(), fill.offset(), fill.bytes(), Access::write);
     if (!object) return reply_error(request, object.error());
-    uint64_t offset = (*object)->offset + fill.offset();
+    if (fill.bytes() == 0) return reply_ok(request);
     run_on_object(
         *object, Access::write,
-        [offset, bytes = fill.bytes(), value = fill.value()](Extent& extent) { return extent.fill(offset, bytes, value); },
+        [at = fill.offset(), bytes = fill.bytes(), value = fill.value()](Extent& extent, uint64_t offset) {
+            return extent.fill(offset + at, bytes, value);
+        },
         [request](Session& session, Status status) { session.reply_status(request, status); });
 }
 
@@ -90,6 +99,10 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     bool write = object && what.write() && (*object)->state == ObjectState::open;
     if (write) object = object_range(what.id(), 0, 0, Access::write);
     if (!object) return reply_error(request, object.error());
+    if ((*object)->extent == nullptr) return reply_error(request, {ENODATA, "the object is empty and has no memory"});
+    if (auto mappable = server_.store().check_mappable(id_, **object); !mappable) {
+        return reply_error(request, mappable.error());
+    }
     struct Exported {
         UniqueFd descriptor;
         FabricHandle fabric = {};
@@ -115,7 +128,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
         case kHandleDmaBuf:
             return run_on_object(
                 *object, Access::read,
-                [exported](Extent& extent) -> Status {
+                [exported](Extent& extent, uint64_t) -> Status {
                     exported->descriptor = TRY(extent.export_dmabuf());
                     return {};
                 },
@@ -123,7 +136,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
         case kHandleFabric:
             return run_on_object(
                 *object, Access::read,
-                [exported](Extent& extent) -> Status {
+                [exported](Extent& extent, uint64_t) -> Status {
                     exported->fabric = TRY(extent.export_fabric());
                     return {};
                 },

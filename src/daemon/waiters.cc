@@ -7,6 +7,7 @@ std::optional<Result<const Node*>> Waiters::outcome(const std::string& name, con
     if (!node && (node.error().code == ENOENT || node.error().code == ENOTDIR)) return std::nullopt;
     if (!node || !waiter.sealed) return node;
     if ((*node)->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory, which is never sealed", name);
+    if ((*node)->kind != NodeKind::object) return fail(EINVAL, "\"{}\" is no object and is never sealed", name);
     if (static_cast<const Object*>(*node)->state != ObjectState::sealed) return std::nullopt;
     return node;
 }

@@ -16,7 +16,7 @@ public:
     // Called once per wait: with the node, or with ETIMEDOUT or whatever forbids the waiter to look.
     using Done = std::move_only_function<void(Result<const Node*>)>;
 
-    Waiters(EventLoop& loop, const Store& store) : loop_(loop), store_(store) {}
+    Waiters(EventLoop& loop, Store& store) : loop_(loop), store_(store) {}
 
     void add(SessionId session, std::string name, bool sealed, int timeout_ms, Done done);
     void forget(SessionId session);
@@ -37,7 +37,7 @@ private:
     std::optional<Result<const Node*>> outcome(const std::string& name, const Waiter& waiter) const;
 
     EventLoop& loop_;
-    const Store& store_;
+    Store& store_;
     Waiting waiting_;
 };
 

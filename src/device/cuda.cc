@@ -66,6 +66,18 @@ public:
         TRY(check_writable());
         return on_device("cuMemsetD8", [&] { return driver_.memset_d8_async(address() + offset, value, bytes, nullptr); });
     }
+    Status copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes) override {
+        const auto* other = dynamic_cast<const CudaExtent*>(&source);
+        if (other == nullptr || other->context_ != context_) {
+            return Extent::copy_from(offset, source, source_offset, bytes);
+        }
+        TRY(check_range(offset, bytes));
+        TRY(other->check_range(source_offset, bytes));
+        TRY(check_writable());
+        return on_device("cuMemcpyDtoD", [&] {
+            return driver_.memcpy_dtod_async(address() + offset, other->address() + source_offset, bytes, nullptr);
+        });
+    }
     Result<UniqueFd> export_dmabuf() const override {
         if (driver_.mem_get_range_handle == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no dma-buf export");
         cuda::ScopedContext current(driver_, context_);
@@ -290,6 +302,22 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     // Whatever was there before belonged to somebody else.
     TRY(extent->fill(0, size_bytes, 0));
     return extent;
+}
+
+Status CudaDevice::register_host_memory(std::span<std::byte> memory) {
+    auto* owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    // Portable: pinned for every GPU of this process.
+    return driver_.check("cuMemHostRegister",
+                         driver_.mem_host_register(memory.data(), memory.size(), cuda::kMemHostRegisterPortable));
+}
+
+void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
+    auto owner = context();
+    if (!owner) return;
+    cuda::ScopedContext current(driver_, *owner);
+    driver_.mem_host_unregister(memory.data());
 }
 
 // The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.

@@ -1,14 +1,24 @@
 #include "device/device.h"
 
+#include <algorithm>
+
 namespace gshm {
+
+bool Budget::take(uint64_t bytes) {
+    uint64_t used = used_.load(std::memory_order_relaxed);
+    do {
+        if (bytes > capacity_ || used > capacity_ - bytes) return false;
+    } while (!used_.compare_exchange_weak(used, used + bytes));
+    return true;
+}
 
 Extent::~Extent() {
     for (auto& hook : release_hooks_) hook();
 }
 
 Status Extent::check_range(uint64_t offset, uint64_t bytes) const {
-    if (offset > size_ || bytes > size_ - offset) {
-        return fail(EINVAL, "range {}+{} is outside of the extent's {} bytes", offset, bytes, size_);
+    if (offset > size() || bytes > size() - offset) {
+        return fail(EINVAL, "range {}+{} is outside of the extent's {} bytes", offset, bytes, size());
     }
     return {};
 }
@@ -16,6 +26,17 @@ Status Extent::check_range(uint64_t offset, uint64_t bytes) const {
 Result<int> Extent::kept_descriptor() const {
     if (kept_) return kept_.get();
     return fail(EOPNOTSUPP, "imported memory cannot be exported again without the descriptor it came from");
+}
+
+Status Extent::copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes) {
+    std::vector<std::byte> bounce(std::min<uint64_t>(bytes, 1 << 20));
+    for (uint64_t done = 0; done < bytes;) {
+        std::span<std::byte> piece(bounce.data(), std::min<uint64_t>(bounce.size(), bytes - done));
+        TRY(source.copy_out(source_offset + done, piece));
+        TRY(copy_in(offset + done, piece));
+        done += piece.size();
+    }
+    return {};
 }
 
 Result<FabricHandle> Extent::export_fabric() const {

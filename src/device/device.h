@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,9 +32,52 @@ struct DeviceInfo {
     uint64_t granularity_bytes = 0;  // extents are multiples of this
     uint32_t handle_kinds = 0;
     bool compressible = false;
+    // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
+    bool files = false;
 };
 
 class Device;
+class Extent;
+
+// Bytes that may still be taken of a device, and were. Safe from any thread.
+class Budget {
+public:
+    explicit Budget(uint64_t capacity_bytes) : capacity_(capacity_bytes) {}
+    bool take(uint64_t bytes);
+    void give(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+    // What has been taken already, whether there was room or not.
+    void note(uint64_t bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
+    uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+    uint64_t capacity() const { return capacity_; }
+
+private:
+    uint64_t capacity_;
+    std::atomic<uint64_t> used_{0};
+};
+
+struct FileStatus {
+    uint64_t size_bytes = 0;
+    uint64_t allocated_bytes = 0;
+    int64_t accessed_ns = 0;
+    int64_t modified_ns = 0;
+};
+
+// What some extents are besides: a file that changes its size in place, and that the kernel can be handed to read and
+// write by itself. Others who write to it may change its size too, so nothing but system calls may touch its bytes.
+// Safe from any thread.
+class ExtentFile {
+public:
+    virtual ~ExtentFile() = default;
+    virtual int fd() const = 0;
+    // As the kernel has it now. Brings the budget up to date with it.
+    virtual Result<FileStatus> status() = 0;
+    // Bytes that are added are zeros, and are there: ENOSPC now, not when they are touched.
+    virtual Status resize(uint64_t size_bytes) = 0;
+    // As fallocate(2).
+    virtual Status allocate(int mode, uint64_t offset, uint64_t bytes) = 0;
+    // Its bytes so far are given back to the budget with it.
+    virtual void charge_to(std::shared_ptr<Budget> budget, uint64_t charged_bytes) = 0;
+};
 
 // Destroying it unmaps and releases this process's share; the memory itself lives while any process has one.
 // Copies and fills may be called from any thread, and return when the bytes are in place.
@@ -45,11 +89,16 @@ public:
 
     // Device address on a GPU, ordinary address on host.
     uint64_t address() const { return address_; }
-    uint64_t size() const { return size_; }
+    uint64_t size() const { return size_.load(std::memory_order_relaxed); }
 
     virtual Status copy_in(uint64_t offset, std::span<const std::byte> source) = 0;
     virtual Status copy_out(uint64_t offset, std::span<std::byte> destination) const = 0;
     virtual Status fill(uint64_t offset, uint64_t bytes, uint8_t value) = 0;
+    // From another extent; without a way through host memory where the device can.
+    virtual Status copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes);
+
+    // Null: its size is fixed.
+    virtual ExtentFile* file() { return nullptr; }
 
     // A descriptor that another process can import, made at the first call and kept: it stays the extent's. Access::read
     // gives one that cannot be made writable where the device can tell the difference (host), else an ordinary one.
@@ -73,16 +122,18 @@ protected:
     // EINVAL unless [offset, offset + bytes) lies inside.
     Status check_range(uint64_t offset, uint64_t bytes) const;
     Result<int> kept_descriptor() const;
+    void set_size(uint64_t size) { size_.store(size, std::memory_order_relaxed); }
 
 private:
     uint64_t address_;
-    uint64_t size_;
+    std::atomic<uint64_t> size_;
     UniqueFd kept_;
     std::vector<std::function<void()>> release_hooks_;
 };
 
 struct AllocateOptions {
     bool compressible = false;
+    bool resizable = false;  // a file, where DeviceInfo::files; else of no meaning
 };
 
 // Calls are safe from any thread.
@@ -95,7 +146,8 @@ public:
 
     virtual const DeviceInfo& info() const = 0;
 
-    // size_bytes is a nonzero multiple of the granularity. The memory is zero. ENOSPC when the device is full.
+    // size_bytes is a nonzero multiple of the granularity; any size, 0 too, for a file. The memory is zero. ENOSPC when
+    // the device is full.
     virtual Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) = 0;
 
     // size_bytes is the size of the whole exported extent. The descriptor stays the caller's.
@@ -103,6 +155,10 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
+
+    // Makes copies between this memory and the device fast. Lasts until unregister; failing costs speed only.
+    virtual Status register_host_memory(std::span<std::byte>) { return {}; }
+    virtual void unregister_host_memory(std::span<std::byte>) {}
 };
 
 }  // namespace gshm

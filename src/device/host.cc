@@ -2,7 +2,10 @@
 
 #include <cstring>
 #include <fcntl.h>
+#include <linux/falloc.h>
+#include <mutex>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -11,6 +14,14 @@
 
 namespace gshm {
 namespace {
+
+// A new open file description, read-only from birth. The file is its maker's and 0600, so nobody else can open it again
+// for writing through /proc/self/fd.
+Result<UniqueFd> reopen_for_reading(int fd) {
+    auto reopened = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!reopened) return fail_errno("cannot export host memory");
+    return reopened;
+}
 
 class HostExtent final : public Extent {
 public:
@@ -43,13 +54,7 @@ public:
             return fd_ ? fd_.get() : kept_descriptor();
         }
         if (!fd_) return kept_descriptor();
-        if (!read_only_fd_) {
-            // A new open file description, read-only from birth. The file is its maker's and 0600, so nobody else can
-            // open it again for writing through /proc/self/fd.
-            int fd = ::open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC);
-            if (fd < 0) return fail_errno("cannot export host memory");
-            read_only_fd_ = UniqueFd::adopt(fd);
-        }
+        if (!read_only_fd_) read_only_fd_ = TRY(reopen_for_reading(fd_.get()));
         return read_only_fd_.get();
     }
 
@@ -63,6 +68,138 @@ private:
     UniqueFd fd_;  // empty if imported
     UniqueFd read_only_fd_;
     Access access_;
+};
+
+// A mount that has no place in the file system: nobody finds its files, and they go with the last descriptor.
+// within_size: huge pages where a file fills them, so that speed costs a small file nothing.
+Result<UniqueFd> make_private_tmpfs(uint64_t capacity_bytes) {
+    for (const char* huge : {"within_size", "never"}) {
+        auto context = UniqueFd::adopt(fsopen("tmpfs", FSOPEN_CLOEXEC));
+        if (!context) return fail_errno("fsopen");
+        std::string size = std::to_string(capacity_bytes);
+        bool ready = fsconfig(context.get(), FSCONFIG_SET_STRING, "size", size.c_str(), 0) == 0 &&
+                     fsconfig(context.get(), FSCONFIG_SET_STRING, "nr_inodes", "0", 0) == 0 &&
+                     fsconfig(context.get(), FSCONFIG_SET_STRING, "mode", "0700", 0) == 0 &&
+                     fsconfig(context.get(), FSCONFIG_SET_STRING, "huge", huge, 0) == 0 &&
+                     fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0;
+        if (!ready) continue;
+        auto mount = UniqueFd::adopt(fsmount(context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID));
+        if (mount) return mount;
+    }
+    return fail_errno("cannot make a private tmpfs");
+}
+
+int64_t to_ns(const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+class HostFile final : public Extent, public ExtentFile {
+public:
+    explicit HostFile(UniqueFd fd) : Extent(0, 0), fd_(std::move(fd)) {}
+    ~HostFile() override {
+        if (budget_) budget_->give(charged_);
+    }
+
+    Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
+        while (!source.empty()) {
+            ssize_t put = pwrite(fd_.get(), source.data(), source.size(), static_cast<off_t>(offset));
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0) return fail_errno("cannot write host memory");
+            source = source.subspan(static_cast<size_t>(put));
+            offset += static_cast<size_t>(put);
+        }
+        return {};
+    }
+    // What lies beyond the end reads as zeros: somebody may just have made the file shorter.
+    Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
+        while (!destination.empty()) {
+            ssize_t got = pread(fd_.get(), destination.data(), destination.size(), static_cast<off_t>(offset));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return fail_errno("cannot read host memory");
+            if (got == 0) {
+                memset(destination.data(), 0, destination.size());
+                return {};
+            }
+            destination = destination.subspan(static_cast<size_t>(got));
+            offset += static_cast<size_t>(got);
+        }
+        return {};
+    }
+    Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
+        std::vector<std::byte> pattern(std::min<uint64_t>(bytes, 1 << 20), std::byte{value});
+        for (uint64_t done = 0; done < bytes; done += pattern.size()) {
+            TRY(copy_in(offset + done, {pattern.data(), std::min<uint64_t>(pattern.size(), bytes - done)}));
+        }
+        return {};
+    }
+    Result<int> descriptor(Access access) override {
+        if (access == Access::write) return fd_.get();
+        if (!read_only_fd_) read_only_fd_ = TRY(reopen_for_reading(fd_.get()));
+        return read_only_fd_.get();
+    }
+    ExtentFile* file() override { return this; }
+
+    int fd() const override { return fd_.get(); }
+    Result<FileStatus> status() override {
+        struct stat now = {};
+        if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
+        auto allocated = static_cast<uint64_t>(now.st_blocks) * 512;
+        set_size(static_cast<uint64_t>(now.st_size));
+        charge(allocated);
+        return FileStatus{static_cast<uint64_t>(now.st_size), allocated, to_ns(now.st_atim), to_ns(now.st_mtim)};
+    }
+    Status resize(uint64_t size_bytes) override {
+        struct stat now = {};
+        if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
+        auto old = static_cast<uint64_t>(now.st_size);
+        if (size_bytes > old) {
+            TRY(allocate(0, old, size_bytes - old));
+        } else if (ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+            return fail_errno("cannot size host memory");
+        }
+        TRY(status());
+        return {};
+    }
+    Status allocate(int mode, uint64_t offset, uint64_t bytes) override {
+        uint64_t end = offset + bytes;
+        bool grows = (mode & FALLOC_FL_PUNCH_HOLE) == 0;
+        // Asked for in advance, so that what does not fit fails before it takes what is left.
+        if (grows && budget_ && end > budget_->capacity()) return fail(EFBIG, "{} bytes are more than host has", end);
+        if (grows && budget_ && !has_room_for(offset, bytes)) return fail(ENOSPC, "host is full");
+        while (fallocate(fd_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+            if (errno == EINTR) continue;
+            return fail_errno("cannot allocate host memory");
+        }
+        TRY(status());
+        return {};
+    }
+    void charge_to(std::shared_ptr<Budget> budget, uint64_t charged_bytes) override {
+        std::lock_guard lock(mutex_);
+        budget_ = std::move(budget);
+        charged_ = charged_bytes;
+    }
+
+private:
+    bool has_room_for(uint64_t offset, uint64_t bytes) {
+        std::lock_guard lock(mutex_);
+        uint64_t needed = std::min(bytes, offset + bytes - std::min(charged_, offset + bytes));
+        if (!budget_->take(needed)) return false;
+        charged_ += needed;  // brought down to the truth by status()
+        return true;
+    }
+    void charge(uint64_t bytes) {
+        std::lock_guard lock(mutex_);
+        if (!budget_) return;
+        if (bytes > charged_) budget_->note(bytes - charged_);
+        else budget_->give(charged_ - bytes);
+        charged_ = bytes;
+    }
+
+    UniqueFd fd_;
+    UniqueFd read_only_fd_;
+    std::mutex mutex_;  // of the two below
+    std::shared_ptr<Budget> budget_;
+    uint64_t charged_ = 0;
 };
 
 }  // namespace
@@ -82,12 +219,18 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) 
         .granularity_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
         .handle_kinds = kHandlePosixFd,
         .compressible = false,
+        .files = true,
     };
     return device;
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (options.compressible) return fail(EOPNOTSUPP, "host has no compressible memory");
+    if (options.resizable) {
+        auto file = std::make_unique<HostFile>(TRY(make_file()));
+        if (size_bytes > 0) TRY(file->resize(size_bytes));
+        return file;
+    }
     auto file = UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file) return fail_errno("cannot make a shared-memory file");
     if (fchmod(file.get(), 0600) != 0) return fail_errno("fchmod of a memfd");
@@ -101,6 +244,18 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
     }
     auto mapping = TRY(Mapping::create(file.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(file), Access::write);
+}
+
+Result<UniqueFd> HostDevice::make_file() {
+    MutexLock lock(mutex_);
+    if (!folder_tried_) {
+        folder_tried_ = true;
+        if (auto folder = make_private_tmpfs(info_.capacity_bytes)) folder_ = std::move(*folder);
+    }
+    auto file = folder_ ? UniqueFd::adopt(openat(folder_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600))
+                        : UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC));
+    if (!file || fchmod(file.get(), 0600) != 0) return fail_errno("cannot make a shared-memory file");
+    return file;
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::import_fd(int fd, uint64_t size_bytes, Access access) {

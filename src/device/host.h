@@ -1,6 +1,8 @@
-// Host memory: one sealed memfd per extent.
+// Host memory: one sealed memfd per extent of fixed size; files of a private tmpfs (or, where that is not permitted,
+// memfds without seals) for those that change it.
 #pragma once
 
+#include "base/mutex.h"
 #include "device/device.h"
 
 namespace gshm {
@@ -19,8 +21,12 @@ public:
 
 private:
     HostDevice() = default;
+    Result<UniqueFd> make_file() EXCLUDES(mutex_);
 
     DeviceInfo info_;
+    Mutex mutex_;
+    bool folder_tried_ GUARDED_BY(mutex_) = false;
+    UniqueFd folder_ GUARDED_BY(mutex_);  // the private tmpfs, once a file was asked for; empty: not permitted
 };
 
 }  // namespace gshm

@@ -7,22 +7,22 @@ namespace gshm {
 LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
     : upstream_(std::move(upstream)), info_(upstream_->info()) {
     if (limit_bytes != 0) info_.capacity_bytes = std::min(info_.capacity_bytes, limit_bytes);
+    budget_ = std::make_shared<Budget>(info_.capacity_bytes);
 }
 
 Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
-    uint64_t used = used_->load(std::memory_order_relaxed);
-    do {
-        if (size_bytes > info_.capacity_bytes || used > info_.capacity_bytes - size_bytes) {
-            return fail(ENOSPC, "{} is full: {} bytes asked for, {} of {} in use", info_.name, size_bytes, used,
-                        info_.capacity_bytes);
-        }
-    } while (!used_->compare_exchange_weak(used, used + size_bytes));
+    if (!budget_->take(size_bytes)) {
+        return fail(ENOSPC, "{} is full: {} bytes asked for, {} of {} in use", info_.name, size_bytes, budget_->used(),
+                    info_.capacity_bytes);
+    }
     auto extent = upstream_->allocate(size_bytes, options);
     if (!extent) {
-        used_->fetch_sub(size_bytes);
-        return extent;
+        budget_->give(size_bytes);
+    } else if (auto* file = (*extent)->file()) {
+        file->charge_to(budget_, size_bytes);
+    } else {
+        (*extent)->on_release([budget = budget_, size_bytes] { budget->give(size_bytes); });
     }
-    (*extent)->on_release([counter = used_, size_bytes] { counter->fetch_sub(size_bytes); });
     return extent;
 }
 

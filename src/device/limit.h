@@ -1,8 +1,6 @@
 // An adaptor that lets at most so many bytes be allocated from the device below it, and counts them.
 #pragma once
 
-#include <atomic>
-
 #include "device/device.h"
 
 namespace gshm {
@@ -25,13 +23,16 @@ public:
         return upstream_->import_fabric(handle, size_bytes, access);
     }
 
-    uint64_t used_bytes() const { return used_->load(std::memory_order_relaxed); }
+    Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
+    void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
+
+    uint64_t used_bytes() const { return budget_->used(); }
 
 private:
     std::unique_ptr<Device> upstream_;
     DeviceInfo info_;
     // Shared with the extents, which may outlive the device.
-    std::shared_ptr<std::atomic<uint64_t>> used_ = std::make_shared<std::atomic<uint64_t>>(0);
+    std::shared_ptr<Budget> budget_;
 };
 
 }  // namespace gshm

@@ -58,6 +58,12 @@ StoredExtent* Extents::find(ExtentId id) {
     return found == extents_.end() ? nullptr : found->second.get();
 }
 
+void Extents::renew_id(StoredExtent* extent) {
+    auto entry = extents_.extract(extent->id);
+    entry.key() = extent->id = next_id_++;
+    extents_.insert(std::move(entry));
+}
+
 void Extents::detach(const Place& place, uint64_t bytes) {
     auto* extent = place.extent;
     assert(extent->objects > 0);

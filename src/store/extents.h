@@ -17,8 +17,6 @@
 
 namespace gshm {
 
-using DeviceIndex = uint32_t;
-
 // Objects with equal keys may be in one slab.
 struct SlabKey {
     DeviceIndex device = 0;
@@ -36,7 +34,8 @@ struct SlabPool;
 struct StoredExtent {
     ExtentId id = 0;
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;
+    uint64_t size_bytes = 0;   // of a file: when it was last looked at
+    uint64_t shown_bytes = 0;  // the size that clients know it by
     bool compressible = false;
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
@@ -54,15 +53,10 @@ struct SlabPool {
 // What the store must be given before an object can be placed.
 struct ExtentNeed {
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;
+    uint64_t size_bytes = 0;   // of a file (DeviceInfo::files) any, else a multiple of the granularity
     uint64_t least_bytes = 0;  // what would do, where the device has not that much left
     bool compressible = false;
     std::optional<SlabKey> slab;
-};
-
-struct Place {
-    StoredExtent* extent = nullptr;
-    uint64_t offset = 0;
 };
 
 // Does what takes time, and need not happen at once. The daemon hands it to a thread; tests do it on the spot.
@@ -85,6 +79,7 @@ public:
     // Takes in memory that was allocated for a need.
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
+    void renew_id(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
     void detach(const Place& place, uint64_t bytes);

@@ -14,12 +14,12 @@ uint64_t hash_of(std::string_view name) {
 
 }  // namespace
 
-Node* NameTable::find(std::string_view name) const {
+Link* NameTable::find(std::string_view name) const {
     if (slots_.empty()) return nullptr;
     const size_t mask = slots_.size() - 1;
     const uint64_t hash = hash_of(name);
-    for (size_t at = hash & mask; slots_[at].node != nullptr; at = (at + 1) & mask) {
-        if (slots_[at].hash == hash && slots_[at].node->name == name) return slots_[at].node;
+    for (size_t at = hash & mask; slots_[at].link != nullptr; at = (at + 1) & mask) {
+        if (slots_[at].hash == hash && slots_[at].link->name == name) return slots_[at].link;
     }
     return nullptr;
 }
@@ -32,28 +32,28 @@ void NameTable::fetch_node(std::string_view name) const {
     if (slots_.empty()) return;
     const uint64_t hash = hash_of(name);
     const Slot& slot = slots_[hash & (slots_.size() - 1)];
-    if (slot.hash == hash) fetch(slot.node);
+    if (slot.hash == hash) fetch(slot.link);
 }
 
-void NameTable::insert(Node* node) {
+void NameTable::insert(Link* link) {
     if (2 * (size_ + 1) > slots_.size()) grow();
     const size_t mask = slots_.size() - 1;
-    const uint64_t hash = hash_of(node->name);
+    const uint64_t hash = hash_of(link->name);
     size_t at = hash & mask;
-    while (slots_[at].node != nullptr) at = (at + 1) & mask;
-    slots_[at] = {hash, node};
+    while (slots_[at].link != nullptr) at = (at + 1) & mask;
+    slots_[at] = {hash, link};
     ++size_;
 }
 
-void NameTable::erase(const Node* node) {
+void NameTable::erase(const Link* link) {
     const size_t mask = slots_.size() - 1;
-    size_t hole = hash_of(node->name) & mask;
-    while (slots_[hole].node != node) {
-        assert(slots_[hole].node != nullptr);
+    size_t hole = hash_of(link->name) & mask;
+    while (slots_[hole].link != link) {
+        assert(slots_[hole].link != nullptr);
         hole = (hole + 1) & mask;
     }
     // Whatever comes after the hole and belongs before it moves up, so that every run stays unbroken.
-    for (size_t at = (hole + 1) & mask; slots_[at].node != nullptr; at = (at + 1) & mask) {
+    for (size_t at = (hole + 1) & mask; slots_[at].link != nullptr; at = (at + 1) & mask) {
         size_t home = slots_[at].hash & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue;
         slots_[hole] = slots_[at];
@@ -68,9 +68,9 @@ void NameTable::grow() {
     old.swap(slots_);
     const size_t mask = slots_.size() - 1;
     for (const Slot& slot : old) {
-        if (slot.node == nullptr) continue;
+        if (slot.link == nullptr) continue;
         size_t at = slot.hash & mask;
-        while (slots_[at].node != nullptr) at = (at + 1) & mask;
+        while (slots_[at].link != nullptr) at = (at + 1) & mask;
         slots_[at] = slot;
     }
 }

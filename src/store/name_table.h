@@ -1,5 +1,5 @@
-// The entries of one directory by name: a flat table of (hash, node), so that a lookup in a large directory costs two
-// cache misses (the slot, and the node that has the name in it) and not the five of a chained map.
+// The entries of one directory by name: a flat table of (hash, link), so that a lookup in a large directory costs two
+// cache misses (the slot, and the node whose first link lies in it) and not the five of a chained map.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace gshm {
 
-struct Node;
+struct Link;
 
 class NameTable {
 public:
-    Node* find(std::string_view name) const;
+    Link* find(std::string_view name) const;
     // Hints for lookups that come soon: first the slot, then, when that has arrived, the node.
     void fetch_slot(std::string_view name) const;
     void fetch_node(std::string_view name) const;
     // The name must not be there yet.
-    void insert(Node* node);
-    // The node must be there.
-    void erase(const Node* node);
+    void insert(Link* link);
+    // The link must be there.
+    void erase(const Link* link);
 
     size_t size() const { return size_; }
     bool empty() const { return size_ == 0; }
@@ -27,7 +27,7 @@ public:
 private:
     struct Slot {
         uint64_t hash = 0;
-        Node* node = nullptr;  // null: free
+        Link* link = nullptr;  // null: free
     };
     // Linear probing, at most half full, so that runs stay short. Without tombstones: see erase().
     void grow();

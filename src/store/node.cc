@@ -5,8 +5,24 @@
 
 namespace gshm {
 
-uint64_t EntryOrder::add(Node* node) {
-    entries_.push_back({next_cookie_, node});
+Link* Node::new_link() {
+    if (first_link.parent == nullptr) return &first_link;
+    return further_links.emplace_back(std::make_unique<Link>(this)).get();
+}
+
+void Node::drop_link(Link* link) {
+    link->parent = nullptr;
+    if (link == &first_link) return;
+    std::erase_if(further_links, [&](const auto& further) { return further.get() == link; });
+}
+
+const Link* Node::any_link() const {
+    if (first_link.parent != nullptr) return &first_link;
+    return further_links.empty() ? nullptr : further_links.front().get();
+}
+
+uint64_t EntryOrder::add(Link* link) {
+    entries_.push_back({next_cookie_, link});
     return next_cookie_++;
 }
 
@@ -17,32 +33,33 @@ std::vector<EntryOrder::Entry>::const_iterator EntryOrder::find(uint64_t cookie)
 
 void EntryOrder::remove(uint64_t cookie) {
     auto found = find(cookie);
-    assert(found != entries_.end() && found->cookie == cookie && found->node != nullptr);
-    entries_[static_cast<size_t>(found - entries_.begin())].node = nullptr;
+    assert(found != entries_.end() && found->cookie == cookie && found->link != nullptr);
+    entries_[static_cast<size_t>(found - entries_.begin())].link = nullptr;
     // Gaps stay until they are the larger part: then one sweep pays for many removals.
     if (2 * ++removed_ <= entries_.size()) return;
-    std::erase_if(entries_, [](const Entry& entry) { return entry.node == nullptr; });
+    std::erase_if(entries_, [](const Entry& entry) { return entry.link == nullptr; });
     removed_ = 0;
 }
 
-std::vector<const Node*> EntryOrder::after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const {
-    std::vector<const Node*> nodes;
+std::vector<const Link*> EntryOrder::after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const {
+    std::vector<const Link*> links;
     auto entry = find(cookie + 1);
     uint64_t last = cookie;
-    for (; entry != entries_.end() && nodes.size() < most; ++entry) {
-        if (entry->node == nullptr) continue;
-        fetch(entry->node);
-        nodes.push_back(entry->node);
+    for (; entry != entries_.end() && links.size() < most; ++entry) {
+        if (entry->link == nullptr) continue;
+        fetch(entry->link);
+        links.push_back(entry->link);
         last = entry->cookie;
     }
-    bool more = std::any_of(entry, entries_.end(), [](const Entry& rest) { return rest.node != nullptr; });
+    bool more = std::any_of(entry, entries_.end(), [](const Entry& rest) { return rest.link != nullptr; });
     *ret_cookie = more ? last : 0;
-    return nodes;
+    return links;
 }
 
-void fetch(const Node* node) {
-    const char* bytes = reinterpret_cast<const char*>(node);
-    for (size_t line = 0; line < sizeof(Object); line += 64) __builtin_prefetch(bytes + line);
+void fetch(const Link* first_link) {
+    // A node begins with its first link; beyond that lies what records of it are made from.
+    const char* bytes = reinterpret_cast<const char*>(first_link);
+    for (size_t line = 0; line < 256; line += 64) __builtin_prefetch(bytes + line);
 }
 
 }  // namespace gshm

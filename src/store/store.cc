@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "base/limits.h"
@@ -36,7 +37,7 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       devices_(std::move(devices)),
       use_(devices_.size()),
       extents_(reclaimer),
-      tree_(clock, owner, [this] { return next_node_id_++; }) {}
+      tree_(clock, owner, nodes_) {}
 
 Store::~Store() = default;
 
@@ -65,19 +66,21 @@ void Store::end_session(SessionId id) {
     // Names first: what is only held by this session is then freed with the leases.
     while (Object* object = session.unsealed) {
         forget_creator(object);
-        if (object->parent != nullptr) {
-            tree_.detach(object);
-            unlinked(object);
-        }
-        if (session.leases.contains(object->id)) continue;
-        free_if_unused(object);
+        if (object->links == 0) continue;
+        tree_.detach(object);
+        unlinked(object);
     }
     for (auto& [node, lease] : session.leases) {
         lease.object->leases -= lease.count;
+        lease.object->session_leases -= lease.count;
         lease.object->write_leases -= lease.writers;
         free_if_unused(lease.object);
     }
     sessions_.erase(id);
+}
+
+DeviceIndex Store::inherited_device(std::string_view path) const {
+    return tree_.device_of(path).value_or(0);
 }
 
 Status Store::check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const {
@@ -108,37 +111,32 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     // Only the owner may open it: the way there keeps nobody else out that the mode would let in.
     if ((spec.mode & 077) == 0) key.reach.clear();
 
-    uint64_t granularity = devices_[spec.device].granularity_bytes;
-    Place place{spec.extent, 0};
+    const DeviceInfo& device = devices_[spec.device];
+    Place where{spec.extent, 0};
     uint32_t flags = spec.flags;
     if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
-        auto placed = extents_.place_small(key, spec.size_bytes, granularity);
+        auto placed = extents_.place_small(key, spec.size_bytes, device.granularity_bytes);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
-        place = std::get<Place>(placed);
+        where = std::get<Place>(placed);
     } else {
         flags |= kCreateDedicated;
-        if (place.extent == nullptr) {
-            uint64_t bytes = round_up(spec.size_bytes, granularity);
+        if (where.extent == nullptr) {
+            uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
             return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt};
         }
     }
 
-    auto made = std::make_unique<Object>(next_node_id_++);
-    Object* object = made.get();
+    auto* object = nodes_.make<Object>();
     object->mode = spec.mode;
     object->uid = session.who.uid;
     object->gid = session.who.gid;
-    object->created_ns = object->modified_ns = clock_.now_ns();
+    object->created_ns = object->accessed_ns = object->modified_ns = object->changed_ns = clock_.now_ns();
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
     }
     object->flags = flags;
-    object->size_bytes = spec.size_bytes;
-    object->extent = place.extent;
-    object->offset = place.offset;
-    extents_.attach(place);
-    use_[spec.device].object_bytes += object->size_bytes;
-    objects_.emplace(object->id, std::move(made));
+    object->device = spec.device;
+    place(object, where, spec.size_bytes);
     auto linked = tree_.link(session.who, spec.name, object);
     assert(linked);  // check_create has asked
     if ((flags & kCreateKeep) == 0) {
@@ -150,10 +148,43 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     return add_lease(session, object, Access::write);
 }
 
+void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
+    object->extent = where.extent;
+    object->offset = where.offset;
+    object->size_bytes = size_bytes;
+    if (where.extent == nullptr) return;
+    extents_.attach(where);
+    where.extent->shown_bytes = where.extent->size_bytes;
+    use_[object->device].object_bytes += size_bytes;
+    if (auto* file = where.extent->memory->file()) {
+        if (auto status = file->status()) {
+            object->file_modified_ns = status->modified_ns;
+            object->file_accessed_ns = status->accessed_ns;
+        }
+    }
+}
+
+SlabKey Store::slab_key(const Object& object) const {
+    SlabKey key{object.device, object.uid, object.gid, object.mode, (object.flags & kCreateCompressible) != 0, {}};
+    const Link* link = object.any_link();
+    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    return key;
+}
+
+Status Store::check_mappable(SessionId session, const Object& object) const {
+    const SlabPool* pool = object.extent == nullptr ? nullptr : object.extent->pool;
+    const Credentials& who = at(session).who;
+    if (pool == nullptr || who.is_root() || who.uid == pool->key.uid || slab_key(object) == pool->key) return {};
+    return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: its rights were changed after it "
+                "was made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
+                Tree::path_of(object));
+}
+
 Result<Object*> Store::find_object(const Session& session, std::string_view name) const {
     TRY(check_name(name));
-    Node* node = TRY(tree_.find(session.who, name));
-    if (node->kind != NodeKind::object) return fail(EISDIR, "\"{}\" is a directory", name);
+    Node* node = TRY(tree_.find(session.who, name, Tree::Last::follow));
+    if (node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", name);
+    if (node->kind != NodeKind::object) return fail(EINVAL, "\"{}\" is no object but a special file", name);
     return static_cast<Object*>(node);
 }
 
@@ -164,22 +195,34 @@ Result<Object*> Store::open(SessionId session, std::string_view name, Access acc
 
 Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
     Session& by = at(session);
-    auto found = objects_.find(id);
-    if (found == objects_.end()) return fail(ENOENT, "no object has the id {}", id);
-    TRY(tree_.check_way_to(by.who, *found->second));
-    return open_object(by, found->second.get(), access, sealed_only);
+    Node* node = nodes_.find(id);
+    Object* object = node == nullptr ? nullptr : as_object(node);
+    if (object == nullptr) return fail(ENOENT, "no object has the id {}", id);
+    TRY(tree_.check_way_to(by.who, *object));
+    return open_object(by, object, access, sealed_only);
+}
+
+Status Store::check_may_open(const Credentials& who, const Object& object, Access access) {
+    bool write = access == Access::write;
+    if (!is_permitted(object, who, write ? kRightRead | kRightWrite : kRightRead)) {
+        return fail(EACCES, "permission denied: {} \"{}\"", write ? "write" : "read", Tree::path_of(object));
+    }
+    if (write && object.state == ObjectState::sealed) {
+        return fail(EPERM, "\"{}\" is sealed and cannot be written", Tree::path_of(object));
+    }
+    return {};
 }
 
 Result<Object*> Store::open_object(Session& session, Object* object, Access access, bool sealed_only) {
-    bool write = access == Access::write;
-    if (!is_permitted(*object, session.who, write ? kRightRead | kRightWrite : kRightRead)) {
-        return fail(EACCES, "permission denied: {} \"{}\"", write ? "write" : "read", Tree::path_of(*object));
-    }
-    if (write && object->state == ObjectState::sealed) {
-        return fail(EPERM, "\"{}\" is sealed and cannot be written", Tree::path_of(*object));
-    }
+    TRY(check_may_open(session.who, *object, access));
     if (sealed_only && object->state != ObjectState::sealed) {
         return fail(EBUSY, "\"{}\" is not sealed yet", Tree::path_of(*object));
+    }
+    refresh(object);
+    // Clients map an extent once: one that has grown since it was handed out is another to them.
+    if (StoredExtent* extent = object->extent; extent != nullptr && extent->shown_bytes != extent->size_bytes) {
+        if (extent->shown_bytes != 0) extents_.renew_id(extent);
+        extent->shown_bytes = extent->size_bytes;
     }
     return add_lease(session, object, access);
 }
@@ -189,6 +232,7 @@ Object* Store::add_lease(Session& session, Object* object, Access access) {
     lease.object = object;
     ++lease.count;
     ++object->leases;
+    ++object->session_leases;
     if (access == Access::write) {
         ++lease.writers;
         ++object->write_leases;
@@ -203,6 +247,7 @@ void Store::drop_lease(Session& session, Lease& lease, Access access) {
         --object->write_leases;
     }
     --object->leases;
+    --object->session_leases;
     if (--lease.count == 0) session.leases.erase(object->id);
     free_if_unused(object);
 }
@@ -242,6 +287,15 @@ void Store::unpin(Object* object, Access access) {
     free_if_unused(object);
 }
 
+std::shared_ptr<Gate> Store::gate(Object* object) {
+    if (!object->gate) {
+        object->gate = std::make_shared<Gate>();
+        if (object->extent != nullptr) object->gate->memory = object->extent->memory;
+        object->gate->offset = object->offset;
+    }
+    return object->gate;
+}
+
 Status Store::seal(SessionId session, std::string_view name) {
     Session& by = at(session);
     Object* object = TRY(find_object(by, name));
@@ -268,8 +322,9 @@ Status Store::seal_object(Session& session, Object* object) {
         return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
     }
     object->state = ObjectState::sealed;
-    object->modified_ns = clock_.now_ns();
+    object->modified_ns = object->changed_ns = clock_.now_ns();
     forget_creator(object);
+    tree_.report(*object);
     return {};
 }
 
@@ -284,45 +339,99 @@ void Store::forget_creator(Object* object) {
 }
 
 Status Store::unlink(SessionId session, std::string_view name) {
-    auto* object = static_cast<Object*>(TRY(tree_.unlink(at(session).who, name)));
-    unlinked(object);
-    free_if_unused(object);
+    unlinked(TRY(tree_.unlink(at(session).who, name)));
     return {};
 }
 
 Status Store::rename(SessionId session, std::string_view from, std::string_view to, bool replace) {
-    auto* replaced = static_cast<Object*>(TRY(tree_.rename(at(session).who, from, to, replace)));
-    if (replaced == nullptr) return {};
-    unlinked(replaced);
-    free_if_unused(replaced);
+    Node* replaced = TRY(tree_.rename(at(session).who, from, to, replace));
+    if (replaced != nullptr) unlinked(replaced);
     return {};
 }
 
-void Store::unlinked(Object* object) {
-    use_[object->extent->device].unlinked_bytes += object->size_bytes;
+void Store::unlinked(Node* node) {
+    if (node->links > 0) return;
+    if (auto* object = as_object(node); object != nullptr && object->extent != nullptr) {
+        refresh(object);
+        use_[object->device].unlinked_bytes += object->size_bytes;
+    }
+    free_if_unused(node);
 }
 
-void Store::free_if_unused(Object* object) {
-    if (object->parent != nullptr || object->leases > 0) return;
-    forget_creator(object);
-    DeviceUse& use = use_[object->extent->device];
-    use.object_bytes -= object->size_bytes;
-    use.unlinked_bytes -= object->size_bytes;
+void Store::free_if_unused(Node* node) {
+    if (auto* object = as_object(node)) {
+        if (object->session_leases == 0) free_retired(object);
+        if (object->links > 0 || object->leases > 0) return;
+        forget_creator(object);
+        free_memory(object);
+    }
+    if (node->links == 0 && node->lookups == 0) nodes_.erase(node);
+}
+
+// Of an object without a name.
+void Store::free_memory(Object* object) {
+    if (object->extent == nullptr) return;
+    use_[object->device].unlinked_bytes -= object->size_bytes;
+    use_[object->device].object_bytes -= object->size_bytes;
     extents_.detach({object->extent, object->offset}, object->size_bytes);
-    objects_.erase(object->id);
+    object->extent = nullptr;
+    object->gate.reset();
 }
 
-Result<const Node*> Store::stat(SessionId session, std::string_view name) const {
+void Store::free_retired(Object* object) {
+    if (!object->retired) return;
+    for (const auto& [place, size_bytes] : *object->retired) {
+        use_[object->device].unlinked_bytes -= size_bytes;
+        use_[object->device].object_bytes -= size_bytes;
+        extents_.detach(place, size_bytes);
+    }
+    object->retired.reset();
+}
+
+void Store::set_size(Object* object, uint64_t size_bytes) {
+    DeviceUse& use = use_[object->device];
+    use.object_bytes += size_bytes - object->size_bytes;
+    if (object->links == 0) use.unlinked_bytes += size_bytes - object->size_bytes;
+    object->size_bytes = size_bytes;
+}
+
+void Store::refresh(Object* object) {
+    auto* file = object->extent == nullptr ? nullptr : object->extent->memory->file();
+    if (file == nullptr) return;
+    auto status = file->status();
+    if (!status) return;
+    set_size(object, status->size_bytes);
+    object->extent->size_bytes = status->size_bytes;
+    // Whoever wrote went around us.
+    if (status->modified_ns != object->file_modified_ns) {
+        object->file_modified_ns = status->modified_ns;
+        object->modified_ns = status->modified_ns;
+        object->changed_ns = std::max(object->changed_ns, status->modified_ns);
+    }
+    if (status->accessed_ns != object->file_accessed_ns) {
+        object->file_accessed_ns = status->accessed_ns;
+        object->accessed_ns = status->accessed_ns;
+    }
+}
+
+Result<const Node*> Store::stat(SessionId session, std::string_view name) {
     if (!name.empty()) TRY(check_name(name));
-    return TRY(tree_.find(at(session).who, name));
+    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep));
+    if (auto* object = as_object(node)) refresh(object);
+    return node;
 }
 
-Result<std::vector<const Node*>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
-                                           uint64_t* ret_cookie) const {
-    const Node* node = TRY(stat(session, path));
+Result<std::vector<const Link*>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
+                                             uint64_t* ret_cookie) {
+    if (!path.empty()) TRY(check_name(path));
+    const Node* node = TRY(tree_.find(at(session).who, path, Tree::Last::follow));
     if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
     if (!is_permitted(*node, at(session).who, kRightRead)) return fail(EACCES, "permission denied: list \"{}\"", path);
-    return static_cast<const Directory*>(node)->order.after(cookie, most, ret_cookie);
+    auto entries = static_cast<const Directory*>(node)->order.after(cookie, most, ret_cookie);
+    for (const Link* entry : entries) {
+        if (auto* object = as_object(entry->node)) refresh(object);
+    }
+    return entries;
 }
 
 Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view name) const {
@@ -334,6 +443,9 @@ Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view n
         auto lease = other.leases.find(object->id);
         if (lease == other.leases.end()) continue;
         holders.push_back({other.who, lease->second.count, lease->second.writers > 0});
+    }
+    for (const auto& [id, file] : files_) {
+        if (file.object == object) holders.push_back({file.who, 1, file.access == Access::write});
     }
     return holders;
 }
@@ -355,6 +467,8 @@ Status Store::set_attribute(SessionId session, std::string_view name, std::strin
     }
     if (!object->attributes) object->attributes = std::make_unique<Attributes>();
     object->attributes->insert_or_assign(std::string(attribute), std::string(value));
+    object->changed_ns = clock_.now_ns();
+    tree_.report(*object);
     return {};
 }
 

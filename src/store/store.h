@@ -47,6 +47,8 @@ public:
     // Its leases end and the objects it made and did not seal are reclaimed, unless made with kCreateKeep.
     void end_session(SessionId session);
 
+    // Where an object of that name is made if nobody says where: as its directory says, else on the first device.
+    DeviceIndex inherited_device(std::string_view path) const;
     // An object, opened for writing; or the extent that must be allocated first, handed to extents().add() and named
     // in the spec (if dedicated) when this is called again.
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
@@ -59,18 +61,23 @@ public:
     // The object, if the session has a lease that allows the access.
     Result<Object*> leased(SessionId session, NodeId id, Access access) const;
 
-    // Keeps an object's bytes in place while a thread works on them, whoever lets go of it meanwhile.
+    // Keeps an object while a thread works on its bytes, whoever lets go of it meanwhile. The thread holds the gate.
     void pin(Object* object, Access access);
     void unpin(Object* object, Access access);
+    static std::shared_ptr<Gate> gate(Object* object);
+    // EACCES where mapping the object would let the session reach others in its slab that it may not open: its rights,
+    // or those on the way to it, were changed since it was placed there.
+    Status check_mappable(SessionId session, const Object& object) const;
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
     Status unlink(SessionId session, std::string_view name);
     Status rename(SessionId session, std::string_view from, std::string_view to, bool replace);
-    Result<const Node*> stat(SessionId session, std::string_view name) const;
+    // A symbolic link is itself, not what it leads to.
+    Result<const Node*> stat(SessionId session, std::string_view name);
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.
-    Result<std::vector<const Node*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
-                                          uint64_t* ret_cookie) const;
+    Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
+                                          uint64_t* ret_cookie);
     Result<std::vector<Holder>> holders(SessionId session, std::string_view name) const;
 
     Status set_attribute(SessionId session, std::string_view name, std::string_view attribute, std::string_view value);
@@ -81,11 +88,13 @@ public:
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
-    size_t object_count() const { return objects_.size(); }
+    size_t object_count() const { return nodes_.object_count(); }
     size_t session_count() const { return sessions_.size(); }
     const Credentials& credentials(SessionId session) const;
+    const std::vector<DeviceInfo>& devices() const { return devices_; }
 
 private:
+    friend class Files;
     struct Lease {
         Object* object = nullptr;
         uint32_t count = 0;
@@ -103,21 +112,37 @@ private:
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
     Result<Object*> open_object(Session& session, Object* object, Access access, bool sealed_only);
     Status seal_object(Session& session, Object* object);
+    static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Object* add_lease(Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);
-    void unlinked(Object* object);
-    void free_if_unused(Object* object);
+    // To be called when a name of it has gone.
+    void unlinked(Node* node);
+    void free_if_unused(Node* node);
+    void free_memory(Object* object);
+    void free_retired(Object* object);
+    // Takes over what the kernel knows of a file.
+    void refresh(Object* object);
+    void set_size(Object* object, uint64_t size_bytes);
+    SlabKey slab_key(const Object& object) const;
+    void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;
     std::vector<DeviceInfo> devices_;
     std::vector<DeviceUse> use_;
-    NodeId next_node_id_ = 1;
     SessionId next_session_id_ = 1;
     Extents extents_;
+    Nodes nodes_;
     Tree tree_;
-    std::unordered_map<NodeId, std::unique_ptr<Object>> objects_;
     std::unordered_map<SessionId, Session> sessions_;
+    // Files that are open in the mount.
+    struct OpenFile {
+        Object* object = nullptr;
+        Access access = Access::read;
+        Credentials who;
+    };
+    uint64_t next_file_id_ = 1;
+    std::unordered_map<uint64_t, OpenFile> files_;
 };
 
 }  // namespace gshm

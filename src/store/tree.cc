@@ -17,9 +17,7 @@ bool is_permitted(const Node& node, const Credentials& who, unsigned rights) {
 
 namespace {
 
-Directory* as_directory(Node* node) {
-    return node->kind == NodeKind::directory ? static_cast<Directory*>(node) : nullptr;
-}
+constexpr int kMaxFollowed = 40;  // as the kernel
 
 std::unexpected<Error> denied(std::string_view what, const Node& node) {
     return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(node));
@@ -27,16 +25,16 @@ std::unexpected<Error> denied(std::string_view what, const Node& node) {
 
 // Every name below the node must stay one that can be spoken of when the node itself is called `path`.
 Status check_depth_below(const Node& node, std::string_view path) {
-    if (node.kind == NodeKind::object) return check_name(path);
+    if (node.kind != NodeKind::directory) return check_name(path);
     uint64_t end = 0;
-    for (const Node* child : static_cast<const Directory&>(node).order.after(0, SIZE_MAX, &end)) {
-        TRY(check_depth_below(*child, std::string(path) + "/" + child->name));
+    for (const Link* child : static_cast<const Directory&>(node).order.after(0, SIZE_MAX, &end)) {
+        TRY(check_depth_below(*child->node, std::string(path) + "/" + child->name));
     }
     return {};
 }
 
-bool is_inside(const Node& node, const Directory& ancestor) {
-    for (const Node* at = &node; at != nullptr; at = at->parent) {
+bool is_inside(const Directory& directory, const Directory& ancestor) {
+    for (const Directory* at = &directory; at != nullptr; at = at->parent()) {
         if (at == &ancestor) return true;
     }
     return false;
@@ -44,58 +42,107 @@ bool is_inside(const Node& node, const Directory& ancestor) {
 
 }  // namespace
 
-Tree::Tree(const Clock& clock, const Credentials& root_owner, std::function<NodeId()> next_id)
-    : clock_(clock), next_id_(std::move(next_id)), root_(std::make_unique<Directory>(next_id_())) {
+Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
+    : clock_(clock), nodes_(nodes), root_(nodes.make<Directory>()) {
     root_->mode = 01777;
     root_->uid = root_owner.uid;
     root_->gid = root_owner.gid;
-    root_->created_ns = root_->modified_ns = clock_.now_ns();
+    root_->links = 1;
+    root_->created_ns = root_->accessed_ns = root_->modified_ns = root_->changed_ns = clock_.now_ns();
 }
 
-Result<Node*> Tree::find(const Credentials& who, std::string_view path) const {
-    Node* at = root_.get();
+Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last) const {
+    Node* at = from;
+    std::string followed;  // a link's target with what is left behind it; `rest` then points into it
+    int times = 0;
     for (std::string_view rest = path; !rest.empty();) {
         std::string_view part = next_part(rest);
         auto* directory = as_directory(at);
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*at));
         if (!is_permitted(*directory, who, kRightExecute)) return denied("search", *directory);
-        at = directory->children.find(part);
-        if (at == nullptr) return fail(ENOENT, "no such object: \"{}\"", path);
+        const Link* child = directory->children.find(part);
+        if (child == nullptr) {
+            // Paths have none of these, targets of symbolic links may.
+            if (part.empty() || part == ".") continue;
+            if (part != "..") return fail(ENOENT, "no such object: \"{}\"", path);
+            if (directory->parent() == nullptr) return fail(EXDEV, "\"{}\" leads out of gshm", path);
+            at = directory->parent();
+            continue;
+        }
+        if (child->node->kind != NodeKind::symlink || (rest.empty() && last == Last::keep)) {
+            at = child->node;
+            continue;
+        }
+        if (++times > kMaxFollowed) return fail(ELOOP, "too many symbolic links on the way to \"{}\"", path);
+        const std::string& target = static_cast<const Symlink*>(child->node)->target;
+        if (target.starts_with('/')) return fail(EXDEV, "\"{}\" leads out of gshm, to {}", path, target);
+        followed = rest.empty() ? target : target + "/" + std::string(rest);
+        rest = followed;
+        at = directory;
     }
     return at;
 }
 
+Result<Node*> Tree::find(const Credentials& who, std::string_view path, Last last) const {
+    return walk(who, root_, path, last);
+}
+
 void Tree::fetch(std::string_view path, bool node) const {
-    const Directory* at = root_.get();
+    const Directory* at = root_;
     for (std::string_view rest = path; at != nullptr;) {
         std::string_view part = next_part(rest);
         if (rest.empty()) return node ? at->children.fetch_node(part) : at->children.fetch_slot(part);
-        Node* child = at->children.find(part);
-        at = child == nullptr ? nullptr : as_directory(child);
+        Link* child = at->children.find(part);
+        at = child == nullptr ? nullptr : as_directory(child->node);
     }
 }
 
-Status Tree::check_way_to(const Credentials& who, const Node& node) const {
-    if (node.parent == nullptr) return fail(ENOENT, "the object has no name any more");
-    for (const Directory* at = node.parent; at != nullptr; at = at->parent) {
-        if (!is_permitted(*at, who, kRightExecute)) return denied("search", *at);
+std::optional<DeviceIndex> Tree::device_of(std::string_view path) const {
+    const Directory* at = root_;
+    for (std::string_view rest = path; !rest.empty();) {
+        const Link* child = at->children.find(next_part(rest));
+        const Directory* below = child == nullptr || rest.empty() ? nullptr : as_directory(child->node);
+        if (below == nullptr) break;
+        at = below;
     }
-    return {};
+    return at->device;
+}
+
+Status Tree::check_way_to(const Credentials& who, const Node& node) const {
+    Status way = fail(ENOENT, "the object has no name any more");
+    auto search = [&](const Link& link) -> Status {
+        for (const Directory* at = link.parent; at != nullptr; at = at->parent()) {
+            if (!is_permitted(*at, who, kRightExecute)) return denied("search", *at);
+        }
+        return {};
+    };
+    if (node.first_link.parent != nullptr) way = search(node.first_link);
+    for (const auto& link : node.further_links) {
+        if (!way) way = search(*link);
+    }
+    return way;
 }
 
 Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path) const {
     TRY(check_name(path));
-    Spot spot{root_.get(), path};
+    Spot spot{root_, path};
     for (;;) {
         if (!is_permitted(*spot.parent, who, kRightExecute)) return denied("search", *spot.parent);
         std::string_view rest = spot.rest;
         std::string_view part = next_part(rest);
-        Node* child = spot.parent->children.find(part);
+        Link* child = spot.parent->children.find(part);
         if (rest.empty() || child == nullptr) return spot;
-        auto* directory = as_directory(child);
-        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child));
+        auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow)));
+        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child->node));
         spot = {directory, rest};
     }
+}
+
+Result<Link*> Tree::find_link(const Credentials& who, std::string_view path) const {
+    Spot spot = TRY(find_spot(who, path));
+    Link* link = spot.rest.find('/') == std::string_view::npos ? spot.parent->children.find(spot.rest) : nullptr;
+    if (link == nullptr) return fail(ENOENT, "no such object: \"{}\"", path);
+    return link;
 }
 
 Status Tree::check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const {
@@ -110,7 +157,6 @@ Status Tree::check_link(const Credentials& who, std::string_view path, std::stri
 }
 
 Status Tree::link(const Credentials& who, std::string_view path, Node* node) {
-    assert(node->parent == nullptr);
     TRY(check_link(who, path, nullptr));
     std::string_view name;
     Directory* parent = make_directories(who, TRY(find_spot(who, path)), &name);
@@ -127,103 +173,142 @@ Directory* Tree::make_directories(const Credentials& who, const Spot& spot, std:
             *ret_name = part;
             return at;
         }
-        auto made = std::make_unique<Directory>(next_id_());
+        auto* made = nodes_.make<Directory>();
         made->mode = 0755;
         made->uid = who.uid;
         made->gid = who.gid;
-        made->created_ns = made->modified_ns = clock_.now_ns();
+        made->created_ns = made->accessed_ns = made->modified_ns = made->changed_ns = clock_.now_ns();
         made->implicit = true;
-        auto* directory = made.get();
-        directories_.emplace(directory->id, std::move(made));
-        insert(at, part, directory);
-        at = directory;
+        made->device = at->device;
+        insert(at, part, made);
+        at = made;
     }
 }
 
-Status Tree::check_removable(const Credentials& who, const Node& node) const {
-    const Directory& parent = *node.parent;
+Status Tree::check_removable(const Credentials& who, const Link& link) const {
+    const Directory& parent = *link.parent;
     if (!is_permitted(parent, who, kRightWrite | kRightExecute)) return denied("write to", parent);
     bool sticky = (parent.mode & S_ISVTX) != 0;
-    if (sticky && !who.is_root() && who.uid != node.uid && who.uid != parent.uid) {
-        return fail(EPERM, "\"{}\" belongs to another user, and only its owner may remove it there", path_of(node));
+    if (sticky && !who.is_root() && who.uid != link.node->uid && who.uid != parent.uid) {
+        return fail(EPERM, "\"{}\" belongs to another user, and only its owner may remove it there",
+                    path_of(*link.node));
     }
     return {};
 }
 
 Result<Node*> Tree::unlink(const Credentials& who, std::string_view path) {
-    TRY(check_name(path));
-    Node* node = TRY(find(who, path));
+    Link* link = TRY(find_link(who, path));
+    Node* node = link->node;
     if (node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", path);
-    TRY(check_removable(who, *node));
-    detach(node);
+    TRY(check_removable(who, *link));
+    Directory* parent = link->parent;
+    remove(link);
+    prune(parent);
     return node;
 }
 
 void Tree::detach(Node* node) {
-    if (node->parent == nullptr) return;
-    Directory* parent = node->parent;
-    remove(node);
-    prune(parent);
+    while (node->links > 0) {
+        auto* link = const_cast<Link*>(node->any_link());
+        Directory* parent = link->parent;
+        remove(link);
+        prune(parent);
+    }
 }
 
 Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::string_view to, bool replace) {
-    TRY(check_name(from));
-    Node* node = TRY(find(who, from));
-    TRY(check_removable(who, *node));
+    Link* link = TRY(find_link(who, from));
+    Node* node = link->node;
+    TRY(check_removable(who, *link));
     Spot spot = TRY(find_spot(who, to));
     if (auto* directory = as_directory(node); directory != nullptr && is_inside(*spot.parent, *directory)) {
         return fail(EINVAL, "cannot move \"{}\" into itself", from);
     }
     TRY(check_depth_below(*node, to));
-    Node* old = nullptr;
+    Link* old = nullptr;
     if (spot.rest.find('/') == std::string_view::npos) old = spot.parent->children.find(spot.rest);
-    if (old == node) return nullptr;
+    Node* replaced = old == nullptr ? nullptr : old->node;
+    if (replaced == node) return nullptr;  // as rename(2): nothing happens between two names of one object
     if (old != nullptr) {
         if (!replace) return fail(EEXIST, "\"{}\" exists already", to);
-        if (old->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", to);
+        if (replaced->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", to);
         if (node->kind == NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", to);
         TRY(check_removable(who, *old));
         remove(old);
     } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
         return denied("write to", *spot.parent);
     }
-    Directory* source = node->parent;
-    remove(node);
+    Directory* source = link->parent;
     std::string_view name;
     Directory* parent = make_directories(who, spot, &name);
-    insert(parent, name, node);
+    move(link, parent, name);
     prune(source);
-    return old;
+    return replaced;
 }
 
-void Tree::insert(Directory* parent, std::string_view name, Node* node) {
-    node->name = name;
-    node->parent = parent;
-    node->cookie = parent->order.add(node);
-    parent->children.insert(node);
-    parent->modified_ns = clock_.now_ns();
+void Tree::hook(Link* link, Directory* parent, std::string_view name) {
+    link->name = name;
+    link->parent = parent;
+    link->cookie = parent->order.add(link);
+    parent->children.insert(link);
+    if (link->node->kind == NodeKind::directory) ++parent->subdirectories;
+    touch(parent);
+    ++link->node->links;
+    link->node->changed_ns = parent->changed_ns;
+    if (observer_ != nullptr) observer_->entry_changed(*parent, name);
 }
 
-void Tree::remove(Node* node) {
-    Directory* parent = node->parent;
-    parent->children.erase(node);
-    parent->order.remove(node->cookie);
-    node->parent = nullptr;
-    parent->modified_ns = clock_.now_ns();
+// The link keeps its name, for those who come to take it elsewhere.
+void Tree::unhook(Link* link) {
+    Directory* parent = link->parent;
+    parent->children.erase(link);
+    parent->order.remove(link->cookie);
+    if (link->node->kind == NodeKind::directory) --parent->subdirectories;
+    touch(parent);
+    --link->node->links;
+    link->node->changed_ns = parent->changed_ns;
+    if (observer_ != nullptr) {
+        observer_->entry_changed(*parent, link->name);
+        observer_->node_changed(*link->node);
+    }
+}
+
+void Tree::remove(Link* link) {
+    unhook(link);
+    link->node->drop_link(link);
+}
+
+void Tree::move(Link* link, Directory* parent, std::string_view name) {
+    std::string kept(name);  // it may be the link's own
+    unhook(link);
+    hook(link, parent, kept);
+}
+
+void Tree::exchange(Link* a, Link* b) {
+    unhook(a);
+    unhook(b);
+    std::string name = a->name;
+    Directory* parent = a->parent;
+    hook(a, b->parent, std::string(b->name));
+    hook(b, parent, name);
+}
+
+void Tree::touch(Directory* directory) {
+    directory->modified_ns = directory->changed_ns = clock_.now_ns();
 }
 
 void Tree::prune(Directory* directory) {
-    while (directory->implicit && directory->children.empty() && directory->parent != nullptr) {
-        Directory* parent = directory->parent;
-        remove(directory);
-        directories_.erase(directory->id);
+    while (directory->implicit && directory->children.empty() && directory->parent() != nullptr) {
+        Directory* parent = directory->parent();
+        remove(&directory->first_link);
+        if (directory->lookups == 0) nodes_.erase(directory);  // else when the kernel has forgotten it
         directory = parent;
     }
 }
 
 std::string Tree::reach(const Directory& directory) {
     std::string text;
-    for (const Directory* at = &directory; at != nullptr; at = at->parent) {
+    for (const Directory* at = &directory; at != nullptr; at = at->parent()) {
         if ((at->mode & 0111) != 0111) text += fmt::format("{}:{}:{:o};", at->uid, at->gid, at->mode);
     }
     return text;
@@ -231,7 +316,7 @@ std::string Tree::reach(const Directory& directory) {
 
 std::string Tree::path_of(const Node& node) {
     std::string path;
-    for (const Node* at = &node; at->parent != nullptr; at = at->parent) {
+    for (const Link* at = node.any_link(); at != nullptr; at = at->parent->any_link()) {
         path = path.empty() ? at->name : at->name + "/" + path;
     }
     return path.empty() ? "/" : path;

@@ -1,9 +1,7 @@
 // Names: directories and what is in them, and who may do what there.
 #pragma once
 
-#include <functional>
 #include <string_view>
-#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -16,17 +14,32 @@ enum Right : unsigned { kRightExecute = 1, kRightWrite = 2, kRightRead = 4 };
 
 bool is_permitted(const Node& node, const Credentials& who, unsigned rights);
 
-// Owns the directories; objects are owned by the store, and only linked here. Not thread-safe.
+// Learns of changes that were not made by the mount, so that the kernel can be told.
+class TreeObserver {
+public:
+    virtual ~TreeObserver() = default;
+    // What the name in the directory stands for is another, or nothing.
+    virtual void entry_changed(const Directory& parent, std::string_view name) = 0;
+    // Its times, links or state are others.
+    virtual void node_changed(const Node& node) = 0;
+};
+
+// Not thread-safe.
 class Tree {
 public:
     // The root directory belongs to root_owner and is like /tmp: everyone makes entries, each removes their own.
-    Tree(const Clock& clock, const Credentials& root_owner, std::function<NodeId()> next_id);
+    Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes);
 
-    // The node of a path, "" being the root. EACCES where a directory on the way may not be searched.
-    Result<Node*> find(const Credentials& who, std::string_view path) const;
+    // ---- by path, with the rights of somebody ----
+    // The node of a path, "" being the root. EACCES where a directory on the way may not be searched. Symbolic links
+    // are followed inside of the store; EXDEV if one leads out of it.
+    enum class Last { follow, keep };
+    Result<Node*> find(const Credentials& who, std::string_view path, Last last) const;
     // A hint that the path is going to be looked up: first its slot, in a second call its node.
     void fetch(std::string_view path, bool node) const;
-    // EACCES unless every directory above the node may be searched; ENOENT if it has no name.
+    // What the deepest directory on the way that exists says of the device for new objects.
+    std::optional<DeviceIndex> device_of(std::string_view path) const;
+    // EACCES unless all directories above one of its names may be searched; ENOENT if it has no name.
     Status check_way_to(const Credentials& who, const Node& node) const;
 
     // Fails as link() would, but changes nothing: so that no memory is allocated for a name that cannot be had.
@@ -34,12 +47,33 @@ public:
     Status check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const;
     // Gives a node without one a name. Directories that are missing on the way are made, belonging to `who`.
     Status link(const Credentials& who, std::string_view path, Node* node);
-    // Takes the name from the object and returns it. EISDIR for directories.
+    // Takes the name away and returns what had it. EISDIR for directories.
     Result<Node*> unlink(const Credentials& who, std::string_view path);
-    // Takes an object's name whatever its rights; for reclaiming.
+    // Takes an object's names whatever its rights; for reclaiming.
     void detach(Node* node);
-    // Atomic. The object that was replaced, if any, is returned without a name.
+    // Atomic. What was replaced, if anything, is returned.
     Result<Node*> rename(const Credentials& who, std::string_view from, std::string_view to, bool replace);
+
+    // ---- by directory and name, for whoever has seen to the rights ----
+    void insert(Directory* parent, std::string_view name, Node* node) { hook(node->new_link(), parent, name); }
+    void remove(Link* link);
+    // The link becomes that name, which must be free.
+    void move(Link* link, Directory* parent, std::string_view name);
+    void exchange(Link* a, Link* b);
+    // The mount's own changes are not reported to it.
+    void set_observer(TreeObserver* observer) { observer_ = observer; }
+    class Quiet {
+    public:
+        explicit Quiet(Tree& tree) : tree_(tree), observer_(std::exchange(tree.observer_, nullptr)) {}
+        ~Quiet() { tree_.observer_ = observer_; }
+
+    private:
+        Tree& tree_;
+        TreeObserver* observer_;
+    };
+    void report(const Node& node) const {
+        if (observer_ != nullptr) observer_->node_changed(node);
+    }
 
     // One string for all places that the same people can reach: the directories on the way that not everyone may
     // search, with their owners and modes.
@@ -47,23 +81,27 @@ public:
     static std::string path_of(const Node& node);
 
     const Directory& root() const { return *root_; }
+    Directory& root() { return *root_; }
 
 private:
     struct Spot {
         Directory* parent;       // the last directory that exists
         std::string_view rest;   // what is missing below it: one part, or directories and a part
     };
+    Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last) const;
     Result<Spot> find_spot(const Credentials& who, std::string_view path) const;
-    Status check_removable(const Credentials& who, const Node& node) const;
+    Result<Link*> find_link(const Credentials& who, std::string_view path) const;
+    Status check_removable(const Credentials& who, const Link& link) const;
     Directory* make_directories(const Credentials& who, const Spot& spot, std::string_view* ret_name);
-    void insert(Directory* parent, std::string_view name, Node* node);
-    void remove(Node* node);
+    void hook(Link* link, Directory* parent, std::string_view name);
+    void unhook(Link* link);
+    void touch(Directory* directory);
     void prune(Directory* directory);
 
     const Clock& clock_;
-    std::function<NodeId()> next_id_;
-    std::unique_ptr<Directory> root_;
-    std::unordered_map<NodeId, std::unique_ptr<Directory>> directories_;
+    Nodes& nodes_;
+    Directory* root_;
+    TreeObserver* observer_ = nullptr;
 };
 
 }  // namespace gshm

@@ -1,4 +1,5 @@
-// fakecuda, a test double of NVIDIA's driver: what the library exports, made from the list in src/cuda/api.h.
+// fakecuda, a test double of NVIDIA's driver: what the library exports, made from the list in src/cuda/api.h and from
+// the one below, of what gshm itself does not call.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,24 @@ namespace fakecuda {
 
 using namespace gshm::cuda;
 
+using CUmodule = struct CUmod_st*;
+using CUfunction = struct CUfunc_st*;
+
+// X(member, exported symbol, signature). For examples/test_client alone; see kernels.cc.
+#define FAKECUDA_KERNEL_CALLS(X)                                                                                   \
+    X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t size))                                              \
+    X(pointer_get_attribute, cuPointerGetAttribute, (void* value, int attribute, CUdeviceptr pointer))             \
+    X(module_load_data, cuModuleLoadData, (CUmodule * module, const void* image))                                  \
+    X(module_unload, cuModuleUnload, (CUmodule module))                                                            \
+    X(module_get_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))        \
+    X(launch_kernel, cuLaunchKernel,                                                                               \
+      (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+       unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra))
+
 #define FAKECUDA_DECLARE(member, symbol, signature) \
     extern "C" __attribute__((visibility("default"))) CUresult symbol signature;
 GSHM_CUDA_CALLS(FAKECUDA_DECLARE)
+FAKECUDA_KERNEL_CALLS(FAKECUDA_DECLARE)
 #undef FAKECUDA_DECLARE
 
 // For tests. How often a symbol was called in this process (nullptr: all calls together; "_v2" may be left out), and
@@ -34,7 +50,7 @@ extern "C" __attribute__((visibility("default"))) const char* fakecuda_identity(
 
 enum class Symbol : int {
 #define FAKECUDA_NAME(member, symbol, signature) symbol,
-    GSHM_CUDA_CALLS(FAKECUDA_NAME)
+    GSHM_CUDA_CALLS(FAKECUDA_NAME) FAKECUDA_KERNEL_CALLS(FAKECUDA_NAME)
 #undef FAKECUDA_NAME
         count
 };
@@ -42,6 +58,8 @@ enum class Symbol : int {
 inline constexpr size_t kSymbolCount = static_cast<size_t>(Symbol::count);
 inline constexpr size_t kGranularity = size_t{2} << 20;
 inline constexpr size_t kPage = 4096;
+inline constexpr CUresult kErrorInvalidImage = 200;
+inline constexpr CUresult kErrorNotFound = 500;
 inline constexpr CUresult kErrorContextIsDestroyed = 709;
 
 const char* symbol_name(Symbol symbol);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 #include "call.h"
 
@@ -97,6 +98,43 @@ CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, size_t byte
                [&](int fd, off_t offset, size_t done, size_t left) {
                    return pread(fd, static_cast<char*>(destination) + done, left, offset);
                });
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) {
+    Call call(Symbol::cuMemcpyDtoDAsync_v2, Scope::context);
+    const bool known_stream = call.use_stream(stream);
+    call.mapping(destination);
+    call.mapping(source);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known_stream) return kErrorInvalidHandle;
+    if (bytes == 0) return kSuccess;
+    auto from = find_pieces(call, call.context_device(), source, bytes, kMemAccessProtRead);
+    auto to = find_pieces(call, call.context_device(), destination, bytes, kMemAccessProtReadWrite);
+    if (from.empty() || to.empty()) return kErrorInvalidValue;
+    call.unlock();
+    std::vector<char> bounce(bytes);
+    const bool all = for_all(from, [&](int fd, off_t offset, size_t done, size_t left) {
+        return pread(fd, bounce.data() + done, left, offset);
+    }) && for_all(to, [&](int fd, off_t offset, size_t done, size_t left) {
+        return pwrite(fd, bounce.data() + done, left, offset);
+    });
+    call.relock();
+    from.clear();
+    to.clear();
+    return all ? kSuccess : kErrorInvalidValue;
+}
+
+// Host memory is as fast registered as not; the driver's refusals are kept.
+CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+    Call call(Symbol::cuMemHostRegister_v2, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    return memory == nullptr || bytes == 0 ? kErrorInvalidValue : kSuccess;
+}
+
+CUresult cuMemHostUnregister(void* memory) {
+    Call call(Symbol::cuMemHostUnregister, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    return memory == nullptr ? kErrorInvalidValue : kSuccess;
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream) {

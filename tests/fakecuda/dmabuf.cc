@@ -103,7 +103,7 @@ CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
     return kSuccess;
 }
 
-// Only what cuExternalMemoryGetMappedBuffer gave: nothing here is allocated the old way.
+// What cuExternalMemoryGetMappedBuffer or cuMemAlloc gave.
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     Call call(Symbol::cuMemFree_v2, Scope::context);
     Reservation* found = call.admitted() ? find_external(state(), pointer) : nullptr;

@@ -79,6 +79,7 @@ void State::drop_context(Device& device) {
         delete *at;
         at = streams.erase(at);
     }
+    std::erase_if(modules, [&](const auto& entry) { return entry.second->context == &device.context; });
 }
 
 }  // namespace fakecuda

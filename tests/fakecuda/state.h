@@ -24,6 +24,19 @@ struct Device {
     CUctx_st context = {};
 };
 
+enum class Kernel { fill_pattern, check_pattern };
+
+// The pointers to these are what callers hold.
+struct CUfunc_st {
+    Kernel kernel = Kernel::fill_pattern;
+    bool present = false;  // the image has it
+    CUmodule module = nullptr;
+};
+struct CUmod_st {
+    CUcontext context = nullptr;
+    CUfunc_st functions[2];
+};
+
 // Memory of a device: a memfd of the data and one more page that says what it is, so that it can be told in another
 // process. Made and dropped under the lock; the memory itself lives as long as anyone has the memfd.
 class Allocation {
@@ -72,6 +85,7 @@ struct State {
     std::map<CUdeviceptr, Reservation> reservations;
     std::unordered_set<CUstream> streams;
     std::unordered_set<CUexternalMemory> external;
+    std::unordered_map<CUmodule, std::unique_ptr<CUmod_st>> modules;
     CUmemGenericAllocationHandle next_handle = 0x10000;
 
     Device* device(CUdevice ordinal);                               // nullptr: no such device
@@ -80,7 +94,7 @@ struct State {
     Reservation* reservation_at(CUdeviceptr pointer, size_t size);  // the one that holds all of that range
     Mapping* mapping_at(CUdeviceptr pointer, CUdeviceptr* start);   // the one that holds that address
     bool is_stream(CUstream stream) const;                          // the default streams too
-    void drop_context(Device& device);                              // and its streams
+    void drop_context(Device& device);                              // and its streams and modules
 };
 
 State& state();

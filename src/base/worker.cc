@@ -1,4 +1,4 @@
-#include "daemon/worker.h"
+#include "base/worker.h"
 
 #include <csignal>
 

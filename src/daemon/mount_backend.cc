@@ -1,0 +1,78 @@
+#include "daemon/mount_backend.h"
+
+#include "daemon/server.h"
+
+namespace gshm {
+
+MountBackend::MountBackend(Server& server, std::string runtime_dir)
+    : server_(server), files_(server.store()), runtime_dir_(std::move(runtime_dir)) {}
+
+fuse::Backend::Turn MountBackend::enter() {
+    return server_.loop().enter();
+}
+
+Result<std::shared_ptr<Extent>> MountBackend::allocate(DeviceIndex index, uint64_t bytes, bool compressible) {
+    Device& memory = device(index);
+    auto once = [&]() -> Result<std::shared_ptr<Extent>> {
+        std::shared_ptr<Extent> extent = TRY(memory.allocate(bytes, {compressible, true}));
+        TRY(extent->descriptor(Access::write));  // the slow part of handing it out
+        return extent;
+    };
+    auto extent = once();
+    if (!extent && extent.error().code == ENOSPC) {
+        // Empty slabs are kept for convenience only. The device's thread frees them; wait for it.
+        {
+            auto turn = enter();
+            server_.store().extents().trim(index);
+        }
+        std::mutex mutex;
+        std::condition_variable freed;
+        bool done = false;
+        server_.devices().submit(
+            index,
+            [&](Device&) {
+                std::lock_guard lock(mutex);
+                done = true;
+                freed.notify_one();
+                return Status{};
+            },
+            nullptr);
+        {
+            std::unique_lock lock(mutex);
+            freed.wait(lock, [&] { return done; });
+        }
+        extent = once();
+    }
+    if (!extent) {
+        report(index, extent.error());
+        return std::unexpected(explain_descriptor_limit(extent.error()));
+    }
+    return extent;
+}
+
+size_t MountBackend::device_count() {
+    return server_.devices().size();
+}
+
+Device& MountBackend::device(DeviceIndex index) {
+    return server_.devices().device(index);
+}
+
+uint64_t MountBackend::used_bytes(DeviceIndex index) {
+    return server_.devices().used_bytes(index);
+}
+
+Status MountBackend::check(DeviceIndex index) {
+    return server_.devices().check(index);
+}
+
+void MountBackend::report(DeviceIndex index, const Error& error) {
+    if (!error.device_lost) return;
+    server_.loop().post([&devices = server_.devices(), index, error] { devices.report(index, error); });
+}
+
+void MountBackend::appeared(const Node& node) {
+    if (!server_.waiters().empty()) server_.waiters().notify(Tree::path_of(node));
+}
+
+}  // namespace gshm

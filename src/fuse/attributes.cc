@@ -1,0 +1,218 @@
+// Attributes with names: user.NAME is the library's NAME. Some are not kept but worked out, and some of those have an
+// effect when they are set.
+#include <linux/xattr.h>
+#include <shared_mutex>
+
+#include "base/limits.h"
+#include "base/size.h"
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+constexpr std::string_view kPrefix = "user.";
+constexpr std::string_view kAllocationSize = "allocation_size";
+constexpr std::string_view kFabricHandle = "fabric_handle";
+constexpr std::string_view kDevice = "device";
+constexpr std::string_view kId = "id";
+constexpr std::string_view kState = "state";
+// How the library gets from a path to the daemon. Not listed: it is of no use to people.
+constexpr std::string_view kRuntimeDir = "gshm.dir";
+
+bool is_read_only(std::string_view name) {
+    return name == kAllocationSize || name == kFabricHandle || name == kId || name == kRuntimeDir;
+}
+bool is_worked_out(std::string_view name) {
+    return is_read_only(name) || name == kDevice || name == kState;
+}
+
+std::unexpected<Error> refuse(int code) {
+    return std::unexpected(Error{code, {}});
+}
+
+// "user.x" gives "x". The kernel's own namespaces have nothing here.
+Result<std::string_view> strip_prefix(std::string_view name, int otherwise) {
+    if (!name.starts_with(kPrefix)) return refuse(name.starts_with("system.") ? EOPNOTSUPP : otherwise);
+    name.remove_prefix(kPrefix.size());
+    if (name.empty()) return refuse(EINVAL);
+    return name;
+}
+
+// What a handle of the object's memory stands for: files need not be whole pages, mappings must.
+uint64_t physical_bytes(const Object& object, uint64_t granularity) {
+    return round_up(object.extent->size_bytes, granularity);
+}
+
+// The answer to a caller with room for `space` bytes, who asks for the length if there is none.
+void reply_sized(Call& call, uint32_t space, std::string_view value) {
+    if (space == 0) {
+        fuse_getxattr_out out = {};
+        out.size = static_cast<uint32_t>(value.size());
+        return call.reply(out);
+    }
+    if (value.size() > space) return call.fail(ERANGE);
+    call.reply_text(value);
+}
+
+}  // namespace
+
+void FileSystem::set_attribute(Call& call) {
+    struct SetIn {
+        uint32_t size;
+        uint32_t flags;
+    };
+    auto in = call.part<SetIn>();
+    auto full = call.text();
+    if (!in || !full || call.rest().size() < (*in)->size) return call.fail(EINVAL);
+    auto name = strip_prefix(*full, EOPNOTSUPP);
+    if (!name) return call.fail(name.error().code);
+    std::string_view value(reinterpret_cast<const char*>(call.rest().data()), (*in)->size);
+    if (is_read_only(*name)) return call.fail(EPERM);
+    if (*name == kDevice) return call.finish(set_device(call.node(), value));
+    if (*name == kState) return call.finish(set_state(call.node(), value));
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    call.finish(backend_.files().set_attribute(**node, *name, value, (*in)->flags));
+}
+
+Status FileSystem::set_device(NodeId id, std::string_view name) {
+    auto turn = backend_.enter();
+    Node* node = TRY(find(id));
+    DeviceIndex device = 0;
+    const auto& devices = backend_.files().store().devices();
+    while (device < devices.size() && devices[device].name != name) ++device;
+    if (device == devices.size()) return refuse(ENODEV);
+    if (auto* directory = as_directory(node)) {
+        directory->device = device;
+    } else if (auto* object = as_object(node)) {
+        if (object->device == device) return {};
+        if (object->state == ObjectState::sealed) return refuse(EPERM);
+        TRY(backend_.check(device));
+        // Bytes stay where they are; and a file that is open is held by its memory's device.
+        if (object->extent != nullptr || object->leases > 0) return refuse(EBUSY);
+        object->device = device;
+    } else {
+        return refuse(EPERM);
+    }
+    backend_.files().change(*node, {});
+    return {};
+}
+
+Status FileSystem::set_state(NodeId id, std::string_view state) {
+    auto turn = backend_.enter();
+    Object* object = TRY(find_object(id));
+    bool sealed = object->state == ObjectState::sealed;
+    if (state == "open") return sealed ? Status(refuse(EPERM)) : Status{};
+    if (state != "sealed") return refuse(EINVAL);
+    TRY(backend_.files().seal(*object));
+    backend_.appeared(*object);  // some wait for that
+    return {};
+}
+
+void FileSystem::get_attribute(Call& call) {
+    auto in = call.part<fuse_getxattr_in>();
+    auto full = call.text();
+    if (!in || !full) return call.fail(EINVAL);
+    auto name = strip_prefix(*full, ENODATA);
+    if (!name) return call.fail(name.error().code);
+    auto value = *name == kFabricHandle ? fabric_handle(call.node()) : attribute_value(call.node(), *name);
+    if (!value) return call.fail(value.error().code);
+    reply_sized(call, (*in)->size, *value);
+}
+
+Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name) {
+    auto turn = backend_.enter();
+    Node* node = TRY(find(id));
+    auto* object = as_object(node);
+    if (name == kRuntimeDir) return backend_.runtime_dir();
+    if (name == kId) return std::to_string(node->id);
+    const auto& devices = backend_.files().store().devices();
+    if (name == kDevice) {
+        if (object != nullptr) return devices[object->device].name;
+        auto* directory = as_directory(node);
+        if (directory != nullptr && directory->device) return devices[*directory->device].name;
+        return refuse(ENODATA);
+    }
+    if (object != nullptr) {
+        backend_.files().refresh(*object);
+        if (name == kState) return object->state == ObjectState::sealed ? "sealed" : "open";
+        if (name == kAllocationSize && object->extent != nullptr && object->size_bytes > 0) {
+            return std::to_string(physical_bytes(*object, devices[object->device].granularity_bytes));
+        }
+    }
+    if (is_worked_out(name) || !node->attributes) return refuse(ENODATA);
+    auto found = node->attributes->find(name);
+    if (found == node->attributes->end()) return refuse(ENODATA);
+    return found->second;
+}
+
+Result<std::string> FileSystem::fabric_handle(NodeId id) {
+    auto turn = backend_.enter();
+    Object* object = TRY(find_object(id));
+    if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
+    if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
+    TRY(backend_.check(object->device));
+    Work work(backend_, object, Work::kPin);
+    turn.unlock();
+    // A handle stands for a whole extent, and the reader of it knows of no place inside.
+    TRY(make_dedicated(work));
+    std::shared_lock lock(work.gate->mutex);
+    if (!work.gate->memory) return refuse(ENODATA);
+    auto handle = work.gate->memory->export_fabric();
+    if (!handle) {
+        backend_.report(work.device, handle.error());
+        return std::unexpected(handle.error());
+    }
+    return std::string(reinterpret_cast<const char*>(handle->data()), handle->size());
+}
+
+void FileSystem::list_attributes(Call& call) {
+    auto in = call.part<fuse_getxattr_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    std::string names;
+    auto add = [&](std::string_view name) { (names += kPrefix).append(name) += '\0'; };
+    if (auto* object = as_object(*node)) {
+        backend_.files().refresh(*object);
+        if (object->extent != nullptr && object->size_bytes > 0) {
+            add(kAllocationSize);
+            if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) != 0) add(kFabricHandle);
+        }
+        add(kDevice);
+        add(kId);
+        add(kState);
+    } else if (auto* directory = as_directory(*node); directory != nullptr && directory->device) {
+        add(kDevice);
+    }
+    if ((*node)->attributes) {
+        for (const auto& [name, value] : *(*node)->attributes) {
+            if (!is_worked_out(name)) add(name);
+        }
+    }
+    reply_sized(call, (*in)->size, names);
+}
+
+void FileSystem::remove_attribute(Call& call) {
+    auto full = call.text();
+    if (!full) return call.fail(EINVAL);
+    auto name = strip_prefix(*full, EOPNOTSUPP);
+    if (!name) return call.fail(name.error().code);
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    if (*name == kDevice) {
+        auto* directory = as_directory(*node);
+        if (directory == nullptr) return call.fail(EPERM);
+        if (!directory->device) return call.fail(ENODATA);
+        directory->device.reset();
+        backend_.files().change(**node, {});
+        return call.succeed();
+    }
+    if (is_worked_out(*name)) return call.fail(EPERM);
+    call.finish(backend_.files().remove_attribute(**node, *name));
+}
+
+}  // namespace gshm::fuse

@@ -1,0 +1,37 @@
+// What the mount needs of the daemon.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "device/device.h"
+#include "store/files.h"
+
+namespace gshm::fuse {
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    // The store is for one thread at a time. As long as the lock is held it is this one; nothing slow may be done then.
+    using Turn = std::unique_lock<std::mutex>;
+    [[nodiscard]] virtual Turn enter() = 0;
+    virtual Files& files() = 0;  // in one's turn
+
+    // Not in one's turn: this may take a while. bytes as Device::allocate() takes them.
+    virtual Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) = 0;
+    virtual size_t device_count() = 0;
+    virtual Device& device(DeviceIndex device) = 0;
+    virtual uint64_t used_bytes(DeviceIndex device) = 0;
+    // In one's turn. ENODEV once the device has failed.
+    virtual Status check(DeviceIndex device) = 0;
+    // From any thread: an error that says that the device is lost makes it so.
+    virtual void report(DeviceIndex device, const Error& error) = 0;
+    // In one's turn: there is a new name, and somebody may wait for it.
+    virtual void appeared(const Node& node) = 0;
+    // How a client finds this daemon: its runtime folder.
+    virtual const std::string& runtime_dir() const = 0;
+};
+
+}  // namespace gshm::fuse

@@ -1,0 +1,88 @@
+// One request of the kernel, and the answer to it. Whatever the handler does, it is answered once.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <sys/uio.h>
+#include <vector>
+
+#include "base/result.h"
+#include "fuse/kernel.h"
+
+namespace gshm::fuse {
+
+// Where answers go to.
+class Channel {
+public:
+    virtual ~Channel() = default;
+    // Header first.
+    virtual void send(std::span<const iovec> parts) = 0;
+};
+
+class Call {
+public:
+    // `request` begins with the header and is of the length that it says. `scratch` is the thread's, for bytes on
+    // their way.
+    Call(Channel& channel, std::span<const std::byte> request, std::span<std::byte> scratch)
+        : channel_(channel), request_(request), rest_(request.subspan(sizeof(fuse_in_header))), scratch_(scratch) {}
+    ~Call() {
+        if (!answered_) fail(EIO);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    const fuse_in_header& header() const { return *reinterpret_cast<const fuse_in_header*>(request_.data()); }
+    uint64_t node() const { return header().nodeid; }
+
+    // The next part of the request. EINVAL where it is too short for it.
+    template <typename Part>
+    Result<const Part*> part() {
+        if (rest_.size() < sizeof(Part)) return std::unexpected(Error{EINVAL, "a short request"});
+        const auto* found = reinterpret_cast<const Part*>(rest_.data());
+        rest_ = rest_.subspan(sizeof(Part));
+        return found;
+    }
+    Result<std::string_view> text() {
+        const void* end = memchr(rest_.data(), 0, rest_.size());
+        if (end == nullptr) return std::unexpected(Error{EINVAL, "a text without an end"});
+        std::string_view found(reinterpret_cast<const char*>(rest_.data()));
+        rest_ = rest_.subspan(found.size() + 1);
+        return found;
+    }
+    std::span<const std::byte> rest() const { return rest_; }
+    std::span<std::byte> scratch() const { return scratch_; }
+
+    void succeed() { answer(0, {}); }
+    void fail(int code) { answer(code, {}); }
+    void finish(const Status& status) { answer(status ? 0 : status.error().code, {}); }
+    template <typename Body>
+    void reply(const Body& body) {
+        answer(0, std::as_bytes(std::span(&body, 1)));
+    }
+    void reply_bytes(std::span<const std::byte> bytes) { answer(0, bytes); }
+    void reply_text(std::string_view text) { answer(0, std::as_bytes(std::span(text))); }
+    // FORGET and its like want none.
+    void no_answer() { answered_ = true; }
+
+private:
+    void answer(int code, std::span<const std::byte> body) {
+        if (answered_) return;
+        answered_ = true;
+        fuse_out_header out = {};
+        out.unique = header().unique;
+        out.error = -code;
+        out.len = static_cast<uint32_t>(sizeof out + body.size());
+        iovec parts[2] = {{&out, sizeof out}, {const_cast<std::byte*>(body.data()), body.size()}};
+        channel_.send({parts, body.empty() ? 1u : 2u});
+    }
+
+    Channel& channel_;
+    std::span<const std::byte> request_;
+    std::span<const std::byte> rest_;
+    std::span<std::byte> scratch_;
+    bool answered_ = false;
+};
+
+}  // namespace gshm::fuse

@@ -1,0 +1,160 @@
+#include "fuse/file_system.h"
+
+#include "base/log.h"
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+
+FileSystem::~FileSystem() {
+    end();
+}
+
+Status FileSystem::start(Call& call) {
+    if (call.header().opcode != FUSE_INIT) return gshm::fail(EPROTO, "the kernel did not begin with INIT");
+    const auto* in = TRY(call.part<fuse_init_in>());
+    // 7.31 (Linux 5.4) has all that we cannot do without.
+    if (in->major != FUSE_KERNEL_VERSION || in->minor < 31) {
+        call.fail(EPROTO);
+        return gshm::fail(EPROTO, "the kernel's FUSE {}.{} is too old (7.31 is needed)", in->major, in->minor);
+    }
+    uint64_t offered = in->flags;
+    if ((in->flags & FUSE_INIT_EXT) != 0) offered |= uint64_t{in->flags2} << 32;
+    constexpr uint64_t kWanted = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
+                                 FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
+                                 FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
+                                 FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough;
+    uint64_t taken = offered & kWanted;
+    // Files of the kernel's are handed out by root alone.
+    if (geteuid() != 0) taken &= ~kPassthrough;
+    passthrough_ = (taken & kPassthrough) != 0;
+    InitOut out = {};
+    out.major = FUSE_KERNEL_VERSION;
+    out.minor = std::min<uint32_t>(in->minor, 42);
+    out.max_readahead = in->max_readahead;
+    out.flags = static_cast<uint32_t>(taken);
+    out.flags2 = static_cast<uint32_t>(taken >> 32);
+    out.max_background = 64;
+    out.congestion_threshold = 48;
+    out.max_write = kMostBytes;
+    out.max_pages = kMostBytes / 4096;
+    out.time_gran = 1;
+    out.max_stack_depth = passthrough_ ? 1 : 0;
+    {
+        auto turn = backend_.enter();
+        backend_.files().set_observer(this);
+    }
+    call.reply(out);
+    return {};
+}
+
+void FileSystem::end() {
+    auto turn = backend_.enter();
+    if (std::exchange(ended_, true)) return;
+    backend_.files().set_observer(nullptr);
+    backend_.files().close_all();
+    backend_.files().forget_all();
+    backing_.clear();  // the kernel's went with the mount
+}
+
+void FileSystem::handle(Call& call) {
+    switch (call.header().opcode) {
+        case FUSE_LOOKUP: return lookup(call);
+        case FUSE_FORGET: return forget(call);
+        case FUSE_BATCH_FORGET: return forget_many(call);
+        case FUSE_GETATTR: return get_attributes(call);
+        case FUSE_SETATTR: return set_attributes(call);
+        case FUSE_STATFS: return stat_device(call);
+        case FUSE_READLINK: return read_symlink(call);
+        case FUSE_SYMLINK: return make_symlink(call);
+        case FUSE_MKNOD: return make_node(call);
+        case FUSE_MKDIR: return make_directory(call);
+        case FUSE_UNLINK: return unlink(call);
+        case FUSE_RMDIR: return remove_directory(call);
+        case FUSE_RENAME: return rename(call, false);
+        case FUSE_RENAME2: return rename(call, true);
+        case FUSE_LINK: return link(call);
+        case FUSE_READDIR: return read_directory(call, false);
+        case FUSE_READDIRPLUS: return read_directory(call, true);
+        case FUSE_SETXATTR: return set_attribute(call);
+        case FUSE_GETXATTR: return get_attribute(call);
+        case FUSE_LISTXATTR: return list_attributes(call);
+        case FUSE_REMOVEXATTR: return remove_attribute(call);
+        case FUSE_OPEN: return open(call);
+        case FUSE_CREATE: return create(call);
+        case FUSE_TMPFILE: return make_unnamed(call);
+        case FUSE_RELEASE: return close(call);
+        case FUSE_READ: return read(call);
+        case FUSE_WRITE: return write(call);
+        case FUSE_FALLOCATE: return allocate(call);
+        case FUSE_LSEEK: return seek(call);
+        case FUSE_COPY_FILE_RANGE: return copy_range(call);
+        case FUSE_INTERRUPT: return call.no_answer();  // nothing here waits for long
+        case FUSE_DESTROY: return call.succeed();
+        // The rest is the kernel's own business; it asks for each of these once.
+        default: return call.fail(ENOSYS);
+    }
+}
+
+Result<Node*> FileSystem::find(NodeId id) const {
+    Node* node = backend_.files().find(id);
+    if (node == nullptr) return std::unexpected(Error{ENOENT, {}});
+    return node;
+}
+
+Result<Directory*> FileSystem::find_directory(NodeId id) const {
+    auto* directory = as_directory(TRY(find(id)));
+    if (directory == nullptr) return std::unexpected(Error{ENOTDIR, {}});
+    return directory;
+}
+
+Result<Object*> FileSystem::find_object(NodeId id) const {
+    Node* node = TRY(find(id));
+    auto* object = as_object(node);
+    if (object == nullptr) return std::unexpected(Error{node->kind == NodeKind::directory ? EISDIR : EINVAL, {}});
+    return object;
+}
+
+void FileSystem::made(Node& node) {
+    backend_.appeared(node);
+}
+
+int32_t FileSystem::backing_of(Object& object) {
+    auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
+    if (!passthrough_ || file == nullptr) return 0;
+    auto known = backing_.find(object.id);
+    if (known != backing_.end()) return known->second;
+    auto opened = connection_.open_backing(file->fd());
+    if (!opened) {
+        log_warning("{}; its bytes go through gshmd", opened.error().message);
+        return 0;
+    }
+    backing_.emplace(object.id, *opened);
+    return *opened;
+}
+
+void FileSystem::drop_backing(NodeId node) {
+    auto known = backing_.find(node);
+    if (known == backing_.end()) return;
+    connection_.close_backing(known->second);
+    backing_.erase(known);
+}
+
+void FileSystem::entry_changed(const Directory& parent, std::string_view name) {
+    if (parent.id != Files::kRoot && parent.lookups == 0) return;
+    connection_.forget_entry(parent.id, name);
+    connection_.forget_attributes(parent.id);
+}
+
+void FileSystem::node_changed(const Node& node) {
+    if (node.lookups > 0) connection_.forget_attributes(node.id);
+}
+
+void FileSystem::finish(Call& call, const Work& work, const Status& status) {
+    if (!status) {
+        log_debug("mount: request {} on node {} failed: {}", call.header().opcode, call.node(), status.error().message);
+        backend_.report(work.device, status.error());
+    }
+    call.finish(status);
+}
+
+}  // namespace gshm::fuse

@@ -1,0 +1,118 @@
+// The mount's requests: each is turned into calls of the store, and answered. Safe from any thread.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+
+#include "fuse/backend.h"
+#include "fuse/call.h"
+#include "fuse/connection.h"
+
+namespace gshm::fuse {
+
+class FileSystem final : private TreeObserver {
+public:
+    // Bytes that one request carries at most.
+    static constexpr size_t kMostBytes = size_t{1} << 20;
+
+    FileSystem(Backend& backend, Connection& connection) : backend_(backend), connection_(connection) {}
+    ~FileSystem() override;
+
+    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request.
+    Status start(Call& call);
+    void handle(Call& call);
+    // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
+    void end();
+
+    bool has_passthrough() const { return passthrough_; }
+
+private:
+    using Turn = Backend::Turn;
+    // ---- nodes.cc: what is known of a node ----
+    void lookup(Call& call);
+    void forget(Call& call);
+    void forget_many(Call& call);
+    void get_attributes(Call& call);
+    void set_attributes(Call& call);
+    void stat_device(Call& call);
+    fuse_attr to_attr(Node& node);
+    fuse_entry_out to_entry(Node& node);
+    // Answers with the node, which the kernel thereby knows.
+    void reply_entry(Call& call, Node& node);
+
+    // ---- names.cc ----
+    void make_directory(Call& call);
+    void make_node(Call& call);
+    void make_symlink(Call& call);
+    void read_symlink(Call& call);
+    void link(Call& call);
+    void unlink(Call& call);
+    void remove_directory(Call& call);
+    void rename(Call& call, bool with_flags);
+    void read_directory(Call& call, bool with_attributes);
+
+    // ---- attributes.cc: those that have names ----
+    void set_attribute(Call& call);
+    void get_attribute(Call& call);
+    void list_attributes(Call& call);
+    void remove_attribute(Call& call);
+    Result<std::string> attribute_value(NodeId node, std::string_view name);
+    Result<std::string> fabric_handle(NodeId node);
+    Status set_device(NodeId node, std::string_view name);
+    Status set_state(NodeId node, std::string_view state);
+
+    // ---- files.cc ----
+    void open(Call& call);
+    void create(Call& call);
+    void make_unnamed(Call& call);
+    void close(Call& call);
+    void read(Call& call);
+    void write(Call& call);
+    void allocate(Call& call);
+    void seek(Call& call);
+    void copy_range(Call& call);
+    // Opens it and says how; the object has memory to be opened with afterwards.
+    Result<OpenOut> open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who);
+    void reply_created(Call& call, Turn turn, Object* object, uint32_t flags);
+    Result<Object*> opened(FileId file) const;
+
+    // ---- memory.cc: the bytes of a file, wherever they are ----
+    // Keeps an object while somebody works on its bytes.
+    class Work;
+    Result<size_t> read_bytes(Work& work, uint64_t offset, std::span<std::byte> into);
+    Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from);
+    Status resize(Work& work, uint64_t size_bytes);
+    Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes);
+    // Moves the object into memory of its own.
+    Status make_dedicated(Work& work);
+    // When nobody writes to it any more: gives back what it does not fill.
+    Status settle(Work& work);
+    Status copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
+                      std::span<std::byte> scratch, uint64_t* ret_copied);
+    // For whoever holds the gate alone: memory of so many bytes at least, with the first `kept` bytes in it.
+    Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes);
+    // Answers with how it went, and tells the daemon if the device is lost.
+    void finish(Call& call, const Work& work, const Status& status);
+
+    // ---- in one's turn ----
+    // ENOENT: the kernel asks for what it was never told of, or what is gone.
+    Result<Node*> find(NodeId id) const;
+    Result<Directory*> find_directory(NodeId id) const;
+    Result<Object*> find_object(NodeId id) const;
+    void made(Node& node);
+    // The backing file of the object's memory; 0: none.
+    int32_t backing_of(Object& object);
+    void drop_backing(NodeId node);
+
+    // TreeObserver, in one's turn: somebody else has changed something.
+    void entry_changed(const Directory& parent, std::string_view name) override;
+    void node_changed(const Node& node) override;
+
+    Backend& backend_;
+    Connection& connection_;
+    bool passthrough_ = false;
+    std::unordered_map<NodeId, int32_t> backing_;  // in one's turn
+    bool ended_ = false;                           // likewise
+};
+
+}  // namespace gshm::fuse

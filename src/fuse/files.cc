@@ -1,0 +1,247 @@
+// Files that are open: opened, read, written, closed.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+// One request of a copy; the kernel comes again for the rest, and can be interrupted in between.
+constexpr uint64_t kCopyBytes = uint64_t{64} << 20;
+
+std::unexpected<Error> refuse(int code) {
+    return std::unexpected(Error{code, {}});
+}
+
+Access access_of(uint32_t flags) {
+    return (flags & O_ACCMODE) == O_RDONLY ? Access::read : Access::write;
+}
+
+}  // namespace
+
+Result<Object*> FileSystem::opened(FileId file) const {
+    Object* object = backend_.files().opened(file);
+    if (object == nullptr) return refuse(EBADF);
+    TRY(backend_.check(object->device));
+    return object;
+}
+
+Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who) {
+    Access access = access_of(flags);
+    const bool truncate = (flags & O_TRUNC) != 0;
+    TRY(backend_.check(object->device));
+    if ((access == Access::write || truncate) && object->state == ObjectState::sealed) return refuse(EPERM);
+    Files& files = backend_.files();
+    FileId file = files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}});
+    const bool in_files = backend_.device(object->device).info().files;
+    files.refresh(*object);
+    const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
+    // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it.
+    const bool leaves_slab =
+        in_files && object->extent != nullptr && object->extent->pool != nullptr && Files::is_unshared(*object);
+    const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
+    if (empties || leaves_slab || wants_file) {
+        Work work(backend_, object, Work::kKept);
+        turn.unlock();
+        Status status;
+        if (empties) status = resize(work, 0);
+        if (status && leaves_slab) status = make_dedicated(work);
+        if (status && passthrough_ && in_files) {
+            std::unique_lock lock(work.gate->mutex);
+            if (!work.gate->memory) status = move_to(work, 0, 0, 0);
+        }
+        if (!status) backend_.report(work.device, status.error());
+        turn.lock();
+        if (!status) {
+            files.close(file);
+            return std::unexpected(status.error());
+        }
+    } else if (truncate) {
+        files.modified(*object);
+    }
+    OpenOut out = {};
+    out.file = file;
+    out.backing_id = backing_of(*object);
+    if (out.backing_id != 0) out.open_flags |= kOpenPassthrough;
+    // Those bits go when somebody writes, which we must see.
+    if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0) {
+        out.open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+    }
+    return out;
+}
+
+void FileSystem::open(Call& call) {
+    auto in = call.part<fuse_open_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto object = find_object(call.node());
+    if (!object) return call.fail(object.error().code);
+    // Between the kernel's lookup and this it was removed.
+    if ((*object)->links == 0 && (*object)->leases == 0) return call.fail(ENOENT);
+    auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
+    if (!out) return call.fail(out.error().code);
+    call.reply(*out);
+}
+
+void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t flags) {
+    struct {
+        fuse_entry_out entry;
+        OpenOut open;
+    } out;
+    // The kernel's first lookup, so that it stays whoever removes its name meanwhile.
+    Files::hold(object);
+    auto opened = open_object(std::move(turn), object, flags, call.header());
+    auto again = backend_.enter();
+    if (!opened) {
+        backend_.files().forget(object->id, 1);
+        return call.fail(opened.error().code);
+    }
+    out.open = *opened;
+    out.entry = to_entry(*object);
+    call.reply(out);
+}
+
+void FileSystem::create(Call& call) {
+    auto in = call.part<fuse_create_in>();
+    auto name = call.text();
+    if (!in || !name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    auto made_object =
+        backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
+    Object* object = nullptr;
+    if (made_object) {
+        object = *made_object;
+        made(*object);
+    } else {
+        // Somebody was faster; without O_EXCL that is as good.
+        Node* there = Files::child(**parent, *name);
+        object = there == nullptr ? nullptr : as_object(there);
+        bool exclusive = ((*in)->flags & O_EXCL) != 0;
+        if (made_object.error().code != EEXIST || exclusive || object == nullptr) {
+            return call.fail(made_object.error().code);
+        }
+    }
+    reply_created(call, std::move(turn), object, (*in)->flags);
+}
+
+void FileSystem::make_unnamed(Call& call) {
+    auto in = call.part<fuse_create_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
+    reply_created(call, std::move(turn), object, (*in)->flags);
+}
+
+void FileSystem::close(Call& call) {
+    auto in = call.part<fuse_release_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    Files& files = backend_.files();
+    Object* object = files.opened((*in)->fh);
+    if (object == nullptr) return call.succeed();
+    bool wrote = files.access_of((*in)->fh) == Access::write;
+    bool empty = object->extent != nullptr && object->size_bytes == 0;
+    if (!wrote && !empty) {
+        files.close((*in)->fh);
+        return call.succeed();
+    }
+    Work work(backend_, object, Work::kPin);
+    files.close((*in)->fh);
+    turn.unlock();
+    finish(call, work, settle(work));
+}
+
+void FileSystem::read(Call& call) {
+    auto in = call.part<fuse_read_in>();
+    if (!in || (*in)->size > call.scratch().size()) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto object = opened((*in)->fh);
+    if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
+    Work work(backend_, *object, Work::kKept);
+    turn.unlock();
+    auto got = read_bytes(work, (*in)->offset, call.scratch().first((*in)->size));
+    if (!got) return finish(call, work, std::unexpected(got.error()));
+    call.reply_bytes(call.scratch().first(*got));
+}
+
+void FileSystem::write(Call& call) {
+    auto in = call.part<fuse_write_in>();
+    if (!in || call.rest().size() < (*in)->size) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto object = opened((*in)->fh);
+    if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
+    if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) {
+        uint32_t mode = (*object)->mode & ~static_cast<uint32_t>(S_ISUID);
+        if ((mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
+        if (mode != (*object)->mode) {
+            backend_.files().change(**object, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
+            connection_.forget_attributes((*object)->id);
+        }
+    }
+    Work work(backend_, *object, Work::kKept);
+    turn.unlock();
+    auto written = write_bytes(work, (*in)->offset, call.rest().first((*in)->size));
+    if (!written) return finish(call, work, written);
+    fuse_write_out out = {};
+    out.size = (*in)->size;
+    call.reply(out);
+}
+
+void FileSystem::allocate(Call& call) {
+    auto in = call.part<fuse_fallocate_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto object = opened((*in)->fh);
+    if (!object) return call.fail(object.error().code);
+    Work work(backend_, *object, Work::kKept);
+    turn.unlock();
+    finish(call, work, allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length));
+}
+
+void FileSystem::seek(Call& call) {
+    auto in = call.part<fuse_lseek_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto object = opened((*in)->fh);
+    if (!object) return call.fail(object.error().code);
+    backend_.files().refresh(**object);
+    uint64_t size = (*object)->extent == nullptr ? 0 : (*object)->size_bytes;
+    if ((*in)->offset >= size) return call.fail(ENXIO);
+    fuse_lseek_out out = {};
+    if (auto* file = (*object)->extent->memory->file()) {
+        off_t found = lseek(file->fd(), static_cast<off_t>((*in)->offset), static_cast<int>((*in)->whence));
+        if (found < 0) return call.fail(errno);
+        out.offset = static_cast<uint64_t>(found);
+    } else {
+        // A GPU has no holes.
+        out.offset = (*in)->whence == SEEK_HOLE ? size : (*in)->offset;
+    }
+    call.reply(out);
+}
+
+void FileSystem::copy_range(Call& call) {
+    auto in = call.part<fuse_copy_file_range_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto from = opened((*in)->fh_in);
+    auto to = opened((*in)->fh_out);
+    if (!from || !to) return call.fail(EBADF);
+    Work source(backend_, *from, Work::kKept);
+    Work target(backend_, *to, Work::kKept);
+    turn.unlock();
+    uint64_t copied = 0;
+    auto status = copy_bytes(source, (*in)->off_in, target, (*in)->off_out, std::min((*in)->len, kCopyBytes),
+                             call.scratch(), &copied);
+    if (!status) return finish(call, target, status);
+    fuse_write_out out = {};
+    out.size = static_cast<uint32_t>(copied);
+    call.reply(out);
+}
+
+}  // namespace gshm::fuse

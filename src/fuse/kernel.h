@@ -1,0 +1,51 @@
+// The kernel's side of the protocol: linux/fuse.h, and what newer kernels than the header know.
+#pragma once
+
+#include <cstdint>
+#include <linux/fuse.h>
+#include <sys/ioctl.h>
+
+namespace gshm::fuse {
+
+// Flags of INIT, as one number: the lower half is `flags`, the upper half `flags2`.
+inline constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;  // 6.6
+inline constexpr uint64_t kPassthrough = uint64_t{1} << 37;        // 6.9
+
+// FOPEN_...: the kernel reads and writes the backing file by itself.
+inline constexpr uint32_t kOpenPassthrough = 1U << 7;
+
+// fuse_init_out with the fields that came later.
+struct InitOut {
+    uint32_t major;
+    uint32_t minor;
+    uint32_t max_readahead;
+    uint32_t flags;
+    uint16_t max_background;
+    uint16_t congestion_threshold;
+    uint32_t max_write;
+    uint32_t time_gran;
+    uint16_t max_pages;
+    uint16_t map_alignment;
+    uint32_t flags2;
+    uint32_t max_stack_depth;
+    uint32_t unused[6];
+};
+static_assert(sizeof(InitOut) == sizeof(fuse_init_out));
+
+// fuse_open_out, whose padding became the backing file.
+struct OpenOut {
+    uint64_t file;
+    uint32_t open_flags;
+    int32_t backing_id;
+};
+static_assert(sizeof(OpenOut) == sizeof(fuse_open_out));
+
+struct BackingMap {
+    int32_t fd;
+    uint32_t flags;
+    uint64_t padding;
+};
+inline constexpr unsigned long kBackingOpen = _IOW(229, 1, BackingMap);
+inline constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
+
+}  // namespace gshm::fuse

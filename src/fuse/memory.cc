@@ -1,0 +1,280 @@
+// The bytes of a file. On a device whose resizable extents are files (host) a file of the mount is one, and changes in
+// place. Elsewhere it is an extent, which is replaced by another when the file outgrows it; see docs/mount.md for what
+// that means to those who hold it.
+#include <algorithm>
+#include <linux/falloc.h>
+#include <mutex>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/size.h"
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+// What the object's memory can hold. A slab's neighbours begin where the object ends.
+uint64_t capacity_of(const Object& object, const Gate& gate) {
+    if (!gate.memory) return 0;
+    return object.extent->pool != nullptr ? object.size_bytes : gate.memory->size();
+}
+
+ExtentFile* file_of(const Gate& gate) {
+    return gate.memory ? gate.memory->file() : nullptr;
+}
+
+}  // namespace
+
+Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) {
+    std::shared_lock lock(work.gate->mutex);
+    if (auto* file = file_of(*work.gate)) {
+        ssize_t got = pread(file->fd(), into.data(), into.size(), static_cast<off_t>(offset));
+        if (got < 0) return fail_errno("pread");
+        return static_cast<size_t>(got);
+    }
+    {
+        auto turn = backend_.enter();
+        backend_.files().accessed(*work.object);
+        uint64_t size = work.gate->memory ? work.object->size_bytes : 0;
+        into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
+    }
+    if (into.empty()) return 0;
+    TRY(work.gate->memory->copy_out(work.gate->offset + offset, into));
+    return into.size();
+}
+
+Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) {
+    const uint64_t end = offset + from.size();
+    auto written = [&] {
+        auto turn = backend_.enter();
+        if (end > work.object->size_bytes) backend_.files().set_size(*work.object, end);
+        backend_.files().modified(*work.object);
+    };
+    if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    {
+        std::shared_lock lock(work.gate->mutex);
+        if (auto* file = file_of(*work.gate)) {
+            // The room first, so that a device that is full says so before it is touched.
+            if (end > work.gate->memory->size()) TRY(file->allocate(FALLOC_FL_KEEP_SIZE, offset, from.size()));
+            TRY(work.gate->memory->copy_in(offset, from));
+            auto turn = backend_.enter();
+            backend_.files().refresh(*work.object);
+            return {};
+        }
+        bool fits = false;
+        {
+            auto turn = backend_.enter();
+            fits = end <= capacity_of(*work.object, *work.gate) && offset <= work.object->size_bytes;
+        }
+        if (fits) {
+            TRY(work.gate->memory->copy_in(work.gate->offset + offset, from));
+            written();
+            return {};
+        }
+    }
+    std::unique_lock lock(work.gate->mutex);
+    if (!work.gate->memory && backend_.device(work.device).info().files) TRY(move_to(work, 0, 0, 0));
+    if (file_of(*work.gate) != nullptr) {
+        lock.unlock();
+        return write_bytes(work, offset, from);
+    }
+    uint64_t size = 0;
+    uint64_t capacity = 0;
+    {
+        auto turn = backend_.enter();
+        size = work.gate->memory ? work.object->size_bytes : 0;
+        capacity = capacity_of(*work.object, *work.gate);
+    }
+    if (end > capacity) {
+        // Twice as much, so that a file written piece by piece is copied a fixed number of times; what is too much is
+        // given back when it is closed. A device that has not that much left may have enough all the same.
+        auto moved = move_to(work, std::max(end, 2 * capacity), size, size);
+        if (!moved && moved.error().code == ENOSPC) moved = move_to(work, end, size, size);
+        TRY(std::move(moved));
+    }
+    if (offset > size) TRY(work.gate->memory->fill(work.gate->offset + size, offset - size, 0));
+    TRY(work.gate->memory->copy_in(work.gate->offset + offset, from));
+    written();
+    return {};
+}
+
+Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes) {
+    const DeviceInfo& info = backend_.device(work.device).info();
+    uint64_t bytes = info.files ? size_bytes : round_up(capacity_bytes, info.granularity_bytes);
+    bool compressible = false;
+    {
+        auto turn = backend_.enter();
+        TRY(backend_.check(work.device));
+        compressible = (work.object->flags & kCreateCompressible) != 0;
+    }
+    auto memory = TRY(backend_.allocate(work.device, bytes, compressible));
+    if (kept_bytes > 0) TRY(memory->copy_from(0, *work.gate->memory, work.gate->offset, kept_bytes));
+    auto turn = backend_.enter();
+    backend_.files().replace_memory(*work.object, *work.gate, std::move(memory), size_bytes);
+    drop_backing(work.object->id);
+    return {};
+}
+
+Status FileSystem::make_dedicated(Work& work) {
+    std::unique_lock lock(work.gate->mutex);
+    uint64_t size = 0;
+    {
+        auto turn = backend_.enter();
+        if (work.object->extent == nullptr || work.object->extent->pool == nullptr) return {};
+        size = work.object->size_bytes;
+    }
+    return move_to(work, size, size, size);
+}
+
+Status FileSystem::resize(Work& work, uint64_t size_bytes) {
+    if (size_bytes > limits::kObjectBytes) return fail(EFBIG, "too large");
+    std::unique_lock lock(work.gate->mutex);
+    uint64_t old = 0;
+    bool in_slab = false;
+    bool unshared = false;
+    {
+        auto turn = backend_.enter();
+        if (work.object->state == ObjectState::sealed) return fail(EPERM, "sealed");
+        old = work.gate->memory ? work.object->size_bytes : 0;
+        in_slab = work.gate->memory && work.object->extent->pool != nullptr;
+        unshared = Files::is_unshared(*work.object);
+    }
+    auto resized = [&] {
+        auto turn = backend_.enter();
+        if (file_of(*work.gate) != nullptr) backend_.files().refresh(*work.object);
+        else backend_.files().set_size(*work.object, size_bytes);
+        backend_.files().modified(*work.object);
+    };
+    if (auto* file = file_of(*work.gate)) {
+        TRY(file->resize(size_bytes));
+        resized();
+        return {};
+    }
+    const DeviceInfo& info = backend_.device(work.device).info();
+    if (size_bytes == 0) {
+        auto turn = backend_.enter();
+        if (work.gate->memory) backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+        backend_.files().modified(*work.object);
+        return {};
+    }
+    if (info.files && size_bytes > info.capacity_bytes) return fail(EFBIG, "more than the device has");
+    uint64_t needed = round_up(size_bytes, info.granularity_bytes);
+    bool fits = work.gate->memory && !in_slab && size_bytes <= work.gate->memory->size();
+    bool too_large = fits && unshared && needed < work.gate->memory->size();
+    if (fits && size_bytes > old) TRY(work.gate->memory->fill(old, size_bytes - old, 0));
+    if (!fits || too_large) {
+        auto moved = move_to(work, size_bytes, std::min(old, size_bytes), size_bytes);
+        // No room for a second, smaller one: then the first stays.
+        if (!moved && !(fits && moved.error().code == ENOSPC)) return moved;
+        if (moved) {
+            auto turn = backend_.enter();
+            backend_.files().modified(*work.object);
+            return {};
+        }
+    }
+    if (size_bytes < old) TRY(work.gate->memory->fill(size_bytes, old - size_bytes, 0));
+    resized();
+    return {};
+}
+
+Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes) {
+    const uint64_t end = offset + bytes;
+    const bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+    if (!punch && mode != 0 && mode != FALLOC_FL_KEEP_SIZE) return fail(EOPNOTSUPP, "as tmpfs");
+    if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    const DeviceInfo& info = backend_.device(work.device).info();
+    uint64_t size = 0;
+    {
+        std::unique_lock lock(work.gate->mutex);
+        if (!work.gate->memory && info.files) TRY(move_to(work, 0, 0, 0));
+        if (auto* file = file_of(*work.gate)) {
+            TRY(file->allocate(mode, offset, bytes));
+            auto turn = backend_.enter();
+            backend_.files().refresh(*work.object);
+            backend_.files().modified(*work.object);
+            return {};
+        }
+        uint64_t capacity = 0;
+        {
+            auto turn = backend_.enter();
+            size = work.gate->memory ? work.object->size_bytes : 0;
+            capacity = capacity_of(*work.object, *work.gate);
+        }
+        if (punch) {
+            if (offset < size) TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
+        } else if (end > capacity) {
+            TRY(move_to(work, end, size, size));
+        }
+        auto turn = backend_.enter();
+        backend_.files().modified(*work.object);
+    }
+    if (mode == 0 && end > size) return resize(work, end);
+    return {};
+}
+
+Status FileSystem::settle(Work& work) {
+    std::unique_lock lock(work.gate->mutex);
+    if (!work.gate->memory) return {};
+    const DeviceInfo& info = backend_.device(work.device).info();
+    uint64_t size = 0;
+    {
+        auto turn = backend_.enter();
+        if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
+        // A file keeps its memory while it has a name or somebody has it; else it is about to go with it.
+        if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
+        backend_.files().refresh(*work.object);
+        size = work.object->size_bytes;
+        if (size == 0 && work.object->leases == 1) {  // ours
+            drop_backing(work.object->id);
+            backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+            return {};
+        }
+    }
+    if (file_of(*work.gate) != nullptr || size == 0) return {};
+    if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
+    // Reserved with fallocate() or grown in advance; no room to move it means that it stays.
+    (void)move_to(work, size, size, size);
+    return {};
+}
+
+Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
+                              std::span<std::byte> scratch, uint64_t* ret_copied) {
+    *ret_copied = 0;
+    if (from.object != to.object && from.device == to.device) {
+        // In the device, where both are in its memory and there is room already.
+        std::shared_lock source(from.gate->mutex);
+        std::shared_lock target(to.gate->mutex);
+        uint64_t copied = 0;
+        {
+            auto turn = backend_.enter();
+            bool plain = from.gate->memory && to.gate->memory && !file_of(*from.gate) && !file_of(*to.gate);
+            if (plain && from_offset < from.object->size_bytes && to_offset <= to.object->size_bytes) {
+                copied = std::min(bytes, from.object->size_bytes - from_offset);
+                if (to_offset + copied > capacity_of(*to.object, *to.gate)) copied = 0;
+            }
+        }
+        if (copied > 0) {
+            TRY(to.gate->memory->copy_from(to.gate->offset + to_offset, *from.gate->memory,
+                                           from.gate->offset + from_offset, copied));
+            auto turn = backend_.enter();
+            uint64_t end = to_offset + copied;
+            if (end > to.object->size_bytes) backend_.files().set_size(*to.object, end);
+            backend_.files().modified(*to.object);
+            backend_.files().accessed(*from.object);
+            *ret_copied = copied;
+            return {};
+        }
+    }
+    while (*ret_copied < bytes) {
+        auto piece = scratch.first(std::min<uint64_t>(scratch.size(), bytes - *ret_copied));
+        size_t got = TRY(read_bytes(from, from_offset + *ret_copied, piece));
+        if (got == 0) break;
+        auto put = write_bytes(to, to_offset + *ret_copied, piece.first(got));
+        if (!put && *ret_copied > 0) break;  // what was copied counts; the next call meets the error again
+        TRY(std::move(put));
+        *ret_copied += got;
+    }
+    return {};
+}
+
+}  // namespace gshm::fuse

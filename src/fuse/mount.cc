@@ -1,0 +1,142 @@
+#include "fuse/mount.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+namespace gshm::fuse {
+namespace {
+
+// Threads wait in the kernel, so more than there are cores: one that copies from a GPU must not keep a stat waiting.
+size_t thread_count() {
+    return std::clamp<size_t>(2 * std::thread::hardware_concurrency(), 4, 16);
+}
+
+// A thread's memory: a request with the bytes to be written, and bytes that were read. Pages of its own, so that
+// they can be pinned for a GPU.
+class Buffers {
+public:
+    static constexpr size_t kRequestBytes = FileSystem::kMostBytes + 8192;
+    static constexpr size_t kScratchBytes = FileSystem::kMostBytes;
+
+    explicit Buffers(Backend& backend) : backend_(backend) {
+        void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        memory_ = {static_cast<std::byte*>(memory), kBytes};
+        // Once for all GPUs.
+        auto count = static_cast<DeviceIndex>(backend.device_count());
+        for (DeviceIndex i = 0; i < count && !pinned_by_; ++i) {
+            if (backend.device(i).info().uuid.empty()) continue;
+            if (auto pinned = backend.device(i).register_host_memory(memory_)) pinned_by_ = &backend.device(i);
+            else log_warning("copies are slower: {}", pinned.error().message);
+        }
+    }
+    ~Buffers() {
+        if (pinned_by_ != nullptr) pinned_by_->unregister_host_memory(memory_);
+        munmap(memory_.data(), memory_.size());
+    }
+    Buffers(const Buffers&) = delete;
+    Buffers& operator=(const Buffers&) = delete;
+
+    std::span<std::byte> request() const { return memory_.first(kRequestBytes); }
+    std::span<std::byte> scratch() const { return memory_.subspan(kRequestBytes); }
+
+private:
+    static constexpr size_t kBytes = kRequestBytes + kScratchBytes;
+
+    Backend& backend_;
+    std::span<std::byte> memory_;
+    Device* pinned_by_ = nullptr;
+};
+
+void on_wake(int) {}
+
+}  // namespace
+
+Mount::Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end)
+    : backend_(backend),
+      point_(std::move(point)),
+      connection_(std::move(fd)),
+      files_(backend, connection_),
+      on_end_(std::move(on_end)) {}
+
+Result<std::unique_ptr<Mount>> Mount::create(Backend& backend, const std::string& path, std::function<void()> on_end) {
+    UniqueFd fd;
+    auto point = TRY(MountPoint::create(path, &fd));
+    std::unique_ptr<Mount> mount(new Mount(backend, std::move(point), std::move(fd), std::move(on_end)));
+    TRY(mount->start());
+    return mount;
+}
+
+Status Mount::start() {
+    // Wakes a thread out of its read when it shall end; without SA_RESTART.
+    struct sigaction wake = {};
+    wake.sa_handler = on_wake;
+    sigaction(SIGUSR1, &wake, nullptr);
+
+    std::vector<std::byte> buffer(Buffers::kRequestBytes);
+    size_t bytes = next_request(buffer);
+    if (bytes == 0) return gshm::fail(EIO, "the kernel sent nothing through the mount at {}", path());
+    {
+        Call first(connection_, std::span(buffer).first(bytes), {});
+        TRY(files_.start(first));
+    }
+    running_ = thread_count();
+    for (size_t i = 0; i < thread_count(); ++i) threads_.emplace_back([this, i] { serve(i); });
+    struct stat root = {};
+    if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
+    log_info("mounted at {}{}", path(), has_passthrough() ? ", host files by passthrough" : "");
+    return {};
+}
+
+Mount::~Mount() {
+    stopping_ = true;
+    if (auto done = unmount(false); !done) {
+        if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);
+    }
+    // A signal that comes just before the read would be lost, so until all have gone.
+    while (running_ > 0) {
+        for (auto& thread : threads_) pthread_kill(thread.native_handle(), SIGUSR1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (auto& thread : threads_) thread.join();
+    files_.end();
+}
+
+size_t Mount::next_request(std::span<std::byte> into) const {
+    for (;;) {
+        ssize_t got = read(connection_.fd(), into.data(), into.size());
+        if (got >= static_cast<ssize_t>(sizeof(fuse_in_header))) return static_cast<size_t>(got);
+        if (stopping_) return 0;
+        // ENOENT: the request was interrupted before it was read.
+        if (got < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN)) continue;
+        if (got < 0 && errno != ENODEV) log_error("reading from the mount: {}", strerror(errno));
+        return 0;
+    }
+}
+
+void Mount::serve(size_t index) {
+    sigset_t signals;
+    sigfillset(&signals);
+    sigdelset(&signals, SIGUSR1);
+    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+    pthread_setname_np(pthread_self(), fmt::format("mount-{}", index).c_str());
+    {
+        Buffers buffers(backend_);
+        while (size_t bytes = next_request(buffers.request())) {
+            Call call(connection_, buffers.request().first(bytes), buffers.scratch());
+            files_.handle(call);
+        }
+    }
+    bool last = running_.fetch_sub(1) == 1;
+    if (!last || stopping_) return;
+    log_info("{} was unmounted", path());
+    on_end_();
+}
+
+}  // namespace gshm::fuse

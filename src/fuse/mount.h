@@ -1,0 +1,47 @@
+// The mount: threads that take the kernel's requests and have them answered, from mounting until it is unmounted.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "fuse/connection.h"
+#include "fuse/file_system.h"
+#include "fuse/mount_point.h"
+
+namespace gshm::fuse {
+
+class Mount {
+public:
+    // Returns when the mount answers. on_end is called, from one of the threads, when it was unmounted from outside or
+    // by unmount().
+    static Result<std::unique_ptr<Mount>> create(Backend& backend, const std::string& path,
+                                                 std::function<void()> on_end);
+    // Unmounts, lazily if it must.
+    ~Mount();
+
+    const std::string& path() const { return point_.path(); }
+    bool has_passthrough() const { return files_.has_passthrough(); }
+    // Not in one's turn: the kernel may still have requests. See MountPoint::unmount().
+    Status unmount(bool lazily) { return point_.unmount(lazily); }
+
+private:
+    Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);
+    Status start();
+    void serve(size_t index);
+    // Reads one request; 0: there will be none any more.
+    size_t next_request(std::span<std::byte> into) const;
+
+    Backend& backend_;
+    MountPoint point_;
+    Connection connection_;
+    FileSystem files_;
+    std::function<void()> on_end_;
+    std::atomic<bool> stopping_ = false;
+    std::atomic<size_t> running_ = 0;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace gshm::fuse

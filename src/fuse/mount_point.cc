@@ -1,0 +1,159 @@
+#include "fuse/mount_point.h"
+
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <spawn.h>
+#include <sstream>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "base/log.h"
+
+extern char** environ;
+
+namespace gshm::fuse {
+namespace {
+
+// The type of what is mounted exactly there; "" if nothing is.
+std::string mounted_type(const std::string& path) {
+    std::ifstream mounts("/proc/self/mountinfo");
+    std::string line;
+    std::string found;
+    while (std::getline(mounts, line)) {
+        // id parent major:minor root mount-point options... - type source options
+        std::istringstream words(line);
+        std::string word;
+        std::string place;
+        for (int i = 0; i < 5 && words >> word; ++i) place = word;
+        for (size_t at = 0; (at = place.find('\\', at)) != std::string::npos; ++at) {
+            if (at + 3 < place.size()) place.replace(at, 4, 1, static_cast<char>(std::stoi(place.substr(at + 1, 3), nullptr, 8)));
+        }
+        if (place != path) continue;
+        while (words >> word && word != "-") {}
+        words >> found;  // the last one is on top
+    }
+    return found;
+}
+
+// Runs fusermount3. Its own words are the error.
+Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
+    std::vector<std::string> words{"fusermount3"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::string comm = fmt::format("_FUSE_COMMFD={}", comm_fd);
+    std::vector<char*> env;
+    for (char** entry = environ; *entry != nullptr; ++entry) env.push_back(*entry);
+    if (comm_fd >= 0) env.push_back(comm.data());
+    env.push_back(nullptr);
+
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail_errno("pipe");
+    auto reader = UniqueFd::adopt(ends[0]);
+    auto writer = UniqueFd::adopt(ends[1]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, writer.get(), 2);
+    // Onto itself: that takes close-on-exec away.
+    if (comm_fd >= 0) posix_spawn_file_actions_adddup2(&actions, comm_fd, comm_fd);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    pid_t child = -1;
+    int failed = posix_spawnp(&child, "fusermount3", &actions, &attributes, argv.data(), env.data());
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    writer.reset();
+    if (failed != 0) {
+        return fail(failed, "cannot run fusermount3, which mounts for users other than root (package fuse3): {}",
+                    strerror(failed));
+    }
+    std::string words_said;
+    char buffer[256];
+    ssize_t got = 0;
+    while ((got = ::read(reader.get(), buffer, sizeof buffer)) > 0) words_said.append(buffer, static_cast<size_t>(got));
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+    while (words_said.ends_with('\n')) words_said.pop_back();
+    bool busy = words_said.find("busy") != std::string::npos;
+    return fail(busy ? EBUSY : EIO, "{}", words_said.empty() ? "fusermount3 failed" : words_said);
+}
+
+Result<UniqueFd> receive_fd(int socket) {
+    char byte = 0;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = space;
+    message.msg_controllen = sizeof space;
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return gshm::fail(EIO, "fusermount3 sent no descriptor");
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    if (head == nullptr || head->cmsg_type != SCM_RIGHTS) return gshm::fail(EIO, "fusermount3 sent no descriptor");
+    int fd = -1;
+    memcpy(&fd, CMSG_DATA(head), sizeof fd);
+    return UniqueFd::adopt(fd);
+}
+
+Result<UniqueFd> mount_as_root(const std::string& path) {
+    auto fd = UniqueFd::adopt(open("/dev/fuse", O_RDWR | O_CLOEXEC));
+    if (!fd) return fail(errno, "cannot open /dev/fuse: {} (modprobe fuse?)", strerror(errno));
+    // The kernel checks the mode bits for every user, with what we say of owners and modes.
+    std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd.get());
+    if (mount("gshm", path.c_str(), "fuse.gshm", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
+        return fail(errno, "cannot mount at {}: {}", path, strerror(errno));
+    }
+    return fd;
+}
+
+Result<UniqueFd> mount_as_user(const std::string& path) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair");
+    auto ours = UniqueFd::adopt(ends[0]);
+    auto theirs = UniqueFd::adopt(ends[1]);
+    TRY(run_fusermount({"-o", "fsname=gshm,subtype=gshm,default_permissions,nosuid,nodev", "--", path}, theirs.get()));
+    theirs.reset();
+    return receive_fd(ours.get());
+}
+
+}  // namespace
+
+Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd) {
+    struct stat status = {};
+    // One below the other, if several died.
+    for (int i = 0; i < 16 && stat(path.c_str(), &status) != 0 && errno == ENOTCONN; ++i) {
+        log_info("{} is the mount of a gshmd that died; taking it over", path);
+        TRY(MountPoint(path).unmount(true));
+    }
+    if (stat(path.c_str(), &status) != 0) {
+        return fail(errno, "cannot mount at {}: {}{}", path, strerror(errno),
+                    errno == ENOENT ? fmt::format(" (mkdir {})", path) : "");
+    }
+    if (!S_ISDIR(status.st_mode)) return fail(ENOTDIR, "cannot mount at {}: it is not a directory", path);
+    if (mounted_type(path) == "fuse.gshm") return fail(EBUSY, "another gshmd is mounted at {}", path);
+    *ret_fd = TRY(geteuid() == 0 ? mount_as_root(path) : mount_as_user(path));
+    return MountPoint(path);
+}
+
+Status MountPoint::unmount(bool lazily) const {
+    if (!mounted_type(path_).starts_with("fuse.gshm")) return {};
+    if (geteuid() != 0) {
+        return lazily ? run_fusermount({"-u", "-q", "-z", "--", path_}, -1) : run_fusermount({"-u", "--", path_}, -1);
+    }
+    if (umount2(path_.c_str(), lazily ? MNT_DETACH : 0) == 0) return {};
+    if (errno == EBUSY) return fail(EBUSY, "{} is busy: files in it are open, or a process has its folder there", path_);
+    return fail(errno, "cannot unmount {}: {}", path_, strerror(errno));
+}
+
+}  // namespace gshm::fuse

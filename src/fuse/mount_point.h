@@ -1,0 +1,29 @@
+// A folder that is mounted on: by root with mount(2), by others through fusermount3.
+#pragma once
+
+#include <string>
+
+#include "base/fd.h"
+
+namespace gshm::fuse {
+
+class MountPoint {
+public:
+    // Takes over from a daemon that died and left its mount there. EBUSY if something alive is mounted there.
+    // Returns with the descriptor that requests come through.
+    static Result<MountPoint> create(const std::string& path, UniqueFd* ret_fd);
+    MountPoint(MountPoint&&) = default;
+    MountPoint& operator=(MountPoint&&) = default;
+
+    const std::string& path() const { return path_; }
+    // EBUSY while files are open there. Lazily: it is gone at once for everyone who looks, and for good when the last
+    // file is closed. Not mounted any more is no error.
+    Status unmount(bool lazily) const;
+
+private:
+    explicit MountPoint(std::string path) : path_(std::move(path)) {}
+
+    std::string path_;
+};
+
+}  // namespace gshm::fuse

@@ -1,0 +1,198 @@
+// Names in directories: made, listed, moved, removed.
+#include <cstring>
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+unsigned char entry_type(const Node& node) {
+    switch (node.kind) {
+        case NodeKind::object: return DT_REG;
+        case NodeKind::directory: return DT_DIR;
+        case NodeKind::symlink: return DT_LNK;
+        case NodeKind::special: return static_cast<unsigned char>(IFTODT(static_cast<const Special&>(node).type));
+    }
+    return DT_UNKNOWN;
+}
+
+// Puts entries one behind the other, as the kernel reads them.
+class EntryBuffer {
+public:
+    EntryBuffer(std::span<std::byte> space, bool with_attributes) : space_(space), with_attributes_(with_attributes) {}
+
+    // False: it does not fit any more.
+    bool add(std::string_view name, uint64_t id, uint64_t next_offset, unsigned char type, const fuse_entry_out& entry) {
+        size_t head = with_attributes_ ? sizeof(fuse_entry_out) : 0;
+        size_t bytes = head + FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + name.size());
+        if (bytes > space_.size() - used_) return false;
+        std::byte* at = space_.data() + used_;
+        memset(at, 0, bytes);
+        if (with_attributes_) memcpy(at, &entry, sizeof entry);
+        fuse_dirent out = {};
+        out.ino = id;
+        out.off = next_offset;
+        out.namelen = static_cast<uint32_t>(name.size());
+        out.type = type;
+        memcpy(at + head, &out, FUSE_NAME_OFFSET);
+        memcpy(at + head + FUSE_NAME_OFFSET, name.data(), name.size());
+        used_ += bytes;
+        return true;
+    }
+    std::span<const std::byte> bytes() const { return space_.first(used_); }
+
+private:
+    std::span<std::byte> space_;
+    bool with_attributes_;
+    size_t used_ = 0;
+};
+
+}  // namespace
+
+void FileSystem::make_directory(Call& call) {
+    auto in = call.part<fuse_mkdir_in>();
+    auto name = call.text();
+    if (!in || !name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    auto node = backend_.files().make_directory(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
+    if (!node) return call.fail(node.error().code);
+    reply_entry(call, **node);
+    made(**node);
+}
+
+void FileSystem::make_node(Call& call) {
+    auto in = call.part<fuse_mknod_in>();
+    auto name = call.text();
+    if (!in || !name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    Maker maker{call.header().uid, call.header().gid, (*in)->mode};
+    Result<Node*> node = nullptr;
+    if (S_ISREG((*in)->mode)) {
+        auto object = backend_.files().make_object(**parent, *name, maker);
+        node = object ? Result<Node*>(*object) : std::unexpected(object.error());
+    } else {
+        node = backend_.files().make_special(**parent, *name, maker, (*in)->mode & S_IFMT, (*in)->rdev);
+    }
+    if (!node) return call.fail(node.error().code);
+    reply_entry(call, **node);
+    made(**node);
+}
+
+void FileSystem::make_symlink(Call& call) {
+    auto name = call.text();
+    auto target = call.text();
+    if (!name || !target) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    auto node = backend_.files().make_symlink(**parent, *name, {call.header().uid, call.header().gid, 0777}, *target);
+    if (!node) return call.fail(node.error().code);
+    reply_entry(call, **node);
+    made(**node);
+}
+
+void FileSystem::read_symlink(Call& call) {
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    if ((*node)->kind != NodeKind::symlink) return call.fail(EINVAL);
+    backend_.files().accessed(**node);
+    call.reply_text(static_cast<const Symlink*>(*node)->target);
+}
+
+void FileSystem::link(Call& call) {
+    auto in = call.part<fuse_link_in>();
+    auto name = call.text();
+    if (!in || !name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    auto node = find((*in)->oldnodeid);
+    if (!node) return call.fail(node.error().code);
+    if (auto linked = backend_.files().link(**node, **parent, *name); !linked) return call.fail(linked.error().code);
+    reply_entry(call, **node);
+    made(**node);
+}
+
+void FileSystem::unlink(Call& call) {
+    auto name = call.text();
+    if (!name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    call.finish(backend_.files().unlink(**parent, *name));
+}
+
+void FileSystem::remove_directory(Call& call) {
+    auto name = call.text();
+    if (!name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    call.finish(backend_.files().remove_directory(**parent, *name));
+}
+
+void FileSystem::rename(Call& call, bool with_flags) {
+    uint64_t new_parent = 0;
+    unsigned flags = 0;
+    if (with_flags) {
+        auto in = call.part<fuse_rename2_in>();
+        if (!in) return call.fail(EINVAL);
+        new_parent = (*in)->newdir;
+        flags = (*in)->flags;
+    } else {
+        auto in = call.part<fuse_rename_in>();
+        if (!in) return call.fail(EINVAL);
+        new_parent = (*in)->newdir;
+    }
+    auto name = call.text();
+    auto new_name = call.text();
+    if (!name || !new_name) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto from = find_directory(call.node());
+    auto to = find_directory(new_parent);
+    if (!from || !to) return call.fail(ENOENT);
+    auto renamed = backend_.files().rename(**from, *name, **to, *new_name, flags);
+    call.finish(renamed);
+    if (!renamed) return;
+    if (Node* node = Files::child(**to, *new_name)) made(*node);
+}
+
+void FileSystem::read_directory(Call& call, bool with_attributes) {
+    auto in = call.part<fuse_read_in>();
+    if (!in) return call.fail(EINVAL);
+    auto turn = backend_.enter();
+    auto found = find_directory(call.node());
+    if (!found) return call.fail(found.error().code);
+    Directory& directory = **found;
+    backend_.files().accessed(directory);
+    auto space = call.scratch().first(std::min<size_t>((*in)->size, call.scratch().size()));
+    EntryBuffer buffer(space, with_attributes);
+    // "." and ".." stand at 1 and 2, the entries behind them.
+    constexpr uint64_t kDots = 2;
+    uint64_t offset = (*in)->offset;
+    const fuse_entry_out unknown = {};
+    bool room = true;
+    if (offset < 1) room = buffer.add(".", directory.id, 1, DT_DIR, unknown);
+    const Directory* up = directory.parent() == nullptr ? &directory : directory.parent();
+    if (room && offset < kDots) room = buffer.add("..", up->id, kDots, DT_DIR, unknown);
+    if (room) {
+        uint64_t end = 0;
+        size_t most = space.size() / (FUSE_NAME_OFFSET + 8) + 1;
+        for (const Link* link : directory.order.after(offset < kDots ? 0 : offset - kDots, most, &end)) {
+            fuse_entry_out entry = with_attributes ? to_entry(*link->node) : unknown;
+            if (!buffer.add(link->name, link->node->id, link->cookie + kDots, entry_type(*link->node), entry)) break;
+            if (with_attributes) Files::hold(link->node);
+        }
+    }
+    call.reply_bytes(buffer.bytes());
+}
+
+}  // namespace gshm::fuse

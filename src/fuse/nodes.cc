@@ -1,0 +1,214 @@
+// What the kernel asks of a node: who it is, and what is known of it.
+#include <algorithm>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "base/size.h"
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+// Changes that are not the mount's own are told to the kernel, so it may remember for long.
+constexpr uint64_t kRememberedS = 24 * 3600;
+constexpr int64_t kNsPerS = 1'000'000'000;
+constexpr uint32_t kBlockBytes = 4096;
+
+uint32_t type_of(const Node& node) {
+    switch (node.kind) {
+        case NodeKind::object: return S_IFREG;
+        case NodeKind::directory: return S_IFDIR;
+        case NodeKind::symlink: return S_IFLNK;
+        case NodeKind::special: return static_cast<const Special&>(node).type;
+    }
+    return 0;
+}
+
+void set_time(uint64_t* ret_s, uint32_t* ret_ns, int64_t ns) {
+    int64_t part = ns % kNsPerS;
+    if (part < 0) part += kNsPerS;
+    *ret_ns = static_cast<uint32_t>(part);
+    *ret_s = static_cast<uint64_t>((ns - part) / kNsPerS);
+}
+
+int64_t time_of(uint64_t s, uint32_t ns) {
+    return static_cast<int64_t>(s) * kNsPerS + ns;
+}
+
+uint64_t allocated_bytes(const Object& object) {
+    if (object.extent == nullptr) return 0;
+    if (object.extent->pool != nullptr) return Slab::rounded(object.size_bytes);
+    if (auto* file = object.extent->memory->file()) {
+        auto status = file->status();
+        return status ? status->allocated_bytes : 0;
+    }
+    return object.extent->size_bytes;
+}
+
+}  // namespace
+
+fuse_attr FileSystem::to_attr(Node& node) {
+    fuse_attr attr = {};
+    attr.blksize = kBlockBytes;
+    attr.nlink = node.links;
+    if (auto* object = as_object(&node)) {
+        backend_.files().refresh(*object);
+        attr.size = object->size_bytes;
+        attr.blocks = allocated_bytes(*object) / 512;
+        // What a request carries is what a program should ask for, where bytes come from a GPU.
+        if (!backend_.device(object->device).info().files) attr.blksize = kMostBytes;
+    } else if (auto* directory = as_directory(&node)) {
+        attr.size = 20 * (2 + directory->children.size());  // as tmpfs
+        attr.nlink = node.links == 0 ? 0 : 2 + directory->subdirectories;
+    } else if (node.kind == NodeKind::symlink) {
+        attr.size = static_cast<const Symlink&>(node).target.size();
+    } else {
+        attr.rdev = static_cast<const Special&>(node).number;
+    }
+    attr.ino = node.id;
+    attr.mode = type_of(node) | node.mode;
+    attr.uid = node.uid;
+    attr.gid = node.gid;
+    set_time(&attr.atime, &attr.atimensec, node.accessed_ns);
+    set_time(&attr.mtime, &attr.mtimensec, node.modified_ns);
+    set_time(&attr.ctime, &attr.ctimensec, node.changed_ns);
+    return attr;
+}
+
+fuse_entry_out FileSystem::to_entry(Node& node) {
+    fuse_entry_out out = {};
+    out.nodeid = node.id;
+    out.entry_valid = out.attr_valid = kRememberedS;
+    out.attr = to_attr(node);
+    return out;
+}
+
+void FileSystem::reply_entry(Call& call, Node& node) {
+    Files::hold(&node);
+    call.reply(to_entry(node));
+}
+
+void FileSystem::lookup(Call& call) {
+    auto name = call.text();
+    if (!name) return call.fail(EINVAL);
+    if (name->size() > limits::kNamePartBytes) return call.fail(ENAMETOOLONG);
+    auto turn = backend_.enter();
+    auto parent = find_directory(call.node());
+    if (!parent) return call.fail(parent.error().code);
+    Node* node = Files::child(**parent, *name);
+    if (node == nullptr) return call.fail(ENOENT);
+    reply_entry(call, *node);
+}
+
+void FileSystem::forget(Call& call) {
+    call.no_answer();
+    auto in = call.part<fuse_forget_in>();
+    if (!in) return;
+    auto turn = backend_.enter();
+    Node* node = backend_.files().find(call.node());
+    if (node != nullptr && node->lookups <= (*in)->nlookup) drop_backing(node->id);
+    backend_.files().forget(call.node(), (*in)->nlookup);
+}
+
+void FileSystem::forget_many(Call& call) {
+    call.no_answer();
+    auto in = call.part<fuse_batch_forget_in>();
+    if (!in) return;
+    auto turn = backend_.enter();
+    for (uint32_t i = 0; i < (*in)->count; ++i) {
+        auto one = call.part<fuse_forget_one>();
+        if (!one) return;
+        Node* node = backend_.files().find((*one)->nodeid);
+        if (node != nullptr && node->lookups <= (*one)->nlookup) drop_backing(node->id);
+        backend_.files().forget((*one)->nodeid, (*one)->nlookup);
+    }
+}
+
+void FileSystem::get_attributes(Call& call) {
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    fuse_attr_out out = {};
+    out.attr_valid = kRememberedS;
+    out.attr = to_attr(**node);
+    call.reply(out);
+}
+
+void FileSystem::set_attributes(Call& call) {
+    auto in = call.part<fuse_setattr_in>();
+    if (!in) return call.fail(EINVAL);
+    const fuse_setattr_in& wanted = **in;
+    const bool size = (wanted.valid & FATTR_SIZE) != 0;
+    auto turn = backend_.enter();
+    auto found = find(call.node());
+    if (!found) return call.fail(found.error().code);
+    Node* node = *found;
+    auto* object = as_object(node);
+    if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
+    const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
+    // In a slab there are only objects of the same rights.
+    bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr;
+    if (size || moves) {
+        if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
+        Work work(backend_, object, Work::kPin);
+        turn.unlock();
+        Status status = moves ? make_dedicated(work) : Status{};
+        if (status && size) status = resize(work, wanted.size);
+        if (!status) return finish(call, work, status);
+    }
+    if (!turn.owns_lock()) turn.lock();
+    found = find(call.node());
+    if (!found) return call.fail(found.error().code);
+    node = *found;
+    NodeChanges changes;
+    uint32_t mode = node->mode;
+    bool regular = node->kind != NodeKind::directory;
+    auto drop_privileges = [&](bool also_without_execute) {
+        mode &= ~static_cast<uint32_t>(S_ISUID);
+        if (also_without_execute || (mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
+        if (mode != node->mode) changes.mode = mode;
+    };
+    if ((wanted.valid & FATTR_MODE) != 0) changes.mode = mode = wanted.mode & 07777;
+    if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;
+    if ((wanted.valid & FATTR_GID) != 0) changes.gid = wanted.gid;
+    // As the kernel does it for file systems that leave it to the kernel.
+    if ((wanted.valid & (FATTR_UID | FATTR_GID)) != 0 && (wanted.valid & FATTR_MODE) == 0 && regular) {
+        drop_privileges(false);
+    }
+    if ((wanted.valid & FATTR_KILL_SUIDGID) != 0 && regular) drop_privileges(false);
+    int64_t now = SystemClock().now_ns();
+    if ((wanted.valid & FATTR_ATIME) != 0) {
+        changes.accessed_ns = (wanted.valid & FATTR_ATIME_NOW) != 0 ? now : time_of(wanted.atime, wanted.atimensec);
+    }
+    if ((wanted.valid & FATTR_MTIME) != 0) {
+        changes.modified_ns = (wanted.valid & FATTR_MTIME_NOW) != 0 ? now : time_of(wanted.mtime, wanted.mtimensec);
+    }
+    // What the kernel did to a file by itself happened before this.
+    if (auto* changed = as_object(node)) backend_.files().refresh(*changed);
+    backend_.files().change(*node, changes);
+    fuse_attr_out out = {};
+    out.attr_valid = kRememberedS;
+    out.attr = to_attr(*node);
+    call.reply(out);
+}
+
+void FileSystem::stat_device(Call& call) {
+    auto turn = backend_.enter();
+    auto node = find(call.node());
+    if (!node) return call.fail(node.error().code);
+    DeviceIndex device = 0;
+    if (auto* object = as_object(*node)) device = object->device;
+    else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);
+    const DeviceInfo& info = backend_.device(device).info();
+    uint64_t used = std::min(backend_.used_bytes(device), info.capacity_bytes);
+    fuse_statfs_out out = {};
+    out.st.bsize = out.st.frsize = kBlockBytes;
+    out.st.blocks = info.capacity_bytes / kBlockBytes;
+    out.st.bfree = out.st.bavail = (info.capacity_bytes - used) / kBlockBytes;
+    out.st.files = backend_.files().node_count() + (1 << 20);
+    out.st.ffree = 1 << 20;
+    out.st.namelen = limits::kNamePartBytes;
+    call.reply(out);
+}
+
+}  // namespace gshm::fuse

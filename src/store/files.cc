@@ -1,0 +1,289 @@
+#include "store/files.h"
+
+#include <algorithm>
+#include <cassert>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "base/limits.h"
+
+namespace gshm {
+namespace {
+
+constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
+
+std::unexpected<Error> refuse(int code) {
+    return std::unexpected(Error{code, {}});  // the kernel passes on the number alone
+}
+
+Result<Link*> find_link(const Directory& parent, std::string_view name) {
+    Link* link = parent.children.find(name);
+    if (link == nullptr) return refuse(ENOENT);
+    return link;
+}
+
+}  // namespace
+
+Node* Files::child(const Directory& parent, std::string_view name) {
+    Link* link = parent.children.find(name);
+    return link == nullptr ? nullptr : link->node;
+}
+
+void Files::forget(NodeId id, uint64_t lookups) {
+    Node* node = find(id);
+    if (node == nullptr) return;
+    node->lookups -= std::min(lookups, node->lookups);
+    if (node->lookups == 0) store_.free_if_unused(node);
+}
+
+void Files::forget_all() {
+    for (Node* node : store_.nodes_.all()) {
+        node->lookups = 0;
+        if (node->links == 0) store_.free_if_unused(node);
+    }
+}
+
+Status Files::check_free(const Directory& parent, std::string_view name) {
+    if (name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
+    if (parent.links == 0) return refuse(ENOENT);
+    if (parent.children.find(name) != nullptr) return refuse(EEXIST);
+    return {};
+}
+
+template <typename Made>
+Made* Files::make(Made* node, Directory& parent, const Maker& maker) {
+    node->uid = maker.uid;
+    node->gid = maker.gid;
+    node->mode = static_cast<uint16_t>(maker.mode & 07777);
+    if ((parent.mode & S_ISGID) != 0) {
+        node->gid = parent.gid;
+        if (node->kind == NodeKind::directory) node->mode |= S_ISGID;
+    }
+    node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = store_.clock_.now_ns();
+    // A directory that somebody works in with a file system's means is not to vanish by itself.
+    parent.implicit = false;
+    return node;
+}
+
+Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
+    Object* object = make(store_.nodes_.make<Object>(), parent, maker);
+    object->device = parent.device.value_or(0);
+    object->flags = kCreateKeep | kCreateDedicated;
+    return object;
+}
+
+Result<Object*> Files::make_object(Directory& parent, std::string_view name, const Maker& maker) {
+    TRY(check_free(parent, name));
+    Tree::Quiet quiet(store_.tree_);
+    Object* object = make_unnamed(parent, maker);
+    store_.tree_.insert(&parent, name, object);
+    return object;
+}
+
+Result<Node*> Files::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
+    TRY(check_free(parent, name));
+    Tree::Quiet quiet(store_.tree_);
+    Directory* directory = make(store_.nodes_.make<Directory>(), parent, maker);
+    directory->device = parent.device;
+    store_.tree_.insert(&parent, name, directory);
+    return directory;
+}
+
+Result<Node*> Files::make_symlink(Directory& parent, std::string_view name, const Maker& maker,
+                                  std::string_view target) {
+    TRY(check_free(parent, name));
+    Tree::Quiet quiet(store_.tree_);
+    Node* node = make(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777});
+    store_.tree_.insert(&parent, name, node);
+    return node;
+}
+
+Result<Node*> Files::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
+                                  uint32_t number) {
+    TRY(check_free(parent, name));
+    Tree::Quiet quiet(store_.tree_);
+    Node* node = make(store_.nodes_.make<Special>(type, number), parent, maker);
+    store_.tree_.insert(&parent, name, node);
+    return node;
+}
+
+Status Files::link(Node& node, Directory& parent, std::string_view name) {
+    if (node.kind == NodeKind::directory) return refuse(EPERM);
+    TRY(check_free(parent, name));
+    Tree::Quiet quiet(store_.tree_);
+    parent.implicit = false;
+    // A file that had no name (O_TMPFILE) is no longer memory without one.
+    auto* object = as_object(&node);
+    if (object != nullptr && object->links == 0 && object->extent != nullptr) {
+        store_.use_[object->device].unlinked_bytes -= object->size_bytes;
+    }
+    store_.tree_.insert(&parent, name, &node);
+    return {};
+}
+
+Status Files::unlink(Directory& parent, std::string_view name) {
+    Link* link = TRY(find_link(parent, name));
+    if (link->node->kind == NodeKind::directory) return refuse(EISDIR);
+    Tree::Quiet quiet(store_.tree_);
+    Node* node = link->node;
+    parent.implicit = false;
+    store_.tree_.remove(link);
+    store_.unlinked(node);
+    return {};
+}
+
+Status Files::remove_directory(Directory& parent, std::string_view name) {
+    Link* link = TRY(find_link(parent, name));
+    auto* directory = as_directory(link->node);
+    if (directory == nullptr) return refuse(ENOTDIR);
+    if (!directory->children.empty()) return refuse(ENOTEMPTY);
+    Tree::Quiet quiet(store_.tree_);
+    parent.implicit = false;
+    store_.tree_.remove(link);
+    store_.unlinked(directory);
+    return {};
+}
+
+Status Files::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags) {
+    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) return refuse(EINVAL);
+    if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
+    Link* link = TRY(find_link(from, name));
+    Link* old = to.children.find(new_name);
+    if (to.links == 0) return refuse(ENOENT);
+    Tree::Quiet quiet(store_.tree_);
+    from.implicit = to.implicit = false;
+    if ((flags & RENAME_EXCHANGE) != 0) {
+        if (old == nullptr) return refuse(ENOENT);
+        store_.tree_.exchange(link, old);
+        return {};
+    }
+    Node* replaced = old == nullptr ? nullptr : old->node;
+    if (replaced == link->node) return {};
+    if (replaced != nullptr) {
+        if ((flags & RENAME_NOREPLACE) != 0) return refuse(EEXIST);
+        bool is_directory = link->node->kind == NodeKind::directory;
+        auto* directory = as_directory(replaced);
+        if (directory != nullptr && !is_directory) return refuse(EISDIR);
+        if (directory == nullptr && is_directory) return refuse(ENOTDIR);
+        if (directory != nullptr && !directory->children.empty()) return refuse(ENOTEMPTY);
+        store_.tree_.remove(old);
+    }
+    store_.tree_.move(link, &to, new_name);
+    if (replaced != nullptr) store_.unlinked(replaced);
+    return {};
+}
+
+void Files::change(Node& node, const NodeChanges& changes) {
+    if (changes.mode) node.mode = static_cast<uint16_t>(*changes.mode & 07777);
+    if (changes.uid) node.uid = *changes.uid;
+    if (changes.gid) node.gid = *changes.gid;
+    if (changes.accessed_ns) node.accessed_ns = *changes.accessed_ns;
+    if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
+    node.changed_ns = store_.clock_.now_ns();
+    if (auto* directory = as_directory(&node)) directory->implicit = false;
+}
+
+void Files::accessed(Node& node) {
+    int64_t now = store_.clock_.now_ns();
+    // As relatime: often enough to tell whether it was read since it was written.
+    bool due = node.accessed_ns <= node.modified_ns || node.accessed_ns <= node.changed_ns ||
+               now - node.accessed_ns >= kDayNs;
+    if (due) node.accessed_ns = now;
+}
+
+void Files::modified(Object& object) {
+    object.modified_ns = object.changed_ns = store_.clock_.now_ns();
+}
+
+Status Files::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
+    bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
+    if ((flags & XATTR_CREATE) != 0 && there) return refuse(EEXIST);
+    if ((flags & XATTR_REPLACE) != 0 && !there) return refuse(ENODATA);
+    size_t total = name.size() + value.size();
+    if (node.attributes) {
+        for (const auto& [other, bytes] : *node.attributes) {
+            if (other != name) total += other.size() + bytes.size();
+        }
+    }
+    if (total > limits::kFileAttributesBytes) return refuse(ENOSPC);
+    if (!node.attributes) node.attributes = std::make_unique<Attributes>();
+    node.attributes->insert_or_assign(std::string(name), std::string(value));
+    node.changed_ns = store_.clock_.now_ns();
+    return {};
+}
+
+Status Files::remove_attribute(Node& node, std::string_view name) {
+    if (!node.attributes || node.attributes->erase(std::string(name)) == 0) return refuse(ENODATA);
+    node.changed_ns = store_.clock_.now_ns();
+    return {};
+}
+
+Status Files::seal(Object& object) {
+    if (object.state == ObjectState::sealed) return {};
+    if (object.write_leases > 0) return refuse(EBUSY);
+    store_.refresh(&object);
+    object.state = ObjectState::sealed;
+    object.changed_ns = store_.clock_.now_ns();
+    store_.forget_creator(&object);
+    return {};
+}
+
+FileId Files::open(Object& object, Access access, const Credentials& who) {
+    FileId id = store_.next_file_id_++;
+    store_.files_.emplace(id, Store::OpenFile{&object, access, who});
+    store_.pin(&object, access);
+    return id;
+}
+
+Object* Files::opened(FileId file) const {
+    auto found = store_.files_.find(file);
+    return found == store_.files_.end() ? nullptr : found->second.object;
+}
+
+std::optional<Access> Files::access_of(FileId file) const {
+    auto found = store_.files_.find(file);
+    if (found == store_.files_.end()) return std::nullopt;
+    return found->second.access;
+}
+
+void Files::close(FileId file) {
+    auto found = store_.files_.find(file);
+    if (found == store_.files_.end()) return;
+    auto [object, access, who] = std::move(found->second);
+    store_.files_.erase(found);
+    store_.refresh(object);
+    store_.unpin(object, access);
+}
+
+void Files::close_all() {
+    while (!store_.files_.empty()) close(store_.files_.begin()->first);
+}
+
+void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
+    DeviceUse& use = store_.use_[object.device];
+    if (object.extent != nullptr) {
+        Place old{object.extent, object.offset};
+        if (is_unshared(object)) {
+            use.object_bytes -= object.size_bytes;
+            if (object.links == 0) use.unlinked_bytes -= object.size_bytes;
+            store_.extents_.detach(old, object.size_bytes);
+        } else {
+            if (object.links > 0) use.unlinked_bytes += object.size_bytes;
+            if (!object.retired) object.retired = std::make_unique<std::vector<Object::Retired>>();
+            object.retired->push_back({old, object.size_bytes});
+        }
+    }
+    StoredExtent* extent = nullptr;
+    if (memory != nullptr) {
+        bool compressible = (object.flags & kCreateCompressible) != 0;
+        extent = store_.extents_.add({object.device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
+    }
+    object.flags |= kCreateDedicated;
+    store_.place(&object, {extent, 0}, size_bytes);
+    if (object.links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
+    gate.memory = std::move(memory);
+    gate.offset = 0;
+}
+
+}  // namespace gshm

@@ -1,0 +1,100 @@
+// The store as a file system: nodes that the kernel has looked up and may act on, since it has checked the rights. Not
+// thread-safe, as all of the store.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "store/store.h"
+
+namespace gshm {
+
+// Who makes a file, and with which mode (07777).
+struct Maker {
+    uid_t uid = 0;
+    gid_t gid = 0;
+    uint32_t mode = 0;
+};
+
+struct NodeChanges {
+    std::optional<uint32_t> mode;
+    std::optional<uid_t> uid;
+    std::optional<gid_t> gid;
+    std::optional<int64_t> accessed_ns;
+    std::optional<int64_t> modified_ns;
+};
+
+using FileId = uint64_t;
+
+class Files {
+public:
+    static constexpr NodeId kRoot = 1;
+
+    explicit Files(Store& store) : store_(store) {}
+
+    // ---- nodes ----
+    Node* find(NodeId id) const { return store_.nodes_.find(id); }
+    size_t node_count() const { return store_.nodes_.count(); }
+    // Null: there is none.
+    static Node* child(const Directory& parent, std::string_view name);
+    // The kernel learns of the node, or forgets that many of its lookups.
+    static void hold(Node* node) { ++node->lookups; }
+    void forget(NodeId id, uint64_t lookups);
+    void forget_all();
+
+    // ---- names; errors as the system calls have them ----
+    Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);
+    // Without a name; it goes when it is closed, unless it is linked first.
+    Object* make_unnamed(Directory& parent, const Maker& maker);
+    Result<Node*> make_directory(Directory& parent, std::string_view name, const Maker& maker);
+    Result<Node*> make_symlink(Directory& parent, std::string_view name, const Maker& maker, std::string_view target);
+    Result<Node*> make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
+                               uint32_t number);
+    Status link(Node& node, Directory& parent, std::string_view name);
+    Status unlink(Directory& parent, std::string_view name);
+    Status remove_directory(Directory& parent, std::string_view name);
+    // flags as renameat2(2).
+    Status rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags);
+
+    // ---- what is known of a node ----
+    void change(Node& node, const NodeChanges& changes);
+    void refresh(Object& object) { store_.refresh(&object); }
+    // Bytes were read or written.
+    void accessed(Node& node);
+    void modified(Object& object);
+    Status set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags);
+    Status remove_attribute(Node& node, std::string_view name);
+    Status seal(Object& object);
+
+    // ---- open files ----
+    FileId open(Object& object, Access access, const Credentials& who);
+    Object* opened(FileId file) const;
+    std::optional<Access> access_of(FileId file) const;
+    void close(FileId file);
+    // Closes all, as when the kernel has let go of them.
+    void close_all();
+
+    // ---- memory ----
+    // Keeps the object while a thread works on it.
+    void pin(Object& object) { store_.pin(&object, Access::read); }
+    void unpin(Object& object) { store_.unpin(&object, Access::read); }
+    static std::shared_ptr<Gate> gate(Object& object) { return Store::gate(&object); }
+    // No session maps it.
+    static bool is_unshared(const Object& object) { return object.session_leases == 0; }
+    // For whoever holds the object's gate alone: its bytes are in that memory now; null: it has none. Sessions that
+    // map what it had before keep that.
+    void replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes);
+    void set_size(Object& object, uint64_t size_bytes) { store_.set_size(&object, size_bytes); }
+
+    Store& store() { return store_; }
+    void set_observer(TreeObserver* observer) { store_.tree_.set_observer(observer); }
+
+private:
+    template <typename Made>
+    Made* make(Made* node, Directory& parent, const Maker& maker);
+    static Status check_free(const Directory& parent, std::string_view name);
+
+    Store& store_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,24 @@
+// Random operations on one file, checked after each against a copy in memory. What fsx did for file systems since 1991,
+// written anew.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gshm::test {
+
+struct FsxOptions {
+    bool use_mmap = true;
+    bool use_fallocate = true;
+    bool use_punch = true;
+    bool use_copy_file_range = true;
+    size_t largest = 512 * 1024 + 1237;  // of the file; sizes and offsets are odd ones by preference
+    int whole_check_every = 16;          // operations between readings of the whole file
+};
+
+// Makes the file at `path` (over what is there), does `operations` things to it that depend on the seed alone, and
+// removes it. "" if every byte and size was right; else what was wrong, with the last 20 operations.
+std::string run_fsx(const std::string& path, uint64_t seed, int operations, FsxOptions options = {});
+
+}  // namespace gshm::test

@@ -1,0 +1,54 @@
+// What programs do to files, as scenarios that run in any directory and record every result. tmpfs is the standard:
+//
+//   for (const Scenario& scenario : scenarios())
+//       EXPECT_EQ(compare(scenario, "/dev/shm/standard", "/mnt/gshm"), "") << scenario.name;
+//
+// Raw times, inode numbers, block counts, sizes and orders of directories are never recorded; relations between them
+// are. The standard should be a tmpfs with relatime and without noexec, and both directories searchable by everyone:
+// the scenarios that need root act as other users, too.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mount/recorder.h"
+
+namespace gshm::test {
+
+struct Scenario {
+    const char* name;  // also of the directory it runs in
+    void (*run)(Recorder& recorder, const std::string& dir);
+    bool needs_root;  // it makes devices, changes owners or becomes other users
+};
+
+std::span<const Scenario> scenarios();
+
+// Runs it in a child process, in a fresh directory below `parent` that is removed afterwards. The lines recorded; if
+// the child ended otherwise than by itself (or did not end, and was killed), the last one says so.
+std::vector<std::string> record(const Scenario& scenario, const std::string& parent);
+
+// "" if the scenario gives the same lines below both directories, else where they differ: lines with - are those of
+// dir_a alone, with + of dir_b alone.
+std::string compare(const Scenario& scenario, const std::string& dir_a, const std::string& dir_b);
+
+// Removes a directory and all below it, at any depth, also where modes forbid it to an ordinary user.
+void remove_tree(const std::string& path);
+
+// The themes, each in its own scenarios_*.cc.
+std::span<const Scenario> open_scenarios();
+std::span<const Scenario> name_scenarios();
+std::span<const Scenario> directory_scenarios();
+std::span<const Scenario> link_scenarios();
+std::span<const Scenario> rename_scenarios();
+std::span<const Scenario> special_scenarios();
+std::span<const Scenario> rights_scenarios();
+std::span<const Scenario> owner_scenarios();
+std::span<const Scenario> time_scenarios();
+std::span<const Scenario> data_scenarios();
+std::span<const Scenario> space_scenarios();
+std::span<const Scenario> mapping_scenarios();
+std::span<const Scenario> attribute_scenarios();
+std::span<const Scenario> lock_scenarios();
+
+}  // namespace gshm::test
