@@ -73,6 +73,8 @@ public:
     virtual Result<FileStatus> status() = 0;
     // Bytes that are added are zeros, and are there: ENOSPC now, not when they are touched.
     virtual Status resize(uint64_t size_bytes) = 0;
+    // So that the kernel judges by them when it reads or writes it by itself.
+    virtual Status set_times(int64_t accessed_ns, int64_t modified_ns) = 0;
     // As fallocate(2).
     virtual Status allocate(int mode, uint64_t offset, uint64_t bytes) = 0;
     // Its bytes so far are given back to the budget with it.

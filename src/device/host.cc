@@ -93,6 +93,12 @@ int64_t to_ns(const timespec& time) {
     return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
+timespec to_timespec(int64_t ns) {
+    constexpr int64_t kNsPerS = 1'000'000'000;
+    int64_t part = (ns % kNsPerS + kNsPerS) % kNsPerS;
+    return {static_cast<time_t>((ns - part) / kNsPerS), static_cast<long>(part)};
+}
+
 class HostFile final : public Extent, public ExtentFile {
 public:
     explicit HostFile(UniqueFd fd) : Extent(0, 0), fd_(std::move(fd)) {}
@@ -152,6 +158,7 @@ public:
         struct stat now = {};
         if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
         auto old = static_cast<uint64_t>(now.st_size);
+        if (budget_ && size_bytes > budget_->capacity()) return fail(EFBIG, "{} bytes are more than host has", size_bytes);
         if (size_bytes > old) {
             TRY(allocate(0, old, size_bytes - old));
         } else if (ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
@@ -160,11 +167,14 @@ public:
         TRY(status());
         return {};
     }
+    Status set_times(int64_t accessed_ns, int64_t modified_ns) override {
+        const timespec times[2] = {to_timespec(accessed_ns), to_timespec(modified_ns)};
+        if (futimens(fd_.get(), times) != 0) return fail_errno("futimens");
+        return {};
+    }
     Status allocate(int mode, uint64_t offset, uint64_t bytes) override {
-        uint64_t end = offset + bytes;
         bool grows = (mode & FALLOC_FL_PUNCH_HOLE) == 0;
         // Asked for in advance, so that what does not fit fails before it takes what is left.
-        if (grows && budget_ && end > budget_->capacity()) return fail(EFBIG, "{} bytes are more than host has", end);
         if (grows && budget_ && !has_room_for(offset, bytes)) return fail(ENOSPC, "host is full");
         while (fallocate(fd_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
             if (errno == EINTR) continue;

@@ -32,7 +32,10 @@ std::unexpected<Error> refuse(int code) {
 
 // "user.x" gives "x". The kernel's own namespaces have nothing here.
 Result<std::string_view> strip_prefix(std::string_view name, int otherwise) {
-    if (!name.starts_with(kPrefix)) return refuse(name.starts_with("system.") ? EOPNOTSUPP : otherwise);
+    if (!name.starts_with(kPrefix)) {
+        bool kernels = name.starts_with("security.") || name.starts_with("trusted.");
+        return refuse(kernels ? otherwise : EOPNOTSUPP);
+    }
     name.remove_prefix(kPrefix.size());
     if (name.empty()) return refuse(EINVAL);
     return name;

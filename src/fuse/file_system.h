@@ -35,6 +35,11 @@ private:
     void get_attributes(Call& call);
     void set_attributes(Call& call);
     void stat_device(Call& call);
+    // The mode after somebody without the right to keep them has written; `by` null: whoever it was.
+    static uint32_t without_set_id(const Node& node, const fuse_in_header* by);
+    // For how long the kernel may believe what it is told of a node.
+    static uint64_t remembered_s(const Node& node);
+    void drop_set_id(Node& node, const fuse_in_header& by);
     fuse_attr to_attr(Node& node);
     fuse_entry_out to_entry(Node& node);
     // Answers with the node, which the kernel thereby knows.

@@ -28,6 +28,13 @@ Result<Object*> FileSystem::opened(FileId file) const {
     return object;
 }
 
+void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
+    uint32_t mode = without_set_id(node, &by);
+    if (mode == node.mode) return;
+    backend_.files().change(node, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
+    connection_.forget_attributes(node.id);
+}
+
 Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who) {
     Access access = access_of(flags);
     const bool truncate = (flags & O_TRUNC) != 0;
@@ -61,6 +68,10 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     } else if (truncate) {
         files.modified(*object);
     }
+    // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
+    if (access == Access::write && object->write_leases == 1 && object->extent != nullptr) {
+        connection_.forget_attributes(object->id);
+    }
     OpenOut out = {};
     out.file = file;
     out.backing_id = backing_of(*object);
@@ -82,6 +93,10 @@ void FileSystem::open(Call& call) {
     if ((*object)->links == 0 && (*object)->leases == 0) return call.fail(ENOENT);
     auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
     if (!out) return call.fail(out.error().code);
+    if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
+        auto again = backend_.enter();
+        if (Object* opened = backend_.files().opened(out->file)) drop_set_id(*opened, call.header());
+    }
     call.reply(*out);
 }
 
@@ -164,6 +179,7 @@ void FileSystem::read(Call& call) {
     auto object = opened((*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
     Work work(backend_, *object, Work::kKept);
+    if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
     turn.unlock();
     auto got = read_bytes(work, (*in)->offset, call.scratch().first((*in)->size));
     if (!got) return finish(call, work, std::unexpected(got.error()));
@@ -176,14 +192,7 @@ void FileSystem::write(Call& call) {
     auto turn = backend_.enter();
     auto object = opened((*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
-    if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) {
-        uint32_t mode = (*object)->mode & ~static_cast<uint32_t>(S_ISUID);
-        if ((mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
-        if (mode != (*object)->mode) {
-            backend_.files().change(**object, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
-            connection_.forget_attributes((*object)->id);
-        }
-    }
+    if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
     turn.unlock();
     auto written = write_bytes(work, (*in)->offset, call.rest().first((*in)->size));
@@ -199,6 +208,8 @@ void FileSystem::allocate(Call& call) {
     auto turn = backend_.enter();
     auto object = opened((*in)->fh);
     if (!object) return call.fail(object.error().code);
+    // The request does not say whether the caller may keep these bits.
+    if (call.header().uid != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
     turn.unlock();
     finish(call, work, allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length));

@@ -34,7 +34,6 @@ Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std
     }
     {
         auto turn = backend_.enter();
-        backend_.files().accessed(*work.object);
         uint64_t size = work.gate->memory ? work.object->size_bytes : 0;
         into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
     }

@@ -47,6 +47,24 @@ uint64_t allocated_bytes(const Object& object) {
 
 }  // namespace
 
+uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) {
+    uint32_t mode = node.mode;
+    if (node.kind == NodeKind::directory) return mode;
+    mode &= ~static_cast<uint32_t>(S_ISUID);
+    // Without the right to execute it means something else, which the group may keep.
+    bool foreign = by != nullptr && by->uid != 0 && by->gid != node.gid;
+    if ((mode & S_IXGRP) != 0 || foreign) mode &= ~static_cast<uint32_t>(S_ISGID);
+    return mode;
+}
+
+uint64_t FileSystem::remembered_s(const Node& node) {
+    // A file that the kernel writes to by itself, through a mapping too, has other times and another size any moment.
+    if (node.kind != NodeKind::object) return kRememberedS;
+    const auto& object = static_cast<const Object&>(node);
+    bool written = object.write_leases > 0 && object.extent != nullptr && object.extent->memory->file() != nullptr;
+    return written ? 0 : kRememberedS;
+}
+
 fuse_attr FileSystem::to_attr(Node& node) {
     fuse_attr attr = {};
     attr.blksize = kBlockBytes;
@@ -78,7 +96,8 @@ fuse_attr FileSystem::to_attr(Node& node) {
 fuse_entry_out FileSystem::to_entry(Node& node) {
     fuse_entry_out out = {};
     out.nodeid = node.id;
-    out.entry_valid = out.attr_valid = kRememberedS;
+    out.entry_valid = kRememberedS;
+    out.attr_valid = remembered_s(node);
     out.attr = to_attr(node);
     return out;
 }
@@ -129,7 +148,7 @@ void FileSystem::get_attributes(Call& call) {
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     fuse_attr_out out = {};
-    out.attr_valid = kRememberedS;
+    out.attr_valid = remembered_s(**node);
     out.attr = to_attr(**node);
     call.reply(out);
 }
@@ -161,21 +180,13 @@ void FileSystem::set_attributes(Call& call) {
     if (!found) return call.fail(found.error().code);
     node = *found;
     NodeChanges changes;
-    uint32_t mode = node->mode;
-    bool regular = node->kind != NodeKind::directory;
-    auto drop_privileges = [&](bool also_without_execute) {
-        mode &= ~static_cast<uint32_t>(S_ISUID);
-        if (also_without_execute || (mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
-        if (mode != node->mode) changes.mode = mode;
-    };
-    if ((wanted.valid & FATTR_MODE) != 0) changes.mode = mode = wanted.mode & 07777;
+    if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
     if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;
     if ((wanted.valid & FATTR_GID) != 0) changes.gid = wanted.gid;
-    // As the kernel does it for file systems that leave it to the kernel.
-    if ((wanted.valid & (FATTR_UID | FATTR_GID)) != 0 && (wanted.valid & FATTR_MODE) == 0 && regular) {
-        drop_privileges(false);
-    }
-    if ((wanted.valid & FATTR_KILL_SUIDGID) != 0 && regular) drop_privileges(false);
+    // A request that changes nothing is chown() of nothing, or the kernel about to write to the file by itself.
+    const bool nothing = (wanted.valid & ~static_cast<uint32_t>(FATTR_FH | FATTR_LOCKOWNER)) == 0;
+    if ((wanted.valid & (FATTR_UID | FATTR_GID)) != 0 || nothing) changes.mode = without_set_id(*node, nullptr);
+    if ((wanted.valid & FATTR_KILL_SUIDGID) != 0) changes.mode = without_set_id(*node, &call.header());
     int64_t now = SystemClock().now_ns();
     if ((wanted.valid & FATTR_ATIME) != 0) {
         changes.accessed_ns = (wanted.valid & FATTR_ATIME_NOW) != 0 ? now : time_of(wanted.atime, wanted.atimensec);
@@ -187,7 +198,7 @@ void FileSystem::set_attributes(Call& call) {
     if (auto* changed = as_object(node)) backend_.files().refresh(*changed);
     backend_.files().change(*node, changes);
     fuse_attr_out out = {};
-    out.attr_valid = kRememberedS;
+    out.attr_valid = remembered_s(*node);
     out.attr = to_attr(*node);
     call.reply(out);
 }

@@ -146,7 +146,7 @@ Status Files::remove_directory(Directory& parent, std::string_view name) {
 }
 
 Status Files::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags) {
-    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) return refuse(EINVAL);
+    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return refuse(EINVAL);
     if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     Link* link = TRY(find_link(from, name));
     Link* old = to.children.find(new_name);
@@ -170,6 +170,9 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
         store_.tree_.remove(old);
     }
     store_.tree_.move(link, &to, new_name);
+    if ((flags & RENAME_WHITEOUT) != 0) {
+        TRY(make_special(from, name, {0, 0, 0}, S_IFCHR, 0));  // what union mounts take for "removed"
+    }
     if (replaced != nullptr) store_.unlinked(replaced);
     return {};
 }
@@ -182,6 +185,13 @@ void Files::change(Node& node, const NodeChanges& changes) {
     if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
     node.changed_ns = store_.clock_.now_ns();
     if (auto* directory = as_directory(&node)) directory->implicit = false;
+    auto* object = as_object(&node);
+    auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
+    if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
+    if (auto status = file->status()) {
+        object->file_accessed_ns = status->accessed_ns;
+        object->file_modified_ns = status->modified_ns;
+    }
 }
 
 void Files::accessed(Node& node) {

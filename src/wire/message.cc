@@ -9,10 +9,11 @@ namespace {
 constexpr flatbuffers::uoffset_t kMaxDepth = 16;
 constexpr flatbuffers::uoffset_t kMaxTables = 4 * limits::kBatchItems;
 
-// The verifier sees to it that a vector's length is aligned, not that its elements are.
-template <typename... Vectors>
-bool are_aligned(const Vectors*... vectors) {
-    return (... && (vectors == nullptr || reinterpret_cast<uintptr_t>(vectors->Data()) % alignof(uint64_t) == 0));
+// The verifier sees to it that a vector's length is aligned, not that its elements are. Where there are none it does
+// not matter, and the builder does not care either.
+template <typename Vector>
+bool are_aligned(const Vector* vector) {
+    return count(vector) == 0 || reinterpret_cast<uintptr_t>(vector->Data()) % alignof(uint64_t) == 0;
 }
 
 bool is_aligned(const Request& request) {
@@ -20,7 +21,7 @@ bool is_aligned(const Request& request) {
     if (const auto* stat = request.body_as_Stat()) return are_aligned(stat->ids());
     if (const auto* seal = request.body_as_Seal()) return are_aligned(seal->ids());
     if (const auto* release = request.body_as_Release()) {
-        return are_aligned(release->read(), release->write(), release->unmapped());
+        return are_aligned(release->read()) && are_aligned(release->write()) && are_aligned(release->unmapped());
     }
     return true;
 }
