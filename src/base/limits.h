@@ -13,6 +13,8 @@ inline constexpr size_t kNameDepth = 256;
 
 // Objects.
 inline constexpr uint64_t kObjectBytes = (uint64_t{1} << 63) - 1;
+// Of a file in the mount. More is no file that outgrows a device (ENOSPC) but nonsense (EFBIG).
+inline constexpr uint64_t kFileBytes = uint64_t{1} << 47;
 // Up to here an object lives in a slab; above, in an extent of its own.
 inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
 // What GPU libraries expect of a pointer.

@@ -81,7 +81,7 @@ Status serve(const Options& options, Readiness& readiness) {
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
     auto server = TRY(Server::create(*loop, std::move(devices), TRY(folder.listen())));
-    if (!options.mountpoint.empty()) TRY(server->mount(options.mountpoint, options.dir));
+    if (!options.mountpoint.empty()) TRY(server->mount(options.mountpoint, {options.dir, options.passthrough}));
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     loop->run();

@@ -4,8 +4,8 @@
 
 namespace gshm {
 
-MountBackend::MountBackend(Server& server, std::string runtime_dir)
-    : server_(server), files_(server.store()), runtime_dir_(std::move(runtime_dir)) {}
+MountBackend::MountBackend(Server& server, MountSettings settings)
+    : server_(server), files_(server.store()), settings_(std::move(settings)) {}
 
 fuse::Backend::Turn MountBackend::enter() {
     return server_.loop().enter();

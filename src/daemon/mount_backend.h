@@ -7,9 +7,14 @@ namespace gshm {
 
 class Server;
 
+struct MountSettings {
+    std::string runtime_dir;
+    bool passthrough = true;  // where the kernel has it
+};
+
 class MountBackend final : public fuse::Backend {
 public:
-    MountBackend(Server& server, std::string runtime_dir);
+    MountBackend(Server& server, MountSettings settings);
 
     Turn enter() override;
     Files& files() override { return files_; }
@@ -20,12 +25,13 @@ public:
     Status check(DeviceIndex device) override;
     void report(DeviceIndex device, const Error& error) override;
     void appeared(const Node& node) override;
-    const std::string& runtime_dir() const override { return runtime_dir_; }
+    const std::string& runtime_dir() const override { return settings_.runtime_dir; }
+    bool may_pass_through() const override { return settings_.passthrough; }
 
 private:
     Server& server_;
     Files files_;
-    std::string runtime_dir_;
+    MountSettings settings_;
 };
 
 }  // namespace gshm

@@ -24,6 +24,9 @@ end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as
                       cuda, cuda:0, cuda:0:40G (at most so much of it), host, host:4G
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
+      --no-passthrough
+                      the bytes of host files go through gshmd, as they do for users other than root and on kernels
+                      before 6.9; else the kernel reads and writes them by itself
   -h, --help          this text
       --version       the version
 
@@ -33,11 +36,12 @@ exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
-        {"limit", required_argument, nullptr, kLimit}, {"help", no_argument, nullptr, 'h'},
+        {"limit", required_argument, nullptr, kLimit}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
+        {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
     };
     Options options;
@@ -52,6 +56,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 options.limit_bytes = TRY(parse_size(optarg));
                 if (options.limit_bytes == 0) return fail(EINVAL, "--limit must be more than 0");
                 break;
+            case kNoPassthrough: options.passthrough = false; break;
             case 'h': fputs(kUsage, stdout); return std::nullopt;
             case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");

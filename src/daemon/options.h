@@ -16,6 +16,7 @@ struct Options {
     std::vector<std::string> devices;
     uint64_t limit_bytes = 0;  // 0: none
     bool foreground = false;
+    bool passthrough = true;
     bool debug = false;
 };
 

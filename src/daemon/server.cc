@@ -100,8 +100,8 @@ void Server::end_session(Session* session) {
     store_.end_session(session->id());
 }
 
-Status Server::mount(const std::string& path, const std::string& runtime_dir) {
-    mount_backend_ = std::make_unique<MountBackend>(*this, runtime_dir);
+Status Server::mount(const std::string& path, MountSettings settings) {
+    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
     // Whoever unmounts it, from here or from outside: the daemon goes on without it.
     mount_ = TRY(fuse::Mount::create(*mount_backend_, path, [this] {
         loop_.post([this] {
@@ -145,6 +145,9 @@ void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memor
 }
 
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
+    // A small file is closed in less time than it takes to wake a thread.
+    constexpr uint64_t kSmallBytes = 1 << 20;
+    if (memory->file() != nullptr && memory->size() <= kSmallBytes) return;
     devices_->submit(
         device,
         [memory = std::move(memory)](Device&) mutable {

@@ -44,7 +44,7 @@ public:
     void end_session(Session* session);
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
-    Status mount(const std::string& path, const std::string& runtime_dir);
+    Status mount(const std::string& path, MountSettings settings);
     // "": none.
     std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
     // `done` is called in the loop. EINVAL if nothing is mounted.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mapping.h"
 #include "base/result.h"
 
 namespace gshm {
@@ -73,6 +74,9 @@ public:
     virtual Result<FileStatus> status() = 0;
     // Bytes that are added are zeros, and are there: ENOSPC now, not when they are touched.
     virtual Status resize(uint64_t size_bytes) = 0;
+    // Memory that is its first size() bytes, or more: what lies beyond its end is not there. Somebody else may make it
+    // shorter any time, so only system calls and guarded_copy() may touch it.
+    virtual Result<std::shared_ptr<Mapping>> mapping() = 0;
     // So that the kernel judges by them when it reads or writes it by itself.
     virtual Status set_times(int64_t accessed_ns, int64_t modified_ns) = 0;
     // As fallocate(2).

@@ -158,7 +158,6 @@ public:
         struct stat now = {};
         if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
         auto old = static_cast<uint64_t>(now.st_size);
-        if (budget_ && size_bytes > budget_->capacity()) return fail(EFBIG, "{} bytes are more than host has", size_bytes);
         if (size_bytes > old) {
             TRY(allocate(0, old, size_bytes - old));
         } else if (ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
@@ -166,6 +165,16 @@ public:
         }
         TRY(status());
         return {};
+    }
+    Result<std::shared_ptr<Mapping>> mapping() override {
+        std::lock_guard lock(mutex_);
+        uint64_t needed = size();
+        if (!mapping_ || mapping_->size() < needed) {
+            // Twice as much, so that a file that grows is not mapped every time.
+            auto bytes = std::max<uint64_t>(2 * needed, 1 << 20);
+            mapping_ = std::make_shared<Mapping>(TRY(Mapping::create(fd_.get(), bytes, true)));
+        }
+        return mapping_;
     }
     Status set_times(int64_t accessed_ns, int64_t modified_ns) override {
         const timespec times[2] = {to_timespec(accessed_ns), to_timespec(modified_ns)};
@@ -207,7 +216,8 @@ private:
 
     UniqueFd fd_;
     UniqueFd read_only_fd_;
-    std::mutex mutex_;  // of the two below
+    std::mutex mutex_;  // of those below
+    std::shared_ptr<Mapping> mapping_;  // null: nobody has asked for it
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
 };

@@ -92,8 +92,18 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         if (object->device == device) return {};
         if (object->state == ObjectState::sealed) return refuse(EPERM);
         TRY(backend_.check(device));
-        // Bytes stay where they are; and a file that is open is held by its memory's device.
-        if (object->extent != nullptr || object->leases > 0) return refuse(EBUSY);
+        if (object->extent != nullptr) {
+            Work work(backend_, object, Work::kPin);
+            turn.unlock();
+            TRY(drop_empty(work));
+            turn.lock();
+            // Bytes stay where they are; and a file that is open is held by its memory's device. One lease is ours.
+            bool busy = object->extent != nullptr || object->leases > 1;
+            if (!busy) object->device = device;
+            turn.unlock();
+            return busy ? Status(refuse(EBUSY)) : Status{};
+        }
+        if (object->leases > 0) return refuse(EBUSY);
         object->device = device;
     } else {
         return refuse(EPERM);

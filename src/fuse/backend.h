@@ -32,6 +32,7 @@ public:
     virtual void appeared(const Node& node) = 0;
     // How a client finds this daemon: its runtime folder.
     virtual const std::string& runtime_dir() const = 0;
+    virtual bool may_pass_through() const = 0;
 };
 
 }  // namespace gshm::fuse

@@ -8,17 +8,13 @@
 
 namespace gshm::fuse {
 
-void Connection::send(std::span<const iovec> parts) {
+bool Connection::send(std::span<const iovec> parts) {
     ssize_t sent = writev(fd_.get(), parts.data(), static_cast<int>(parts.size()));
+    if (sent >= 0) return true;
+    if (errno == EFAULT) return false;
     // ENOENT: the caller was interrupted and wants no answer; ENODEV: unmounted.
-    if (sent >= 0 || errno == ENOENT || errno == ENODEV) return;
-    int code = errno;
-    // The kernel did not take it (an iovec that it cannot read, say); without an answer the caller would hang.
-    auto out = *static_cast<const fuse_out_header*>(parts[0].iov_base);
-    log_debug("an answer to the kernel was refused: {}", strerror(code));
-    out.error = -EIO;
-    out.len = sizeof out;
-    [[maybe_unused]] ssize_t second = write(fd_.get(), &out, sizeof out);
+    if (errno != ENOENT && errno != ENODEV) log_error("an answer to the kernel was refused: {}", strerror(errno));
+    return true;
 }
 
 Result<int32_t> Connection::open_backing(int fd) {

@@ -12,7 +12,7 @@ public:
     explicit Connection(UniqueFd fd) : fd_(std::move(fd)) {}
 
     int fd() const { return fd_.get(); }
-    void send(std::span<const iovec> parts) override;
+    bool send(std::span<const iovec> parts) override;
 
     // Files that the kernel may read and write by itself. Only root may.
     Result<int32_t> open_backing(int fd);

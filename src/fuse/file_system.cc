@@ -25,7 +25,7 @@ Status FileSystem::start(Call& call) {
                                  FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough;
     uint64_t taken = offered & kWanted;
     // Files of the kernel's are handed out by root alone.
-    if (geteuid() != 0) taken &= ~kPassthrough;
+    if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
     InitOut out = {};
     out.major = FUSE_KERNEL_VERSION;

@@ -1,7 +1,7 @@
 // The mount's requests: each is turned into calls of the store, and answered. Safe from any thread.
 #pragma once
 
-#include <functional>
+#include <deque>
 #include <unordered_map>
 
 #include "fuse/backend.h"
@@ -38,7 +38,7 @@ private:
     // The mode after somebody without the right to keep them has written; `by` null: whoever it was.
     static uint32_t without_set_id(const Node& node, const fuse_in_header* by);
     // For how long the kernel may believe what it is told of a node.
-    static uint64_t remembered_s(const Node& node);
+    static uint64_t remembered_s(Node& node);
     void drop_set_id(Node& node, const fuse_in_header& by);
     fuse_attr to_attr(Node& node);
     fuse_entry_out to_entry(Node& node);
@@ -84,6 +84,9 @@ private:
     // ---- memory.cc: the bytes of a file, wherever they are ----
     // Keeps an object while somebody works on its bytes.
     class Work;
+    // Where the bytes of a file are in our memory, without a copy; null: read_bytes() has them.
+    static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
+                                                 std::span<const std::byte>* ret_bytes);
     Result<size_t> read_bytes(Work& work, uint64_t offset, std::span<std::byte> into);
     Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from);
     Status resize(Work& work, uint64_t size_bytes);
@@ -92,6 +95,7 @@ private:
     Status make_dedicated(Work& work);
     // When nobody writes to it any more: gives back what it does not fill.
     Status settle(Work& work);
+    Status drop_empty(Work& work);
     Status copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
                       std::span<std::byte> scratch, uint64_t* ret_copied);
     // For whoever holds the gate alone: memory of so many bytes at least, with the first `kept` bytes in it.
@@ -117,6 +121,9 @@ private:
     Connection& connection_;
     bool passthrough_ = false;
     std::unordered_map<NodeId, int32_t> backing_;  // in one's turn
+    // Files that are empty, and keep their memory for a while: the next to open one will need it.
+    static constexpr size_t kEmptyFiles = 1024;
+    std::deque<NodeId> empty_files_;  // in one's turn; oldest first, and perhaps not empty any more
     bool ended_ = false;                           // likewise
 };
 

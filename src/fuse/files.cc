@@ -69,9 +69,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         files.modified(*object);
     }
     // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
-    if (access == Access::write && object->write_leases == 1 && object->extent != nullptr) {
-        connection_.forget_attributes(object->id);
-    }
+    if (access == Access::write && std::exchange(object->remembered, false)) connection_.forget_attributes(object->id);
     OpenOut out = {};
     out.file = file;
     out.backing_id = backing_of(*object);
@@ -161,14 +159,31 @@ void FileSystem::close(Call& call) {
     Object* object = files.opened((*in)->fh);
     if (object == nullptr) return call.succeed();
     bool wrote = files.access_of((*in)->fh) == Access::write;
-    bool empty = object->extent != nullptr && object->size_bytes == 0;
+    files.refresh(*object);
+    bool empty = object->extent != nullptr && object->size_bytes == 0 && object->links > 0;
     if (!wrote && !empty) {
         files.close((*in)->fh);
         return call.succeed();
     }
     Work work(backend_, object, Work::kPin);
     files.close((*in)->fh);
-    turn.unlock();
+    Object* oldest = nullptr;
+    if (empty && !std::exchange(object->kept_empty, true)) {
+        empty_files_.push_back(object->id);
+        if (empty_files_.size() > kEmptyFiles) {
+            Node* node = files.find(empty_files_.front());
+            if (node != nullptr) oldest = as_object(node);
+            if (oldest != nullptr) oldest->kept_empty = false;
+            empty_files_.pop_front();
+        }
+    }
+    if (oldest != nullptr) {
+        Work other(backend_, oldest, Work::kPin);
+        turn.unlock();
+        (void)drop_empty(other);
+    } else {
+        turn.unlock();
+    }
     finish(call, work, settle(work));
 }
 
@@ -181,6 +196,10 @@ void FileSystem::read(Call& call) {
     Work work(backend_, *object, Work::kKept);
     if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
     turn.unlock();
+    std::span<const std::byte> bytes;
+    if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) {
+        if (call.reply_bytes(bytes)) return;
+    }
     auto got = read_bytes(work, (*in)->offset, call.scratch().first((*in)->size));
     if (!got) return finish(call, work, std::unexpected(got.error()));
     call.reply_bytes(call.scratch().first(*got));

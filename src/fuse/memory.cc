@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <linux/falloc.h>
 #include <mutex>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/guarded_copy.h"
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
@@ -23,7 +25,36 @@ ExtentFile* file_of(const Gate& gate) {
     return gate.memory ? gate.memory->file() : nullptr;
 }
 
+bool populate(const Mapping& mapping, uint64_t offset, uint64_t bytes, int how) {
+    constexpr uint64_t kPage = 4096;
+    uint64_t begin = offset / kPage * kPage;
+    return madvise(mapping.data() + begin, offset + bytes - begin, how) == 0;
+}
+
+// Without the lock that the kernel takes for every write to a file, so that several can write at once. False: it got
+// shorter meanwhile.
+bool overwrite(ExtentFile& file, uint64_t offset, std::span<const std::byte> from) {
+    auto mapping = file.mapping();
+    if (!mapping || (*mapping)->size() < offset + from.size()) return false;
+    // Faster in one go than page by page; and where that does not work, writing to the file does.
+    if (!populate(**mapping, offset, from.size(), MADV_POPULATE_WRITE)) return false;
+    return guarded_copy((*mapping)->data() + offset, from.data(), from.size());
+}
+
 }  // namespace
+
+std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
+                                                  std::span<const std::byte>* ret_bytes) {
+    std::shared_lock lock(work.gate->mutex);
+    auto* file = file_of(*work.gate);
+    auto status = file == nullptr ? Result<FileStatus>(gshm::fail(EINVAL, "no file")) : file->status();
+    if (!status || offset >= status->size_bytes) return nullptr;
+    auto mapping = file->mapping();
+    if (!mapping || (*mapping)->size() < status->size_bytes) return nullptr;
+    *ret_bytes = {(*mapping)->data() + offset, std::min(bytes, status->size_bytes - offset)};
+    if (!populate(**mapping, offset, ret_bytes->size(), MADV_POPULATE_READ)) return nullptr;
+    return *mapping;
+}
 
 Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) {
     std::shared_lock lock(work.gate->mutex);
@@ -55,6 +86,11 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
         if (auto* file = file_of(*work.gate)) {
             // The room first, so that a device that is full says so before it is touched.
             if (end > work.gate->memory->size()) TRY(file->allocate(FALLOC_FL_KEEP_SIZE, offset, from.size()));
+            else if (overwrite(*file, offset, from)) {
+                auto turn = backend_.enter();
+                backend_.files().modified(*work.object);
+                return {};
+            }
             TRY(work.gate->memory->copy_in(offset, from));
             auto turn = backend_.enter();
             backend_.files().refresh(*work.object);
@@ -126,7 +162,7 @@ Status FileSystem::make_dedicated(Work& work) {
 }
 
 Status FileSystem::resize(Work& work, uint64_t size_bytes) {
-    if (size_bytes > limits::kObjectBytes) return fail(EFBIG, "too large");
+    if (size_bytes > limits::kFileBytes) return fail(EFBIG, "too large");
     std::unique_lock lock(work.gate->mutex);
     uint64_t old = 0;
     bool in_slab = false;
@@ -156,7 +192,6 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         backend_.files().modified(*work.object);
         return {};
     }
-    if (info.files && size_bytes > info.capacity_bytes) return fail(EFBIG, "more than the device has");
     uint64_t needed = round_up(size_bytes, info.granularity_bytes);
     bool fits = work.gate->memory && !in_slab && size_bytes <= work.gate->memory->size();
     bool too_large = fits && unshared && needed < work.gate->memory->size();
@@ -211,6 +246,18 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
     return {};
 }
 
+Status FileSystem::drop_empty(Work& work) {
+    std::unique_lock lock(work.gate->mutex);
+    if (!work.gate->memory) return {};
+    auto turn = backend_.enter();
+    backend_.files().refresh(*work.object);
+    // The one lease is ours.
+    if (work.object->size_bytes > 0 || work.object->leases > 1 || work.object->links == 0) return {};
+    drop_backing(work.object->id);
+    backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+    return {};
+}
+
 Status FileSystem::settle(Work& work) {
     std::unique_lock lock(work.gate->mutex);
     if (!work.gate->memory) return {};
@@ -219,15 +266,10 @@ Status FileSystem::settle(Work& work) {
     {
         auto turn = backend_.enter();
         if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
-        // A file keeps its memory while it has a name or somebody has it; else it is about to go with it.
+        // Somebody has it, or it is about to go.
         if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
         backend_.files().refresh(*work.object);
         size = work.object->size_bytes;
-        if (size == 0 && work.object->leases == 1) {  // ours
-            drop_backing(work.object->id);
-            backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
-            return {};
-        }
     }
     if (file_of(*work.gate) != nullptr || size == 0) return {};
     if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};

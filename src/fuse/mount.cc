@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,9 +14,10 @@
 namespace gshm::fuse {
 namespace {
 
-// Threads wait in the kernel, so more than there are cores: one that copies from a GPU must not keep a stat waiting.
+// One that waits for a GPU must not keep a stat waiting. No more than that: requests go round among them, and each has
+// its own buffers to be fetched into the processor's caches.
 size_t thread_count() {
-    return std::clamp<size_t>(2 * std::thread::hardware_concurrency(), 4, 16);
+    return std::clamp<size_t>(std::thread::hardware_concurrency(), 3, 16);
 }
 
 // A thread's memory: a request with the bytes to be written, and bytes that were read. Pages of its own, so that
@@ -56,6 +59,18 @@ private:
 
 void on_wake(int) {}
 
+// Whoever reads or writes a file in large pieces comes again at once, and to wake a thread on another core takes as
+// long as the bytes do.
+constexpr std::chrono::microseconds kAwake{100};
+
+bool moves_much(const Call& call) {
+    constexpr size_t kMuch = 128 << 10;
+    if (call.header().opcode == FUSE_WRITE) return call.header().len >= kMuch;
+    if (call.header().opcode != FUSE_READ) return false;
+    return call.rest().size() >= sizeof(fuse_read_in) &&
+           reinterpret_cast<const fuse_read_in*>(call.rest().data())->size >= kMuch;
+}
+
 }  // namespace
 
 Mount::Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end)
@@ -80,7 +95,7 @@ Status Mount::start() {
     sigaction(SIGUSR1, &wake, nullptr);
 
     std::vector<std::byte> buffer(Buffers::kRequestBytes);
-    size_t bytes = next_request(buffer);
+    size_t bytes = next_request(buffer, std::chrono::microseconds{0});
     if (bytes == 0) return gshm::fail(EIO, "the kernel sent nothing through the mount at {}", path());
     {
         Call first(connection_, std::span(buffer).first(bytes), {});
@@ -108,7 +123,14 @@ Mount::~Mount() {
     files_.end();
 }
 
-size_t Mount::next_request(std::span<std::byte> into) const {
+size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds awake) const {
+    pollfd readable{connection_.fd(), POLLIN, 0};
+    if (awake.count() > 0) {
+        const auto sleep_at = std::chrono::steady_clock::now() + awake;
+        while (poll(&readable, 1, 0) == 0 && std::chrono::steady_clock::now() < sleep_at) {
+            sched_yield();  // whoever is to send the next one may need this core
+        }
+    }
     for (;;) {
         ssize_t got = read(connection_.fd(), into.data(), into.size());
         if (got >= static_cast<ssize_t>(sizeof(fuse_in_header))) return static_cast<size_t>(got);
@@ -128,8 +150,10 @@ void Mount::serve(size_t index) {
     pthread_setname_np(pthread_self(), fmt::format("mount-{}", index).c_str());
     {
         Buffers buffers(backend_);
-        while (size_t bytes = next_request(buffers.request())) {
+        std::chrono::microseconds awake{0};
+        while (size_t bytes = next_request(buffers.request(), awake)) {
             Call call(connection_, buffers.request().first(bytes), buffers.scratch());
+            awake = moves_much(call) ? kAwake : std::chrono::microseconds{0};
             files_.handle(call);
         }
     }

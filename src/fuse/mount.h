@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -31,8 +32,8 @@ private:
     Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);
     Status start();
     void serve(size_t index);
-    // Reads one request; 0: there will be none any more.
-    size_t next_request(std::span<std::byte> into) const;
+    // Reads one request, after having looked for it for a while before sleeping; 0: there will be none any more.
+    size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake) const;
 
     Backend& backend_;
     MountPoint point_;

@@ -57,11 +57,12 @@ uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) 
     return mode;
 }
 
-uint64_t FileSystem::remembered_s(const Node& node) {
+uint64_t FileSystem::remembered_s(Node& node) {
     // A file that the kernel writes to by itself, through a mapping too, has other times and another size any moment.
     if (node.kind != NodeKind::object) return kRememberedS;
-    const auto& object = static_cast<const Object&>(node);
+    auto& object = static_cast<Object&>(node);
     bool written = object.write_leases > 0 && object.extent != nullptr && object.extent->memory->file() != nullptr;
+    object.remembered = !written;
     return written ? 0 : kRememberedS;
 }
 

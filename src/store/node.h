@@ -101,6 +101,8 @@ struct Object final : Node {
     uint64_t offset = 0;
     int64_t file_modified_ns = 0;  // of a file: the kernel's time when it was last looked at
     int64_t file_accessed_ns = 0;
+    bool kept_empty = false;       // an empty file that keeps its memory for a while
+    bool remembered = false;       // the kernel was told to believe what it knows of it
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.
     struct Retired {

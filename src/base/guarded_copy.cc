@@ -1,0 +1,43 @@
+#include "base/guarded_copy.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+
+namespace gshm {
+namespace {
+
+// Where to go on; null: not in a guarded copy.
+thread_local sigjmp_buf* escape = nullptr;
+
+void on_bus_error(int) {
+    if (escape != nullptr) siglongjmp(*escape, 1);
+    // Not ours: the same again, without a handler.
+    signal(SIGBUS, SIG_DFL);
+}
+
+void install() {
+    struct sigaction action = {};
+    action.sa_handler = on_bus_error;
+    action.sa_flags = SA_NODEFER;
+    sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace
+
+bool guarded_copy(void* destination, const void* source, size_t bytes) {
+    static std::once_flag once;
+    std::call_once(once, install);
+    sigjmp_buf here;
+    if (sigsetjmp(here, 0) != 0) {
+        escape = nullptr;
+        return false;
+    }
+    escape = &here;
+    memcpy(destination, source, bytes);
+    escape = nullptr;
+    return true;
+}
+
+}  // namespace gshm
