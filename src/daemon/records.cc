@@ -5,7 +5,7 @@ namespace {
 
 // Id and size; an empty file has none.
 std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
-    if (object.extent == nullptr) return {0, 0};
+    if (object.extent == nullptr || object.size_bytes == 0) return {0, 0};
     return {object.extent->id, object.extent->size_bytes};
 }
 

@@ -133,7 +133,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         if (open.map()) {
             if (auto mappable = store.check_mappable(id_, *opened); !mappable) return undo(mappable.error());
         }
-        if (open.map() && opened->extent != nullptr && needs_descriptor(*opened->extent, access)) {
+        if (open.map() && opened->extent != nullptr && opened->size_bytes > 0 && needs_descriptor(*opened->extent, access)) {
             if (descriptors.size() == limits::kMessageDescriptors) {
                 return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
             }

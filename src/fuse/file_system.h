@@ -88,6 +88,7 @@ private:
     static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                  std::span<const std::byte>* ret_bytes);
     Result<size_t> read_bytes(Work& work, uint64_t offset, std::span<std::byte> into);
+    Status write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from);
     Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from);
     Status resize(Work& work, uint64_t size_bytes);
     Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes);

@@ -31,8 +31,8 @@ bool populate(const Mapping& mapping, uint64_t offset, uint64_t bytes, int how) 
     return madvise(mapping.data() + begin, offset + bytes - begin, how) == 0;
 }
 
-// Without the lock that the kernel takes for every write to a file, so that several can write at once. False: it got
-// shorter meanwhile.
+// Without the lock that the kernel takes for every write to a file, so that a second one need not wait for the first.
+// False: it got shorter meanwhile.
 bool overwrite(ExtentFile& file, uint64_t offset, std::span<const std::byte> from) {
     auto mapping = file.mapping();
     if (!mapping || (*mapping)->size() < offset + from.size()) return false;
@@ -73,6 +73,26 @@ Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std
     return into.size();
 }
 
+Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from) {
+    Gate& gate = *work.gate;
+    const bool alone = gate.writers.fetch_add(1, std::memory_order_relaxed) == 0;
+    Status written;
+    bool overwritten = false;
+    if (offset + from.size() > gate.memory->size()) {
+        // The room first, so that a device that is full says so before it is touched.
+        written = file.allocate(FALLOC_FL_KEEP_SIZE, offset, from.size());
+    } else if (!alone) {
+        overwritten = overwrite(file, offset, from);
+    }
+    if (written && !overwritten) written = gate.memory->copy_in(offset, from);
+    gate.writers.fetch_sub(1, std::memory_order_relaxed);
+    TRY(std::move(written));
+    auto turn = backend_.enter();
+    if (overwritten) backend_.files().modified(*work.object);
+    else backend_.files().refresh(*work.object);
+    return {};
+}
+
 Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) {
     const uint64_t end = offset + from.size();
     auto written = [&] {
@@ -84,17 +104,7 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     {
         std::shared_lock lock(work.gate->mutex);
         if (auto* file = file_of(*work.gate)) {
-            // The room first, so that a device that is full says so before it is touched.
-            if (end > work.gate->memory->size()) TRY(file->allocate(FALLOC_FL_KEEP_SIZE, offset, from.size()));
-            else if (overwrite(*file, offset, from)) {
-                auto turn = backend_.enter();
-                backend_.files().modified(*work.object);
-                return {};
-            }
-            TRY(work.gate->memory->copy_in(offset, from));
-            auto turn = backend_.enter();
-            backend_.files().refresh(*work.object);
-            return {};
+            return write_file(work, *file, offset, from);
         }
         bool fits = false;
         {

@@ -2,6 +2,7 @@
 // system has besides.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -79,6 +80,7 @@ struct Gate {
     std::shared_mutex mutex;
     std::shared_ptr<Extent> memory;  // null: no memory
     uint64_t offset = 0;
+    std::atomic<int> writers = 0;  // at work now
 };
 
 // A range of an extent.

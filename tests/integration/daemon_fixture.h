@@ -207,14 +207,18 @@ public:
 
     // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than
     // 20 s; log() then says why. May be called again after stop() or kill(), on the same folder.
+    // `by` is a command that runs gshmd, as another user say.
     bool start(const std::vector<std::string>& args = {"--device", "host:256M"},
-               const std::vector<std::string>& env = {}) {
-        std::vector<std::string> argv = {bin("gshmd"), "--dir", dir(), "-f"};
+               const std::vector<std::string>& env = {}, const std::vector<std::string>& by = {}) {
+        std::vector<std::string> argv = by;
+        argv.insert(argv.end(), {bin("gshmd"), "--dir", dir(), "-f"});
         argv.insert(argv.end(), args.begin(), args.end());
+        const size_t said_before = log().size();
         if (!daemon_.spawn(argv, env, log_path())) return false;
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         while (daemon_.running() && std::chrono::steady_clock::now() < deadline) {
-            if (accepts_connections()) return true;
+            // It listens before it mounts, and answers only after: see the log.
+            if (accepts_connections() && log().find("is ready at", said_before) != std::string::npos) return true;
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
         return false;

@@ -1,0 +1,55 @@
+// A gshmd with a mount, in each of the ways there are.
+#pragma once
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "integration/daemon_fixture.h"
+
+namespace gshm::test {
+
+enum class Way {
+    passthrough,  // host memory, by root: the kernel reads and writes by itself
+    through,      // host memory, by root: bytes go through gshmd
+    user,         // host memory, by an ordinary user
+    cuda,         // GPU memory: the fake driver's, or a real one's if GSHM_TEST_GPU is set
+};
+
+std::string name_of(Way way);
+
+class MountFixture : public DaemonFixture {
+public:
+    MountFixture();
+    ~MountFixture();
+
+    const std::string& mount() const { return mount_; }
+    std::string at(const std::string& name) const { return mount_ + "/" + name; }
+    // What this machine has not for it; "" if nothing is missing.
+    static std::string missing_for(Way way);
+    bool start_mounted(Way way, const std::vector<std::string>& options = {});
+    static bool is_real_gpu();
+
+    // Runs `body` as the user who may use the mount (root, but in Way::user) in a process of its own; what it returns
+    // is "" if all is well.
+    static std::string run_as(uid_t user, const std::function<std::string()>& body);
+    static constexpr uid_t kNobody = 65534;
+
+    static std::string read_file(const std::string& path);
+    static bool write_file(const std::string& path, const std::string& bytes, int flags = 0);
+    // "" and errno if there is none.
+    static std::string attribute(const std::string& path, const std::string& name);
+    static int set_attribute(const std::string& path, const std::string& name, const std::string& value);
+    static bool is_mounted(const std::string& path);
+    // Of the first device, as `gshm df` has it.
+    uint64_t used_bytes();
+
+private:
+    std::string mount_;
+};
+
+// A tmpfs as anybody would mount it, to be compared with.
+const std::string& standard_folder();
+
+}  // namespace gshm::test

@@ -1,0 +1,66 @@
+// The mount behaves as tmpfs does: the same calls on both, the same results.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "mount/fsx.h"
+#include "mount/mount_fixture.h"
+#include "mount/posix_scenarios.h"
+#include "mount/stress.h"
+
+namespace gshm::test {
+namespace {
+
+// Where it does not, and why; docs/mount.md has the same list for users.
+const std::map<std::string, std::set<Way>>& known_differences() {
+    static const std::set<Way> all = {Way::passthrough, Way::through, Way::user, Way::cuda};
+    static const std::map<std::string, std::set<Way>> known = {
+        // Passthrough: the kernel's file keeps the O_APPEND it was opened with when F_SETFL takes it away.
+        {"open_appending", {Way::passthrough}},
+        // A stranger's chown(-1, -1) reaches us as a request to change nothing.
+        {"owners_set_id_on_empty_chown", all},
+        // read() of no bytes never reaches us.
+        {"times_of_reads_of_nothing", all},
+        // Times are 64-bit nanoseconds: up to the year 2262.
+        {"times_setting_strange", all},
+        // Holes are as large as the pages are, and those are larger; a GPU has none.
+        {"space_seeking_holes", {Way::passthrough, Way::through, Way::cuda}},
+        // Mapped pages of a GPU's file are read from it first.
+        {"mapping_times", {Way::through, Way::user, Way::cuda}},
+    };
+    return known;
+}
+
+class PosixTest : public ::testing::TestWithParam<Way>, protected MountFixture {
+protected:
+    void SetUp() override {
+        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
+        ASSERT_TRUE(start_mounted(GetParam())) << log();
+    }
+    uid_t user() const { return GetParam() == Way::user ? kNobody : 0; }
+};
+
+TEST_P(PosixTest, DoesWhatTmpfsDoes) {
+    for (const Scenario& scenario : scenarios()) {
+        if (scenario.needs_root && user() != 0) continue;
+        auto known = known_differences().find(scenario.name);
+        if (known != known_differences().end() && known->second.contains(GetParam())) continue;
+        EXPECT_EQ(run_as(user(), [&] { return compare(scenario, standard_folder(), mount()); }), "") << scenario.name;
+    }
+}
+
+TEST_P(PosixTest, KeepsBytesThroughWhateverIsDoneToAFile) {
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+        EXPECT_EQ(run_as(user(), [&] { return run_fsx(at("fsx"), seed, 800); }), "") << "seed " << seed;
+    }
+}
+
+TEST_P(PosixTest, ManyProcessesAtOnce) {
+    EXPECT_EQ(run_as(user(), [&] { return run_stress(mount(), {.operations = 400}); }), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, PosixTest, ::testing::Values(Way::passthrough, Way::through, Way::user, Way::cuda),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace gshm::test
