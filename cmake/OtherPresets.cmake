@@ -26,7 +26,7 @@ function(preset_test preset test)
 endfunction()
 
 preset_build(asan)
-foreach(folder unit conformance sim integration regress)
+foreach(folder unit conformance sim integration regress mount)
     if(TARGET ${folder}_tests)
         preset_test(asan ${folder} ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
     endif()
