@@ -181,6 +181,7 @@ void gshm_close_batch(gshm_object* const* objects, size_t count);
 int gshm_seal(gshm_object* object);
 int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status);
 int gshm_seal_name(gshm_client* client, const char* name);
+/* Also of an empty directory, which the mount may have made; -EISDIR if it has entries. */
 int gshm_unlink(gshm_client* client, const char* name);
 /* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it; else -EEXIST. */
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);

@@ -1,5 +1,6 @@
 #include "base/guarded_copy.h"
 
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <cstring>
@@ -8,8 +9,8 @@
 namespace gshm {
 namespace {
 
-// Where to go on; null: not in a guarded copy.
-thread_local sigjmp_buf* escape = nullptr;
+// Where to go on; null: not in a guarded copy. Volatile, since the compiler does not see who reads it.
+thread_local sigjmp_buf* volatile escape = nullptr;
 
 void on_bus_error(int) {
     if (escape != nullptr) siglongjmp(*escape, 1);
@@ -35,7 +36,9 @@ bool guarded_copy(void* destination, const void* source, size_t bytes) {
         return false;
     }
     escape = &here;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     memcpy(destination, source, bytes);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     escape = nullptr;
     return true;
 }

@@ -39,21 +39,37 @@ private:
         if (!args_.recursive)
             throw Failure(EISDIR, printable(name) + " is a directory",
                           "`gshm rm -r` removes it with all that is in it");
-        gshm_listing* handle = nullptr;
-        check(gshm_list(context_.client(), name.c_str(), GSHM_RECURSIVE, &handle), name);
-        const Listing listing(handle);
-        std::vector<std::string> inside;
-        for (size_t i = 0; i < gshm_listing_count(handle); ++i)
-            inside.push_back(name + '/' + gshm_listing_name(handle, i));
         std::optional<Failure> first;
-        for (const auto& object : inside) {
-            const int status = gshm_unlink(context_.client(), object.c_str());
-            if (status == 0)
-                removed_.push_back(object);
-            else if (status != -ENOENT && !first)  // gone meanwhile is as good
-                first = Failure::of_status(status, object);
-        }
+        remove_entries(name, first);
         if (first) throw *first;
+    }
+
+    void remove_entries(const std::string& directory, std::optional<Failure>& first) {
+        gshm_listing* handle = nullptr;
+        if (const int status = gshm_list(context_.client(), directory.c_str(), 0, &handle); status < 0) {
+            if (status != -ENOENT && !first) first = Failure::of_status(status, directory);
+            return;
+        }
+        const Listing listing(handle);
+        for (size_t i = 0; i < gshm_listing_count(handle); ++i) {
+            auto info = sized<gshm_stat_info>();
+            const auto name = directory + '/' + gshm_listing_name(handle, i);
+            if (gshm_listing_stat(handle, i, &info) == 0 && info.kind == GSHM_KIND_DIRECTORY)
+                remove_entries(name, first);
+            else
+                unlink(name, first);
+        }
+        // One that the library made went with its last entry; one that the mount made stays until now.
+        // Whatever keeps it was a failure already.
+        (void)gshm_unlink(context_.client(), directory.c_str());
+    }
+
+    void unlink(const std::string& name, std::optional<Failure>& first) {
+        const int status = gshm_unlink(context_.client(), name.c_str());
+        if (status == 0)
+            removed_.push_back(name);
+        else if (status != -ENOENT && !first)  // gone meanwhile is as good
+            first = Failure::of_status(status, name);
     }
 
     Context& context_;

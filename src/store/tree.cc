@@ -199,7 +199,9 @@ Status Tree::check_removable(const Credentials& who, const Link& link) const {
 Result<Node*> Tree::unlink(const Credentials& who, std::string_view path) {
     Link* link = TRY(find_link(who, path));
     Node* node = link->node;
-    if (node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", path);
+    if (auto* directory = as_directory(node); directory != nullptr && !directory->children.empty()) {
+        return fail(EISDIR, "\"{}\" is a directory with entries", path);
+    }
     TRY(check_removable(who, *link));
     Directory* parent = link->parent;
     remove(link);

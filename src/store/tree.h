@@ -47,7 +47,7 @@ public:
     Status check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const;
     // Gives a node without one a name. Directories that are missing on the way are made, belonging to `who`.
     Status link(const Credentials& who, std::string_view path, Node* node);
-    // Takes the name away and returns what had it. EISDIR for directories.
+    // Takes the name away and returns what had it. EISDIR for directories that are not empty.
     Result<Node*> unlink(const Credentials& who, std::string_view path);
     // Takes an object's names whatever its rights; for reclaiming.
     void detach(Node* node);
