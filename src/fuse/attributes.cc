@@ -2,6 +2,7 @@
 // effect when they are set.
 #include <linux/xattr.h>
 #include <shared_mutex>
+#include <thread>
 
 #include "base/limits.h"
 #include "base/size.h"
@@ -59,6 +60,15 @@ void reply_sized(Call& call, uint32_t space, std::string_view value) {
 
 }  // namespace
 
+bool FileSystem::closes_soon(Turn& turn, const std::function<bool()>& closed) {
+    for (int i = 0; i < 50 && !closed(); ++i) {
+        turn.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        turn.lock();
+    }
+    return closed();
+}
+
 void FileSystem::set_attribute(Call& call) {
     struct SetIn {
         uint32_t size;
@@ -92,19 +102,19 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         if (object->device == device) return {};
         if (object->state == ObjectState::sealed) return refuse(EPERM);
         TRY(backend_.check(device));
-        if (object->extent != nullptr) {
-            Work work(backend_, object, Work::kPin);
-            turn.unlock();
-            TRY(drop_empty(work));
-            turn.lock();
-            // Bytes stay where they are; and a file that is open is held by its memory's device. One lease is ours.
-            bool busy = object->extent != nullptr || object->leases > 1;
-            if (!busy) object->device = device;
-            turn.unlock();
-            return busy ? Status(refuse(EBUSY)) : Status{};
+        Work work(backend_, object, Work::kPin);
+        // Bytes stay where they are; and the kernel has a file that is open by its memory. One lease is ours.
+        bool closed = closes_soon(turn, [&] { return object->size_bytes > 0 || object->leases == 1; });
+        turn.unlock();
+        if (closed) TRY(drop_empty(work));
+        turn.lock();
+        const bool free = closed && object->extent == nullptr && object->leases == 1;
+        if (free) {
+            object->device = device;
+            backend_.files().change(*object, {});
         }
-        if (object->leases > 0) return refuse(EBUSY);
-        object->device = device;
+        turn.unlock();
+        return free ? Status{} : Status(refuse(EBUSY));
     } else {
         return refuse(EPERM);
     }
@@ -118,6 +128,13 @@ Status FileSystem::set_state(NodeId id, std::string_view state) {
     bool sealed = object->state == ObjectState::sealed;
     if (state == "open") return sealed ? Status(refuse(EPERM)) : Status{};
     if (state != "sealed") return refuse(EINVAL);
+    if (!closes_soon(turn, [&] {
+            auto* now = backend_.files().find(id);  // it may go meanwhile
+            return now == nullptr || as_object(now)->write_leases == 0;
+        })) {
+        return refuse(EBUSY);
+    }
+    object = TRY(find_object(id));
     TRY(backend_.files().seal(*object));
     backend_.appeared(*object);  // some wait for that
     return {};

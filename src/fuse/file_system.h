@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <unordered_map>
 
 #include "fuse/backend.h"
@@ -105,6 +106,8 @@ private:
     void finish(Call& call, const Work& work, const Status& status);
 
     // ---- in one's turn ----
+    // close() returns before we learn of it: waits a moment until that is so. False: it is not.
+    static bool closes_soon(Turn& turn, const std::function<bool()>& closed);
     // ENOENT: the kernel asks for what it was never told of, or what is gone.
     Result<Node*> find(NodeId id) const;
     Result<Directory*> find_directory(NodeId id) const;
