@@ -9,6 +9,7 @@ Worker::Worker() {
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
+    for (int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, own);  // what it causes itself cannot wait
     pthread_sigmask(SIG_SETMASK, &all, &old);
     thread_ = std::thread([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &old, nullptr);

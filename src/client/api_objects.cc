@@ -1,6 +1,8 @@
 // gshm.h: creating, opening, closing and sealing objects, one or many at a time.
 #include <cstdlib>
 #include <filesystem>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <algorithm>
 #include <cstring>
@@ -243,6 +245,9 @@ Status check_batch(const void* items, size_t count, gshm_object** ret_objects, i
 
 // The value of an attribute of a file in the mount.
 Result<std::string> read_file_attribute(const char* path, const char* name) {
+    struct statfs kind = {};
+    if (statfs(path, &kind) != 0) return fail(errno, "cannot look at {}: {}", path, strerror(errno));
+    if (kind.f_type != FUSE_SUPER_MAGIC) return fail(EINVAL, "{} is not a file of a gshm mount", path);
     std::string value(4096, '\0');
     ssize_t length = getxattr(path, name, value.data(), value.size());
     if (length < 0 && (errno == ENODATA || errno == EOPNOTSUPP)) {

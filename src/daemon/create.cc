@@ -67,7 +67,9 @@ private:
         uint64_t bytes = shortage_ == kNoRoomLeft ? need.least_bytes : need.size_bytes;
         server_.devices().submit(
             need.device,
-            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab}](Device& device) -> Status {
+            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab}, &pool = server_.devices(),
+             index = need.device, again = shortage_ != kNone](Device& device) -> Status {
+                if (again) pool.wait_for_reclaimed(index);
                 std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, options));
                 TRY(extent->descriptor(Access::write));  // the slow part of handing it out, done here
                 *memory = std::move(extent);
@@ -87,7 +89,7 @@ private:
             added = extent->id;
             if (!need.slab) extent_ = extent;
         } else if (status.error().code == ENOSPC && shortage_ == kNone) {
-            // Empty slabs are kept for convenience only. They are freed in the thread that allocates, before it does.
+            // Empty slabs are kept for convenience only, and what was given back may be on its way.
             shortage_ = kTrimmed;
             server_.store().extents().trim(need.device);
         } else if (status.error().code == ENOSPC && shortage_ == kTrimmed && need.least_bytes < need.size_bytes) {

@@ -1,6 +1,7 @@
 #include "daemon/device_pool.h"
 
 #include <charconv>
+#include <future>
 #include <optional>
 
 #include "base/log.h"
@@ -87,7 +88,8 @@ Status DevicePool::add_cuda(int ordinal, uint64_t limit_bytes) {
 
 Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes) {
     if (find(device->info().name)) return fail(EINVAL, "device {} is named twice", device->info().name);
-    slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes), std::make_unique<Worker>(), {}});
+    slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes), std::make_unique<Worker>(),
+                      std::make_unique<Worker>(), {}});
     return {};
 }
 
@@ -120,8 +122,21 @@ void DevicePool::report(DeviceIndex index, const Error& error) {
 }
 
 void DevicePool::submit(DeviceIndex index, Work work, Done done) {
-    Slot& slot = slots_[index];
-    slot.worker->submit([this, index, device = slot.device.get(), work = std::move(work), done = std::move(done)]() mutable {
+    submit_to(*slots_[index].worker, index, std::move(work), std::move(done));
+}
+
+void DevicePool::submit_reclaim(DeviceIndex index, Work work, Done done) {
+    submit_to(*slots_[index].reclaimer, index, std::move(work), std::move(done));
+}
+
+void DevicePool::wait_for_reclaimed(DeviceIndex index) {
+    std::promise<void> reached;
+    slots_[index].reclaimer->submit([&] { reached.set_value(); });
+    reached.get_future().wait();
+}
+
+void DevicePool::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {
+    worker.submit([this, index, device = slots_[index].device.get(), work = std::move(work), done = std::move(done)]() mutable {
         Status status = work(*device);
         work = nullptr;  // release what it holds in this thread: it may be an extent
         loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {

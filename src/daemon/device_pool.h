@@ -35,6 +35,10 @@ public:
     using Work = std::move_only_function<Status(Device&)>;
     using Done = std::move_only_function<void(Status)>;
     void submit(DeviceIndex index, Work work, Done done);
+    // The same in a second thread of the device's, for what is given back to it: nothing there waits for anything, so
+    // that whoever needs the room may wait for all that was submitted, in any thread but the loop's and this one.
+    void submit_reclaim(DeviceIndex index, Work work, Done done);
+    void wait_for_reclaimed(DeviceIndex index);
     // An error that says that the device is lost makes it so.
     void report(DeviceIndex index, const Error& error);
 
@@ -42,6 +46,7 @@ private:
     struct Slot {
         std::unique_ptr<LimitDevice> device;
         std::unique_ptr<Worker> worker;
+        std::unique_ptr<Worker> reclaimer;
         std::string failure;
     };
 
@@ -51,6 +56,7 @@ private:
     Status add_all_cuda(uint64_t limit_bytes);
     Status add(const std::string& spec, uint64_t limit_bytes);
     Status add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes);
+    void submit_to(Worker& worker, DeviceIndex index, Work work, Done done);
 
     EventLoop& loop_;
     std::vector<Slot> slots_;

@@ -15,32 +15,17 @@ Result<std::shared_ptr<Extent>> MountBackend::allocate(DeviceIndex index, uint64
     Device& memory = device(index);
     auto once = [&]() -> Result<std::shared_ptr<Extent>> {
         std::shared_ptr<Extent> extent = TRY(memory.allocate(bytes, {compressible, true}));
-        TRY(extent->descriptor(Access::write));  // the slow part of handing it out
+        if (extent->file() == nullptr) TRY(extent->descriptor(Access::write));  // the slow part of handing it out
         return extent;
     };
     auto extent = once();
     if (!extent && extent.error().code == ENOSPC) {
-        // Empty slabs are kept for convenience only. The device's thread frees them; wait for it.
+        // Empty slabs are kept for convenience only; and what was given back may be on its way.
         {
             auto turn = enter();
             server_.store().extents().trim(index);
         }
-        std::mutex mutex;
-        std::condition_variable freed;
-        bool done = false;
-        server_.devices().submit(
-            index,
-            [&](Device&) {
-                std::lock_guard lock(mutex);
-                done = true;
-                freed.notify_one();
-                return Status{};
-            },
-            nullptr);
-        {
-            std::unique_lock lock(mutex);
-            freed.wait(lock, [&] { return done; });
-        }
+        server_.devices().wait_for_reclaimed(index);
         extent = once();
     }
     if (!extent) {

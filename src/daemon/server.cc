@@ -28,9 +28,11 @@ uint64_t random_instance() {
 
 Error explain_descriptor_limit(Error error) {
     // Drivers report it in words of their own, so ask the kernel.
-    int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
-    if (probe >= 0) close(probe);
-    if (probe >= 0 || (errno != EMFILE && errno != ENFILE)) return error;
+    if (error.code != EMFILE && error.code != ENFILE) {
+        int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
+        if (probe >= 0) close(probe);
+        if (probe >= 0 || (errno != EMFILE && errno != ENFILE)) return error;
+    }
     rlimit limit = {};
     getrlimit(RLIMIT_NOFILE, &limit);
     return Error{EMFILE, fmt::format("gshmd has reached its limit of {} open descriptors (raise it with `ulimit -n` or "
@@ -56,7 +58,9 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd li
       waiters_(loop, store_) {}
 
 Server::~Server() {
-    mount_.reset();  // its threads work on all the rest
+    // Their threads work on all the rest. The janitor may have a mount in hand, too.
+    mount_.reset();
+    janitor_.reset();
     loop_.unwatch(listener_.get());
     while (!sessions_.empty()) end_session(sessions_.begin()->first);
 }
@@ -105,7 +109,7 @@ Status Server::mount(const std::string& path, MountSettings settings) {
     // Whoever unmounts it, from here or from outside: the daemon goes on without it.
     mount_ = TRY(fuse::Mount::create(*mount_backend_, path, [this] {
         loop_.post([this] {
-            janitor_.submit([mount = std::move(mount_)]() mutable { mount.reset(); });
+            janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
         });
     }));
     return {};
@@ -113,7 +117,7 @@ Status Server::mount(const std::string& path, MountSettings settings) {
 
 void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
     if (!mount_) return done(fail(EINVAL, "nothing is mounted"));
-    janitor_.submit([this, mount = mount_, lazily, done = std::move(done)]() mutable {
+    janitor_->submit([this, mount = mount_, lazily, done = std::move(done)]() mutable {
         Status status = mount->unmount(lazily);
         mount.reset();  // here, should it be the last: the loop must not wait for the mount's threads
         loop_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
@@ -121,7 +125,7 @@ void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
 }
 
 void Server::close_later(std::vector<UniqueFd> descriptors) {
-    if (!descriptors.empty()) janitor_.submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
+    if (!descriptors.empty()) janitor_->submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
 }
 
 bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {
@@ -135,7 +139,7 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
 }
 
 void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
-    devices_->submit(
+    devices_->submit_reclaim(
         device,
         [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
         [this, id, offset, bytes](Status status) {
@@ -148,7 +152,7 @@ void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
     // A small file is closed in less time than it takes to wake a thread.
     constexpr uint64_t kSmallBytes = 1 << 20;
     if (memory->file() != nullptr && memory->size() <= kSmallBytes) return;
-    devices_->submit(
+    devices_->submit_reclaim(
         device,
         [memory = std::move(memory)](Device&) mutable {
             memory.reset();

@@ -69,8 +69,8 @@ private:
     Waiters waiters_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
-    Worker janitor_;
     std::unique_ptr<MountBackend> mount_backend_;
+    std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
 };
 

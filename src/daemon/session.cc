@@ -66,6 +66,12 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
                     std::span<const int> descriptors, int error, std::string_view message) {
     if (body.IsNull()) builder();
     auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);
+    if (packet.size() > limits::kMessageBytes) {
+        builder();
+        packet = wire::finish_reply(shared_builder(), request, wire::ReplyBody::NONE, 0, E2BIG,
+                                    "the answer is larger than a message");
+        descriptors = {};
+    }
     connection_->send(packet, descriptors);
 }
 

@@ -55,6 +55,7 @@ void Session::run_on_object(Object* object, Access access, std::move_only_functi
             return work(*gate->memory, gate->offset);
         },
         [&server = server_, self = weak_from_this(), object, access, answer = std::move(answer)](Status status) mutable {
+            if (access == Access::write) server.store().modified(object);
             server.store().unpin(object, access);
             if (auto session = self.lock()) {
                 answer(*session, std::move(status));

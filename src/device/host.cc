@@ -15,10 +15,10 @@
 namespace gshm {
 namespace {
 
-// A new open file description, read-only from birth. The file is its maker's and 0600, so nobody else can open it again
-// for writing through /proc/self/fd.
-Result<UniqueFd> reopen_for_reading(int fd) {
-    auto reopened = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+// A new open file description. A read-only one stays so: the file is its maker's and 0600, so nobody else can open it
+// again for writing through /proc/self/fd.
+Result<UniqueFd> reopen(int fd, int access) {
+    auto reopened = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd).c_str(), access | O_CLOEXEC));
     if (!reopened) return fail_errno("cannot export host memory");
     return reopened;
 }
@@ -54,7 +54,7 @@ public:
             return fd_ ? fd_.get() : kept_descriptor();
         }
         if (!fd_) return kept_descriptor();
-        if (!read_only_fd_) read_only_fd_ = TRY(reopen_for_reading(fd_.get()));
+        if (!read_only_fd_) read_only_fd_ = TRY(reopen(fd_.get(), O_RDONLY));
         return read_only_fd_.get();
     }
 
@@ -139,8 +139,12 @@ public:
         return {};
     }
     Result<int> descriptor(Access access) override {
-        if (access == Access::write) return fd_.get();
-        if (!read_only_fd_) read_only_fd_ = TRY(reopen_for_reading(fd_.get()));
+        // Not our own: whoever gets it shares its flags with us, and O_APPEND would send our writes elsewhere.
+        if (access == Access::write) {
+            if (!handed_out_) handed_out_ = TRY(reopen(fd_.get(), O_RDWR));
+            return handed_out_.get();
+        }
+        if (!read_only_fd_) read_only_fd_ = TRY(reopen(fd_.get(), O_RDONLY));
         return read_only_fd_.get();
     }
     ExtentFile* file() override { return this; }
@@ -215,6 +219,7 @@ private:
     }
 
     UniqueFd fd_;
+    UniqueFd handed_out_;
     UniqueFd read_only_fd_;
     std::mutex mutex_;  // of those below
     std::shared_ptr<Mapping> mapping_;  // null: nobody has asked for it

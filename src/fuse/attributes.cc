@@ -183,6 +183,8 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));
+    // It would have to leave its slab, and those who map it there would be left behind.
+    if (object->extent->pool != nullptr && !Files::is_unshared(*object)) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
     turn.unlock();
     // A handle stands for a whole extent, and the reader of it knows of no place inside.

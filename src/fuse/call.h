@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 #include <sys/uio.h>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -17,8 +18,8 @@ namespace gshm::fuse {
 class Channel {
 public:
     virtual ~Channel() = default;
-    // Header first. False: the bytes of the body are not there (any more), and nothing was sent.
-    virtual bool send(std::span<const iovec> parts) = 0;
+    // Header first.
+    virtual void send(std::span<const iovec> parts) = 0;
 };
 
 class Call {
@@ -61,21 +62,20 @@ public:
     void reply(const Body& body) {
         answer(0, std::as_bytes(std::span(&body, 1)));
     }
-    // False: they are not there any more; another answer is due.
-    bool reply_bytes(std::span<const std::byte> bytes) { return answer(0, bytes); }
+    void reply_bytes(std::span<const std::byte> bytes) { answer(0, bytes); }
     void reply_text(std::string_view text) { answer(0, std::as_bytes(std::span(text))); }
     // FORGET and its like want none.
     void no_answer() { answered_ = true; }
 
 private:
-    bool answer(int code, std::span<const std::byte> body) {
-        if (answered_) return true;
+    void answer(int code, std::span<const std::byte> body) {
+        if (std::exchange(answered_, true)) return;
         fuse_out_header out = {};
         out.unique = header().unique;
         out.error = -code;
         out.len = static_cast<uint32_t>(sizeof out + body.size());
         iovec parts[2] = {{&out, sizeof out}, {const_cast<std::byte*>(body.data()), body.size()}};
-        return answered_ = channel_.send({parts, body.empty() ? 1u : 2u});
+        channel_.send({parts, body.empty() ? 1u : 2u});
     }
 
     Channel& channel_;

@@ -1,6 +1,7 @@
 #include "fuse/connection.h"
 
 #include <cerrno>
+#include <future>
 #include <string>
 #include <unistd.h>
 
@@ -8,13 +9,13 @@
 
 namespace gshm::fuse {
 
-bool Connection::send(std::span<const iovec> parts) {
-    ssize_t sent = writev(fd_.get(), parts.data(), static_cast<int>(parts.size()));
-    if (sent >= 0) return true;
-    if (errno == EFAULT) return false;
-    // ENOENT: the caller was interrupted and wants no answer; ENODEV: unmounted.
-    if (errno != ENOENT && errno != ENODEV) log_error("an answer to the kernel was refused: {}", strerror(errno));
-    return true;
+void Connection::send(std::span<const iovec> parts) {
+    if (writev(fd_.get(), parts.data(), static_cast<int>(parts.size())) >= 0) return;
+    // ENOENT: the caller was interrupted and wants no answer; ENODEV: unmounted. EFAULT: bytes that somebody has cut off
+    // with a descriptor of their own; the kernel has told the caller EIO.
+    if (errno != ENOENT && errno != ENODEV && errno != EFAULT) {
+        log_error("an answer to the kernel was refused: {}", strerror(errno));
+    }
 }
 
 Result<int32_t> Connection::open_backing(int fd) {
@@ -42,7 +43,15 @@ void Connection::notify(int32_t code, std::span<const iovec> parts) {
     [[maybe_unused]] ssize_t sent = writev(fd_.get(), all.data(), static_cast<int>(all.size()));
 }
 
+void Connection::finish_notices() {
+    quiet_ = true;
+    std::promise<void> reached;
+    notices_.submit([&] { reached.set_value(); });
+    reached.get_future().wait();
+}
+
 void Connection::forget_entry(uint64_t parent, std::string_view name) {
+    if (quiet_) return;
     notices_.submit([this, parent, text = std::string(name)] {
         fuse_notify_inval_entry_out out = {};
         out.parent = parent;
@@ -53,18 +62,11 @@ void Connection::forget_entry(uint64_t parent, std::string_view name) {
 }
 
 void Connection::forget_attributes(uint64_t node) {
-    forget_range(node, -1);
-}
-
-void Connection::forget_bytes(uint64_t node) {
-    forget_range(node, 0);
-}
-
-void Connection::forget_range(uint64_t node, int64_t offset) {
-    notices_.submit([this, node, offset] {
+    if (quiet_) return;
+    notices_.submit([this, node] {
         fuse_notify_inval_inode_out out = {};
         out.ino = node;
-        out.off = offset;
+        out.off = -1;  // of its bytes, none
         const iovec parts[] = {{&out, sizeof out}};
         notify(FUSE_NOTIFY_INVAL_INODE, parts);
     });

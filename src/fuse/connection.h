@@ -1,6 +1,8 @@
 // The descriptor of a mount: answers, backing files and notices go to the kernel through it. Safe from any thread.
 #pragma once
 
+#include <atomic>
+
 #include "base/fd.h"
 #include "base/worker.h"
 #include "fuse/call.h"
@@ -12,7 +14,7 @@ public:
     explicit Connection(UniqueFd fd) : fd_(std::move(fd)) {}
 
     int fd() const { return fd_.get(); }
-    bool send(std::span<const iovec> parts) override;
+    void send(std::span<const iovec> parts) override;
 
     // Files that the kernel may read and write by itself. Only root may.
     Result<int32_t> open_backing(int fd);
@@ -22,13 +24,14 @@ public:
     // by calls which wait for us.
     void forget_entry(uint64_t parent, std::string_view name);
     void forget_attributes(uint64_t node);
-    void forget_bytes(uint64_t node);
+    // Returns when all was told, and says no more. While requests are still answered.
+    void finish_notices();
 
 private:
     void notify(int32_t code, std::span<const iovec> parts);
-    void forget_range(uint64_t node, int64_t offset);
 
     UniqueFd fd_;
+    std::atomic<bool> quiet_ = false;
     Worker notices_;  // last: its thread uses the descriptor
 };
 

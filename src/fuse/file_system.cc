@@ -1,5 +1,7 @@
 #include "fuse/file_system.h"
 
+#include <unistd.h>
+
 #include "base/log.h"
 #include "fuse/work.h"
 
@@ -11,14 +13,21 @@ FileSystem::~FileSystem() {
 
 Status FileSystem::start(Call& call) {
     if (call.header().opcode != FUSE_INIT) return gshm::fail(EPROTO, "the kernel did not begin with INIT");
-    const auto* in = TRY(call.part<fuse_init_in>());
+    // What all kernels send; newer ones have more behind it.
+    struct InitIn {
+        uint32_t major;
+        uint32_t minor;
+        uint32_t max_readahead;
+        uint32_t flags;
+    };
+    const auto* in = TRY(call.part<InitIn>());
     // 7.31 (Linux 5.4) has all that we cannot do without.
     if (in->major != FUSE_KERNEL_VERSION || in->minor < 31) {
         call.fail(EPROTO);
         return gshm::fail(EPROTO, "the kernel's FUSE {}.{} is too old (7.31 is needed)", in->major, in->minor);
     }
     uint64_t offered = in->flags;
-    if ((in->flags & FUSE_INIT_EXT) != 0) offered |= uint64_t{in->flags2} << 32;
+    if ((in->flags & FUSE_INIT_EXT) != 0) offered |= uint64_t{*TRY(call.part<uint32_t>())} << 32;
     constexpr uint64_t kWanted = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
                                  FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
                                  FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
@@ -36,7 +45,7 @@ Status FileSystem::start(Call& call) {
     out.max_background = 64;
     out.congestion_threshold = 48;
     out.max_write = kMostBytes;
-    out.max_pages = kMostBytes / 4096;
+    out.max_pages = static_cast<uint16_t>(kMostBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
     out.time_gran = 1;
     out.max_stack_depth = passthrough_ ? 1 : 0;
     {

@@ -85,7 +85,8 @@ private:
     // ---- memory.cc: the bytes of a file, wherever they are ----
     // Keeps an object while somebody works on its bytes.
     class Work;
-    // Where the bytes of a file are in our memory, without a copy; null: read_bytes() has them.
+    // Where the bytes of a file are in our memory, without a copy, for whoever holds the gate; null: read_bytes() has
+    // them.
     static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                  std::span<const std::byte>* ret_bytes);
     Result<size_t> read_bytes(Work& work, uint64_t offset, std::span<std::byte> into);

@@ -1,5 +1,6 @@
 // Files that are open: opened, read, written, closed.
 #include <fcntl.h>
+#include <shared_mutex>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,9 +46,10 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
-    // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it.
+    // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it, and
+    // if it is not open in another way already.
     const bool leaves_slab =
-        in_files && object->extent != nullptr && object->extent->pool != nullptr && Files::is_unshared(*object);
+        in_files && object->extent != nullptr && object->extent->pool != nullptr && object->leases == 1;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     if (empties || leaves_slab || wants_file) {
         Work work(backend_, object, Work::kKept);
@@ -125,20 +127,13 @@ void FileSystem::create(Call& call) {
     if (!parent) return call.fail(parent.error().code);
     auto made_object =
         backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
-    Object* object = nullptr;
-    if (made_object) {
-        object = *made_object;
-        made(*object);
-    } else {
-        // Somebody was faster; without O_EXCL that is as good.
-        Node* there = Files::child(**parent, *name);
-        object = there == nullptr ? nullptr : as_object(there);
-        bool exclusive = ((*in)->flags & O_EXCL) != 0;
-        if (made_object.error().code != EEXIST || exclusive || object == nullptr) {
-            return call.fail(made_object.error().code);
-        }
+    if (!made_object) {
+        // Somebody was faster. The kernel checks no rights of what it takes for new, so it must look again.
+        bool again = made_object.error().code == EEXIST && ((*in)->flags & O_EXCL) == 0;
+        return call.fail(again ? ESTALE : made_object.error().code);
     }
-    reply_created(call, std::move(turn), object, (*in)->flags);
+    made(**made_object);
+    reply_created(call, std::move(turn), *made_object, (*in)->flags);
 }
 
 void FileSystem::make_unnamed(Call& call) {
@@ -196,9 +191,11 @@ void FileSystem::read(Call& call) {
     Work work(backend_, *object, Work::kKept);
     if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
     turn.unlock();
-    std::span<const std::byte> bytes;
-    if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) {
-        if (call.reply_bytes(bytes)) return;
+    {
+        // Held until the bytes are with the kernel: it takes what is cut off meanwhile for an error.
+        std::shared_lock lock(work.gate->mutex);
+        std::span<const std::byte> bytes;
+        if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) return call.reply_bytes(bytes);
     }
     auto got = read_bytes(work, (*in)->offset, call.scratch().first((*in)->size));
     if (!got) return finish(call, work, std::unexpected(got.error()));

@@ -45,10 +45,10 @@ bool overwrite(ExtentFile& file, uint64_t offset, std::span<const std::byte> fro
 
 std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                   std::span<const std::byte>* ret_bytes) {
-    std::shared_lock lock(work.gate->mutex);
     auto* file = file_of(*work.gate);
     auto status = file == nullptr ? Result<FileStatus>(gshm::fail(EINVAL, "no file")) : file->status();
-    if (!status || offset >= status->size_bytes) return nullptr;
+    // To read a hole through a mapping would fill it.
+    if (!status || offset >= status->size_bytes || status->allocated_bytes < status->size_bytes) return nullptr;
     auto mapping = file->mapping();
     if (!mapping || (*mapping)->size() < status->size_bytes) return nullptr;
     *ret_bytes = {(*mapping)->data() + offset, std::min(bytes, status->size_bytes - offset)};
@@ -78,7 +78,9 @@ Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std
     const bool alone = gate.writers.fetch_add(1, std::memory_order_relaxed) == 0;
     Status written;
     bool overwritten = false;
-    if (offset + from.size() > gate.memory->size()) {
+    auto status = file.status();
+    bool sparse = status && status->allocated_bytes < status->size_bytes;
+    if (offset + from.size() > gate.memory->size() || sparse) {
         // The room first, so that a device that is full says so before it is touched.
         written = file.allocate(FALLOC_FL_KEEP_SIZE, offset, from.size());
     } else if (!alone) {

@@ -110,6 +110,7 @@ Status Mount::start() {
 }
 
 Mount::~Mount() {
+    if (running_ > 0) connection_.finish_notices();  // they may wait for answers of ours
     stopping_ = true;
     if (auto done = unmount(false); !done) {
         if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);
@@ -145,7 +146,8 @@ size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds 
 void Mount::serve(size_t index) {
     sigset_t signals;
     sigfillset(&signals);
-    sigdelset(&signals, SIGUSR1);
+    // Those that a thread causes itself cannot wait: guarded_copy() lives by one of them.
+    for (int own : {SIGUSR1, SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&signals, own);
     pthread_sigmask(SIG_SETMASK, &signals, nullptr);
     pthread_setname_np(pthread_self(), fmt::format("mount-{}", index).c_str());
     {

@@ -19,23 +19,31 @@ extern char** environ;
 namespace gshm::fuse {
 namespace {
 
-// The type of what is mounted exactly there; "" if nothing is.
-std::string mounted_type(const std::string& path) {
+struct Mounted {
+    std::string id;
+    std::string type;
+};
+
+// What is mounted exactly there, on top; nothing if nothing is.
+Mounted mounted_at(const std::string& path) {
     std::ifstream mounts("/proc/self/mountinfo");
     std::string line;
-    std::string found;
+    Mounted found;
     while (std::getline(mounts, line)) {
         // id parent major:minor root mount-point options... - type source options
         std::istringstream words(line);
+        std::string id;
         std::string word;
         std::string place;
-        for (int i = 0; i < 5 && words >> word; ++i) place = word;
+        words >> id;
+        for (int i = 0; i < 4 && words >> word; ++i) place = word;
         for (size_t at = 0; (at = place.find('\\', at)) != std::string::npos; ++at) {
             if (at + 3 < place.size()) place.replace(at, 4, 1, static_cast<char>(std::stoi(place.substr(at + 1, 3), nullptr, 8)));
         }
         if (place != path) continue;
         while (words >> word && word != "-") {}
-        words >> found;  // the last one is on top
+        words >> word;
+        found = {id, word};  // the last one is on top
     }
     return found;
 }
@@ -133,23 +141,25 @@ Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd)
     struct stat status = {};
     // One below the other, if several died.
     for (int i = 0; i < 16 && stat(path.c_str(), &status) != 0 && errno == ENOTCONN; ++i) {
+        Mounted stale = mounted_at(path);
+        if (stale.type != "fuse.gshm") break;
         log_info("{} is the mount of a gshmd that died; taking it over", path);
-        TRY(MountPoint(path).unmount(true));
+        TRY(MountPoint(path, stale.id).unmount(true));
     }
     if (stat(path.c_str(), &status) != 0) {
         return fail(errno, "cannot mount at {}: {}{}", path, strerror(errno),
                     errno == ENOENT ? fmt::format(" (mkdir {})", path) : "");
     }
     if (!S_ISDIR(status.st_mode)) return fail(ENOTDIR, "cannot mount at {}: it is not a directory", path);
-    if (mounted_type(path) == "fuse.gshm") return fail(EBUSY, "another gshmd is mounted at {}", path);
+    if (mounted_at(path).type == "fuse.gshm") return fail(EBUSY, "another gshmd is mounted at {}", path);
     *ret_fd = TRY(geteuid() == 0 ? mount_as_root(path) : mount_as_user(path));
-    return MountPoint(path);
+    return MountPoint(path, mounted_at(path).id);
 }
 
 Status MountPoint::unmount(bool lazily) const {
-    if (!mounted_type(path_).starts_with("fuse.gshm")) return {};
+    if (id_.empty() || mounted_at(path_).id != id_) return {};
     if (geteuid() != 0) {
-        return lazily ? run_fusermount({"-u", "-q", "-z", "--", path_}, -1) : run_fusermount({"-u", "--", path_}, -1);
+        return lazily ? run_fusermount({"-u", "-z", "--", path_}, -1) : run_fusermount({"-u", "--", path_}, -1);
     }
     if (umount2(path_.c_str(), lazily ? MNT_DETACH : 0) == 0) return {};
     if (errno == EBUSY) return fail(EBUSY, "{} is busy: files in it are open, or a process has its folder there", path_);

@@ -17,13 +17,14 @@ public:
 
     const std::string& path() const { return path_; }
     // EBUSY while files are open there. Lazily: it is gone at once for everyone who looks, and for good when the last
-    // file is closed. Not mounted any more is no error.
+    // file is closed. If it is not mounted any more, nothing happens.
     Status unmount(bool lazily) const;
 
 private:
-    explicit MountPoint(std::string path) : path_(std::move(path)) {}
+    MountPoint(std::string path, std::string id) : path_(std::move(path)), id_(std::move(id)) {}
 
     std::string path_;
+    std::string id_;  // the kernel's, of this mount: there may be another at the same place
 };
 
 }  // namespace gshm::fuse

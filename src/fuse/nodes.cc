@@ -166,11 +166,12 @@ void FileSystem::set_attributes(Call& call) {
     auto* object = as_object(node);
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
-    // In a slab there are only objects of the same rights.
-    bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr;
+    // In a slab there are only objects of the same rights. One that a process maps stays: the slab is closed instead.
+    bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr &&
+                 Files::is_unshared(*object);
     if (size || moves) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
-        Work work(backend_, object, Work::kPin);
+        Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);
         turn.unlock();
         Status status = moves ? make_dedicated(work) : Status{};
         if (status && size) status = resize(work, wanted.size);

@@ -8,21 +8,21 @@ namespace gshm::fuse {
 class FileSystem::Work {
 public:
     // kept: by an open file that the kernel does not close meanwhile.
-    enum Keeping { kKept, kPin };
+    enum Keeping { kKept, kPin, kPinForWriting };
     // In one's turn.
     Work(Backend& backend, Object* worked_on, Keeping keeping)
         : object(worked_on),
           gate(Files::gate(*worked_on)),
           device(worked_on->device),
           backend_(backend),
-          pinned_(keeping == kPin) {
-        if (pinned_) backend_.files().pin(*object);
+          keeping_(keeping) {
+        if (keeping_ != kKept) backend_.files().pin(*object, access());
     }
     // Not in one's turn.
     ~Work() {
-        if (!pinned_) return;
+        if (keeping_ == kKept) return;
         auto turn = backend_.enter();
-        backend_.files().unpin(*object);
+        backend_.files().unpin(*object, access());
     }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
@@ -32,8 +32,10 @@ public:
     const DeviceIndex device;
 
 private:
+    Access access() const { return keeping_ == kPinForWriting ? Access::write : Access::read; }
+
     Backend& backend_;
-    bool pinned_;
+    Keeping keeping_;
 };
 
 }  // namespace gshm::fuse

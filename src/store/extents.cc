@@ -10,6 +10,7 @@ namespace gshm {
 
 // Changes a slab while keeping its pool's order by room true.
 void Extents::set_room(StoredExtent* extent, auto change) {
+    if (extent->closed) return change(*extent->slab);
     auto& by_room = extent->pool->by_room;
     by_room.erase({extent->slab->largest_free(), extent});
     change(*extent->slab);
@@ -46,6 +47,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         pool.key = *need.slab;
         pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
         added->pool = &pool;
+        ++pool.slabs;
         added->slab.emplace(added->size_bytes);
         pool.by_room.emplace(added->slab->largest_free(), added);
     }
@@ -56,6 +58,12 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
 StoredExtent* Extents::find(ExtentId id) {
     auto found = extents_.find(id);
     return found == extents_.end() ? nullptr : found->second.get();
+}
+
+void Extents::close_slab(StoredExtent* extent) {
+    if (extent->closed) return;
+    extent->pool->by_room.erase({extent->slab->largest_free(), extent});
+    extent->closed = true;
 }
 
 void Extents::renew_id(StoredExtent* extent) {
@@ -70,7 +78,7 @@ void Extents::detach(const Place& place, uint64_t bytes) {
     --extent->objects;
     if (extent->pool == nullptr) return erase(extent);
     // One empty slab of a kind is kept: making and dropping single small objects must not allocate every time.
-    if (extent->objects == 0 && extent->pool->by_room.size() > 1) return erase(extent);
+    if (extent->objects == 0 && (extent->closed || extent->pool->by_room.size() > 1)) return erase(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes));
 }
 
@@ -98,7 +106,7 @@ void Extents::erase(StoredExtent* extent) {
     if (extent->pool != nullptr) {
         auto* pool = extent->pool;
         pool->by_room.erase({extent->slab->largest_free(), extent});
-        if (pool->by_room.empty()) pools_.erase(SlabKey(pool->key));
+        if (--pool->slabs == 0) pools_.erase(SlabKey(pool->key));
     }
     reclaimer_.release(extent->device, std::move(extent->memory));
     extents_.erase(extent->id);

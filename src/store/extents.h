@@ -40,13 +40,15 @@ struct StoredExtent {
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
     SlabPool* pool = nullptr;  // null: dedicated
+    bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
     std::optional<Slab> slab;
 };
 
 // The slabs of one key. By free space, so that the fullest one that has room is used.
 struct SlabPool {
     SlabKey key;
-    std::set<std::pair<uint64_t, StoredExtent*>> by_room;
+    std::set<std::pair<uint64_t, StoredExtent*>> by_room;  // those that are not closed
+    size_t slabs = 0;
     uint64_t next_size_bytes = 0;
 };
 
@@ -80,6 +82,7 @@ public:
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
     void renew_id(StoredExtent* extent);
+    void close_slab(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
     void detach(const Place& place, uint64_t bytes);

@@ -119,6 +119,7 @@ Status Files::link(Node& node, Directory& parent, std::string_view name) {
         store_.use_[object->device].unlinked_bytes -= object->size_bytes;
     }
     store_.tree_.insert(&parent, name, &node);
+    store_.rights_changed(node);
     return {};
 }
 
@@ -151,11 +152,18 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
     Link* link = TRY(find_link(from, name));
     Link* old = to.children.find(new_name);
     if (to.links == 0) return refuse(ENOENT);
+    // The kernel has looked, but may not know yet what the library has moved.
+    bool exchange = (flags & RENAME_EXCHANGE) != 0;
+    if (Tree::is_inside(to, *link->node) || (exchange && old != nullptr && Tree::is_inside(from, *old->node))) {
+        return refuse(EINVAL);
+    }
     Tree::Quiet quiet(store_.tree_);
     from.implicit = to.implicit = false;
     if ((flags & RENAME_EXCHANGE) != 0) {
         if (old == nullptr) return refuse(ENOENT);
         store_.tree_.exchange(link, old);
+        store_.rights_changed(*link->node);
+        store_.rights_changed(*old->node);
         return {};
     }
     Node* replaced = old == nullptr ? nullptr : old->node;
@@ -170,6 +178,7 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
         store_.tree_.remove(old);
     }
     store_.tree_.move(link, &to, new_name);
+    store_.rights_changed(*link->node);
     if ((flags & RENAME_WHITEOUT) != 0) {
         TRY(make_special(from, name, {0, 0, 0}, S_IFCHR, 0));  // what union mounts take for "removed"
     }
@@ -185,6 +194,7 @@ void Files::change(Node& node, const NodeChanges& changes) {
     if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
     node.changed_ns = store_.clock_.now_ns();
     if (auto* directory = as_directory(&node)) directory->implicit = false;
+    if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
     auto* object = as_object(&node);
     auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
     if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;

@@ -76,8 +76,8 @@ public:
 
     // ---- memory ----
     // Keeps the object while a thread works on it.
-    void pin(Object& object) { store_.pin(&object, Access::read); }
-    void unpin(Object& object) { store_.unpin(&object, Access::read); }
+    void pin(Object& object, Access access) { store_.pin(&object, access); }
+    void unpin(Object& object, Access access) { store_.unpin(&object, access); }
     static std::shared_ptr<Gate> gate(Object& object) { return Store::gate(&object); }
     // No session maps it.
     static bool is_unshared(const Object& object) { return object.session_leases == 0; }

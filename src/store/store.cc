@@ -164,19 +164,38 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     }
 }
 
-SlabKey Store::slab_key(const Object& object) const {
-    SlabKey key{object.device, object.uid, object.gid, object.mode, (object.flags & kCreateCompressible) != 0, {}};
-    const Link* link = object.any_link();
-    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
-    return key;
+bool Store::fits_slab(const Object& object) {
+    const SlabKey& key = object.extent->pool->key;
+    if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
+    auto reached_alike = [&](const Link& link) {
+        return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
+    };
+    return reached_alike(object.first_link) &&
+           std::all_of(object.further_links.begin(), object.further_links.end(),
+                       [&](const auto& link) { return reached_alike(*link); });
+}
+
+void Store::rights_changed(Node& node) {
+    std::vector<Node*> left{&node};
+    while (!left.empty()) {
+        Node* at = left.back();
+        left.pop_back();
+        if (auto* directory = as_directory(at)) {
+            uint64_t end = 0;
+            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
+        } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
+                                                 object->extent->pool != nullptr && !fits_slab(*object)) {
+            extents_.close_slab(object->extent);
+        }
+    }
 }
 
 Status Store::check_mappable(SessionId session, const Object& object) const {
-    const SlabPool* pool = object.extent == nullptr ? nullptr : object.extent->pool;
+    const StoredExtent* extent = object.extent;
     const Credentials& who = at(session).who;
-    if (pool == nullptr || who.is_root() || who.uid == pool->key.uid || slab_key(object) == pool->key) return {};
-    return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: its rights were changed after it "
-                "was made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
+    if (extent == nullptr || !extent->closed || who.is_root() || who.uid == extent->pool->key.uid) return {};
+    return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
+                "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
                 Tree::path_of(object));
 }
 
@@ -219,6 +238,7 @@ Result<Object*> Store::open_object(Session& session, Object* object, Access acce
         return fail(EBUSY, "\"{}\" is not sealed yet", Tree::path_of(*object));
     }
     refresh(object);
+    if (access == Access::write) tree_.report(*object);  // its times and size may change without a word
     // Clients map an extent once: one that has grown since it was handed out is another to them.
     if (StoredExtent* extent = object->extent; extent != nullptr && extent->shown_bytes != extent->size_bytes) {
         if (extent->shown_bytes != 0) extents_.renew_id(extent);
@@ -287,6 +307,11 @@ void Store::unpin(Object* object, Access access) {
     free_if_unused(object);
 }
 
+void Store::modified(Object* object) {
+    object->modified_ns = object->changed_ns = clock_.now_ns();
+    tree_.report(*object);
+}
+
 std::shared_ptr<Gate> Store::gate(Object* object) {
     if (!object->gate) {
         object->gate = std::make_shared<Gate>();
@@ -346,6 +371,7 @@ Status Store::unlink(SessionId session, std::string_view name) {
 Status Store::rename(SessionId session, std::string_view from, std::string_view to, bool replace) {
     Node* replaced = TRY(tree_.rename(at(session).who, from, to, replace));
     if (replaced != nullptr) unlinked(replaced);
+    if (auto moved = tree_.find(at(session).who, to, Tree::Last::keep)) rights_changed(**moved);
     return {};
 }
 
@@ -399,7 +425,7 @@ void Store::refresh(Object* object) {
     auto* file = object->extent == nullptr ? nullptr : object->extent->memory->file();
     if (file == nullptr) return;
     auto status = file->status();
-    if (!status) return;
+    if (!status || object->state == ObjectState::sealed) return;  // whatever an old holder does to it
     set_size(object, status->size_bytes);
     object->extent->size_bytes = status->size_bytes;
     // Whoever wrote went around us.

@@ -65,6 +65,8 @@ public:
     void pin(Object* object, Access access);
     void unpin(Object* object, Access access);
     static std::shared_ptr<Gate> gate(Object* object);
+    // A thread has written to it.
+    void modified(Object* object);
     // EACCES where mapping the object would let the session reach others in its slab that it may not open: its rights,
     // or those on the way to it, were changed since it was placed there.
     Status check_mappable(SessionId session, const Object& object) const;
@@ -124,7 +126,10 @@ private:
     // Takes over what the kernel knows of a file.
     void refresh(Object* object);
     void set_size(Object* object, uint64_t size_bytes);
-    SlabKey slab_key(const Object& object) const;
+    // Slabs in which it or what is below it lies are for their owners alone from now on, if it does not fit them any
+    // more: whoever maps a slab reaches all of it.
+    void rights_changed(Node& node);
+    static bool fits_slab(const Object& object);
     void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;

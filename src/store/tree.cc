@@ -25,7 +25,8 @@ std::unexpected<Error> denied(std::string_view what, const Node& node) {
 
 // Every name below the node must stay one that can be spoken of when the node itself is called `path`.
 Status check_depth_below(const Node& node, std::string_view path) {
-    if (node.kind != NodeKind::directory) return check_name(path);
+    TRY(check_name(path));  // before going deeper: a mount's directories have no bound
+    if (node.kind != NodeKind::directory) return {};
     uint64_t end = 0;
     for (const Link* child : static_cast<const Directory&>(node).order.after(0, SIZE_MAX, &end)) {
         TRY(check_depth_below(*child->node, std::string(path) + "/" + child->name));
@@ -33,14 +34,14 @@ Status check_depth_below(const Node& node, std::string_view path) {
     return {};
 }
 
-bool is_inside(const Directory& directory, const Directory& ancestor) {
+}  // namespace
+
+bool Tree::is_inside(const Directory& directory, const Node& ancestor) {
     for (const Directory* at = &directory; at != nullptr; at = at->parent()) {
         if (at == &ancestor) return true;
     }
     return false;
 }
-
-}  // namespace
 
 Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
     : clock_(clock), nodes_(nodes), root_(nodes.make<Directory>()) {

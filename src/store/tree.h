@@ -79,6 +79,8 @@ public:
     // search, with their owners and modes.
     static std::string reach(const Directory& directory);
     static std::string path_of(const Node& node);
+    // It is the ancestor, or below it.
+    static bool is_inside(const Directory& directory, const Node& ancestor);
 
     const Directory& root() const { return *root_; }
     Directory& root() { return *root_; }

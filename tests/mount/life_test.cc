@@ -6,7 +6,9 @@
 #include <sys/xattr.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include <gshm/gshm.hpp>
 
@@ -70,6 +72,28 @@ TEST_P(MountLife, AFullDeviceKeepsWhatFitted) {
         if (!room) usleep(10'000);  // freed by another thread
     }
     EXPECT_TRUE(room);
+}
+
+// Whoever waits for room must not hold what those who make room wait for.
+TEST_P(MountLife, AFullDeviceIsNoDeadlock) {
+    ASSERT_TRUE(start_mounted(GetParam(), {"--device", device() + ":64M"})) << log();
+    ASSERT_TRUE(write_file(at("f"), std::string(24 * kMiB, 'x')));
+    std::vector<std::thread> readers;
+    for (int r = 0; r < 2; ++r) {
+        readers.emplace_back([&] {
+            auto client = Client::connect({.dir = dir()});
+            auto object = client->open("f", {.map = false});
+            std::string bytes(kMiB, '?');
+            for (int i = 0; i < 300 && object; ++i) EXPECT_TRUE(object->copy_out(bytes));
+        });
+    }
+    int fd = open(at("f").c_str(), O_RDWR);
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(fallocate(fd, 0, 0, 80 * kMiB), -1);
+        EXPECT_EQ(errno, ENOSPC);
+    }
+    close(fd);
+    for (auto& reader : readers) reader.join();
 }
 
 TEST_P(MountLife, AWriterIsKilled) {
@@ -287,6 +311,179 @@ TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
         if (!other->open("a")) return "a cannot be opened";
         return other->open("b") ? "b can" : "";
     }), "");
+}
+
+// ---- what a review found ----
+
+// The kernel checks no rights of what a CREATE answers with; see FileSystem::create().
+TEST_F(MountStart, CreatingOpensNothingOfOthers) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    std::atomic<bool> done = false;
+    std::thread maker([&] {
+        auto client = Client::connect({.dir = dir()});
+        for (int i = 0; i < 3000; ++i) {
+            (void)client->create({.name = "contended", .size_bytes = 10, .mode = 0600, .keep = true});
+            (void)client->unlink("contended");
+        }
+        done = true;
+    });
+    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
+        for (int i = 0; i < 5000; ++i) {
+            int fd = open(at("contended").c_str(), O_RDWR | O_CREAT, 0600);
+            struct stat info = {};
+            if (fd >= 0 && fstat(fd, &info) == 0 && info.st_uid != kNobody) return "opened another user's";
+            if (fd >= 0) close(fd);
+            unlink(at("contended").c_str());
+        }
+        return "";
+    }), "");
+    maker.join();
+}
+
+TEST_F(MountStart, AClientThatCutsAFileOffHarmsNobody) {
+    ASSERT_TRUE(start_mounted(Way::through)) << log();
+    ASSERT_TRUE(write_file(at("f"), std::string(8 * kMiB, 'x')));
+    auto client = Client::connect({.dir = dir()});
+    auto object = client->open("f", {.write = true});
+    ASSERT_TRUE(object) << object.error().message;
+    auto exported = object->export_fd();
+    ASSERT_TRUE(exported) << exported.error().message;
+    std::vector<pid_t> writers;
+    for (int w = 0; w < 3; ++w) {
+        writers.push_back(fork());
+        if (writers.back() != 0) continue;
+        int fd = open(at("f").c_str(), O_RDWR);
+        const std::string piece(kMiB, 'w');
+        for (int i = 0; i < 300; ++i) (void)!pwrite(fd, piece.data(), piece.size(), (i + w) % 8 * static_cast<off_t>(kMiB));
+        _exit(0);
+    }
+    for (int i = 0; i < 3000; ++i) {
+        ASSERT_EQ(ftruncate(exported->fd.get(), 0), 0);
+        ASSERT_EQ(ftruncate(exported->fd.get(), 8 * kMiB), 0);
+    }
+    for (pid_t writer : writers) {
+        int status = 0;
+        waitpid(writer, &status, 0);
+    }
+    EXPECT_TRUE(running()) << log();
+    EXPECT_TRUE(write_file(at("g"), "still serving"));
+}
+
+TEST_F(MountStart, DirectoriesAreNotMovedIntoThemselves) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    ASSERT_EQ(mkdir(at("a").c_str(), 0755), 0);
+    ASSERT_EQ(mkdir(at("b").c_str(), 0755), 0);
+    std::thread mover([&] {
+        auto client = Client::connect({.dir = dir()});
+        for (int i = 0; i < 2000; ++i) {
+            (void)client->rename("a", "b/a");
+            (void)client->rename("b/a", "a");
+        }
+    });
+    for (int i = 0; i < 2000; ++i) {
+        (void)!rename(at("b").c_str(), at("a/b").c_str());
+        (void)!rename(at("a/b").c_str(), at("b").c_str());
+    }
+    mover.join();
+    EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
+}
+
+TEST_F(MountStart, DeepDirectoriesAreNoStackOverflow) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    EXPECT_EQ(run_as(0, [&]() -> std::string {
+        if (chdir(mount().c_str()) != 0) return "chdir";
+        for (int i = 0; i < 20'000; ++i) {
+            if (mkdir("d", 0755) != 0 || chdir("d") != 0) return strerror(errno);
+        }
+        return "";
+    }), "");
+    EXPECT_NE(run_cli({"mv", "d", "e"}).exit_code, 0);
+    EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
+}
+
+TEST_F(MountStart, ASlabWhoseObjectsDifferInRightsIsForItsOwner) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    auto client = Client::connect({.dir = dir()});
+    for (const char* name : {"pub/a", "pub/b"}) {
+        ASSERT_TRUE(client->create({.name = name, .size_bytes = 1000, .mode = 0644, .keep = true}));
+    }
+    ASSERT_EQ(client->stat("pub/a")->extent, client->stat("pub/b")->extent);
+    ASSERT_EQ(mkdir(at("private").c_str(), 0700), 0);
+    ASSERT_EQ(rename(at("pub/b").c_str(), at("private/b").c_str()), 0);
+    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
+        auto other = Client::connect({.dir = dir()});
+        auto mapped = other->open("pub/a");
+        if (mapped || mapped.error().code != EACCES) return "mapped the slab";
+        return other->open("pub/a", {.map = false}) ? "" : "could not even copy";
+    }), "");
+    EXPECT_TRUE(client->open("pub/a"));
+}
+
+TEST_F(MountStart, AnotherDaemonsMountIsLeftAlone) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    ASSERT_TRUE(write_file(at("f"), "x"));
+    int fd = open(at("f").c_str(), O_RDONLY);
+    ASSERT_EQ(run_cli({"umount", "--lazy"}).exit_code, 0);
+    auto second = run_daemon({mount(), "--dir", scratch() + "/second"});
+    ASSERT_EQ(second.exit_code, 0) << second.err;
+    close(fd);
+    usleep(200'000);
+    EXPECT_EQ(stop(), 0);
+    EXPECT_TRUE(is_mounted(mount()));
+    EXPECT_TRUE(write_file(at("g"), "of the second"));
+    ChildProcess ending;
+    ASSERT_TRUE(ending.spawn({bin("gshm"), "--dir", scratch() + "/second", "shutdown"}));
+    EXPECT_EQ(ending.finish({}).exit_code, 0);
+}
+
+TEST_F(MountStart, RightsOfAMappedObjectChangeInPlace) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    auto client = Client::connect({.dir = dir()});
+    auto object = client->create({.name = "w", .size_bytes = 4096, .keep = true});
+    ASSERT_TRUE(object);
+    ASSERT_EQ(chmod(at("w").c_str(), 0640), 0);
+    memcpy(object->data(), "through the pointer", 19);
+    EXPECT_EQ(read_file(at("w")).substr(0, 19), "through the pointer");
+}
+
+TEST_F(MountStart, ReadingBesideTruncatingIsNoError) {
+    ASSERT_TRUE(start_mounted(Way::through)) << log();
+    ASSERT_TRUE(write_file(at("f"), std::string(4 * kMiB, 'x')));
+    std::thread cutter([&] {
+        for (int i = 0; i < 300; ++i) {
+            EXPECT_EQ(truncate(at("f").c_str(), 0), 0);
+            EXPECT_EQ(truncate(at("f").c_str(), 4 * kMiB), 0);
+        }
+    });
+    int fd = open(at("f").c_str(), O_RDONLY);
+    std::string buffer(kMiB, '?');
+    for (int i = 0; i < 600; ++i) EXPECT_GE(pread(fd, buffer.data(), buffer.size(), i % 4 * static_cast<off_t>(kMiB)), 0);
+    close(fd);
+    cutter.join();
+}
+
+TEST_F(MountStart, ReadingAHoleTakesNoMemory) {
+    ASSERT_TRUE(start_mounted(Way::through)) << log();
+    int fd = open(at("f").c_str(), O_RDWR | O_CREAT, 0644);
+    ASSERT_EQ(pwrite(fd, "x", 1, 100 * kMiB), 1);
+    EXPECT_EQ(read_file(at("f")).size(), 100 * kMiB + 1);
+    struct stat info = {};
+    ASSERT_EQ(fstat(fd, &info), 0);
+    EXPECT_LE(info.st_blocks * 512, static_cast<off_t>(4 * kMiB));
+    close(fd);
+}
+
+TEST_F(MountStart, ManyAttributesAreAnErrorAndNoLostSession) {
+    ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
+    ASSERT_TRUE(write_file(at("f"), "x"));
+    for (int i = 0; i < 700; ++i) {
+        ASSERT_EQ(set_attribute(at("f"), "user." + std::to_string(i) + std::string(200, 'n'), "v"), 0);
+    }
+    auto client = Client::connect({.dir = dir()});
+    auto names = client->attribute_names("f");
+    EXPECT_FALSE(names);
+    EXPECT_EQ(names.error().code, E2BIG);
+    EXPECT_TRUE(client->open("f"));
 }
 
 class MountOnGpus : public ::testing::Test, protected MountFixture {
