@@ -9,7 +9,7 @@ FileSystem::~FileSystem() {
     end();
 }
 
-Status FileSystem::start(Call& call) {
+Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     if (call.header().opcode != FUSE_INIT) return gshm::fail(EPROTO, "the kernel did not begin with INIT");
     const auto* in = TRY(call.part<fuse_init_in>());
     // 7.31 (Linux 5.4) has all that we cannot do without.
@@ -27,6 +27,7 @@ Status FileSystem::start(Call& call) {
     // Files of the kernel's are handed out by root alone.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
+    if ((offered & kOverIoUring) != 0 && make_ring()) taken |= kOverIoUring;
     InitOut out = {};
     out.major = FUSE_KERNEL_VERSION;
     out.minor = std::min<uint32_t>(in->minor, 42);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <unordered_map>
 
 #include "fuse/backend.h"
@@ -18,8 +19,10 @@ public:
     FileSystem(Backend& backend, Connection& connection) : backend_(backend), connection_(connection) {}
     ~FileSystem() override;
 
-    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request.
-    Status start(Call& call);
+    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request. make_ring is
+    // called where the kernel can send requests through io_uring, and says whether it shall: it then sends none until
+    // that is registered.
+    Status start(Call& call, const std::function<bool()>& make_ring);
     void handle(Call& call);
     // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
     void end();

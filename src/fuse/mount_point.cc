@@ -131,8 +131,8 @@ Result<UniqueFd> mount_as_user(const std::string& path) {
 
 Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd) {
     struct stat status = {};
-    // One below the other, if several died.
-    for (int i = 0; i < 16 && stat(path.c_str(), &status) != 0 && errno == ENOTCONN; ++i) {
+    // One below the other, if several died; ECONNABORTED: just now.
+    for (int i = 0; i < 16 && stat(path.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED); ++i) {
         log_info("{} is the mount of a gshmd that died; taking it over", path);
         TRY(MountPoint(path).unmount(true));
     }
