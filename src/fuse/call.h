@@ -27,31 +27,40 @@ public:
     // `request` begins with the header and is of the length that it says. `scratch` is the thread's, for bytes on
     // their way.
     Call(Channel& channel, std::span<const std::byte> request, std::span<std::byte> scratch)
-        : channel_(channel), request_(request), rest_(request.subspan(sizeof(fuse_in_header))), scratch_(scratch) {}
+        : Call(channel, *reinterpret_cast<const fuse_in_header*>(request.data()),
+               request.subspan(sizeof(fuse_in_header)), {}, scratch) {}
+    // What follows the header, in two pieces; no part of the request lies in both. The payload may be the scratch as
+    // well, where what has a payload needs no scratch.
+    Call(Channel& channel, const fuse_in_header& header, std::span<const std::byte> arguments,
+         std::span<const std::byte> payload, std::span<std::byte> scratch)
+        : channel_(channel), header_(header), rest_(arguments), payload_(payload), scratch_(scratch) {
+        skip(0);
+    }
     ~Call() {
         if (!answered_) fail(EIO);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    const fuse_in_header& header() const { return *reinterpret_cast<const fuse_in_header*>(request_.data()); }
-    uint64_t node() const { return header().nodeid; }
+    const fuse_in_header& header() const { return header_; }
+    uint64_t node() const { return header_.nodeid; }
 
     // The next part of the request. EINVAL where it is too short for it.
     template <typename Part>
     Result<const Part*> part() {
         if (rest_.size() < sizeof(Part)) return std::unexpected(Error{EINVAL, "a short request"});
         const auto* found = reinterpret_cast<const Part*>(rest_.data());
-        rest_ = rest_.subspan(sizeof(Part));
+        skip(sizeof(Part));
         return found;
     }
     Result<std::string_view> text() {
         const void* end = memchr(rest_.data(), 0, rest_.size());
         if (end == nullptr) return std::unexpected(Error{EINVAL, "a text without an end"});
         std::string_view found(reinterpret_cast<const char*>(rest_.data()));
-        rest_ = rest_.subspan(found.size() + 1);
+        skip(found.size() + 1);
         return found;
     }
+    // Of the piece in which the next part is.
     std::span<const std::byte> rest() const { return rest_; }
     std::span<std::byte> scratch() const { return scratch_; }
 
@@ -68,10 +77,14 @@ public:
     void no_answer() { answered_ = true; }
 
 private:
+    void skip(size_t bytes) {
+        rest_ = rest_.subspan(bytes);
+        if (rest_.empty()) rest_ = std::exchange(payload_, {});
+    }
     void answer(int code, std::span<const std::byte> body) {
         if (std::exchange(answered_, true)) return;
         fuse_out_header out = {};
-        out.unique = header().unique;
+        out.unique = header_.unique;
         out.error = -code;
         out.len = static_cast<uint32_t>(sizeof out + body.size());
         iovec parts[2] = {{&out, sizeof out}, {const_cast<std::byte*>(body.data()), body.size()}};
@@ -79,8 +92,9 @@ private:
     }
 
     Channel& channel_;
-    std::span<const std::byte> request_;
+    const fuse_in_header header_;
     std::span<const std::byte> rest_;
+    std::span<const std::byte> payload_;  // what comes after the rest
     std::span<std::byte> scratch_;
     bool answered_ = false;
 };

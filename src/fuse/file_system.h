@@ -19,8 +19,10 @@ public:
     FileSystem(Backend& backend, Connection& connection) : backend_(backend), connection_(connection) {}
     ~FileSystem() override;
 
-    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request.
-    Status start(Call& call);
+    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request. make_ring is
+    // called where the kernel can send requests through io_uring, and says whether it shall: it then sends none until
+    // that is registered.
+    Status start(Call& call, const std::function<bool()>& make_ring);
     void handle(Call& call);
     // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
     void end();
@@ -105,6 +107,8 @@ private:
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes);
     // Answers with how it went, and tells the daemon if the device is lost.
     void finish(Call& call, const Work& work, const Status& status);
+
+    bool has_gpu() const;
 
     // ---- in one's turn ----
     // close() returns before we learn of it: waits a moment until that is so. False: it is not.

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <future>
 #include <poll.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unordered_map>
 
 #include "base/log.h"
 
@@ -20,42 +21,9 @@ size_t thread_count() {
     return std::clamp<size_t>(std::thread::hardware_concurrency(), 3, 16);
 }
 
-// A thread's memory: a request with the bytes to be written, and bytes that were read. Pages of its own, so that
-// they can be pinned for a GPU.
-class Buffers {
-public:
-    static constexpr size_t kRequestBytes = FileSystem::kMostBytes + 8192;
-    static constexpr size_t kScratchBytes = FileSystem::kMostBytes;
-
-    explicit Buffers(Backend& backend) : backend_(backend) {
-        void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        memory_ = {static_cast<std::byte*>(memory), kBytes};
-        // Once for all GPUs.
-        auto count = static_cast<DeviceIndex>(backend.device_count());
-        for (DeviceIndex i = 0; i < count && !pinned_by_; ++i) {
-            if (backend.device(i).info().uuid.empty()) continue;
-            if (auto pinned = backend.device(i).register_host_memory(memory_)) pinned_by_ = &backend.device(i);
-            else log_warning("copies are slower: {}", pinned.error().message);
-        }
-    }
-    ~Buffers() {
-        if (pinned_by_ != nullptr) pinned_by_->unregister_host_memory(memory_);
-        munmap(memory_.data(), memory_.size());
-    }
-    Buffers(const Buffers&) = delete;
-    Buffers& operator=(const Buffers&) = delete;
-
-    std::span<std::byte> request() const { return memory_.first(kRequestBytes); }
-    std::span<std::byte> scratch() const { return memory_.subspan(kRequestBytes); }
-
-private:
-    static constexpr size_t kBytes = kRequestBytes + kScratchBytes;
-
-    Backend& backend_;
-    std::span<std::byte> memory_;
-    Device* pinned_by_ = nullptr;
-};
+// A thread's memory: a request with the bytes to be written, and bytes that were read.
+constexpr size_t kRequestBytes = FileSystem::kMostBytes + 8192;
+constexpr size_t kScratchBytes = FileSystem::kMostBytes;
 
 void on_wake(int) {}
 
@@ -94,19 +62,78 @@ Status Mount::start() {
     wake.sa_handler = on_wake;
     sigaction(SIGUSR1, &wake, nullptr);
 
-    std::vector<std::byte> buffer(Buffers::kRequestBytes);
+    std::vector<std::byte> buffer(kRequestBytes);
     size_t bytes = next_request(buffer, std::chrono::microseconds{0});
     if (bytes == 0) return gshm::fail(EIO, "the kernel sent nothing through the mount at {}", path());
     {
         Call first(connection_, std::span(buffer).first(bytes), {});
-        TRY(files_.start(first));
+        TRY(files_.start(first, [this] { return make_ring(); }));
     }
-    running_ = thread_count();
-    for (size_t i = 0; i < thread_count(); ++i) threads_.emplace_back([this, i] { serve(i); });
+    running_ = 1;  // this one, until all the others have been counted
+    bool ringing = start_ring();
+    // Without a ring all requests come this way; with one, those that want no answer.
+    const size_t readers = ringing ? 1 : thread_count();
+    for (size_t i = 0; i < readers; ++i) start_thread(fmt::format("mount-{}", i), [this] { serve(); });
+    leave();
     struct stat root = {};
     if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
-    log_info("mounted at {}{}", path(), has_passthrough() ? ", host files by passthrough" : "");
+    log_info("mounted at {}{}{}", path(), has_passthrough() ? ", host files by passthrough" : "",
+             ringing ? ", over io_uring" : "");
     return {};
+}
+
+void Mount::start_thread(const std::string& name, std::function<void()> body) {
+    ++running_;
+    threads_.emplace_back([this, name, body = std::move(body)] {
+        sigset_t signals;
+        sigfillset(&signals);
+        // Those that a thread causes itself cannot wait: guarded_copy() lives by one of them.
+        for (int own : {SIGUSR1, SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&signals, own);
+        pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+        pthread_setname_np(pthread_self(), name.c_str());
+        body();
+        leave();
+    });
+}
+
+void Mount::leave() {
+    bool last = running_.fetch_sub(1) == 1;
+    if (!last || stopping_) return;
+    log_info("{} was unmounted", path());
+    on_end_();
+}
+
+bool Mount::make_ring() {
+    auto made = Ring::create(backend_, connection_.fd(), FileSystem::kMostBytes);
+    if (made)
+        ring_ = std::move(*made);
+    else
+        log_warning("requests of {} do not go through io_uring: {}", path(), made.error().message);
+    return ring_ != nullptr;
+}
+
+bool Mount::start_ring() {
+    if (ring_ == nullptr) return false;
+    std::vector<std::future<Status>> enrolled;
+    for (size_t i = 0; i < ring_->size(); ++i) {
+        auto promise = std::make_shared<std::promise<Status>>();
+        enrolled.push_back(promise->get_future());
+        start_thread(fmt::format("mount-ring-{}", i), [this, promise, &entry = ring_->entry(i)] {
+            auto status = entry.enroll();
+            promise->set_value(status);
+            if (status) serve_ring(entry);
+        });
+    }
+    // The kernel begins with it once each queue has an entry. After a refusal it waits no longer for the others.
+    std::unordered_map<uint16_t, bool> ready;
+    for (size_t i = 0; i < ring_->size(); ++i) {
+        auto status = enrolled[i].get();
+        ready[ring_->entry(i).queue()] |= status.has_value();
+        if (!status) log_warning("{}: an entry for io_uring: {}", path(), status.error().message);
+    }
+    bool all = std::ranges::all_of(ready, [](const auto& queue) { return queue.second; });
+    if (!all) log_warning("requests of {} do not go through io_uring", path());
+    return all;
 }
 
 Mount::~Mount() {
@@ -143,26 +170,25 @@ size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds 
     }
 }
 
-void Mount::serve(size_t index) {
-    sigset_t signals;
-    sigfillset(&signals);
-    // Those that a thread causes itself cannot wait: guarded_copy() lives by one of them.
-    for (int own : {SIGUSR1, SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&signals, own);
-    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
-    pthread_setname_np(pthread_self(), fmt::format("mount-{}", index).c_str());
-    {
-        Buffers buffers(backend_);
-        std::chrono::microseconds awake{0};
-        while (size_t bytes = next_request(buffers.request(), awake)) {
-            Call call(connection_, buffers.request().first(bytes), buffers.scratch());
-            awake = moves_much(call) ? kAwake : std::chrono::microseconds{0};
-            files_.handle(call);
-        }
+void Mount::serve() {
+    Pinned memory(backend_, kRequestBytes + kScratchBytes);
+    auto request = memory.bytes().first(kRequestBytes);
+    auto scratch = memory.bytes().subspan(kRequestBytes);
+    std::chrono::microseconds awake{0};
+    while (size_t bytes = next_request(request, awake)) {
+        Call call(connection_, request.first(bytes), scratch);
+        awake = moves_much(call) ? kAwake : std::chrono::microseconds{0};
+        files_.handle(call);
     }
-    bool last = running_.fetch_sub(1) == 1;
-    if (!last || stopping_) return;
-    log_info("{} was unmounted", path());
-    on_end_();
+}
+
+void Mount::serve_ring(RingEntry& entry) {
+    std::chrono::microseconds awake{0};
+    while (entry.next(awake, stopping_)) {
+        Call call = entry.take();
+        awake = moves_much(call) ? kAwake : std::chrono::microseconds{0};
+        files_.handle(call);
+    }
 }
 
 }  // namespace gshm::fuse

@@ -11,6 +11,7 @@
 #include "fuse/connection.h"
 #include "fuse/file_system.h"
 #include "fuse/mount_point.h"
+#include "fuse/ring.h"
 
 namespace gshm::fuse {
 
@@ -31,7 +32,15 @@ public:
 private:
     Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);
     Status start();
-    void serve(size_t index);
+    // Called where the kernel has requests go through io_uring if we can. False: we cannot.
+    bool make_ring();
+    // Before any other thread. False: all requests come through the descriptor.
+    bool start_ring();
+    void start_thread(const std::string& name, std::function<void()> body);
+    // The last to leave says that the mount has ended.
+    void leave();
+    void serve();
+    void serve_ring(RingEntry& entry);
     // Reads one request, after having looked for it for a while before sleeping; 0: there will be none any more.
     size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake) const;
 
@@ -40,6 +49,7 @@ private:
     Connection connection_;
     FileSystem files_;
     std::function<void()> on_end_;
+    std::unique_ptr<Ring> ring_;  // null: there is none
     std::atomic<bool> stopping_ = false;
     std::atomic<size_t> running_ = 0;
     std::vector<std::thread> threads_;

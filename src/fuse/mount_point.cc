@@ -140,7 +140,9 @@ Result<UniqueFd> mount_as_user(const std::string& path) {
 Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd) {
     struct stat status = {};
     // One below the other, if several died.
-    for (int i = 0; i < 16 && stat(path.c_str(), &status) != 0 && errno == ENOTCONN; ++i) {
+    // ECONNABORTED: it is only just dying.
+    auto is_stale = [&] { return stat(path.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED); };
+    for (int i = 0; i < 16 && is_stale(); ++i) {
         Mounted stale = mounted_at(path);
         if (stale.type != "fuse.gshm") break;
         log_info("{} is the mount of a gshmd that died; taking it over", path);

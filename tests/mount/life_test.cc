@@ -219,7 +219,8 @@ TEST_P(MountLife, AStaleMountIsTakenOver) {
     kill();
     struct stat info = {};
     EXPECT_EQ(stat(mount().c_str(), &info), -1);
-    EXPECT_EQ(errno, ENOTCONN);
+    // ECONNABORTED: it was asked while the kernel took it down, which takes longer with io_uring.
+    EXPECT_TRUE(errno == ENOTCONN || errno == ECONNABORTED) << strerror(errno);
     ASSERT_TRUE(start_mounted(GetParam())) << log();
     ASSERT_TRUE(write_file(at("g"), "works"));
     EXPECT_EQ(read_file(at("g")), "works");

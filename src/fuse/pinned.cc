@@ -1,0 +1,30 @@
+#include "fuse/pinned.h"
+
+#include <new>
+#include <sys/mman.h>
+
+#include "base/log.h"
+
+namespace gshm::fuse {
+
+Pinned::Pinned(Backend& backend, size_t bytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    memory_ = {static_cast<std::byte*>(memory), bytes};
+    // Once for all GPUs.
+    auto count = static_cast<DeviceIndex>(backend.device_count());
+    for (DeviceIndex i = 0; i < count && pinned_by_ == nullptr; ++i) {
+        if (backend.device(i).info().uuid.empty()) continue;
+        if (auto pinned = backend.device(i).register_host_memory(memory_))
+            pinned_by_ = &backend.device(i);
+        else
+            log_warning("copies are slower: {}", pinned.error().message);
+    }
+}
+
+Pinned::~Pinned() {
+    if (pinned_by_ != nullptr) pinned_by_->unregister_host_memory(memory_);
+    munmap(memory_.data(), memory_.size());
+}
+
+}  // namespace gshm::fuse

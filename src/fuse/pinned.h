@@ -1,0 +1,24 @@
+// Memory that bytes pass through on their way: pages of its own, pinned for the GPUs where there are any.
+#pragma once
+
+#include <span>
+
+#include "fuse/backend.h"
+
+namespace gshm::fuse {
+
+class Pinned {
+public:
+    Pinned(Backend& backend, size_t bytes);
+    ~Pinned();
+    Pinned(const Pinned&) = delete;
+    Pinned& operator=(const Pinned&) = delete;
+
+    std::span<std::byte> bytes() const { return memory_; }
+
+private:
+    std::span<std::byte> memory_;
+    Device* pinned_by_ = nullptr;
+};
+
+}  // namespace gshm::fuse

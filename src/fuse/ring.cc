@@ -1,0 +1,164 @@
+#include "fuse/ring.h"
+
+#include <algorithm>
+#include <cassert>
+#include <fstream>
+#include <sched.h>
+
+#include "base/guarded_copy.h"
+#include "base/log.h"
+
+namespace gshm::fuse {
+namespace {
+
+constexpr size_t kHeaderBytes = 4096;
+
+// One that waits for a GPU must not keep a stat of the same processor waiting; but each is a thread with a megabyte.
+size_t entries_per_queue(size_t queues) {
+    return std::clamp<size_t>(32 / queues, 1, 4);
+}
+
+// The kernel waits until each of them has an entry, so a guess will not do.
+Result<size_t> possible_processors() {
+    size_t last = 0;
+    std::string text;
+    std::getline(std::ifstream("/sys/devices/system/cpu/possible"), text);
+    if (text == "0") return 1;
+    if (sscanf(text.c_str(), "0-%zu", &last) != 1 || text != fmt::format("0-{}", last)) {
+        return gshm::fail(ENOTSUP, "processors '{}' cannot be counted", text);
+    }
+    return last + 1;
+}
+
+}  // namespace
+
+RingEntry::RingEntry(int fd, uint16_t queue, std::span<std::byte> memory)
+    : fd_(fd),
+      queue_(queue),
+      memory_(memory),
+      payload_(memory.subspan(kHeaderBytes)),
+      parts_{{memory.data(), sizeof(RingHeader)}, {payload_.data(), payload_.size()}} {
+    ring_.ring_fd = -1;
+}
+
+Result<std::unique_ptr<RingEntry>> RingEntry::create(int fd, uint16_t queue, std::span<std::byte> memory) {
+    std::unique_ptr<RingEntry> entry(new RingEntry(fd, queue, memory));
+    int made = io_uring_queue_init(1, &entry->ring_, IORING_SETUP_SQE128);
+    if (made < 0) {
+        entry->ring_.ring_fd = -1;
+        return gshm::fail(-made, "no io_uring: {}", strerror(-made));
+    }
+    return entry;
+}
+
+RingEntry::~RingEntry() {
+    if (ring_.ring_fd >= 0) io_uring_queue_exit(&ring_);
+}
+
+void RingEntry::prepare(uint32_t command, uint64_t commit_id) {
+    io_uring_sqe* slot = io_uring_get_sqe(&ring_);  // there is one: what was prepared before has been completed
+    io_uring_prep_rw(IORING_OP_URING_CMD, slot, fd_, nullptr, 0, 0);
+    slot->cmd_op = command;
+    if (command == kRingRegister) {
+        slot->addr = reinterpret_cast<uint64_t>(parts_);
+        slot->len = std::size(parts_);
+    }
+    const RingCommand body{0, commit_id, queue_, {}};
+    memcpy(reinterpret_cast<std::byte*>(slot) + offsetof(io_uring_sqe, cmd), &body, sizeof body);
+}
+
+std::optional<int> RingEntry::completed() {
+    io_uring_cqe* done = nullptr;
+    if (io_uring_peek_cqe(&ring_, &done) != 0) return std::nullopt;
+    int result = done->res;
+    io_uring_cqe_seen(&ring_, done);
+    return result;
+}
+
+Status RingEntry::enroll() {
+    // Where its requests come from: whoever waits for the answer leaves that processor to us, and to wake one on
+    // another takes longer than most requests. One that is switched off sends none.
+    cpu_set_t* here = CPU_ALLOC(queue_ + 1u);
+    CPU_ZERO_S(CPU_ALLOC_SIZE(queue_ + 1u), here);
+    CPU_SET_S(queue_, CPU_ALLOC_SIZE(queue_ + 1u), here);
+    sched_setaffinity(0, CPU_ALLOC_SIZE(queue_ + 1u), here);
+    CPU_FREE(here);
+    prepare(kRingRegister, 0);
+    int submitted = io_uring_submit(&ring_);
+    if (submitted < 0) return gshm::fail(-submitted, "io_uring: {}", strerror(-submitted));
+    // Success is told by a request; refusal at once.
+    io_uring_cqe* done = nullptr;
+    if (io_uring_peek_cqe(&ring_, &done) != 0 || done->res >= 0) return {};
+    return gshm::fail(-done->res, "the kernel refuses: {}", strerror(-done->res));
+}
+
+bool RingEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& stopping) {
+    std::optional<int> result;
+    if (awake.count() > 0) {
+        const auto sleep_at = std::chrono::steady_clock::now() + awake;
+        io_uring_submit(&ring_);
+        while (!(result = completed()) && std::chrono::steady_clock::now() < sleep_at) {
+            sched_yield();  // whoever is to send the next one may need this core
+        }
+    }
+    while (!result) {
+        int waited = io_uring_submit_and_wait(&ring_, 1);
+        result = completed();
+        if (result) break;
+        if (stopping) return false;
+        if (waited < 0 && waited != -EINTR && waited != -EAGAIN && waited != -EBUSY) {
+            log_error("waiting for the mount's requests: {}", strerror(-waited));
+            return false;
+        }
+    }
+    if (*result == 0) return true;
+    // Unmounted, or cancelled with the thread's end.
+    if (*result != -ENOTCONN && *result != -ECONNABORTED && *result != -ECANCELED) {
+        log_error("an answer to the kernel was refused: {}", strerror(-*result));
+    }
+    return false;
+}
+
+Call RingEntry::take() {
+    const auto& in = *reinterpret_cast<const fuse_in_header*>(header().in_out);
+    size_t payload_bytes = std::min<size_t>(header().entry.payload_bytes, payload_.size());
+    // The header says how long it is altogether.
+    size_t others = sizeof in + payload_bytes;
+    size_t argument_bytes = std::min<size_t>(in.len < others ? 0 : in.len - others, sizeof header().arguments);
+    return Call(*this, in, std::span(header().arguments).first(argument_bytes), payload_.first(payload_bytes),
+                payload_);
+}
+
+void RingEntry::send(std::span<const iovec> parts) {
+    auto out = *static_cast<const fuse_out_header*>(parts[0].iov_base);
+    size_t bytes = 0;
+    for (const iovec& part : parts.subspan(1)) {
+        assert(part.iov_len <= payload_.size() - bytes);
+        std::byte* to = payload_.data() + bytes;
+        // What was read is mostly there already; else it may be in a file, and somebody may have cut that off.
+        if (part.iov_base != to && !guarded_copy(to, part.iov_base, part.iov_len)) {
+            out.error = -EIO;
+            bytes = 0;
+            break;
+        }
+        bytes += part.iov_len;
+    }
+    out.len = static_cast<uint32_t>(sizeof out + bytes);
+    memcpy(header().in_out, &out, sizeof out);
+    header().entry.payload_bytes = static_cast<uint32_t>(bytes);
+    prepare(kRingCommitAndFetch, header().entry.commit_id);
+}
+
+Result<std::unique_ptr<Ring>> Ring::create(Backend& backend, int fd, size_t payload_bytes) {
+    auto queues = TRY(possible_processors());
+    size_t count = queues * entries_per_queue(queues);
+    size_t entry_bytes = kHeaderBytes + payload_bytes;
+    std::unique_ptr<Ring> ring(new Ring(backend, count * entry_bytes));
+    for (size_t i = 0; i < count; ++i) {
+        auto memory = ring->memory_.bytes().subspan(i * entry_bytes, entry_bytes);
+        ring->entries_.push_back(TRY(RingEntry::create(fd, static_cast<uint16_t>(i % queues), memory)));
+    }
+    return ring;
+}
+
+}  // namespace gshm::fuse
