@@ -71,7 +71,9 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         files.modified(*object);
     }
     // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
-    if (access == Access::write && std::exchange(object->remembered, false)) connection_.forget_attributes(object->id);
+    if (access == Access::write && object->size_bytes > 0 && std::exchange(object->remembered, false)) {
+        connection_.forget_attributes(object->id);
+    }
     OpenOut out = {};
     out.file = file;
     out.backing_id = backing_of(*object);

@@ -57,11 +57,14 @@ uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) 
     return mode;
 }
 
+// After to_attr(), which looks at the file.
 uint64_t FileSystem::remembered_s(Node& node) {
-    // A file that the kernel writes to by itself, through a mapping too, has other times and another size any moment.
+    // A file that the kernel writes to by itself has other times any moment, and through a mapping without noticing.
+    // One that is empty cannot be written so, and of what makes it longer the kernel knows.
     if (node.kind != NodeKind::object) return kRememberedS;
     auto& object = static_cast<Object&>(node);
-    bool written = object.write_leases > 0 && object.extent != nullptr && object.extent->memory->file() != nullptr;
+    bool written = object.write_leases > 0 && object.size_bytes > 0 && object.extent != nullptr &&
+                   object.extent->memory->file() != nullptr;
     object.remembered = !written;
     return written ? 0 : kRememberedS;
 }
@@ -98,8 +101,8 @@ fuse_entry_out FileSystem::to_entry(Node& node) {
     fuse_entry_out out = {};
     out.nodeid = node.id;
     out.entry_valid = kRememberedS;
-    out.attr_valid = remembered_s(node);
     out.attr = to_attr(node);
+    out.attr_valid = remembered_s(node);
     return out;
 }
 
@@ -149,8 +152,8 @@ void FileSystem::get_attributes(Call& call) {
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     fuse_attr_out out = {};
-    out.attr_valid = remembered_s(**node);
     out.attr = to_attr(**node);
+    out.attr_valid = remembered_s(**node);
     call.reply(out);
 }
 
@@ -200,8 +203,8 @@ void FileSystem::set_attributes(Call& call) {
     if (auto* changed = as_object(node)) backend_.files().refresh(*changed);
     backend_.files().change(*node, changes);
     fuse_attr_out out = {};
-    out.attr_valid = remembered_s(*node);
     out.attr = to_attr(*node);
+    out.attr_valid = remembered_s(*node);
     call.reply(out);
 }
 
