@@ -35,14 +35,10 @@ int64_t time_of(uint64_t s, uint32_t ns) {
     return static_cast<int64_t>(s) * kNsPerS + ns;
 }
 
-uint64_t allocated_bytes(const Object& object) {
+uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& file) {
+    if (file) return file->allocated_bytes;
     if (object.extent == nullptr) return 0;
-    if (object.extent->pool != nullptr) return Slab::rounded(object.size_bytes);
-    if (auto* file = object.extent->memory->file()) {
-        auto status = file->status();
-        return status ? status->allocated_bytes : 0;
-    }
-    return object.extent->size_bytes;
+    return object.extent->pool != nullptr ? Slab::rounded(object.size_bytes) : object.extent->size_bytes;
 }
 
 }  // namespace
@@ -74,9 +70,9 @@ fuse_attr FileSystem::to_attr(Node& node) {
     attr.blksize = kBlockBytes;
     attr.nlink = node.links;
     if (auto* object = as_object(&node)) {
-        backend_.files().refresh(*object);
+        auto file = backend_.files().refresh(*object);
         attr.size = object->size_bytes;
-        attr.blocks = allocated_bytes(*object) / 512;
+        attr.blocks = allocated_bytes(*object, file) / 512;
         // What a request carries is what a program should ask for, where bytes come from a GPU.
         if (!backend_.device(object->device).info().files) attr.blksize = kMostBytes;
     } else if (auto* directory = as_directory(&node)) {

@@ -58,7 +58,7 @@ public:
 
     // ---- what is known of a node ----
     void change(Node& node, const NodeChanges& changes);
-    void refresh(Object& object) { store_.refresh(&object); }
+    std::optional<FileStatus> refresh(Object& object) { return store_.refresh(&object); }
     // Bytes were read or written.
     void accessed(Node& node);
     void modified(Object& object);

@@ -421,11 +421,12 @@ void Store::set_size(Object* object, uint64_t size_bytes) {
     object->size_bytes = size_bytes;
 }
 
-void Store::refresh(Object* object) {
+std::optional<FileStatus> Store::refresh(Object* object) {
     auto* file = object->extent == nullptr ? nullptr : object->extent->memory->file();
-    if (file == nullptr) return;
+    if (file == nullptr) return std::nullopt;
     auto status = file->status();
-    if (!status || object->state == ObjectState::sealed) return;  // whatever an old holder does to it
+    if (!status) return std::nullopt;
+    if (object->state == ObjectState::sealed) return *status;  // whatever an old holder does to it
     set_size(object, status->size_bytes);
     object->extent->size_bytes = status->size_bytes;
     // Whoever wrote went around us.
@@ -438,6 +439,7 @@ void Store::refresh(Object* object) {
         object->file_accessed_ns = status->accessed_ns;
         object->accessed_ns = status->accessed_ns;
     }
+    return *status;
 }
 
 Result<const Node*> Store::stat(SessionId session, std::string_view name) {

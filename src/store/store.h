@@ -123,8 +123,8 @@ private:
     void free_if_unused(Node* node);
     void free_memory(Object* object);
     void free_retired(Object* object);
-    // Takes over what the kernel knows of a file.
-    void refresh(Object* object);
+    // Takes over what the kernel knows of a file, and returns it; nothing: its memory is no file.
+    std::optional<FileStatus> refresh(Object* object);
     void set_size(Object* object, uint64_t size_bytes);
     // Slabs in which it or what is below it lies are for their owners alone from now on, if it does not fit them any
     // more: whoever maps a slab reaches all of it.
