@@ -53,7 +53,7 @@ Result<Exported> export_here(gshm_object& object, HandleKind kind) {
 Result<Exported> export_there(gshm_object& object, HandleKind kind) {
     auto answer = TRY(object.core->link().call_on(object.key.epoch, wire::RequestBody::Export, [&](auto& builder) {
         return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
-    }));
+    }, Lost::retry));
     const auto* body = GSHM_BODY(answer, ExportReply);
     Exported exported;
     exported.extent_bytes = body->extent_bytes();
@@ -157,7 +157,7 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
         if (to.extent() != nullptr) return to.extent()->fill(to.offset + offset, bytes, value);
         TRY(to.core->link().call_on(to.key.epoch, wire::RequestBody::Fill, [&](auto& builder) {
             return wire::CreateFill(builder, to.id, offset, bytes, value).Union();
-        }));
+        }, Lost::retry));
         return {};
     });
 }

@@ -187,7 +187,9 @@ Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_
 
 // Seal and unlink answer with one status for one name.
 Status call_for_status(Core& core, wire::RequestBody kind, const Link::Build& build) {
-    auto answer = TRY(core.link().call(kind, build, Lost::report));
+    // What can be done twice is asked for again.
+    bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute;
+    auto answer = TRY(core.link().call(kind, build, again ? Lost::retry : Lost::report));
     if (answer.reply->error() == 0) return {};
     return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
 }
@@ -274,7 +276,7 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
         TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
         auto answer = TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Stat, [&](auto& builder) {
             return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union();
-        }));
+        }, Lost::retry));
         return write_stat(answer, ret_info);
     });
 }

@@ -78,6 +78,7 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
         }
         object->mapped = TRY(batch.core.map(object->key, record, *remote, std::move(descriptor)));
     }
+    batch.core.add(object.get());
     return object.release();
 }
 
@@ -130,7 +131,7 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
 Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pair<size_t, size_t>>& parts,
                  const std::vector<Link::Build>& builds, Lost lost) {
     // Each answer's extents are mapped, and its descriptors closed, before the next is read.
-    batch.core.link().call_all(kind, builds, lost, [&](size_t i, Result<Answer> answer) {
+    batch.core.link().call_all(kind, builds, lost, batch.access, [&](size_t i, Result<Answer> answer) {
         take_answer(batch, parts[i].first, parts[i].second, std::move(answer));
     });
     if (batch.first == 0) return {};
@@ -292,6 +293,7 @@ void close_objects(std::span<gshm_object* const> objects) {
         } else if (object->core) {
             Leases& leases = by_link[{object->core.get(), object->key.epoch}];
             leases.core = object->core;
+            object->core->remove(object);
             bool write = object->access == Access::write;
             (write ? leases.write : leases.read).push_back(object->id);
             if (object->mapped != nullptr && object->core->unmap(object->key)) {
@@ -426,7 +428,7 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             auto answer = TRY(link.call_on(
                 objects[0]->key.epoch, wire::RequestBody::Seal, [&, begin = begin, end = end](auto& builder) {
                     return wire::CreateSeal(builder, 0, builder.CreateVector(&ids[begin], end - begin)).Union();
-                }));
+                }, Lost::retry));
             const auto* statuses = GSHM_BODY(answer, StatusReply)->statuses();
             if (statuses->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
             for (size_t i = begin; i < end; ++i) {

@@ -7,17 +7,46 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "client/object.h"
 
 namespace gshm::client {
 
 Result<std::shared_ptr<Core>> Core::create(const std::string& dir, int timeout_ms) {
     auto link = TRY(Link::create(dir, timeout_ms));
-    return std::shared_ptr<Core>(new Core(std::move(link)));
+    std::shared_ptr<Core> core(new Core(std::move(link)));
+    auto* self = core.get();
+    core->link_->set_count_held([self](uint64_t epoch, HeldObjects& held) { self->count_held(epoch, held); });
+    return core;
+}
+
+void Core::add(gshm_object* object) {
+    MutexLock lock(objects_mutex_);
+    object->next = objects_;
+    if (objects_ != nullptr) objects_->previous = object;
+    objects_ = object;
+}
+
+void Core::remove(gshm_object* object) {
+    MutexLock lock(objects_mutex_);
+    if (object->next != nullptr) object->next->previous = object->previous;
+    if (object->previous != nullptr) object->previous->next = object->next;
+    if (objects_ == object) objects_ = object->next;
+}
+
+void Core::count_held(uint64_t epoch, HeldObjects& held) {
+    MutexLock lock(objects_mutex_);
+    for (const gshm_object* object = objects_; object != nullptr; object = object->next) {
+        if (object->key.epoch != epoch) continue;
+        ++(object->access == Access::write ? held[object->id].writers : held[object->id].readers);
+    }
 }
 
 Core::~Core() {
+    if (check_fork()) {
+        link_->set_count_held({});
+        return;
+    }
     // In a forked child the driver must not be touched: let the process's end clean up.
-    if (check_fork()) return;
     for (auto& [key, mapped] : extents_) (void)mapped.extent.release();
 }
 
@@ -31,7 +60,7 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
             // gshmd has sent it before, to another thread that has not mapped it yet or has just unmapped it.
             auto answer = TRY(link_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
                 return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
-            }));
+            }, Lost::retry));
             if (answer.descriptors.empty()) return fail(EPROTO, "gshmd sent no descriptor");
             descriptor = std::move(answer.descriptors[0]);
         }
@@ -52,32 +81,50 @@ bool Core::unmap(const ExtentKey& key) {
     return true;
 }
 
-Status Core::ensure_staging(uint64_t epoch) {
-    if (staging_.epoch == epoch) return {};
+Status Core::make_staging() {
     auto file = UniqueFd::adopt(memfd_create("gshm-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!file || ftruncate(file.get(), limits::kStagingBytes) != 0 ||
         fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         return fail_errno("cannot make staging memory");
     }
     auto mapping = TRY(Mapping::create(file.get(), limits::kStagingBytes, true));
-    TRY(link_->call_on(
-        epoch, wire::RequestBody::AttachStaging,
-        [](auto& builder) { return wire::CreateAttachStaging(builder, limits::kStagingBytes).Union(); }, Lost::report,
-        file.get()));
-    staging_ = {epoch, std::move(mapping)};
+    staging_ = {0, std::move(file), std::move(mapping)};
     return {};
 }
 
-Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object) {
-    TRY(link_->call_on(epoch, wire::RequestBody::Copy, [&](auto& builder) {
-        return wire::CreateCopy(builder, id, offset, bytes, into_object).Union();
-    }));
+Status Core::ensure_staging(uint64_t epoch) {
+    if (!staging_.file) TRY(make_staging());
+    uint64_t connection = link_->connection();
+    if (staging_.connection == connection) return {};
+    TRY(link_->call_on(
+        epoch, wire::RequestBody::AttachStaging,
+        [](auto& builder) { return wire::CreateAttachStaging(builder, limits::kStagingBytes).Union(); }, Lost::report,
+        staging_.file.get()));
+    staging_.connection = connection;
     return {};
+}
+
+// A copy can be done twice; over a new connection the staging memory is told first.
+Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object) {
+    constexpr int kAttempts = 20;
+    for (int attempt = 0;; ++attempt) {
+        auto copied = ensure_staging(epoch);
+        if (copied) {
+            auto answer = link_->call_on(epoch, wire::RequestBody::Copy, [&](auto& builder) {
+                return wire::CreateCopy(builder, id, offset, bytes, into_object).Union();
+            });
+            if (answer) return {};
+            copied = std::unexpected(answer.error());
+        }
+        // Told over one connection, copied over the next: EINVAL.
+        bool lost = copied.error().code == ECONNRESET || link_->connection() != staging_.connection;
+        if (!lost || attempt == kAttempts) return copied;
+    }
 }
 
 Status Core::copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source) {
     MutexLock lock(staging_mutex_);
-    TRY(ensure_staging(epoch));
+    if (!staging_.file) TRY(make_staging());
     while (!source.empty()) {
         auto piece = source.first(std::min(source.size(), limits::kStagingBytes));
         memcpy(staging_.mapping.data(), piece.data(), piece.size());
@@ -90,7 +137,7 @@ Status Core::copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<con
 
 Status Core::copy_out(uint64_t id, uint64_t epoch, uint64_t offset, std::span<std::byte> destination) {
     MutexLock lock(staging_mutex_);
-    TRY(ensure_staging(epoch));
+    if (!staging_.file) TRY(make_staging());
     while (!destination.empty()) {
         auto piece = destination.first(std::min(destination.size(), limits::kStagingBytes));
         TRY(copy_piece(id, epoch, offset, piece.size(), false));

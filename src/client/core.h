@@ -10,6 +10,8 @@
 #include "client/link.h"
 #include "client/local_devices.h"
 
+struct gshm_object;
+
 namespace gshm::client {
 
 // Mapped once, used by every object in it.
@@ -18,7 +20,7 @@ struct MappedExtent {
     size_t users = 0;
 };
 
-// Which extent of which connection, in which access.
+// Which extent of which session, in which access.
 struct ExtentKey {
     uint64_t epoch = 0;
     uint64_t extent = 0;
@@ -40,6 +42,10 @@ public:
     // True if that was the last user, and the extent is no longer mapped.
     bool unmap(const ExtentKey& key) EXCLUDES(extents_mutex_);
 
+    // ---- the objects that are open, so that gshmd can be told should it be started anew ----
+    void add(gshm_object* object) EXCLUDES(objects_mutex_);
+    void remove(gshm_object* object) EXCLUDES(objects_mutex_);
+
     // Through the daemon, piece by piece.
     Status copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source)
         EXCLUDES(staging_mutex_);
@@ -48,13 +54,17 @@ public:
 
 private:
     struct Staging {
-        uint64_t epoch = 0;
+        uint64_t connection = 0;  // that knows of it
+        UniqueFd file;
         Mapping mapping;
     };
 
     explicit Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
+    void count_held(uint64_t epoch, HeldObjects& held) EXCLUDES(objects_mutex_);
+    Status make_staging() REQUIRES(staging_mutex_);
     Status ensure_staging(uint64_t epoch) REQUIRES(staging_mutex_);
-    Status copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object);
+    Status copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object)
+        REQUIRES(staging_mutex_);
 
     std::unique_ptr<Link> link_;
     const uint64_t generation_;
@@ -63,6 +73,9 @@ private:
     // staging_mutex_; the link's own lock is taken inside both.
     Mutex extents_mutex_;
     std::map<ExtentKey, MappedExtent> extents_ GUARDED_BY(extents_mutex_);
+
+    Mutex objects_mutex_;  // inside of all others; nothing is called with it
+    gshm_object* objects_ GUARDED_BY(objects_mutex_) = nullptr;
 
     Mutex staging_mutex_;
     Staging staging_ GUARDED_BY(staging_mutex_);

@@ -17,6 +17,8 @@ namespace {
 // Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
 constexpr size_t kWindow = 4;
 constexpr int kGreetingTimeoutMs = 5000;
+// A gshmd that dies at every request is not asked for ever.
+constexpr int kAttempts = 20;
 
 // Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
 std::unexpected<Error> not_running(const std::string& dir) {
@@ -39,6 +41,10 @@ Result<Answer> to_answer(wire::Bytes packet, std::vector<UniqueFd> descriptors, 
     return answer;
 }
 
+bool may_ask_again(const Error& error, Lost lost) {
+    return error.code == ERESTART || (error.code == ECONNRESET && lost == Lost::retry);
+}
+
 Error error_of(const wire::Reply& reply) {
     return {reply.error(), std::string(wire::view(reply.message()))};
 }
@@ -53,6 +59,23 @@ Result<std::unique_ptr<Link>> Link::create(std::string dir, int timeout_ms) {
     MutexLock lock(link->mutex_);
     TRY(link->ensure_connected());
     return link;
+}
+
+Link::~Link() {
+    if (!check_generation(generation_)) return;  // a forked child: the lock may be held for ever
+    MutexLock lock(mutex_);
+    // A gshmd that was started anew still has the session: taken up, it ends with the connection.
+    if (!socket_ && (secret_[0] | secret_[1]) != 0) (void)connect_once();
+}
+
+void Link::set_count_held(CountHeld count) {
+    MutexLock lock(mutex_);
+    count_held_ = std::move(count);
+}
+
+uint64_t Link::connection() {
+    MutexLock lock(mutex_);
+    return connection_;
 }
 
 void Link::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
@@ -82,7 +105,8 @@ Status Link::connect_once() {
         return fail(code, "cannot reach gshmd at {}: {}", dir_, socket.error().message);
     }
     flatbuffers::FlatBufferBuilder builder;
-    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion));
+    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion),
+                                   secret_[0], secret_[1]);
     auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Hello, hello.Union());
     TRY(wire::send_packet(socket->get(), packet, {}, true));
     // A daemon that is stopped accepts connections all the same.
@@ -105,8 +129,40 @@ Status Link::connect_once() {
     }
     devices_ = std::make_shared<const std::vector<RemoteDevice>>(std::move(devices));
     instance_ = greeting->instance();
+    secret_[0] = greeting->secret_low();
+    secret_[1] = greeting->secret_high();
+    if (greeting->resumed()) TRY(reconcile(socket->get()));
+    else ++epoch_;
+    ++connection_;
     socket_ = std::make_shared<UniqueFd>(std::move(*socket));
-    ++epoch_;
+    return {};
+}
+
+Status Link::reconcile(int socket) {
+    HeldObjects held;
+    if (count_held_) count_held_(epoch_, held);
+    for (const auto& [ticket, granted] : granted_) {
+        if (granted.epoch != epoch_) continue;
+        for (uint64_t id : granted.ids) ++(granted.access == Access::write ? held[id].writers : held[id].readers);
+    }
+    flatbuffers::FlatBufferBuilder builder;
+    auto next = held.begin();
+    do {
+        std::vector<uint64_t> ids;
+        std::vector<uint32_t> readers;
+        std::vector<uint32_t> writers;
+        for (; next != held.end() && ids.size() < 4096; ++next) {
+            ids.push_back(next->first);
+            readers.push_back(next->second.readers);
+            writers.push_back(next->second.writers);
+        }
+        builder.Clear();
+        auto id_list = builder.CreateVector(ids);
+        auto reader_list = builder.CreateVector(readers);
+        auto body = wire::CreateReconcile(builder, id_list, reader_list, builder.CreateVector(writers), next == held.end());
+        auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Reconcile, body.Union());
+        TRY(wire::send_packet(socket, packet, {}, true));
+    } while (next != held.end());
     return {};
 }
 
@@ -117,33 +173,35 @@ void Link::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
     for (auto& [id, pending] : pending_) {
         if (pending.done) continue;
         pending.done = true;
-        pending.answer = std::unexpected(Error{ECONNRESET, "the connection to gshmd was lost: " + error.message});
+        // ERESTART: it was replaced, and has not done what it has not answered.
+        pending.answer = std::unexpected(Error{error.code == ERESTART ? ERESTART : ECONNRESET,
+                                               "the connection to gshmd was lost: " + error.message});
     }
     changed_.notify_all();
 }
 
-Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, int descriptor, uint64_t only_epoch,
-                                 bool expect) {
+Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, const Sending& sending) {
     static thread_local flatbuffers::FlatBufferBuilder builder(16 << 10);
     MutexLock lock(mutex_);
     for (int attempt = 0;; ++attempt) {
-        if (only_epoch != 0 && (!socket_ || epoch_ != only_epoch)) {
+        if (!sending.expect && !socket_) TRY(connect_once());
+        TRY(ensure_connected());
+        if (sending.only_epoch != 0 && epoch_ != sending.only_epoch) {
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }
-        TRY(ensure_connected());
         Ticket ticket{next_id_++, epoch_};
         builder.Clear();
         auto packet = wire::finish_request(builder, ticket.id, kind, build(builder));
-        if (expect) pending_[ticket.id];
+        if (sending.expect) pending_[ticket.id].grants = sending.grants;
         for (auto socket = socket_;;) {
-            std::span<const int> descriptors(&descriptor, descriptor >= 0 ? 1 : 0);
+            std::span<const int> descriptors(&sending.descriptor, sending.descriptor >= 0 ? 1 : 0);
             auto outcome = wire::send_packet(socket->get(), packet, descriptors, false);
             if (outcome && *outcome == wire::SendOutcome::sent) return ticket;
             if (!outcome) {
                 pending_.erase(ticket.id);
                 if (outcome.error().code == EMSGSIZE) return std::unexpected(outcome.error());
                 lose(socket, outcome.error());
-                if (attempt > 0) return std::unexpected(outcome.error());
+                if (attempt >= kAttempts) return std::unexpected(outcome.error());
                 break;  // nothing went out: once more, over a new connection
             }
             wait_until_writable();
@@ -188,6 +246,14 @@ void Link::read_one() {
     if (id == 0) return lose(socket, error_of(*answer->reply));
     auto pending = pending_.find(id);
     if (pending == pending_.end()) return;
+    if (const auto* opened = answer->reply->body_as_OpenReply(); opened != nullptr && pending->second.grants) {
+        Granted& granted = granted_[id];
+        granted.epoch = epoch;
+        granted.access = *pending->second.grants;
+        for (const auto* record : *opened->records()) {
+            if (record->status() == 0) granted.ids.push_back(record->id());
+        }
+    }
     pending->second.done = true;
     pending->second.answer = std::move(answer);
 }
@@ -208,9 +274,9 @@ Result<Answer> Link::finish(Ticket ticket) {
 
 Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost, int descriptor) {
     for (int attempt = 0;; ++attempt) {
-        Ticket ticket = TRY(start(kind, build, descriptor, epoch, true));
+        Ticket ticket = TRY(start(kind, build, {.descriptor = descriptor, .only_epoch = epoch}));
         auto answer = finish(ticket);
-        if (!answer && answer.error().code == ECONNRESET && lost == Lost::retry && attempt == 0) continue;
+        if (!answer && attempt < kAttempts && may_ask_again(answer.error(), lost)) continue;
         if (!answer) return answer;
         const auto& reply = *answer->reply;
         if (reply.error() != 0 && reply.body_type() == wire::ReplyBody::NONE) return std::unexpected(error_of(reply));
@@ -218,23 +284,32 @@ Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build
     }
 }
 
-void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, const OnAnswer& on_answer) {
+void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
+                    const OnAnswer& on_answer) {
+    auto begin = [&](size_t i) { return start(kind, builds[i], {.grants = grants}); };
     std::vector<Result<Ticket>> tickets;
     for (size_t i = 0; i < builds.size(); ++i) {
-        while (tickets.size() < builds.size() && tickets.size() < i + kWindow) {
-            tickets.push_back(start(kind, builds[tickets.size()], -1, 0, true));
+        while (tickets.size() < builds.size() && tickets.size() < i + kWindow) tickets.push_back(begin(tickets.size()));
+        for (int attempt = 0;; ++attempt) {
+            auto answer = tickets[i] ? finish(*tickets[i]) : Result<Answer>(std::unexpected(tickets[i].error()));
+            if (!answer && attempt < kAttempts && may_ask_again(answer.error(), lost)) {
+                tickets[i] = begin(i);
+                continue;
+            }
+            if (answer && answer->reply->error() != 0 && answer->reply->body_type() == wire::ReplyBody::NONE) {
+                answer = std::unexpected(error_of(*answer->reply));
+            }
+            on_answer(i, std::move(answer));
+            break;
         }
-        auto answer = tickets[i] ? finish(*tickets[i]) : Result<Answer>(std::unexpected(tickets[i].error()));
-        if (!answer && answer.error().code == ECONNRESET && lost == Lost::retry) answer = call(kind, builds[i], lost);
-        else if (answer && answer->reply->error() != 0 && answer->reply->body_type() == wire::ReplyBody::NONE) {
-            answer = std::unexpected(error_of(*answer->reply));
-        }
-        on_answer(i, std::move(answer));
+        if (!tickets[i]) continue;
+        MutexLock lock(mutex_);
+        granted_.erase(tickets[i]->id);
     }
 }
 
 void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch) {
-    (void)start(kind, build, -1, epoch, false);
+    (void)start(kind, build, {.only_epoch = epoch, .expect = false});
 }
 
 }  // namespace gshm::client

@@ -4,12 +4,14 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
 #include "client/fork.h"
+#include "device/device.h"
 #include "wire/message.h"
 
 namespace gshm::client {
@@ -19,7 +21,15 @@ struct RemoteDevice {
     std::string uuid;
 };
 
-// A verified reply. `epoch` tells which connection it came over: leases and extent ids are that connection's.
+// What this process holds of an object, in leases.
+struct Held {
+    uint32_t readers = 0;
+    uint32_t writers = 0;
+};
+using HeldObjects = std::unordered_map<uint64_t, Held>;  // by id
+
+// A verified reply. `epoch` tells which session it came from: leases and extent ids are that session's. A session
+// outlives its connection if gshmd is started anew and takes it up.
 struct Answer {
     std::vector<uint8_t> bytes;
     std::vector<UniqueFd> descriptors;
@@ -41,20 +51,28 @@ public:
     using Build = std::function<flatbuffers::Offset<void>(flatbuffers::FlatBufferBuilder&)>;
 
     static Result<std::unique_ptr<Link>> create(std::string dir, int timeout_ms);
-    ~Link() override = default;
+    // Ends the session, also if the connection is lost.
+    ~Link() override;
+
+    // Asked when a session is taken up again: what is held of it. Calls nothing of the link.
+    using CountHeld = std::function<void(uint64_t epoch, HeldObjects& held)>;
+    void set_count_held(CountHeld count) EXCLUDES(mutex_);
 
     // The reply, whatever it says; an Error if there is none, or if the reply is an error without a body.
     Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost) EXCLUDES(mutex_) {
         return call_on(0, kind, build, lost, -1);
     }
-    // The same, but over the connection of that epoch or not at all (ESTALE): ids and leases are a connection's own.
+    // The same, but in the session of that epoch or not at all (ESTALE): ids and leases are a session's own.
     Result<Answer> call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost = Lost::report,
                            int descriptor = -1) EXCLUDES(mutex_);
-    // Several requests in flight, a few at a time; hands over the answers in the order of the requests.
+    // Several requests in flight, a few at a time; hands over the answers in the order of the requests. If they grant
+    // leases (an OpenReply), these count as held until on_answer has returned.
     using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
-    void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, const OnAnswer& on_answer)
-        EXCLUDES(mutex_);
-    // Without a reply, on the connection of that epoch or not at all.
+    void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
+                  const OnAnswer& on_answer) EXCLUDES(mutex_);
+    // A number that changes with every connection: what is known to gshmd by connection must be told again.
+    uint64_t connection() EXCLUDES(mutex_);
+    // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch) EXCLUDES(mutex_);
 
     const std::string& dir() const { return dir_; }
@@ -62,6 +80,7 @@ public:
 private:
     struct Pending {
         bool done = false;
+        std::optional<Access> grants;  // leases of that kind
         Result<Answer> answer = std::unexpected(Error{ECONNRESET, {}});
     };
     struct Ticket {
@@ -74,11 +93,18 @@ private:
 
     Status ensure_connected() REQUIRES(mutex_);
     Status connect_once() REQUIRES(mutex_);
+    // Tells a gshmd that has taken the session up what is still held.
+    Status reconcile(int socket) REQUIRES(mutex_);
     // Ends the connection that this socket is, unless another has taken its place.
     void lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) REQUIRES(mutex_);
     // Sends; connects first, and again if the connection turns out to be dead before anything went out.
-    Result<Ticket> start(wire::RequestBody kind, const Build& build, int descriptor, uint64_t only_epoch, bool expect)
-        EXCLUDES(mutex_);
+    struct Sending {
+        int descriptor = -1;
+        uint64_t only_epoch = 0;
+        bool expect = true;
+        std::optional<Access> grants = std::nullopt;
+    };
+    Result<Ticket> start(wire::RequestBody kind, const Build& build, const Sending& sending) EXCLUDES(mutex_);
     Result<Answer> finish(Ticket ticket) EXCLUDES(mutex_);
     // Reads one packet, with the lock let go meanwhile. The caller has made sure that nobody else does.
     void read_one() REQUIRES(mutex_);
@@ -86,13 +112,24 @@ private:
 
     const std::string dir_;
     const int timeout_ms_;
+    const uint64_t generation_ = fork_generation();
 
     Mutex mutex_;
     std::condition_variable changed_;
     // Shared with whoever reads or polls without the lock, so that its number is not reused under them.
     std::shared_ptr<UniqueFd> socket_ GUARDED_BY(mutex_);
     uint64_t epoch_ GUARDED_BY(mutex_) = 0;
+    uint64_t connection_ GUARDED_BY(mutex_) = 0;
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
+    uint64_t secret_[2] GUARDED_BY(mutex_) = {};  // of the session; 0: it cannot be taken up again
+    CountHeld count_held_ GUARDED_BY(mutex_);
+    // By answers that nobody has made objects of yet.
+    struct Granted {
+        uint64_t epoch = 0;
+        Access access = Access::read;
+        std::vector<uint64_t> ids;
+    };
+    std::unordered_map<uint64_t, Granted> granted_ GUARDED_BY(mutex_);
     uint64_t next_id_ GUARDED_BY(mutex_) = 1;
     bool reading_ GUARDED_BY(mutex_) = false;
     std::unordered_map<uint64_t, Pending> pending_ GUARDED_BY(mutex_);

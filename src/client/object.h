@@ -24,6 +24,8 @@ struct gshm_object {
     uint64_t size_bytes = 0;
     uint64_t offset = 0;  // in the extent
     std::string device;
+    gshm_object* next = nullptr;  // of the core's
+    gshm_object* previous = nullptr;
     uint64_t generation = gshm::client::fork_generation();
 
     // The memory as this process has it; null with GSHM_NO_MAP.

@@ -32,6 +32,7 @@ public:
     // Queues what the socket does not take; while much is queued, or `held` is set, nothing more is read.
     void send(wire::Bytes packet, std::span<const int> descriptors);
     void hold(bool held);
+    bool is_flushed() const { return queue_.empty() || ended_; }
 
 private:
     struct Outgoing {

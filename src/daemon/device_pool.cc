@@ -7,13 +7,13 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "device/cuda.h"
-#include "device/host.h"
 
 namespace gshm {
 
 Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const std::vector<std::string>& specs,
-                                                       uint64_t limit_bytes) {
+                                                       uint64_t limit_bytes, UniqueFd host_folder) {
     std::unique_ptr<DevicePool> pool(new DevicePool(loop));
+    pool->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
     if (specs.empty()) {
         if (auto added = pool->add_all_cuda(limit_bytes); !added) log_info("no GPU: {}", added.error().message);
@@ -55,7 +55,9 @@ Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
 
 Status DevicePool::add_host(uint64_t limit_bytes) {
     // The limit may be more than half of the memory if someone says so.
-    return add_slot(TRY(HostDevice::create(limit_bytes)), limit_bytes);
+    auto host = TRY(HostDevice::create(limit_bytes, std::move(old_host_folder_)));
+    host_ = host.get();
+    return add_slot(std::move(host), limit_bytes);
 }
 
 Status DevicePool::add_all_cuda(uint64_t limit_bytes) {
@@ -133,6 +135,11 @@ void DevicePool::wait_for_reclaimed(DeviceIndex index) {
     std::promise<void> reached;
     slots_[index].reclaimer->submit([&] { reached.set_value(); });
     reached.get_future().wait();
+    if (also_wait_) also_wait_();
+}
+
+std::optional<int> DevicePool::host_folder() {
+    return host_ == nullptr ? std::nullopt : host_->folder();
 }
 
 void DevicePool::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/loop.h"
 #include "base/worker.h"
+#include "daemon/loop.h"
+#include "device/host.h"
 #include "device/limit.h"
 #include "store/extents.h"
 
@@ -16,8 +17,9 @@ class DevicePool {
 public:
     // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G"; none: all GPUs, then host. limit_bytes bounds each
     // device whose spec does not (0: its capacity). A GPU that cannot be started is there, but failed.
+    // host_folder: the private tmpfs that an earlier daemon's host memory is in; empty: none.
     static Result<std::unique_ptr<DevicePool>> create(EventLoop& loop, const std::vector<std::string>& specs,
-                                                      uint64_t limit_bytes);
+                                                      uint64_t limit_bytes, UniqueFd host_folder);
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
@@ -39,6 +41,10 @@ public:
     // that whoever needs the room may wait for all that was submitted, in any thread but the loop's and this one.
     void submit_reclaim(DeviceIndex index, Work work, Done done);
     void wait_for_reclaimed(DeviceIndex index);
+    // What wait_for_reclaimed() does as well: whoever else holds what is given back is to let go of it.
+    void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
+    // Of the device `host`, if there is one with a private tmpfs.
+    std::optional<int> host_folder();
     // An error that says that the device is lost makes it so.
     void report(DeviceIndex index, const Error& error);
 
@@ -59,6 +65,9 @@ private:
     void submit_to(Worker& worker, DeviceIndex index, Work work, Done done);
 
     EventLoop& loop_;
+    UniqueFd old_host_folder_;
+    HostDevice* host_ = nullptr;
+    std::function<void()> also_wait_;
     std::vector<Slot> slots_;
 };
 

@@ -104,11 +104,13 @@ void EventLoop::run() {
             if (found == watches_.end() || (found->second->id & 0xFFFFFFFF) != events[i].data.u64 >> 32) continue;
             auto keep = found->second;
             keep->callback(events[i].events);
+            if (after_) after_();
             // Others need not wait for all of a batch.
             turn.unlock();
             turn.lock();
         }
         run_timers();
+        if (after_) after_();
     }
 }
 

@@ -6,12 +6,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/mutex.h"
+#include "base/turn.h"
 
 namespace gshm {
 
@@ -33,7 +33,10 @@ public:
 
     // From any other thread: as long as the lock is held no callback, task or timer runs, so that the thread may do
     // what else only they may. The loop must not be asked to wait meanwhile.
-    [[nodiscard]] std::unique_lock<std::mutex> enter() { return std::unique_lock(turn_); }
+    [[nodiscard]] Turn enter() { return Turn(turn_); }
+    bool is_entered() const { return turn_.is_mine(); }
+    // Runs after every callback and timer, before others have their turn.
+    void set_after(std::function<void()> after) { after_ = std::move(after); }
 
     // From any thread: runs the task in the loop.
     void post(Task task) EXCLUDES(mutex_);
@@ -59,7 +62,8 @@ private:
     std::unordered_map<int, std::shared_ptr<Watch>> watches_;
     std::map<TimerId, Task> timers_;
 
-    std::mutex turn_;  // held by whoever runs callbacks; before mutex_
+    std::function<void()> after_;
+    TurnMutex turn_;  // held by whoever runs callbacks; before mutex_
 
     Mutex mutex_;
     std::vector<Task> posted_ GUARDED_BY(mutex_);

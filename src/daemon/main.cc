@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -13,6 +14,9 @@
 #include "daemon/options.h"
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
+#include "daemon/takeover.h"
+#include "device/cuda.h"
+#include "fuse/mount_point.h"
 #include "wire/version.h"
 
 namespace gshm {
@@ -68,8 +72,58 @@ private:
     UniqueFd pipe_;
 };
 
-Status serve(const Options& options, Readiness& readiness) {
-    auto folder = TRY(RuntimeFolder::create(options.dir));
+KeeperKind keeper_kind(const std::string& name) {
+    if (name == "systemd") return KeeperKind::systemd;
+    return name == "none" ? KeeperKind::none : KeeperKind::process;
+}
+
+// What takes time is done while the other still serves: the driver keeps a context that is retained twice.
+std::vector<std::unique_ptr<CudaDevice>> start_devices(const std::vector<std::string>& names) {
+    std::vector<std::unique_ptr<CudaDevice>> started;
+    for (const auto& name : names) {
+        int ordinal = 0;
+        if (sscanf(name.c_str(), "cuda:%d", &ordinal) != 1) continue;
+        auto device = CudaDevice::create(ordinal);
+        if (device && (*device)->context()) started.push_back(std::move(*device));
+    }
+    return started;
+}
+
+// The options as they were when they are not said again.
+void recall(Options& options, Survival& survival) {
+    if (options.devices.empty() && options.limit_bytes == 0) {
+        std::istringstream lines(survival.setting("devices"));
+        for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
+        if (std::string limit = survival.setting("limit"); !limit.empty()) options.limit_bytes = std::stoull(limit);
+    }
+    std::string lines;
+    for (const auto& device : options.devices) lines += device + "\n";
+    survival.set_setting("devices", lines);
+    survival.set_setting("limit", std::to_string(options.limit_bytes));
+}
+
+// Goes on with the mount that is there, or mounts what the options or the earlier daemon say.
+Status mount(Server& server, const Options& options, const std::string& earlier, UniqueFd fd) {
+    const std::string& wanted = options.mountpoint.empty() ? earlier : options.mountpoint;
+    if (wanted.empty()) return {};
+    MountSettings settings{options.dir, options.passthrough};
+    if (fd) return server.resume_mount(wanted, std::move(fd), settings);
+    auto mounted = server.mount(wanted, settings);
+    if (mounted || !options.mountpoint.empty()) return mounted;
+    log_error("{}; going on without the mount", mounted.error().message);  // nobody has asked for it now
+    return {};
+}
+
+Status serve(Options options, Readiness& readiness) {
+    std::vector<std::unique_ptr<CudaDevice>> started;
+    Takeover::Received received;
+    if (options.takeover) {
+        auto takeover = TRY(Takeover::create(options.dir));
+        started = start_devices(takeover.devices());
+        received = TRY(takeover.ask());
+    }
+    auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
+                                       : RuntimeFolder::create(options.dir));
     if (!options.foreground && !log_to_file(folder.log_path())) {
         return fail(EIO, "cannot write the log {}", folder.log_path());
     }
@@ -77,16 +131,57 @@ Status serve(const Options& options, Readiness& readiness) {
     auto loop = TRY(EventLoop::create());
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
-    auto devices = TRY(DevicePool::create(*loop, options.devices, options.limit_bytes));
+    auto begun = std::chrono::steady_clock::now();
+    auto survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper)));
+    // Should we fail to take it up: somebody else may.
+    auto give_back = [&](Error error) -> Status {
+        if (survival && survival->is_resuming()) folder.leave();
+        return std::unexpected(std::move(error));
+    };
+    if (options.discard) TRY(survival->begin_anew());
+    recall(options, *survival);
+    std::string earlier_mount = survival->setting("mountpoint");
+    UniqueFd mount_fd = survival->take_mount();
+    bool other_mount = !options.mountpoint.empty() && options.mountpoint != earlier_mount;
+    if (mount_fd && other_mount) {
+        mount_fd.reset();
+        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
+    }
+    auto devices = DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder());
+    if (!devices) return give_back(devices.error());
+    started.clear();
     std::string names;
-    for (const auto& info : devices->infos()) names += " " + info.name;
-    auto server = TRY(Server::create(*loop, std::move(devices), TRY(folder.listen())));
-    if (!options.mountpoint.empty()) TRY(server->mount(options.mountpoint, {options.dir, options.passthrough}));
+    for (const auto& info : (*devices)->infos()) names += " " + info.name;
+    const bool with_mount = static_cast<bool>(mount_fd);
+    const bool resuming = survival->is_resuming();
+    UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
+    auto server = Server::create(*loop, std::move(*devices), std::move(survival), std::move(listener), with_mount);
+    if (!server) {
+        if (resuming) folder.leave();
+        return std::unexpected(server.error());
+    }
+    if (!with_mount) (*server)->survival().drop_mount();
+    // Whether to begin again or to end is for systemd to say, when it is the keeper.
+    (*server)->set_keep(options.keeper == "systemd");
+    if (auto mounted = mount(**server, options, earlier_mount, std::move(mount_fd)); !mounted) {
+        (*server)->set_keep(resuming);
+        (*server)->end(folder.lock());
+        if (resuming) folder.leave();
+        return mounted;
+    }
+    auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+    if (resuming) log_info("took up {} objects in {} ms", (*server)->store().object_count(), took.count());
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
+    tell_systemd("READY=1");
     loop->run();
-    log_info("gshmd ends");
-    folder.clean();
+    const bool keep = (*server)->keeps();
+    log_info("gshmd ends{}", keep ? "; what is here stays" : "");
+    bool handed_over = (*server)->end(folder.lock());
+    // Before clients are let go: who sees us end finds nothing left.
+    if (!keep) folder.clean();
+    else if (handed_over) folder.leave();
+    else folder.close();
     return {};
 }
 

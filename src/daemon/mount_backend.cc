@@ -60,4 +60,21 @@ void MountBackend::appeared(const Node& node) {
     if (!server_.waiters().empty()) server_.waiters().notify(Tree::path_of(node));
 }
 
+void MountBackend::mark(const Done& done) {
+    Turn turn;
+    if (!server_.loop().is_entered()) turn = enter();
+    server_.survival().mark_done(done.request, done.node, done.answered);
+}
+
+Status MountBackend::record() {
+    if (!server_.survival().is_pending()) return {};
+    if (server_.loop().is_entered()) return server_.commit();
+    auto turn = enter();
+    return server_.commit();
+}
+
+bool MountBackend::can_record() const {
+    return server_.survival().can_keep();
+}
+
 }  // namespace gshm

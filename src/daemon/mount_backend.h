@@ -25,6 +25,9 @@ public:
     Status check(DeviceIndex device) override;
     void report(DeviceIndex device, const Error& error) override;
     void appeared(const Node& node) override;
+    void mark(const Done& done) override;
+    Status record() override;
+    bool can_record() const override;
     const std::string& runtime_dir() const override { return settings_.runtime_dir; }
     bool may_pass_through() const override { return settings_.passthrough; }
 

@@ -10,11 +10,14 @@
 namespace gshm {
 namespace {
 
-constexpr const char* kUsage = R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES]
+constexpr const char* kUsage = R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
 
 Owns GPU and host memory for every process on this machine. Goes to the background once it is ready to serve;
 end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as files as well; unmounting it
 (`gshm umount`, `fusermount3 -u`) ends the mount, not gshmd.
+
+Should gshmd be killed, gshm-keeper holds the memory. Start gshmd again, and all is there as it was: objects,
+clients, the mount, and the options --device and --limit where none are given now.
 
   -f, --foreground    stay in the foreground, log to stderr
   -d, --debug         log every request that fails and every session
@@ -27,6 +30,10 @@ end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
+      --takeover      take the place of the gshmd that runs there: its clients and its mount go on
+      --keeper KIND   who holds the memory while gshmd is away: process (gshm-keeper, the default), systemd (its
+                      store of descriptors; see packaging/gshmd.service), none (nothing outlives gshmd then)
+      --discard       give up what an earlier gshmd has left, and begin anew
   -h, --help          this text
       --version       the version
 
@@ -36,12 +43,13 @@ exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kTakeover, kKeeper, kDiscard, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
         {"limit", required_argument, nullptr, kLimit}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
-        {"help", no_argument, nullptr, 'h'},
+        {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
+        {"discard", no_argument, nullptr, kDiscard}, {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
     };
     Options options;
@@ -57,6 +65,14 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 if (options.limit_bytes == 0) return fail(EINVAL, "--limit must be more than 0");
                 break;
             case kNoPassthrough: options.passthrough = false; break;
+            case kTakeover: options.takeover = true; break;
+            case kDiscard: options.discard = true; break;
+            case kKeeper:
+                options.keeper = optarg;
+                if (options.keeper != "process" && options.keeper != "systemd" && options.keeper != "none") {
+                    return fail(EINVAL, "--keeper is process, systemd or none, not '{}'", options.keeper);
+                }
+                break;
             case 'h': fputs(kUsage, stdout); return std::nullopt;
             case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");
@@ -64,6 +80,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     }
     if (optind < argc) options.mountpoint = argv[optind++];
     if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
+    if (options.takeover && options.discard) return fail(EINVAL, "--takeover and --discard exclude each other");
     if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
     return options;
 }

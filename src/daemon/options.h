@@ -18,6 +18,9 @@ struct Options {
     bool foreground = false;
     bool passthrough = true;
     bool debug = false;
+    bool takeover = false;
+    bool discard = false;
+    std::string keeper = "process";
 };
 
 // Nothing: --help or --version was asked for and printed.

@@ -1,9 +1,11 @@
 // The requests that are answered at once.
 #include <fstream>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "daemon/process.h"
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -64,8 +66,35 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
                                              wire::view(hello.version()), hello.protocol(),
                                              newer ? "gshmd" : "the client's libgshm")});
     }
+    if (greeted_) return end_with({EPROTO, "Hello comes once"});
     greeted_ = true;
+    secret_ = {{hello.secret_low(), hello.secret_high()}};
+    const Credentials who = server_.store().credentials(id_);
+    if (auto resumed = secret_ == Store::SessionSecret{} ? std::nullopt : server_.resume_session(secret_, who)) {
+        log_debug("session {} goes on as session {}", id_, *resumed);
+        server_.store().end_session(std::exchange(id_, *resumed));
+        resumed_ = true;
+    } else {
+        if (getrandom(secret_.words, sizeof secret_.words, 0) != sizeof secret_.words) secret_ = {};
+        if (auto kept = server_.store().keep_session(id_, process_started(who.pid), secret_); !kept) {
+            return end_with(kept.error());
+        }
+    }
     send_devices(request, true);
+}
+
+void Session::reconcile(const wire::Reconcile& reconcile) {
+    size_t count = wire::count(reconcile.ids());
+    if (!resumed_ || wire::count(reconcile.readers()) != count || wire::count(reconcile.writers()) != count) {
+        return end_with({EPROTO, "there is nothing to reconcile"});
+    }
+    for (unsigned i = 0; i < count; ++i) {
+        claims_[reconcile.ids()->Get(i)] = {reconcile.readers()->Get(i), reconcile.writers()->Get(i)};
+    }
+    if (!reconcile.last()) return;
+    server_.store().reconcile(id_, claims_);
+    claims_.clear();
+    resumed_ = false;
 }
 
 void Session::send_devices(uint64_t request, bool hello) {
@@ -76,7 +105,8 @@ void Session::send_devices(uint64_t request, bool hello) {
     }
     auto list = out.CreateVector(records);
     if (hello) {
-        auto body = wire::CreateHelloReply(out, wire::kProtocolVersion, server_.instance(), list);
+        auto body = wire::CreateHelloReply(out, wire::kProtocolVersion, server_.instance(), list, secret_.words[0],
+                                           secret_.words[1], resumed_);
         return reply(request, wire::ReplyBody::HelloReply, body.Union());
     }
     reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
@@ -92,18 +122,36 @@ void Session::daemon_info(uint64_t request) {
     auto body = wire::CreateDaemonInfoReply(out, wire::kProtocolVersion, out.CreateString(wire::kProductVersion),
                                             server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
                                             store.object_count(), store.extents().count(),
-                                            out.CreateString(server_.mountpoint()));
+                                            out.CreateString(server_.mountpoint()),
+                                            server_.survival().keeper_pid());
     reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
 }
 
-void Session::shutdown(uint64_t request) {
+void Session::shutdown(uint64_t request, const wire::Shutdown& shutdown) {
     const Credentials& who = server_.store().credentials(id_);
     if (!who.is_root() && who.uid != server_.owner().uid) {
         return reply_error(request, {EPERM, "only root and the user who runs gshmd may shut it down"});
     }
-    log_info("shutdown asked for by pid {} uid {}", who.pid, who.uid);
+    if (shutdown.keep() && !server_.survival().can_keep()) {
+        return reply_error(request, {EOPNOTSUPP, "gshmd was started with --keeper none: nothing would keep its memory"});
+    }
+    log_info("shutdown asked for by pid {} uid {}{}", who.pid, who.uid, shutdown.keep() ? "; what is here stays" : "");
+    server_.set_keep(shutdown.keep());
     reply_ok(request);
     server_.loop().stop();
+}
+
+void Session::takeover(uint64_t request) {
+    const Credentials& who = server_.store().credentials(id_);
+    // Root's could not reach the keeper of another user.
+    if (who.uid != server_.owner().uid) {
+        return reply_error(request, {EPERM, "only the user who runs gshmd may take over from it"});
+    }
+    if (!server_.survival().can_keep()) {
+        return reply_error(request, {EOPNOTSUPP, "it was started with --keeper none: there is nothing to take over"});
+    }
+    if (server_.is_handing_over()) return reply_error(request, {EBUSY, "another gshmd is taking over already"});
+    server_.hand_over(shared_from_this(), request);
 }
 
 void Session::unmount(uint64_t request, const wire::Unmount& unmount) {

@@ -40,11 +40,25 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
         bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
         if (same) break;
     }
+    // One that a killed daemon has made is ours as well, if it is one.
+    bool ours = made || access((dir + "/keeper.sock").c_str(), F_OK) == 0;
+    RuntimeFolder folder(dir, ours, std::move(lock));
+    TRY(folder.write_pid());
+    return folder;
+}
+
+Result<RuntimeFolder> RuntimeFolder::adopt(const std::string& dir, UniqueFd lock) {
+    RuntimeFolder folder(dir, true, std::move(lock));
+    TRY(folder.write_pid());
+    return folder;
+}
+
+Status RuntimeFolder::write_pid() const {
     std::string pid = std::to_string(getpid());
-    if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
-        return fail(errno, "cannot write {}: {}", path, strerror(errno));
+    if (ftruncate(lock_.get(), 0) != 0 || pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0) {
+        return fail(errno, "cannot write {}: {}", lock_path(), strerror(errno));
     }
-    return RuntimeFolder(dir, made, std::move(lock));
+    return {};
 }
 
 Result<UniqueFd> RuntimeFolder::listen() {
@@ -53,6 +67,11 @@ Result<UniqueFd> RuntimeFolder::listen() {
     auto socket = TRY(wire::listen_at(path));
     if (chmod(path.c_str(), 0666) != 0) return fail(errno, "cannot open {} to others: {}", path, strerror(errno));
     return socket;
+}
+
+void RuntimeFolder::close() {
+    unlink(socket_path(dir_).c_str());
+    leave();
 }
 
 void RuntimeFolder::clean() {

@@ -11,11 +11,19 @@ class RuntimeFolder {
 public:
     // EBUSY if another gshmd has it.
     static Result<RuntimeFolder> create(const std::string& dir);
+    // That of a daemon whose place is taken, with its lock.
+    static Result<RuntimeFolder> adopt(const std::string& dir, UniqueFd lock);
     RuntimeFolder(RuntimeFolder&&) = default;
     ~RuntimeFolder() { clean(); }
     // Removes what the daemon made there, and the folder if that was the daemon's too. Before clients are let go, so
     // that one who sees the daemon end finds nothing left.
     void clean();
+
+    // There is no daemon any more, but what it needs to begin again.
+    void close();
+    // Leaves it to whoever has the lock now.
+    void leave() { lock_.reset(); }
+    int lock() const { return lock_.get(); }
 
     // A listening socket that every user may connect to: rights are decided object by object.
     Result<UniqueFd> listen();
@@ -25,6 +33,7 @@ private:
     RuntimeFolder(std::string dir, bool made, UniqueFd lock)
         : dir_(std::move(dir)), made_(made), lock_(std::move(lock)) {}
     std::string lock_path() const { return dir_ + "/gshm.lock"; }
+    Status write_pid() const;
 
     std::string dir_;
     bool made_;

@@ -1,10 +1,11 @@
 #include "daemon/server.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -12,16 +13,11 @@
 namespace gshm {
 namespace {
 
+// For a client in another pid namespace, whose end we cannot see.
+constexpr std::chrono::minutes kUnseenPatience{2};
+
 UniqueFd open_spare() {
     return UniqueFd::adopt(open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
-uint64_t random_instance() {
-    uint64_t value = 0;
-    while (value == 0) {
-        if (getrandom(&value, sizeof value, 0) != sizeof value) value = static_cast<uint64_t>(SystemClock().now_ns());
-    }
-    return value;
 }
 
 }  // namespace
@@ -40,19 +36,27 @@ Error explain_descriptor_limit(Error error) {
 }
 
 Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
-                                               UniqueFd listener) {
-    std::unique_ptr<Server> server(new Server(loop, std::move(devices), std::move(listener)));
+                                               std::unique_ptr<Survival> survival, UniqueFd listener, bool with_mount) {
+    std::unique_ptr<Server> server(
+        new Server(loop, std::move(devices), std::move(survival), std::move(listener)));
     auto* self = server.get();
+    for (const auto& [session, process] : TRY(self->survival_->load(self->store_, *self->devices_, with_mount))) {
+        TRY(self->await_session(session, process));
+    }
+    // Things happen that nobody waits for, such as a client's end.
+    loop.set_after([self] { (void)self->commit(); });
+    self->devices_->set_also_wait([self] { self->survival_->wait_for_dropped(self->loop_); });
     TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
     return server;
 }
 
-Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd listener)
+Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, std::unique_ptr<Survival> survival,
+               UniqueFd listener)
     : loop_(loop),
       devices_(std::move(devices)),
       listener_(std::move(listener)),
+      survival_(std::move(survival)),
       spare_(open_spare()),
-      instance_(random_instance()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
       waiters_(loop, store_) {}
@@ -61,7 +65,9 @@ Server::~Server() {
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
     janitor_.reset();
+    loop_.set_after({});
     loop_.unwatch(listener_.get());
+    for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
     while (!sessions_.empty()) end_session(sessions_.begin()->first);
 }
 
@@ -104,15 +110,111 @@ void Server::end_session(Session* session) {
     store_.end_session(session->id());
 }
 
-Status Server::mount(const std::string& path, MountSettings settings) {
-    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
+Status Server::await_session(SessionId session, const Restorer::Process& process) {
+    auto fd = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+    // It has ended just now; or it cannot be watched, and has a while to come back.
+    if (!fd && errno == ESRCH) {
+        store_.end_session(session);
+        return {};
+    }
+    if (!fd) {
+        loop_.after(kUnseenPatience, [this, session] { end_awaited(session); });
+        awaited_[session];
+        return {};
+    }
+    TRY(loop_.watch(fd.get(), EPOLLIN, [this, session](uint32_t) { end_awaited(session); }));
+    awaited_[session] = std::move(fd);
+    return {};
+}
+
+void Server::end_awaited(SessionId session) {
+    auto found = awaited_.find(session);
+    if (found == awaited_.end()) return;  // it has been taken up again
+    if (found->second) loop_.unwatch(found->second.get());
+    awaited_.erase(found);
+    store_.end_session(session);
+}
+
+std::optional<SessionId> Server::resume_session(const Store::SessionSecret& secret, const Credentials& who) {
+    auto session = store_.resume_session(secret, who);
+    if (!session) return std::nullopt;
+    auto found = awaited_.find(*session);
+    if (found->second) loop_.unwatch(found->second.get());
+    awaited_.erase(found);
+    return session;
+}
+
+std::function<void()> Server::on_unmounted() {
     // Whoever unmounts it, from here or from outside: the daemon goes on without it.
-    mount_ = TRY(fuse::Mount::create(*mount_backend_, path, [this] {
+    return [this] {
         loop_.post([this] {
+            survival_->drop_mount();
+            survival_->set_setting("mountpoint", "");
             janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
         });
-    }));
+    };
+}
+
+Status Server::mount(const std::string& path, MountSettings settings) {
+    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
+    mount_ = TRY(fuse::Mount::create(*mount_backend_, path, on_unmounted()));
+    keep_mount();
     return {};
+}
+
+Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
+    bool passthrough = survival_->setting("passthrough") == "1";
+    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
+    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, survival_->done(),
+                                     on_unmounted()));
+    keep_mount();
+    return {};
+}
+
+void Server::keep_mount() {
+    auto turn = loop_.enter();
+    // Also where only a new mount will do for the next daemon.
+    survival_->set_setting("mountpoint", mount_->path());
+    survival_->set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
+    if (mount_->can_be_resumed()) survival_->keep_mount(mount_->fd());
+}
+
+void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
+    log_info("another gshmd takes over");
+    successor_ = std::move(to);
+    takeover_request_ = request;
+    keep_ = true;
+    loop_.unwatch(listener_.get());  // who comes now waits for the next one
+    for (const auto& [key, session] : sessions_) session->stop_reading();
+    stop_when_idle();
+}
+
+void Server::stop_when_idle() {
+    bool idle = std::ranges::all_of(sessions_, [](const auto& entry) { return entry.second->is_idle(); });
+    if (!idle) {
+        loop_.after(std::chrono::milliseconds(1), [this] { stop_when_idle(); });
+        return;
+    }
+    for (const auto& [key, session] : sessions_) {
+        if (session != successor_) session->say_restart();
+    }
+    loop_.stop();
+}
+
+bool Server::end(int folder_lock) {
+    if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
+    if (!keep_) {
+        mount_.reset();
+        survival_->discard();
+        return false;
+    }
+    if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
+    survival_->close();
+    if (!successor_) return false;
+    const int descriptors[] = {listener_.get(), folder_lock};
+    successor_->builder();
+    successor_->reply(takeover_request_, wire::ReplyBody::NONE, 0, descriptors);
+    return true;
 }
 
 void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {

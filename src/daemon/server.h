@@ -11,6 +11,7 @@
 #include "daemon/loop.h"
 #include "daemon/mount_backend.h"
 #include "daemon/session.h"
+#include "daemon/survival.h"
 #include "daemon/waiters.h"
 #include "fuse/mount.h"
 #include "store/store.h"
@@ -19,16 +20,19 @@ namespace gshm {
 
 class Server final : private Reclaimer {
 public:
-    // Listens at DIR/gshm.sock.
+    // Clients come through the listener. What an earlier daemon has left is there when this returns; with_mount: also
+    // the files that are open in its mount, which the caller takes up with resume_mount().
     static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
-                                                  UniqueFd listener);
+                                                  std::unique_ptr<Survival> survival, UniqueFd listener,
+                                                  bool with_mount);
     ~Server() override;
 
     EventLoop& loop() { return loop_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
-    uint64_t instance() const { return instance_; }
+    Survival& survival() { return *survival_; }
+    uint64_t instance() const { return survival_->instance(); }
     const Credentials& owner() const { return owner_; }
 
     // One slab of a kind is allocated at a time: requests that need one while another is under way wait for that, and
@@ -42,17 +46,41 @@ public:
 
     // The session is destroyed before this returns.
     void end_session(Session* session);
+    // From a session of an earlier daemon, if there is one with that secret.
+    std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who);
+
+    // What was changed so far outlives gshmd when this returns. In one's turn.
+    Status commit() { return survival_->commit(); }
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
     Status mount(const std::string& path, MountSettings settings);
+    // Goes on with what an earlier daemon has mounted.
+    Status resume_mount(const std::string& path, UniqueFd fd, MountSettings settings);
     // "": none.
     std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
     // `done` is called in the loop. EINVAL if nothing is mounted.
     void unmount(bool lazily, std::move_only_function<void(Status)> done);
 
+    // Whether what is here stays when the loop has ended.
+    void set_keep(bool keep) { keep_ = keep; }
+    bool keeps() const { return keep_; }
+    // Another gshmd, which speaks through that session, takes this one's place: nothing more is begun; when all that was
+    // has ended the loop stops, and end() answers the request.
+    void hand_over(std::shared_ptr<Session> to, uint64_t request);
+    bool is_handing_over() const { return successor_ != nullptr; }
+    // After the loop: what is here is left to the next daemon, or given up. folder_lock goes to whom it is handed over
+    // to. True: to somebody who has it by now.
+    bool end(int folder_lock);
+
 private:
-    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, UniqueFd listener);
+    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, std::unique_ptr<Survival> survival, UniqueFd listener);
     void on_accept();
+    // A session of an earlier daemon, until it is taken up again or its process ends.
+    Status await_session(SessionId session, const Restorer::Process& process);
+    void end_awaited(SessionId session);
+    std::function<void()> on_unmounted();
+    void keep_mount();
+    void stop_when_idle();
     void refuse_for_want_of_descriptors();
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;
@@ -61,17 +89,21 @@ private:
     EventLoop& loop_;
     std::unique_ptr<DevicePool> devices_;
     UniqueFd listener_;
+    std::unique_ptr<Survival> survival_;
     UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
-    uint64_t instance_;
     Credentials owner_;
     SystemClock clock_;
     Store store_;
     Waiters waiters_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
+    std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
+    bool keep_ = false;
+    std::shared_ptr<Session> successor_;  // null: there is none
+    uint64_t takeover_request_ = 0;
 };
 
 // "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.

@@ -49,6 +49,19 @@ void Session::end_with(const Error& error) {
 
 namespace {
 
+bool changes_something(wire::RequestBody kind) {
+    using wire::RequestBody;
+    switch (kind) {
+        case RequestBody::CreateObjects:
+        case RequestBody::Seal:
+        case RequestBody::Unlink:
+        case RequestBody::Rename:
+        case RequestBody::SetAttribute:
+        case RequestBody::RemoveAttribute: return true;
+        default: return false;
+    }
+}
+
 // One for all sessions: an answer is built and sent without a break.
 flatbuffers::FlatBufferBuilder& shared_builder() {
     static thread_local flatbuffers::FlatBufferBuilder builder(64 << 10);
@@ -64,6 +77,14 @@ flatbuffers::FlatBufferBuilder& Session::builder() {
 
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
                     std::span<const int> descriptors, int error, std::string_view message) {
+    // Whoever is told of something can rely on it.
+    if (auto recorded = server_.commit(); !recorded && error == 0) {
+        log_debug("session {}: request {}: {}", id_, request, recorded.error().message);
+        builder();
+        auto packet = wire::finish_reply(shared_builder(), request, wire::ReplyBody::NONE, 0, recorded.error().code,
+                                         recorded.error().message);
+        return connection_->send(packet, {});
+    }
     if (body.IsNull()) builder();
     auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);
     if (packet.size() > limits::kMessageBytes) {
@@ -97,19 +118,29 @@ void Session::job_started() {
 }
 
 void Session::job_ended() {
-    if (jobs_-- == limits::kSessionJobs) connection_->hold(false);
+    if (jobs_-- == limits::kSessionJobs && !server_.is_handing_over()) connection_->hold(false);
+}
+
+void Session::say_restart() {
+    reply(0, wire::ReplyBody::NONE, 0, {}, ERESTART, "gshmd is being replaced");
 }
 
 void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>& descriptors) {
     using wire::RequestBody;
     const uint64_t id = request.id();
     Store& store = server_.store();
+    // Nothing further is changed while the last change cannot be written down.
+    if (changes_something(request.body_type())) {
+        if (auto recorded = server_.commit(); !recorded) return reply_error(id, recorded.error());
+    }
     switch (request.body_type()) {
         case RequestBody::Hello: return hello(id, *request.body_as_Hello());
         case RequestBody::Ping: return reply_ok(id);
         case RequestBody::DaemonInfo: return daemon_info(id);
         case RequestBody::Devices: return devices(id);
-        case RequestBody::Shutdown: return shutdown(id);
+        case RequestBody::Shutdown: return shutdown(id, *request.body_as_Shutdown());
+        case RequestBody::Reconcile: return reconcile(*request.body_as_Reconcile());
+        case RequestBody::Takeover: return takeover(id);
         case RequestBody::CreateObjects: return create_objects(id, *request.body_as_CreateObjects());
         case RequestBody::OpenObjects: return open(id, *request.body_as_OpenObjects());
         case RequestBody::Release: return release(*request.body_as_Release());

@@ -35,6 +35,13 @@ public:
     void job_started();
     void job_ended();
 
+    // ---- when another gshmd takes over ----
+    void stop_reading() { connection_->hold(true); }
+    // Everything that it asked for and that was read has been answered, and the answers have been taken.
+    bool is_idle() const { return jobs_ == 0 && connection_->is_flushed(); }
+    // What it asks for from now on, and what it waits for, was not done: it is to ask the next one.
+    void say_restart();
+
 private:
     Session(Server& server, const Credentials& who);
 
@@ -45,9 +52,11 @@ private:
 
     // requests.cc: answered at once
     void hello(uint64_t request, const wire::Hello& hello);
+    void reconcile(const wire::Reconcile& reconcile);
     void daemon_info(uint64_t request);
     void devices(uint64_t request);
-    void shutdown(uint64_t request);
+    void shutdown(uint64_t request, const wire::Shutdown& shutdown);
+    void takeover(uint64_t request);
     void open(uint64_t request, const wire::OpenObjects& open);
     void release(const wire::Release& release);
     void stat(uint64_t request, const wire::Stat& stat);
@@ -75,7 +84,10 @@ private:
 
     Server& server_;
     SessionId id_;
+    Store::SessionSecret secret_;
     bool greeted_ = false;
+    bool resumed_ = false;
+    std::unordered_map<NodeId, Store::Claim> claims_;  // until the last has come
     size_t jobs_ = 0;
     size_t waits_ = 0;
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable

@@ -130,6 +130,7 @@ public:
         return fd_.get();
     }
     Result<FabricHandle> export_fabric() const override {
+        if (kept_fabric() != nullptr) return *kept_fabric();
         FabricHandle handle = {};
         auto result = driver_.mem_export(handle.data(), memory_->handle(), cuda::kMemHandleTypeFabric, 0);
         if (result != cuda::kSuccess) {
@@ -301,6 +302,10 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     auto extent = TRY(map_handle(handle, size_bytes, Access::write, false));
     // Whatever was there before belonged to somebody else.
     TRY(extent->fill(0, size_bytes, 0));
+    // Now or never: a process that takes the memory up later cannot make one.
+    if ((info_.handle_kinds & kHandleFabric) != 0) {
+        if (auto fabric = extent->export_fabric()) extent->keep_fabric(*fabric);
+    }
     return extent;
 }
 
@@ -333,6 +338,12 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_byte
     void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
     TRY(check_import(driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
     return map_handle(handle, size_bytes, access, true);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions&) {
+    auto extent = TRY(import_fd(fd.get(), size_bytes, Access::write));
+    extent->keep_descriptor(std::move(fd));
+    return extent;
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::import_fabric(const FabricHandle& handle, uint64_t size_bytes,

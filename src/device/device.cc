@@ -47,6 +47,10 @@ Result<UniqueFd> Extent::export_dmabuf() const {
     return fail(EOPNOTSUPP, "this device has no dma-buf export");
 }
 
+Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&) {
+    return fail(EOPNOTSUPP, "memory of {} cannot be kept", info().name);
+}
+
 Status Extent::map_peer(Device& peer) {
     return fail(EOPNOTSUPP, "memory of this kind cannot be mapped for {}", peer.info().name);
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -113,9 +114,14 @@ public:
     virtual Result<int> descriptor(Access access) = 0;
     // Imports do not hold on to what they were imported from: a client may map thousands of extents.
     void keep_descriptor(UniqueFd fd) { kept_ = std::move(fd); }
+    // The descriptor that keeps the memory alive while another process holds it, and that restore() takes.
+    Result<int> keepsake() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
     // A copy of it, the caller's.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
+    // As keep_descriptor(), for the handle that it had where it was made; null: it has none.
+    void keep_fabric(const FabricHandle& handle) { fabric_ = handle; }
+    const FabricHandle* kept_fabric() const { return fabric_ ? &*fabric_ : nullptr; }
     virtual Result<UniqueFd> export_dmabuf() const;
     // Lets a further device reach the memory at the same address.
     virtual Status map_peer(Device& peer);
@@ -134,6 +140,7 @@ private:
     uint64_t address_;
     std::atomic<uint64_t> size_;
     UniqueFd kept_;
+    std::optional<FabricHandle> fabric_;
     std::vector<std::function<void()>> release_hooks_;
 };
 
@@ -161,6 +168,9 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
+    // Takes up an extent that an earlier process of ours has allocated, by what Extent::keepsake() gave: as if it had
+    // been allocated here. size_bytes and options as they were then.
+    virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options);
 
     // Makes copies between this memory and the device fast. Lasts until unregister; failing costs speed only.
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }

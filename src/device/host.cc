@@ -229,8 +229,13 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) {
+Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes, UniqueFd folder) {
     std::unique_ptr<HostDevice> device(new HostDevice);
+    {
+        MutexLock lock(device->mutex_);
+        device->folder_tried_ = static_cast<bool>(folder);
+        device->folder_ = std::move(folder);
+    }
     if (capacity_bytes == 0) {
         struct sysinfo machine = {};
         if (sysinfo(&machine) != 0) return fail_errno("sysinfo");
@@ -269,6 +274,22 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
     }
     auto mapping = TRY(Mapping::create(file.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(file), Access::write);
+}
+
+Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) {
+    if (options.resizable) {
+        auto file = std::make_unique<HostFile>(std::move(fd));
+        TRY(file->status());
+        return file;
+    }
+    auto mapping = TRY(Mapping::create(fd.get(), size_bytes, true));
+    return std::make_unique<HostExtent>(std::move(mapping), std::move(fd), Access::write);
+}
+
+std::optional<int> HostDevice::folder() {
+    MutexLock lock(mutex_);
+    if (!folder_) return std::nullopt;
+    return folder_.get();
 }
 
 Result<UniqueFd> HostDevice::make_file() {

@@ -2,6 +2,8 @@
 // memfds without seals) for those that change it.
 #pragma once
 
+#include <optional>
+
 #include "base/mutex.h"
 #include "device/device.h"
 
@@ -10,7 +12,8 @@ namespace gshm {
 class HostDevice final : public Device {
 public:
     // capacity_bytes 0: half of the machine's memory, as tmpfs takes.
-    static Result<std::unique_ptr<HostDevice>> create(uint64_t capacity_bytes);
+    // folder: the private tmpfs of an earlier process, if there was one.
+    static Result<std::unique_ptr<HostDevice>> create(uint64_t capacity_bytes, UniqueFd folder = {});
 
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
@@ -18,6 +21,10 @@ public:
     Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override;
     Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                   Access access) override;
+    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
+
+    // The private tmpfs, whose files count together; nothing: there is none (yet). It stays the device's.
+    std::optional<int> folder() EXCLUDES(mutex_);
 
 private:
     HostDevice() = default;

@@ -16,14 +16,22 @@ Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const
                     info_.capacity_bytes);
     }
     auto extent = upstream_->allocate(size_bytes, options);
-    if (!extent) {
-        budget_->give(size_bytes);
-    } else if (auto* file = (*extent)->file()) {
-        file->charge_to(budget_, size_bytes);
-    } else {
-        (*extent)->on_release([budget = budget_, size_bytes] { budget->give(size_bytes); });
-    }
+    if (extent) charge(**extent, size_bytes);
+    else budget_->give(size_bytes);
     return extent;
+}
+
+Result<std::unique_ptr<Extent>> LimitDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) {
+    auto extent = TRY(upstream_->restore(std::move(fd), size_bytes, options));
+    if (extent->file() != nullptr) size_bytes = extent->size();
+    budget_->note(size_bytes);
+    charge(*extent, size_bytes);
+    return extent;
+}
+
+void LimitDevice::charge(Extent& extent, uint64_t size_bytes) {
+    if (auto* file = extent.file()) file->charge_to(budget_, size_bytes);
+    else extent.on_release([budget = budget_, size_bytes] { budget->give(size_bytes); });
 }
 
 }  // namespace gshm

@@ -22,13 +22,18 @@ public:
                                                   Access access) override {
         return upstream_->import_fabric(handle, size_bytes, access);
     }
+    // Counted even where there is no room for it any more: it is there.
+    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
 
     Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
     void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
 
     uint64_t used_bytes() const { return budget_->used(); }
+    Device& upstream() { return *upstream_; }
 
 private:
+    void charge(Extent& extent, uint64_t size_bytes);
+
     std::unique_ptr<Device> upstream_;
     DeviceInfo info_;
     // Shared with the extents, which may outlive the device.

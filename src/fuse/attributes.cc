@@ -98,6 +98,7 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
     if (device == devices.size()) return refuse(ENODEV);
     if (auto* directory = as_directory(node)) {
         directory->device = device;
+        backend_.files().changed(*node);
     } else if (auto* object = as_object(node)) {
         if (object->device == device) return {};
         if (object->state == ObjectState::sealed) return refuse(EPERM);

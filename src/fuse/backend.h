@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/turn.h"
 #include "device/device.h"
 #include "store/files.h"
 
@@ -15,7 +15,7 @@ public:
     virtual ~Backend() = default;
 
     // The store is for one thread at a time. As long as the lock is held it is this one; nothing slow may be done then.
-    using Turn = std::unique_lock<std::mutex>;
+    using Turn = gshm::Turn;
     [[nodiscard]] virtual Turn enter() = 0;
     virtual Files& files() = 0;  // in one's turn
 
@@ -30,6 +30,18 @@ public:
     virtual void report(DeviceIndex device, const Error& error) = 0;
     // In one's turn: there is a new name, and somebody may wait for it.
     virtual void appeared(const Node& node) = 0;
+    // A request of the kernel that must not be done twice, was done, and made a node (0: none). Whoever comes after us
+    // answers it without doing it again. The note of the request `answered` (0: none) is of no use any more.
+    struct Done {
+        uint64_t request = 0;
+        NodeId node = 0;
+        uint64_t answered = 0;
+    };
+    // In one's turn or not: noted with the next record().
+    virtual void mark(const Done& done) = 0;
+    // In one's turn or not: what was changed so far outlives gshmd when this returns.
+    virtual Status record() = 0;
+    virtual bool can_record() const = 0;
     // How a client finds this daemon: its runtime folder.
     virtual const std::string& runtime_dir() const = 0;
     virtual bool may_pass_through() const = 0;

@@ -22,6 +22,14 @@ public:
     virtual void send(std::span<const iovec> parts) = 0;
 };
 
+// Who must know of an answer before it is given.
+class Recording {
+public:
+    virtual ~Recording() = default;
+    // 0, or the error that is to be answered instead.
+    virtual int before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) = 0;
+};
+
 class Call {
 public:
     // `request` begins with the header and is of the length that it says. `scratch` is the thread's, for bytes on
@@ -42,6 +50,7 @@ public:
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
+    void set_recording(Recording* recording) { recording_ = recording; }
     const fuse_in_header& header() const { return header_; }
     uint64_t node() const { return header_.nodeid; }
 
@@ -83,6 +92,12 @@ private:
     }
     void answer(int code, std::span<const std::byte> body) {
         if (std::exchange(answered_, true)) return;
+        if (recording_ != nullptr) {
+            if (int failed = recording_->before_answer(header_, code, body); failed != 0) {
+                code = failed;
+                body = {};
+            }
+        }
         fuse_out_header out = {};
         out.unique = header_.unique;
         out.error = -code;
@@ -96,6 +111,7 @@ private:
     std::span<const std::byte> rest_;
     std::span<const std::byte> payload_;  // what comes after the rest
     std::span<std::byte> scratch_;
+    Recording* recording_ = nullptr;
     bool answered_ = false;
 };
 

@@ -30,7 +30,7 @@ void Connection::close_backing(int32_t id) {
     ioctl(fd_.get(), kBackingClose, &number);
 }
 
-void Connection::notify(int32_t code, std::span<const iovec> parts) {
+bool Connection::notify(int32_t code, std::span<const iovec> parts) {
     fuse_out_header out = {};
     out.error = code;
     std::vector<iovec> all{{&out, sizeof out}};
@@ -40,7 +40,15 @@ void Connection::notify(int32_t code, std::span<const iovec> parts) {
         out.len += static_cast<uint32_t>(part.iov_len);
     }
     // ENOENT: it remembers nothing of the kind.
-    [[maybe_unused]] ssize_t sent = writev(fd_.get(), all.data(), static_cast<int>(all.size()));
+    return writev(fd_.get(), all.data(), static_cast<int>(all.size())) >= 0;
+}
+
+bool Connection::forget_names() {
+    return notify(kNotifyForgetNames, {});
+}
+
+void Connection::resend() {
+    if (!notify(kNotifyResend, {})) log_error("the kernel does not send again what was not answered: {}", strerror(errno));
 }
 
 void Connection::finish_notices() {

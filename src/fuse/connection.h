@@ -24,11 +24,15 @@ public:
     // by calls which wait for us.
     void forget_entry(uint64_t parent, std::string_view name);
     void forget_attributes(uint64_t node);
+    // All names. False: this kernel cannot do that.
+    bool forget_names();
+    // What was read and not answered comes once more.
+    void resend();
     // Returns when all was told, and says no more. While requests are still answered.
     void finish_notices();
 
 private:
-    void notify(int32_t code, std::span<const iovec> parts);
+    bool notify(int32_t code, std::span<const iovec> parts);
 
     UniqueFd fd_;
     std::atomic<bool> quiet_ = false;

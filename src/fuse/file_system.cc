@@ -31,14 +31,17 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     constexpr uint64_t kWanted = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
                                  FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
                                  FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
-                                 FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough;
+                                 FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough |
+                                 kHasResend;
     uint64_t taken = offered & kWanted;
     // Files of the kernel's are handed out by root alone.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
     // Twice as fast for small requests; but bytes of a host file that go through us are copied once more there.
     bool gains = passthrough_ || has_gpu();
-    if ((offered & kOverIoUring) != 0 && gains && make_ring()) taken |= kOverIoUring;
+    bool ring = (offered & kOverIoUring) != 0 && gains && make_ring();
+    if (ring) taken |= kOverIoUring;
+    resumable_ = (taken & kHasResend) != 0 && !ring && backend_.can_record();
     InitOut out = {};
     out.major = FUSE_KERNEL_VERSION;
     out.minor = std::min<uint32_t>(in->minor, 42);
@@ -72,10 +75,28 @@ void FileSystem::end() {
     backend_.files().set_observer(nullptr);
     backend_.files().close_all();
     backend_.files().forget_all();
-    backing_.clear();  // the kernel's went with the mount
+    backend_.files().forget_all_backing();  // the kernel's went with the mount
 }
 
-void FileSystem::handle(Call& call) {
+void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) {
+    passthrough_ = passthrough;
+    resumable_ = true;
+    auto turn = backend_.enter();
+    done_ = std::move(done);
+    backend_.files().set_observer(this);
+}
+
+void FileSystem::forget_all_remembered() {
+    auto turn = backend_.enter();
+    const bool names = connection_.forget_names();
+    for (Node* node : backend_.files().all()) {
+        connection_.forget_attributes(node->id);
+        if (names) continue;
+        if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
+    }
+}
+
+void FileSystem::dispatch(Call& call) {
     switch (call.header().opcode) {
         case FUSE_LOOKUP: return lookup(call);
         case FUSE_FORGET: return forget(call);
@@ -140,32 +161,33 @@ void FileSystem::made(Node& node) {
 int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
     if (!passthrough_ || file == nullptr) return 0;
-    auto known = backing_.find(object.id);
-    if (known != backing_.end()) return known->second;
+    if (int32_t known = backend_.files().backing_of(object.id)) return known;
     auto opened = connection_.open_backing(file->fd());
-    if (!opened) {
-        log_warning("{}; its bytes go through gshmd", opened.error().message);
-        return 0;
+    if (opened) {
+        auto noted = backend_.files().note_backing(object.id, *opened);
+        if (noted) return *opened;
+        connection_.close_backing(*opened);
+        opened = std::unexpected(noted.error());
     }
-    backing_.emplace(object.id, *opened);
-    return *opened;
+    log_warning("{}; its bytes go through gshmd", opened.error().message);
+    return 0;
 }
 
 void FileSystem::drop_backing(NodeId node) {
-    auto known = backing_.find(node);
-    if (known == backing_.end()) return;
-    connection_.close_backing(known->second);
-    backing_.erase(known);
+    int32_t known = backend_.files().backing_of(node);
+    if (known == 0) return;
+    connection_.close_backing(known);
+    backend_.files().forget_backing(node);
 }
 
 void FileSystem::entry_changed(const Directory& parent, std::string_view name) {
-    if (parent.id != Files::kRoot && parent.lookups == 0) return;
+    if (parent.id != Files::kRoot && !parent.is_known()) return;
     connection_.forget_entry(parent.id, name);
     connection_.forget_attributes(parent.id);
 }
 
 void FileSystem::node_changed(const Node& node) {
-    if (node.lookups > 0) connection_.forget_attributes(node.id);
+    if (node.is_known()) connection_.forget_attributes(node.id);
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {

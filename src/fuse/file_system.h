@@ -11,7 +11,7 @@
 
 namespace gshm::fuse {
 
-class FileSystem final : private TreeObserver {
+class FileSystem final : private TreeObserver, private Recording {
 public:
     // Bytes that one request carries at most.
     static constexpr size_t kMostBytes = size_t{1} << 20;
@@ -23,11 +23,18 @@ public:
     // called where the kernel can send requests through io_uring, and says whether it shall: it then sends none until
     // that is registered.
     Status start(Call& call, const std::function<bool()>& make_ring);
+    // Goes on with a mount that an earlier daemon has started, with what it had agreed upon with the kernel, and with
+    // the requests that it has done and perhaps not answered.
+    void resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done);
+    // The kernel believes nothing that it remembers.
+    void forget_all_remembered();
     void handle(Call& call);
     // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
     void end();
 
     bool has_passthrough() const { return passthrough_; }
+    // Another daemon can go on with the mount, if it has the descriptor.
+    bool can_be_resumed() const { return resumable_; }
 
 private:
     using Turn = Backend::Turn;
@@ -122,6 +129,14 @@ private:
     int32_t backing_of(Object& object);
     void drop_backing(NodeId node);
 
+    // ---- requests that must not be done twice ----
+    int before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) override;
+    // In the turn in which it was done, if it takes several.
+    void mark(const fuse_in_header& request, NodeId node);
+    // True: an earlier daemon has done it, and it is answered.
+    bool answer_again(Call& call);
+    void dispatch(Call& call);
+
     // TreeObserver, in one's turn: somebody else has changed something.
     void entry_changed(const Directory& parent, std::string_view name) override;
     void node_changed(const Node& node) override;
@@ -129,7 +144,8 @@ private:
     Backend& backend_;
     Connection& connection_;
     bool passthrough_ = false;
-    std::unordered_map<NodeId, int32_t> backing_;  // in one's turn
+    bool resumable_ = false;
+    std::unordered_map<uint64_t, NodeId> done_;  // in one's turn: by an earlier daemon, by the number of the request
     // Files that are empty, and keep their memory for a while: the next to open one will need it.
     static constexpr size_t kEmptyFiles = 1024;
     std::deque<NodeId> empty_files_;  // in one's turn; oldest first, and perhaps not empty any more

@@ -42,7 +42,8 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     TRY(backend_.check(object->device));
     if ((access == Access::write || truncate) && object->state == ObjectState::sealed) return refuse(EPERM);
     Files& files = backend_.files();
-    FileId file = files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}});
+    FileId file = TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}},
+                                 who.unique & ~kResent));
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
@@ -135,6 +136,7 @@ void FileSystem::create(Call& call) {
         return call.fail(again ? ESTALE : made_object.error().code);
     }
     made(**made_object);
+    mark(call.header(), (*made_object)->id);
     reply_created(call, std::move(turn), *made_object, (*in)->flags);
 }
 
@@ -145,6 +147,7 @@ void FileSystem::make_unnamed(Call& call) {
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
+    mark(call.header(), object->id);
     reply_created(call, std::move(turn), object, (*in)->flags);
 }
 

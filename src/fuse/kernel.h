@@ -11,7 +11,14 @@ namespace gshm::fuse {
 // Flags of INIT, as one number: the lower half is `flags`, the upper half `flags2`.
 inline constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;  // 6.6
 inline constexpr uint64_t kPassthrough = uint64_t{1} << 37;        // 6.9
+inline constexpr uint64_t kHasResend = uint64_t{1} << 39;          // 6.9
 inline constexpr uint64_t kOverIoUring = uint64_t{1} << 41;        // 6.14
+
+// FUSE_NOTIFY_...
+inline constexpr int32_t kNotifyResend = 7;         // what was read and not answered is to be read once more
+inline constexpr int32_t kNotifyForgetNames = 8;    // 6.16: what is remembered of any name is no longer so
+// Set in the number of a request that was read before.
+inline constexpr uint64_t kResent = uint64_t{1} << 63;
 
 // FOPEN_...: the kernel reads and writes the backing file by itself.
 inline constexpr uint32_t kOpenPassthrough = 1U << 7;

@@ -56,12 +56,34 @@ Result<std::unique_ptr<Mount>> Mount::create(Backend& backend, const std::string
     return mount;
 }
 
-Status Mount::start() {
+Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string& path, UniqueFd fd, bool passthrough,
+                                             std::unordered_map<uint64_t, NodeId> done, std::function<void()> on_end) {
+    std::unique_ptr<Mount> mount(new Mount(backend, MountPoint::find(path), std::move(fd), std::move(on_end)));
+    prepare_signal();
+    mount->files_.resume(passthrough, std::move(done));
+    mount->connection_.resend();
+    // What the earlier daemon was about to tell the kernel.
+    mount->files_.forget_all_remembered();
+    mount->running_ = 1;
+    mount->start_threads(thread_count());
+    mount->leave();
+    log_info("goes on with the mount at {}{}", path, passthrough ? ", host files by passthrough" : "");
+    return mount;
+}
+
+void Mount::prepare_signal() {
     // Wakes a thread out of its read when it shall end; without SA_RESTART.
     struct sigaction wake = {};
     wake.sa_handler = on_wake;
     sigaction(SIGUSR1, &wake, nullptr);
+}
 
+void Mount::start_threads(size_t count) {
+    for (size_t i = 0; i < count; ++i) start_thread(fmt::format("mount-{}", i), [this] { serve(); });
+}
+
+Status Mount::start() {
+    prepare_signal();
     std::vector<std::byte> buffer(kRequestBytes);
     size_t bytes = next_request(buffer, std::chrono::microseconds{0});
     if (bytes == 0) return gshm::fail(EIO, "the kernel sent nothing through the mount at {}", path());
@@ -72,8 +94,7 @@ Status Mount::start() {
     running_ = 1;  // this one, until all the others have been counted
     bool ringing = start_ring();
     // Without a ring all requests come this way; with one, those that want no answer.
-    const size_t readers = ringing ? 1 : thread_count();
-    for (size_t i = 0; i < readers; ++i) start_thread(fmt::format("mount-{}", i), [this] { serve(); });
+    start_threads(ringing ? 1 : thread_count());
     leave();
     struct stat root = {};
     if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
@@ -136,19 +157,32 @@ bool Mount::start_ring() {
     return all;
 }
 
+void Mount::leave_mounted() {
+    if (running_ > 0) connection_.finish_notices();
+    left_ = true;
+    stopping_ = true;
+    stop_threads();
+}
+
 Mount::~Mount() {
+    if (left_) return;
     if (running_ > 0) connection_.finish_notices();  // they may wait for answers of ours
     stopping_ = true;
     if (auto done = unmount(false); !done) {
         if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);
     }
+    stop_threads();
+    files_.end();
+}
+
+void Mount::stop_threads() {
     // A signal that comes just before the read would be lost, so until all have gone.
     while (running_ > 0) {
         for (auto& thread : threads_) pthread_kill(thread.native_handle(), SIGUSR1);
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     for (auto& thread : threads_) thread.join();
-    files_.end();
+    threads_.clear();
 }
 
 size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds awake) const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "fuse/connection.h"
@@ -21,8 +22,16 @@ public:
     // by unmount().
     static Result<std::unique_ptr<Mount>> create(Backend& backend, const std::string& path,
                                                  std::function<void()> on_end);
-    // Unmounts, lazily if it must.
+    // Goes on with the mount of an earlier daemon, whose descriptor that is. See FileSystem::resume().
+    static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, UniqueFd fd,
+                                                 bool passthrough, std::unordered_map<uint64_t, NodeId> done,
+                                                 std::function<void()> on_end);
+    // Unmounts, lazily if it must; unless it was left.
     ~Mount();
+    // Answers what was asked, and no more: it stays mounted, for whoever has the descriptor. Not in one's turn.
+    void leave_mounted();
+    bool can_be_resumed() const { return files_.can_be_resumed(); }
+    int fd() const { return connection_.fd(); }
 
     const std::string& path() const { return point_.path(); }
     bool has_passthrough() const { return files_.has_passthrough(); }
@@ -32,6 +41,9 @@ public:
 private:
     Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);
     Status start();
+    static void prepare_signal();
+    void start_threads(size_t count);
+    void stop_threads();
     // Called where the kernel has requests go through io_uring if we can. False: we cannot.
     bool make_ring();
     // Before any other thread. False: all requests come through the descriptor.
@@ -51,6 +63,7 @@ private:
     std::function<void()> on_end_;
     std::unique_ptr<Ring> ring_;  // null: there is none
     std::atomic<bool> stopping_ = false;
+    bool left_ = false;
     std::atomic<size_t> running_ = 0;
     std::vector<std::thread> threads_;
 };

@@ -158,6 +158,11 @@ Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd)
     return MountPoint(path, mounted_at(path).id);
 }
 
+MountPoint MountPoint::find(const std::string& path) {
+    Mounted there = mounted_at(path);
+    return MountPoint(path, there.type == "fuse.gshm" ? there.id : std::string());
+}
+
 Status MountPoint::unmount(bool lazily) const {
     if (id_.empty() || mounted_at(path_).id != id_) return {};
     if (geteuid() != 0) {

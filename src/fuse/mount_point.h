@@ -12,6 +12,8 @@ public:
     // Takes over from a daemon that died and left its mount there. EBUSY if something alive is mounted there.
     // Returns with the descriptor that requests come through.
     static Result<MountPoint> create(const std::string& path, UniqueFd* ret_fd);
+    // What is mounted there already, by an earlier daemon.
+    static MountPoint find(const std::string& path);
     MountPoint(MountPoint&&) = default;
     MountPoint& operator=(MountPoint&&) = default;
 

@@ -38,6 +38,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     auto extent = std::make_unique<StoredExtent>();
     auto* added = extent.get();
     added->id = next_id_++;
+    added->key = next_key_++;
     added->device = need.device;
     added->size_bytes = memory->size();
     added->compressible = need.compressible;
@@ -52,7 +53,20 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         pool.by_room.emplace(added->slab->largest_free(), added);
     }
     extents_.emplace(added->id, std::move(extent));
+    changed(added);
     return added;
+}
+
+void Extents::changed(StoredExtent* extent) {
+    if (extent->unrecorded || recorder_ == nullptr) return;
+    extent->unrecorded = true;
+    recorder_->changed(*extent);
+}
+
+std::vector<StoredExtent*> Extents::all() const {
+    std::vector<StoredExtent*> all;
+    for (const auto& [id, extent] : extents_) all.push_back(extent.get());
+    return all;
 }
 
 StoredExtent* Extents::find(ExtentId id) {
@@ -64,12 +78,19 @@ void Extents::close_slab(StoredExtent* extent) {
     if (extent->closed) return;
     extent->pool->by_room.erase({extent->slab->largest_free(), extent});
     extent->closed = true;
+    changed(extent);
 }
 
 void Extents::renew_id(StoredExtent* extent) {
     auto entry = extents_.extract(extent->id);
     entry.key() = extent->id = next_id_++;
     extents_.insert(std::move(entry));
+    changed(extent);
+}
+
+void Extents::show(StoredExtent* extent) {
+    extent->shown_bytes = extent->size_bytes;
+    changed(extent);
 }
 
 void Extents::detach(const Place& place, uint64_t bytes) {
@@ -108,6 +129,7 @@ void Extents::erase(StoredExtent* extent) {
         pool->by_room.erase({extent->slab->largest_free(), extent});
         if (--pool->slabs == 0) pools_.erase(SlabKey(pool->key));
     }
+    if (recorder_ != nullptr) recorder_->erased(*extent);
     reclaimer_.release(extent->device, std::move(extent->memory));
     extents_.erase(extent->id);
 }

@@ -32,7 +32,8 @@ struct SlabKey {
 struct SlabPool;
 
 struct StoredExtent {
-    ExtentId id = 0;
+    ExtentId id = 0;   // as clients know it; another one when it has grown
+    uint64_t key = 0;  // as it is kept, for as long as it is there; never used again
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;   // of a file: when it was last looked at
     uint64_t shown_bytes = 0;  // the size that clients know it by
@@ -41,6 +42,8 @@ struct StoredExtent {
     uint32_t objects = 0;
     SlabPool* pool = nullptr;  // null: dedicated
     bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
+    bool unrecorded = false;   // changed since it was last written down
+    bool kept = false;         // somebody else has its descriptor, too
     std::optional<Slab> slab;
 };
 
@@ -82,6 +85,8 @@ public:
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
     void renew_id(StoredExtent* extent);
+    // The size that clients are told from now on.
+    void show(StoredExtent* extent);
     void close_slab(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
@@ -93,13 +98,19 @@ public:
     void trim(DeviceIndex device);
 
     size_t count() const { return extents_.size(); }
+    std::vector<StoredExtent*> all() const;
+    void set_recorder(Recorder* recorder) { recorder_ = recorder; }
 
 private:
+    friend class Restorer;
+    void changed(StoredExtent* extent);
     void erase(StoredExtent* extent);
     void set_room(StoredExtent* extent, auto change);
 
     Reclaimer& reclaimer_;
+    Recorder* recorder_ = nullptr;
     ExtentId next_id_ = 1;
+    uint64_t next_key_ = 1;
     std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
     std::map<SlabKey, SlabPool> pools_;
 };

@@ -33,13 +33,16 @@ Node* Files::child(const Directory& parent, std::string_view name) {
 void Files::forget(NodeId id, uint64_t lookups) {
     Node* node = find(id);
     if (node == nullptr) return;
+    // It forgets all at once, but for rare failures: then those from before are among them.
+    if (lookups >= node->lookups) node->known_before = false;
     node->lookups -= std::min(lookups, node->lookups);
-    if (node->lookups == 0) store_.free_if_unused(node);
+    if (!node->is_known()) store_.free_if_unused(node);
 }
 
 void Files::forget_all() {
     for (Node* node : store_.nodes_.all()) {
         node->lookups = 0;
+        node->known_before = false;
         if (node->links == 0) store_.free_if_unused(node);
     }
 }
@@ -193,6 +196,7 @@ void Files::change(Node& node, const NodeChanges& changes) {
     if (changes.accessed_ns) node.accessed_ns = *changes.accessed_ns;
     if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
     node.changed_ns = store_.clock_.now_ns();
+    changed(node);
     if (auto* directory = as_directory(&node)) directory->implicit = false;
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
     auto* object = as_object(&node);
@@ -209,11 +213,20 @@ void Files::accessed(Node& node) {
     // As relatime: often enough to tell whether it was read since it was written.
     bool due = node.accessed_ns <= node.modified_ns || node.accessed_ns <= node.changed_ns ||
                now - node.accessed_ns >= kDayNs;
-    if (due) node.accessed_ns = now;
+    if (!due) return;
+    node.accessed_ns = now;
+    changed(node);
 }
 
 void Files::modified(Object& object) {
     object.modified_ns = object.changed_ns = store_.clock_.now_ns();
+    // A file of the kernel's has times of its own, which will still be there.
+    if (object.extent == nullptr || object.extent->memory->file() == nullptr) changed(object);
+}
+
+void Files::set_size(Object& object, uint64_t size_bytes) {
+    store_.set_size(&object, size_bytes);
+    changed(object);
 }
 
 Status Files::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
@@ -230,12 +243,14 @@ Status Files::set_attribute(Node& node, std::string_view name, std::string_view 
     if (!node.attributes) node.attributes = std::make_unique<Attributes>();
     node.attributes->insert_or_assign(std::string(name), std::string(value));
     node.changed_ns = store_.clock_.now_ns();
+    changed(node);
     return {};
 }
 
 Status Files::remove_attribute(Node& node, std::string_view name) {
     if (!node.attributes || node.attributes->erase(std::string(name)) == 0) return refuse(ENODATA);
     node.changed_ns = store_.clock_.now_ns();
+    changed(node);
     return {};
 }
 
@@ -245,13 +260,25 @@ Status Files::seal(Object& object) {
     store_.refresh(&object);
     object.state = ObjectState::sealed;
     object.changed_ns = store_.clock_.now_ns();
+    changed(object);
     store_.forget_creator(&object);
     return {};
 }
 
-FileId Files::open(Object& object, Access access, const Credentials& who) {
+Result<FileId> Files::open(Object& object, Access access, const Credentials& who, uint64_t request) {
+    if (auto resumed = store_.resumed_files_.find(request); resumed != store_.resumed_files_.end()) {
+        FileId id = resumed->second;
+        store_.resumed_files_.erase(resumed);
+        if (opened(id) == &object) return id;
+    }
+    TRY(store_.reserve_note());
     FileId id = store_.next_file_id_++;
-    store_.files_.emplace(id, Store::OpenFile{&object, access, who});
+    Store::OpenFile file{&object, access, who, request, Ledger::kNone};
+    if (store_.ledger_ != nullptr) {
+        file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
+                                        {request, who.uid, who.gid, static_cast<uint64_t>(who.pid), 0});
+    }
+    store_.files_.emplace(id, std::move(file));
     store_.pin(&object, access);
     return id;
 }
@@ -270,7 +297,9 @@ std::optional<Access> Files::access_of(FileId file) const {
 void Files::close(FileId file) {
     auto found = store_.files_.find(file);
     if (found == store_.files_.end()) return;
-    auto [object, access, who] = std::move(found->second);
+    Object* object = found->second.object;
+    Access access = found->second.access;
+    store_.erase_note(found->second.slot);
     store_.files_.erase(found);
     store_.refresh(object);
     store_.unpin(object, access);
@@ -278,6 +307,32 @@ void Files::close(FileId file) {
 
 void Files::close_all() {
     while (!store_.files_.empty()) close(store_.files_.begin()->first);
+}
+
+Status Files::note_backing(NodeId node, int32_t id) {
+    TRY(store_.reserve_note());
+    Ledger* ledger = store_.ledger_;
+    Ledger::Slot slot = ledger == nullptr
+                            ? Ledger::kNone
+                            : ledger->add(LedgerKind::backing, static_cast<uint32_t>(id), node, 0);
+    store_.backing_[node] = {id, slot};
+    return {};
+}
+
+void Files::forget_backing(NodeId node) {
+    auto found = store_.backing_.find(node);
+    if (found == store_.backing_.end()) return;
+    store_.erase_note(found->second.slot);
+    store_.backing_.erase(found);
+}
+
+int32_t Files::backing_of(NodeId node) const {
+    auto found = store_.backing_.find(node);
+    return found == store_.backing_.end() ? 0 : found->second.id;
+}
+
+void Files::forget_all_backing() {
+    while (!store_.backing_.empty()) forget_backing(store_.backing_.begin()->first);
 }
 
 void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {

@@ -34,6 +34,7 @@ public:
 
     // ---- nodes ----
     Node* find(NodeId id) const { return store_.nodes_.find(id); }
+    std::vector<Node*> all() const { return store_.nodes_.all(); }
     size_t node_count() const { return store_.nodes_.count(); }
     // Null: there is none.
     static Node* child(const Directory& parent, std::string_view name);
@@ -59,6 +60,8 @@ public:
     // ---- what is known of a node ----
     void change(Node& node, const NodeChanges& changes);
     std::optional<FileStatus> refresh(Object& object) { return store_.refresh(&object); }
+    // To be called when something else about it was changed here.
+    void changed(Node& node) { store_.nodes_.changed(&node); }
     // Bytes were read or written.
     void accessed(Node& node);
     void modified(Object& object);
@@ -67,7 +70,8 @@ public:
     Status seal(Object& object);
 
     // ---- open files ----
-    FileId open(Object& object, Access access, const Credentials& who);
+    // request: the kernel's number of what opens it. If it was opened by that already, this is the same file again.
+    Result<FileId> open(Object& object, Access access, const Credentials& who, uint64_t request);
     Object* opened(FileId file) const;
     std::optional<Access> access_of(FileId file) const;
     void close(FileId file);
@@ -84,7 +88,14 @@ public:
     // For whoever holds the object's gate alone: its bytes are in that memory now; null: it has none. Sessions that
     // map what it had before keep that.
     void replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes);
-    void set_size(Object& object, uint64_t size_bytes) { store_.set_size(&object, size_bytes); }
+    void set_size(Object& object, uint64_t size_bytes);
+
+    // ---- backing files, which the kernel knows by numbers of its own ----
+    Status note_backing(NodeId node, int32_t id);
+    void forget_backing(NodeId node);
+    // 0: none.
+    int32_t backing_of(NodeId node) const;
+    void forget_all_backing();
 
     Store& store() { return store_; }
     void set_observer(TreeObserver* observer) { store_.tree_.set_observer(observer); }

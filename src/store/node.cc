@@ -26,6 +26,12 @@ uint64_t EntryOrder::add(Link* link) {
     return next_cookie_++;
 }
 
+void EntryOrder::restore(Link* link) {
+    assert(link->cookie >= next_cookie_);
+    entries_.push_back({link->cookie, link});
+    next_cookie_ = link->cookie + 1;
+}
+
 std::vector<EntryOrder::Entry>::const_iterator EntryOrder::find(uint64_t cookie) const {
     return std::lower_bound(entries_.begin(), entries_.end(), cookie,
                             [](const Entry& entry, uint64_t wanted) { return entry.cookie < wanted; });

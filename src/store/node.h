@@ -2,6 +2,7 @@
 // system has besides.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "store/name_table.h"
+#include "store/recorder.h"
 
 namespace gshm {
 
@@ -54,10 +56,12 @@ struct Node {
     Link first_link;
     NodeId id;
     NodeKind kind;
+    bool unrecorded = false;  // changed since it was last written down; see Nodes::changed()
     uint16_t mode = 0;  // 07777; what kind of file it is follows from `kind`
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t links = 0;    // names; of a directory 1 at most
+    bool known_before = false;  // the kernel may know it from an earlier daemon, who knows how often
     uint64_t lookups = 0;  // how often the kernel was told of it and has not forgotten
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
@@ -66,6 +70,8 @@ struct Node {
     std::unique_ptr<Attributes> attributes;               // null: none
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
 
+    // The kernel has been told of it, and has not forgotten it.
+    bool is_known() const { return lookups > 0 || known_before; }
     // One that is not in use yet.
     Link* new_link();
     // Puts one out of use.
@@ -140,6 +146,8 @@ class EntryOrder {
 public:
     // Returns the cookie, never 0.
     uint64_t add(Link* link);
+    // With the cookie that it has; in the order of the cookies.
+    void restore(Link* link);
     void remove(uint64_t cookie);
     // The entries after a cookie, `most` of them. Sets ret_cookie to where to go on; 0: there are no more.
     std::vector<const Link*> after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const;
@@ -173,18 +181,29 @@ class Nodes {
 public:
     template <typename Kind, typename... Args>
     Kind* make(Args&&... args) {
-        auto made = std::make_unique<Kind>(next_id_, std::forward<Args>(args)...);
-        auto* node = made.get();
-        nodes_.emplace(next_id_++, std::move(made));
-        if (node->kind == NodeKind::object) ++objects_;
-        return node;
+        auto made = std::make_unique<Kind>(next_id_++, std::forward<Args>(args)...);
+        return insert(std::move(made));
     }
+    // One that was there before, under the id that it had then.
+    template <typename Kind, typename... Args>
+    Kind* restore(NodeId id, Args&&... args) {
+        next_id_ = std::max(next_id_, id + 1);
+        return insert(std::make_unique<Kind>(id, std::forward<Args>(args)...));
+    }
+    // Everything that must outlive the process and was changed is to be reported here, before anyone is told.
+    void changed(Node* node) {
+        if (node->unrecorded || recorder_ == nullptr) return;
+        node->unrecorded = true;
+        recorder_->changed(*node);
+    }
+    void set_recorder(Recorder* recorder) { recorder_ = recorder; }
     Node* find(NodeId id) const {
         auto found = nodes_.find(id);
         return found == nodes_.end() ? nullptr : found->second.get();
     }
     void erase(Node* node) {
         if (node->kind == NodeKind::object) --objects_;
+        if (recorder_ != nullptr) recorder_->erased(*node);
         nodes_.erase(node->id);
     }
     std::vector<Node*> all() const {
@@ -194,10 +213,23 @@ public:
     }
     size_t count() const { return nodes_.size(); }
     size_t object_count() const { return objects_; }
+    // Ids are never used again. Those below it may have been.
+    NodeId next_id() const { return next_id_; }
+    void set_next_id(NodeId id) { next_id_ = std::max(next_id_, id); }
 
 private:
+    template <typename Kind>
+    Kind* insert(std::unique_ptr<Kind> made) {
+        auto* node = made.get();
+        nodes_.emplace(node->id, std::move(made));
+        if (node->kind == NodeKind::object) ++objects_;
+        changed(node);
+        return node;
+    }
+
     NodeId next_id_ = 1;
     size_t objects_ = 0;
+    Recorder* recorder_ = nullptr;
     std::unordered_map<NodeId, std::unique_ptr<Node>> nodes_;
 };
 

@@ -11,6 +11,8 @@ namespace gshm {
 class Slab {
 public:
     explicit Slab(uint64_t size_bytes) { insert(0, size_bytes); }
+    // All of it is taken.
+    Slab() = default;
 
     // Offset of a range of at least `bytes`, a multiple of limits::kObjectAlignment.
     std::optional<uint64_t> take(uint64_t bytes);

@@ -61,6 +61,54 @@ SessionId Store::begin_session(const Credentials& who) {
     return id;
 }
 
+void Store::set_recorder(Recorder* recorder) {
+    nodes_.set_recorder(recorder);
+    extents_.set_recorder(recorder);
+    nodes_.changed(&tree_.root());
+}
+
+Status Store::keep_session(SessionId id, uint64_t process_started, const SessionSecret& secret) {
+    if (ledger_ == nullptr) return {};
+    TRY(reserve_note());
+    Session& session = at(id);
+    session.secret = secret;
+    session.process_started = process_started;
+    session.slot = ledger_->add(LedgerKind::session, id, static_cast<uint64_t>(session.who.pid), process_started,
+                                {secret.words[0], secret.words[1], session.who.uid, session.who.gid, 0});
+    return {};
+}
+
+std::optional<SessionId> Store::resume_session(const SessionSecret& secret, const Credentials& who) {
+    for (auto& [id, session] : sessions_) {
+        if (!session.detached || session.secret != secret) continue;
+        if (session.who.uid != who.uid || session.who.pid != who.pid) return std::nullopt;
+        session.detached = false;
+        session.who = who;
+        return id;
+    }
+    return std::nullopt;
+}
+
+void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& claims) {
+    Session& session = at(id);
+    std::vector<NodeId> nodes;
+    for (const auto& [node, lease] : session.leases) nodes.push_back(node);
+    for (NodeId node : nodes) {
+        auto found = claims.find(node);
+        Claim claim = found == claims.end() ? Claim{} : found->second;
+        for (Access access : {Access::write, Access::read}) {
+            for (;;) {
+                auto lease = session.leases.find(node);
+                if (lease == session.leases.end()) break;
+                uint32_t held = access == Access::write ? lease->second.writers
+                                                        : lease->second.count - lease->second.writers;
+                if (held <= (access == Access::write ? claim.writers : claim.readers)) break;
+                drop_lease(session, lease->second, access);
+            }
+        }
+    }
+}
+
 void Store::end_session(SessionId id) {
     Session& session = at(id);
     // Names first: what is only held by this session is then freed with the leases.
@@ -74,8 +122,10 @@ void Store::end_session(SessionId id) {
         lease.object->leases -= lease.count;
         lease.object->session_leases -= lease.count;
         lease.object->write_leases -= lease.writers;
+        erase_note(lease.slot);
         free_if_unused(lease.object);
     }
+    erase_note(session.slot);
     sessions_.erase(id);
 }
 
@@ -108,6 +158,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     Session& session = at(session_id);
     SlabKey key{spec.device, session.who.uid, session.who.gid, spec.mode, (spec.flags & kCreateCompressible) != 0, {}};
     TRY(check_create(session, spec, &key.reach));
+    TRY(reserve_note());
     // Only the owner may open it: the way there keeps nobody else out that the mode would let in.
     if ((spec.mode & 077) == 0) key.reach.clear();
 
@@ -145,16 +196,17 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         if (session.unsealed != nullptr) session.unsealed->previous_unsealed = object;
         session.unsealed = object;
     }
-    return add_lease(session, object, Access::write);
+    return add_lease(session_id, session, object, Access::write);
 }
 
 void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     object->extent = where.extent;
     object->offset = where.offset;
     object->size_bytes = size_bytes;
+    nodes_.changed(object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
-    where.extent->shown_bytes = where.extent->size_bytes;
+    if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
     use_[object->device].object_bytes += size_bytes;
     if (auto* file = where.extent->memory->file()) {
         if (auto status = file->status()) {
@@ -209,7 +261,7 @@ Result<Object*> Store::find_object(const Session& session, std::string_view name
 
 Result<Object*> Store::open(SessionId session, std::string_view name, Access access, bool sealed_only) {
     Session& by = at(session);
-    return open_object(by, TRY(find_object(by, name)), access, sealed_only);
+    return open_object(session, TRY(find_object(by, name)), access, sealed_only);
 }
 
 Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
@@ -218,7 +270,7 @@ Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool
     Object* object = node == nullptr ? nullptr : as_object(node);
     if (object == nullptr) return fail(ENOENT, "no object has the id {}", id);
     TRY(tree_.check_way_to(by.who, *object));
-    return open_object(by, object, access, sealed_only);
+    return open_object(session, object, access, sealed_only);
 }
 
 Status Store::check_may_open(const Credentials& who, const Object& object, Access access) {
@@ -232,22 +284,24 @@ Status Store::check_may_open(const Credentials& who, const Object& object, Acces
     return {};
 }
 
-Result<Object*> Store::open_object(Session& session, Object* object, Access access, bool sealed_only) {
+Result<Object*> Store::open_object(SessionId id, Object* object, Access access, bool sealed_only) {
+    Session& session = at(id);
     TRY(check_may_open(session.who, *object, access));
     if (sealed_only && object->state != ObjectState::sealed) {
         return fail(EBUSY, "\"{}\" is not sealed yet", Tree::path_of(*object));
     }
+    TRY(reserve_note());
     refresh(object);
     if (access == Access::write) tree_.report(*object);  // its times and size may change without a word
     // Clients map an extent once: one that has grown since it was handed out is another to them.
     if (StoredExtent* extent = object->extent; extent != nullptr && extent->shown_bytes != extent->size_bytes) {
         if (extent->shown_bytes != 0) extents_.renew_id(extent);
-        extent->shown_bytes = extent->size_bytes;
+        extents_.show(extent);
     }
-    return add_lease(session, object, access);
+    return add_lease(id, session, object, access);
 }
 
-Object* Store::add_lease(Session& session, Object* object, Access access) {
+Object* Store::add_lease(SessionId id, Session& session, Object* object, Access access) {
     Lease& lease = session.leases[object->id];
     lease.object = object;
     ++lease.count;
@@ -257,6 +311,8 @@ Object* Store::add_lease(Session& session, Object* object, Access access) {
         ++lease.writers;
         ++object->write_leases;
     }
+    if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
+    else if (ledger_ != nullptr) lease.slot = ledger_->add(LedgerKind::lease, id, object->id, lease.ledger_value());
     return object;
 }
 
@@ -268,7 +324,13 @@ void Store::drop_lease(Session& session, Lease& lease, Access access) {
     }
     --object->leases;
     --object->session_leases;
-    if (--lease.count == 0) session.leases.erase(object->id);
+    --lease.count;
+    if (lease.count == 0) {
+        erase_note(lease.slot);
+        session.leases.erase(object->id);
+    } else if (lease.slot != Ledger::kNone && ledger_ != nullptr) {
+        ledger_->set(lease.slot, lease.ledger_value());
+    }
     free_if_unused(object);
 }
 
@@ -309,6 +371,7 @@ void Store::unpin(Object* object, Access access) {
 
 void Store::modified(Object* object) {
     object->modified_ns = object->changed_ns = clock_.now_ns();
+    nodes_.changed(object);
     tree_.report(*object);
 }
 
@@ -348,6 +411,7 @@ Status Store::seal_object(Session& session, Object* object) {
     }
     object->state = ObjectState::sealed;
     object->modified_ns = object->changed_ns = clock_.now_ns();
+    nodes_.changed(object);
     forget_creator(object);
     tree_.report(*object);
     return {};
@@ -361,6 +425,7 @@ void Store::forget_creator(Object* object) {
     if (object->previous_unsealed != nullptr) object->previous_unsealed->next_unsealed = object->next_unsealed;
     object->next_unsealed = object->previous_unsealed = nullptr;
     object->creator = 0;
+    nodes_.changed(object);
 }
 
 Status Store::unlink(SessionId session, std::string_view name) {
@@ -391,7 +456,7 @@ void Store::free_if_unused(Node* node) {
         forget_creator(object);
         free_memory(object);
     }
-    if (node->links == 0 && node->lookups == 0) nodes_.erase(node);
+    if (node->links == 0 && !node->is_known()) nodes_.erase(node);
 }
 
 // Of an object without a name.
@@ -402,6 +467,7 @@ void Store::free_memory(Object* object) {
     extents_.detach({object->extent, object->offset}, object->size_bytes);
     object->extent = nullptr;
     object->gate.reset();
+    nodes_.changed(object);
 }
 
 void Store::free_retired(Object* object) {
@@ -412,6 +478,7 @@ void Store::free_retired(Object* object) {
         extents_.detach(place, size_bytes);
     }
     object->retired.reset();
+    nodes_.changed(object);
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {
@@ -496,6 +563,7 @@ Status Store::set_attribute(SessionId session, std::string_view name, std::strin
     if (!object->attributes) object->attributes = std::make_unique<Attributes>();
     object->attributes->insert_or_assign(std::string(attribute), std::string(value));
     object->changed_ns = clock_.now_ns();
+    nodes_.changed(object);
     tree_.report(*object);
     return {};
 }
@@ -523,6 +591,7 @@ Status Store::remove_attribute(SessionId session, std::string_view name, std::st
     if (!object->attributes || object->attributes->erase(std::string(attribute)) == 0) {
         return fail(ENODATA, "\"{}\" has no attribute \"{}\"", name, attribute);
     }
+    nodes_.changed(object);
     return {};
 }
 

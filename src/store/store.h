@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "store/extents.h"
+#include "store/ledger.h"
 #include "store/tree.h"
 
 namespace gshm {
@@ -43,7 +44,26 @@ public:
     Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices);
     ~Store();
 
+    // Without these nothing outlives the process. Before anything else is done with the store.
+    void set_recorder(Recorder* recorder);
+    // Null again: from now on nothing that happens is noted, as if the process had ended.
+    void set_ledger(Ledger* ledger) { ledger_ = ledger; }
+
     SessionId begin_session(const Credentials& who);
+    // From now on the session outlives this process, if its own does: whoever knows the secret can take it up again.
+    struct SessionSecret {
+        uint64_t words[2] = {};
+        bool operator==(const SessionSecret&) const = default;
+    };
+    Status keep_session(SessionId session, uint64_t process_started, const SessionSecret& secret);
+    // A session from before, found by its secret; with the credentials that its process has now. Nothing: there is none.
+    std::optional<SessionId> resume_session(const SessionSecret& secret, const Credentials& who);
+    // What a session that was taken up again still holds of an object; the rest was let go of unheard.
+    struct Claim {
+        uint32_t readers = 0;
+        uint32_t writers = 0;
+    };
+    void reconcile(SessionId session, const std::unordered_map<NodeId, Claim>& claims);
     // Its leases end and the objects it made and did not seal are reclaimed, unless made with kCreateKeep.
     void end_session(SessionId session);
 
@@ -97,25 +117,37 @@ public:
 
 private:
     friend class Files;
+    friend class Restorer;
     struct Lease {
         Object* object = nullptr;
         uint32_t count = 0;
         uint32_t writers = 0;
+        Ledger::Slot slot = Ledger::kNone;
+
+        uint64_t ledger_value() const { return uint64_t{count} << 32 | writers; }
     };
     struct Session {
         Credentials who;
         std::unordered_map<NodeId, Lease> leases;
         Object* unsealed = nullptr;  // first of those made by it and not sealed yet
+        Ledger::Slot slot = Ledger::kNone;
+        SessionSecret secret;
+        uint64_t process_started = 0;
+        bool detached = false;  // from before, and not taken up again yet
     };
 
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
-    Result<Object*> open_object(Session& session, Object* object, Access access, bool sealed_only);
+    Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
     Status seal_object(Session& session, Object* object);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
-    Object* add_lease(Session& session, Object* object, Access access);
+    Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
+    void erase_note(Ledger::Slot slot) {
+        if (slot != Ledger::kNone && ledger_ != nullptr) ledger_->remove(slot);
+    }
+    Object* add_lease(SessionId id, Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);
     // To be called when a name of it has gone.
@@ -133,6 +165,7 @@ private:
     void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;
+    Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
     std::vector<DeviceUse> use_;
     SessionId next_session_id_ = 1;
@@ -145,9 +178,17 @@ private:
         Object* object = nullptr;
         Access access = Access::read;
         Credentials who;
+        uint64_t request = 0;  // that it was opened by
+        Ledger::Slot slot = Ledger::kNone;
     };
     uint64_t next_file_id_ = 1;
     std::unordered_map<uint64_t, OpenFile> files_;
+    std::unordered_map<uint64_t, uint64_t> resumed_files_;  // of an earlier daemon: by the request that opened it
+    struct Backing {
+        int32_t id = 0;
+        Ledger::Slot slot = Ledger::kNone;
+    };
+    std::unordered_map<NodeId, Backing> backing_;
 };
 
 }  // namespace gshm

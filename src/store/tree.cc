@@ -258,6 +258,7 @@ void Tree::hook(Link* link, Directory* parent, std::string_view name) {
     touch(parent);
     ++link->node->links;
     link->node->changed_ns = parent->changed_ns;
+    nodes_.changed(link->node);
     if (observer_ != nullptr) observer_->entry_changed(*parent, name);
 }
 
@@ -270,6 +271,7 @@ void Tree::unhook(Link* link) {
     touch(parent);
     --link->node->links;
     link->node->changed_ns = parent->changed_ns;
+    nodes_.changed(link->node);
     if (observer_ != nullptr) {
         observer_->entry_changed(*parent, link->name);
         observer_->node_changed(*link->node);
@@ -298,13 +300,15 @@ void Tree::exchange(Link* a, Link* b) {
 
 void Tree::touch(Directory* directory) {
     directory->modified_ns = directory->changed_ns = clock_.now_ns();
+    nodes_.changed(directory);
 }
 
 void Tree::prune(Directory* directory) {
     while (directory->implicit && directory->children.empty() && directory->parent() != nullptr) {
         Directory* parent = directory->parent();
         remove(&directory->first_link);
-        if (directory->lookups == 0) nodes_.erase(directory);  // else when the kernel has forgotten it
+        // Else when the kernel has forgotten it.
+        if (!directory->is_known()) nodes_.erase(directory);
         directory = parent;
     }
 }

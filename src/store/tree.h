@@ -86,6 +86,7 @@ public:
     Directory& root() { return *root_; }
 
 private:
+    friend class Restorer;
     struct Spot {
         Directory* parent;       // the last directory that exists
         std::string_view rest;   // what is missing below it: one part, or directories and a part

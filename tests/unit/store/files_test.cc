@@ -98,7 +98,7 @@ TEST_F(FilesTest, ASmallObjectLeavesItsSlabWhole) {
 TEST_F(FilesTest, FilesWithoutANameGoWhenTheyAreClosed) {
     Object* object = files.make_unnamed(root(), {1, 1, 0600});
     const NodeId id = object->id;
-    FileId file = files.open(*object, Access::write, {1, 1, 7, {}});
+    FileId file = *files.open(*object, Access::write, {1, 1, 7, {}}, 1);
     give_memory(object, 1 << 20, 10);
     EXPECT_EQ(use().unlinked_bytes, 10u);
     ASSERT_TRUE(files.link(*object, root(), "named"));
@@ -111,13 +111,13 @@ TEST_F(FilesTest, FilesWithoutANameGoWhenTheyAreClosed) {
 
     Object* other = files.make_unnamed(root(), {1, 1, 0600});
     const NodeId other_id = other->id;
-    files.close(files.open(*other, Access::read, {1, 1, 7, {}}));
+    files.close(*files.open(*other, Access::read, {1, 1, 7, {}}, 2));
     EXPECT_EQ(files.find(other_id), nullptr);
 }
 
 TEST_F(FilesTest, OpenFilesAreWritersAndHolders) {
     Object* object = make("a");
-    FileId file = files.open(*object, Access::write, {1, 1, 77, {}});
+    FileId file = *files.open(*object, Access::write, {1, 1, 77, {}}, 3);
     EXPECT_EQ(code_of(files.seal(*object)), EBUSY);
     auto holders = rig.store.holders(session, "a");
     ASSERT_TRUE(holders);

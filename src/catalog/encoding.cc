@@ -1,0 +1,117 @@
+#include "catalog/encoding.h"
+
+#include <cstring>
+
+namespace gshm {
+namespace {
+
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+
+class Writer {
+public:
+    void part(Part part) { bytes_.push_back(static_cast<char>(part)); }
+    void number(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+    void text(std::string_view value) {
+        number(value.size());
+        bytes_.append(value);
+    }
+    std::string take() { return std::move(bytes_); }
+
+private:
+    std::string bytes_;
+};
+
+class Reader {
+public:
+    explicit Reader(std::string_view bytes) : rest_(bytes) {}
+    bool at_end() const { return rest_.empty() || bad_; }
+    bool is_bad() const { return bad_; }
+    Part part() {
+        auto value = static_cast<Part>(rest_.front());
+        rest_.remove_prefix(1);
+        return value;
+    }
+    uint64_t number() {
+        uint64_t value = 0;
+        std::string_view bytes = take(sizeof value);
+        if (!bad_) memcpy(&value, bytes.data(), sizeof value);
+        return value;
+    }
+    std::string text() { return std::string(take(number())); }
+    void refuse() { bad_ = true; }
+
+private:
+    std::string_view take(uint64_t count) {
+        bad_ |= count > rest_.size();
+        if (bad_) return {};
+        std::string_view bytes = rest_.substr(0, count);
+        rest_.remove_prefix(count);
+        return bytes;
+    }
+
+    std::string_view rest_;
+    bool bad_ = false;
+};
+
+}  // namespace
+
+std::string encode_more(const Node& node) {
+    const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
+    Writer out;
+    for (const auto& link : node.further_links) {
+        out.part(Part::link);
+        out.number(link->parent->id);
+        out.number(link->cookie);
+        out.text(link->name);
+    }
+    if (node.attributes) {
+        for (const auto& [name, value] : *node.attributes) {
+            out.part(Part::attribute);
+            out.text(name);
+            out.text(value);
+        }
+    }
+    if (object != nullptr && object->retired) {
+        for (const auto& retired : *object->retired) {
+            out.part(Part::retired);
+            out.number(retired.place.extent->key);
+            out.number(retired.place.offset);
+            out.number(retired.size_bytes);
+        }
+    }
+    return out.take();
+}
+
+Status decode_more(std::string_view bytes, SavedNode& node) {
+    Reader in(bytes);
+    while (!in.at_end()) {
+        switch (in.part()) {
+            case Part::link: {
+                SavedLink link;
+                link.parent = in.number();
+                link.cookie = in.number();
+                link.name = in.text();
+                node.links.push_back(std::move(link));
+                break;
+            }
+            case Part::attribute: {
+                std::string name = in.text();
+                node.attributes.insert_or_assign(std::move(name), in.text());
+                break;
+            }
+            case Part::retired: {
+                SavedNode::Retired retired;
+                retired.extent = in.number();
+                retired.offset = in.number();
+                retired.size_bytes = in.number();
+                node.retired.push_back(retired);
+                break;
+            }
+            default: in.refuse();
+        }
+    }
+    if (in.is_bad()) return fail(EPROTO, "the catalog: node {} cannot be read", node.id);
+    return {};
+}
+
+}  // namespace gshm

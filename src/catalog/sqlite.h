@@ -1,0 +1,82 @@
+// SQLite with owners and Results: a database, and a statement that is prepared once and run often.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace gshm {
+
+class Database;
+
+class Statement {
+public:
+    Statement() = default;
+
+    // The next parameters, in order.
+    Statement& bind(int64_t value);
+    Statement& bind(uint64_t value) { return bind(static_cast<int64_t>(value)); }
+    Statement& bind(uint32_t value) { return bind(static_cast<int64_t>(value)); }
+    Statement& bind_null();
+    // Stays the caller's, and must live until the statement has run.
+    Statement& bind_blob(std::string_view bytes);
+
+    // Runs it to its end and makes it ready for the next time.
+    Status run();
+    // Calls `on_row` for every row; the columns are to be read in it.
+    template <typename OnRow>
+    Status each(OnRow&& on_row) {
+        for (;;) {
+            auto more = step();
+            if (!more) {
+                reset();
+                return std::unexpected(more.error());
+            }
+            if (!*more) break;
+            on_row();
+        }
+        reset();
+        return {};
+    }
+
+    int64_t number(int column) const;
+    uint64_t unsigned_number(int column) const { return static_cast<uint64_t>(number(column)); }
+    bool is_null(int column) const;
+    std::string_view blob(int column) const;  // until the next row
+
+private:
+    friend class Database;
+    struct Finalize {
+        void operator()(sqlite3_stmt* statement) const;
+    };
+    Result<bool> step();
+    void reset();
+
+    std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+    int next_ = 1;
+    bool bad_ = false;
+};
+
+class Database {
+public:
+    // Made if it is not there.
+    static Result<Database> open(const std::string& path);
+
+    Status execute(const char* sql);
+    Result<Statement> prepare(std::string_view sql);
+
+private:
+    struct Close {
+        void operator()(sqlite3* database) const;
+    };
+    std::unique_ptr<sqlite3, Close> database_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,235 @@
+#include "daemon/keeper.h"
+
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "keeper/message.h"
+#include "wire/message.h"
+
+extern char** environ;
+
+namespace gshm {
+namespace {
+
+using keeper::Kind;
+using keeper::Message;
+
+Message make_message(Kind kind, std::span<const uint64_t> keys = {}) {
+    Message message = {};
+    message.kind = kind;
+    message.count = static_cast<uint32_t>(keys.size());
+    memcpy(message.keys, keys.data(), keys.size_bytes());
+    return message;
+}
+
+Status send(int socket, const Message& message, std::span<const int> descriptors = {}) {
+    wire::Bytes bytes(reinterpret_cast<const uint8_t*>(&message), bytes_of(message));
+    for (int i = 0;; ++i) {
+        auto sent = wire::send_packet(socket, bytes, descriptors, true);
+        if (sent) return {};
+        // So many are on their way that the kernel takes no more until some have arrived.
+        bool passes = sent.error().code == ETOOMANYREFS || sent.error().code == ENOBUFS;
+        if (!passes || i == 1000) return std::unexpected(sent.error());
+        usleep(1000);
+    }
+}
+
+Result<Message> receive(int socket, std::vector<UniqueFd>* ret_descriptors) {
+    Message message = {};
+    auto bytes = std::span(reinterpret_cast<uint8_t*>(&message), sizeof message);
+    auto received = TRY(wire::receive_packet(socket, bytes, true));
+    if (received.end) return fail(ECONNRESET, "gshm-keeper has gone");
+    if (received.bytes < keeper::kHeadBytes || received.bytes != bytes_of(message)) {
+        return fail(EPROTO, "gshm-keeper says something else");
+    }
+    *ret_descriptors = std::move(received.descriptors);
+    return message;
+}
+
+Result<UniqueFd> connect_to_keeper(const std::string& dir) {
+    auto socket = TRY(wire::connect_to(keeper_socket_path(dir)));
+    // One that is stopped must not stop us.
+    timeval patience{10, 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return socket;
+}
+
+Result<Keeper::Kept> take_all(int socket) {
+    TRY(send(socket, make_message(Kind::list)));
+    Keeper::Kept kept;
+    for (;;) {
+        std::vector<UniqueFd> descriptors;
+        Message message = TRY(receive(socket, &descriptors));
+        if (message.kind == Kind::end) {
+            kept.instance = message.keys[0];
+            if (kept.descriptors.size() != message.keys[1]) return fail(EMFILE, "not all kept descriptors came through");
+            return kept;
+        }
+        if (descriptors.size() != message.count) {
+            return fail(EMFILE, "gshmd may have too few descriptors for what was kept (see `ulimit -n`)");
+        }
+        for (uint32_t i = 0; i < message.count; ++i) kept.descriptors[message.keys[i]] = std::move(descriptors[i]);
+    }
+}
+
+// Beside our own program, else wherever programs are.
+std::string program() {
+    std::error_code error;
+    std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
+    constexpr std::string_view kDeleted = " (deleted)";  // replaced by an upgrade
+    if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
+    auto beside = std::filesystem::path(self).parent_path() / "gshm-keeper";
+    return access(beside.c_str(), X_OK) == 0 ? beside.string() : "gshm-keeper";
+}
+
+Result<pid_t> spawn(int listener) {
+    std::string path = program();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, listener, 3);
+    // Not our streams: whoever waits for their end would wait for the keeper's.
+    for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    char* argv[] = {path.data(), nullptr};
+    pid_t child = -1;
+    int failed = posix_spawnp(&child, path.c_str(), &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (failed != 0) return fail(failed, "cannot start gshm-keeper: {}", strerror(failed));
+    return child;
+}
+
+class ProcessKeeper final : public Keeper {
+public:
+    ProcessKeeper(EventLoop& loop, std::string dir, std::function<void()> on_lost)
+        : loop_(loop), dir_(std::move(dir)), on_lost_(std::move(on_lost)) {}
+    ~ProcessKeeper() override {
+        if (socket_) loop_.unwatch(socket_.get());
+    }
+
+    // Nothing: there is none to be found.
+    Result<bool> find(Kept* ret_kept) {
+        auto socket = connect_to_keeper(dir_);
+        if (!socket) return false;
+        *ret_kept = TRY(take_all(socket->get()));
+        ucred peer = {};
+        socklen_t length = sizeof peer;
+        if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) pid_ = peer.pid;
+        TRY(use(std::move(*socket)));
+        return true;
+    }
+
+    Status start() {
+        std::string path = keeper_socket_path(dir_);
+        unlink(path.c_str());
+        auto listener = TRY(wire::listen_at(path));
+        pid_ = TRY(spawn(listener.get()));
+        is_child_ = true;
+        return use(TRY(connect_to_keeper(dir_)));
+    }
+
+    void put(uint64_t key, int fd) override {
+        if (socket_) check(send(socket_.get(), make_message(Kind::put, {&key, 1}), {&fd, 1}));
+    }
+    void drop(std::span<const uint64_t> keys) override {
+        for (; !keys.empty() && socket_; keys = keys.subspan(std::min(keys.size(), keeper::kMostKeys))) {
+            check(send(socket_.get(), make_message(Kind::drop, keys.first(std::min(keys.size(), keeper::kMostKeys)))));
+        }
+    }
+    void begin(uint64_t instance) override {
+        instance_ = instance;
+        if (socket_) check(send(socket_.get(), make_message(Kind::begin, {&instance, 1})));
+    }
+    void resume(uint64_t instance) override { instance_ = instance; }
+    void stop() override {
+        if (!socket_) return;
+        loop_.unwatch(socket_.get());
+        (void)send(socket_.get(), make_message(Kind::stop));
+        // Gone when we are, so that nothing is left behind.
+        std::vector<UniqueFd> none;
+        (void)receive(socket_.get(), &none);
+        socket_.reset();
+        if (is_child_) waitpid(pid_, nullptr, 0);
+        unlink(keeper_socket_path(dir_).c_str());
+    }
+    int pid() const override { return socket_ ? pid_ : 0; }
+
+    void sync() override {
+        auto socket = connect_to_keeper(dir_);
+        if (!socket || !send(socket->get(), make_message(Kind::sync))) return;  // then it holds nothing either
+        std::vector<UniqueFd> none;
+        (void)receive(socket->get(), &none);
+    }
+
+private:
+    Status use(UniqueFd socket) {
+        TRY(loop_.watch(socket.get(), EPOLLIN, [this](uint32_t) { replace("it has ended"); }));
+        socket_ = std::move(socket);
+        return {};
+    }
+
+    void check(const Status& sent) {
+        // Not here: somebody is in the middle of something.
+        if (!sent) loop_.post([this, why = sent.error().message] { replace(why); });
+    }
+
+    void replace(const std::string& why) {
+        if (socket_) loop_.unwatch(socket_.get());
+        socket_.reset();
+        if (is_child_) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        log_warning("gshm-keeper is replaced: {}", why);
+        if (auto started = start(); !started) {
+            log_error("{}; what is here does not outlive gshmd until there is one", started.error().message);
+            loop_.after(std::chrono::seconds(1), [this] {
+                if (!socket_) replace("it was not to be had before");
+            });
+            is_child_ = false;
+            return;
+        }
+        begin(instance_);
+        on_lost_();
+    }
+
+    EventLoop& loop_;
+    std::string dir_;
+    std::function<void()> on_lost_;
+    UniqueFd socket_;  // empty: there is none at the moment
+    pid_t pid_ = 0;
+    bool is_child_ = false;
+    uint64_t instance_ = 0;
+};
+
+}  // namespace
+
+std::string keeper_socket_path(const std::string& dir) {
+    return dir + "/keeper.sock";
+}
+
+Result<std::unique_ptr<Keeper>> find_or_start_keeper(EventLoop& loop, const std::string& dir,
+                                                     std::function<void()> on_lost, Keeper::Kept* ret_kept) {
+    auto made = std::make_unique<ProcessKeeper>(loop, dir, std::move(on_lost));
+    if (!TRY(made->find(ret_kept))) TRY(made->start());
+    return made;
+}
+
+}  // namespace gshm

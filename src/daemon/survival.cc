@@ -1,0 +1,278 @@
+#include "daemon/survival.h"
+
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/process.h"
+#include "device/host.h"
+#include "device/unavailable.h"
+
+namespace gshm {
+namespace {
+
+// Of address space; the file grows as it is needed. Four million leases and open files.
+constexpr uint64_t kLedgerBytes = uint64_t{256} << 20;
+
+uint64_t random_instance() {
+    uint64_t value = 0;
+    while (value == 0) {
+        if (getrandom(&value, sizeof value, 0) != sizeof value) value = static_cast<uint64_t>(SystemClock().now_ns());
+    }
+    return value;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::string& dir, KeeperKind kind) {
+    std::unique_ptr<Survival> made(new Survival(dir));
+    auto* self = made.get();
+    if (kind == KeeperKind::none) {
+        self->remove_files();
+        self->instance_ = random_instance();
+        return made;
+    }
+    self->keeper_ = kind == KeeperKind::systemd
+                        ? TRY(use_systemd_as_keeper(&self->kept_))
+                        : TRY(find_or_start_keeper(loop, dir, [self] { self->put_all(); }, &self->kept_));
+    if (self->kept_.instance == 0) {
+        TRY(self->begin_anew());
+        return made;
+    }
+    self->catalog_ = TRY(Catalog::create(self->catalog_path()));
+    auto instance = TRY(self->catalog_->value("instance"));
+    if (!instance || *instance != std::to_string(self->kept_.instance)) {
+        log_error("the keeper has memory of which {} does not know: it is given up", self->catalog_path());
+        TRY(self->begin_anew());
+        return made;
+    }
+    self->instance_ = self->kept_.instance;
+    self->resuming_ = true;
+    self->keeper_->resume(self->instance_);
+    TRY(self->open_ledger());
+    return made;
+}
+
+Survival::~Survival() = default;
+
+void Survival::remove_files() {
+    for (const auto& file : Catalog::files(catalog_path())) unlink(file.c_str());
+    unlink(ledger_path().c_str());
+}
+
+Status Survival::begin_anew() {
+    if (!keeper_) return {};
+    resuming_ = false;
+    catalog_.reset();
+    kept_ = {};
+    remove_files();
+    instance_ = random_instance();
+    keeper_->begin(instance_);
+    // It has everybody's names in it; SQLite's other files get the mode of this one.
+    auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
+    catalog_ = TRY(Catalog::create(catalog_path()));
+    TRY(catalog_->set_value("instance", std::to_string(instance_)));
+    return open_ledger();
+}
+
+Status Survival::open_ledger() {
+    ledger_file_ = UniqueFd::adopt(open(ledger_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct stat status = {};
+    if (!ledger_file_ || fstat(ledger_file_.get(), &status) != 0) {
+        return fail(errno, "cannot make {}: {}", ledger_path(), strerror(errno));
+    }
+    ledger_memory_ = TRY(Mapping::create(ledger_file_.get(), kLedgerBytes, true));
+    ledger_ = std::make_unique<Ledger>(
+        std::span(ledger_memory_.data(), ledger_memory_.size()), static_cast<uint64_t>(status.st_size),
+        [this](uint64_t bytes) -> Status {
+            // Room first: to write where there is none would be our end.
+            int failed = posix_fallocate(ledger_file_.get(), 0, static_cast<off_t>(bytes));
+            if (failed != 0) return fail(failed, "no room in {} to note a lease: {}", dir_, strerror(failed));
+            return {};
+        });
+    return {};
+}
+
+std::string Survival::setting(std::string_view key) {
+    if (!catalog_) return {};
+    auto value = catalog_->value(key);
+    return value && *value ? **value : std::string();
+}
+
+void Survival::set_setting(std::string_view key, std::string_view value) {
+    if (!catalog_) return;
+    if (auto set = catalog_->set_value(key, value); !set) log_error("{}", set.error().message);
+}
+
+UniqueFd Survival::take(uint64_t key) {
+    auto found = kept_.descriptors.find(key);
+    if (found == kept_.descriptors.end()) return {};
+    UniqueFd fd = std::move(found->second);
+    kept_.descriptors.erase(found);
+    return fd;
+}
+
+std::shared_ptr<Extent> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
+    UniqueFd fd = take(kept.key);
+    if (!fd) return nullptr;
+    auto spare = UniqueFd::clone(fd.get());
+    auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file});
+    if (!extent) {
+        log_error("an extent of {} cannot be reached: {}", devices.info(kept.device).name, extent.error().message);
+        devices.report(kept.device, extent.error());
+        if (!spare) return nullptr;
+        return std::make_shared<UnavailableExtent>(std::move(*spare), kept.size_bytes, extent.error());
+    }
+    if (kept.fabric.size() == sizeof(FabricHandle)) {
+        FabricHandle handle;
+        memcpy(handle.data(), kept.fabric.data(), handle.size());
+        (*extent)->keep_fabric(handle);
+    }
+    return std::move(*extent);
+}
+
+Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, bool with_mount) {
+    store_ = &store;
+    devices_ = &devices;
+    if (!keeper_) return Sessions{};
+    auto missing = TRY(catalog_->use_devices(devices.infos()));
+    if (!missing.empty()) {
+        std::string names;
+        for (const auto& name : missing) names += (names.empty() ? "" : ", ") + name;
+        return fail(ENODEV, "there are objects on {}, which this gshmd was not started with: name it with --device, "
+                    "or give all up with `gshmd --discard`", names);
+    }
+    store.set_ledger(ledger_.get());
+    Restorer restorer(store);
+    TRY(catalog_->load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
+    TRY(catalog_->load_nodes(restorer));
+    store.set_recorder(this);
+    auto sessions = restorer.finish(with_mount, catalog_->next_node(), catalog_->next_key(), [](const auto& process) {
+        return process_lives(process.pid, process.started);
+    });
+    if (!with_mount) TRY(catalog_->forget_done());
+    // What nobody speaks of was on its way in or out when the daemon went.
+    std::vector<uint64_t> unknown;
+    for (const auto& [key, fd] : kept_.descriptors) unknown.push_back(key);
+    kept_.descriptors.clear();
+    keeper_->drop(unknown);
+    keep_host_folder();
+    TRY(commit());
+    return sessions;
+}
+
+void Survival::keep_host_folder() {
+    if (host_folder_kept_) return;
+    if (auto folder = devices_->host_folder()) {
+        keeper_->put(kHostFolder, *folder);
+        host_folder_kept_ = true;
+    }
+}
+
+void Survival::keep_mount(int fd) {
+    if (!keeper_) return;
+    mount_fd_ = fd;
+    keeper_->put(kMount, fd);
+}
+
+void Survival::drop_mount() {
+    if (!keeper_) return;
+    mount_fd_ = -1;
+    keeper_->drop({&kMount, 1});
+    if (auto forgotten = catalog_->forget_done(); !forgotten) log_error("{}", forgotten.error().message);
+}
+
+void Survival::put_all() {
+    if (store_ == nullptr) return;
+    host_folder_kept_ = false;
+    keep_host_folder();
+    if (mount_fd_ >= 0) keeper_->put(kMount, mount_fd_);
+    for (StoredExtent* extent : store_->extents().all()) {
+        if (auto fd = extent->memory->keepsake()) keeper_->put(extent->key, *fd);
+    }
+}
+
+void Survival::changed(Node& node) {
+    catalog_->changed(node);
+    pending_.store(true, std::memory_order_release);
+}
+
+void Survival::erased(const Node& node) {
+    catalog_->erased(node);
+    pending_.store(true, std::memory_order_release);
+}
+
+void Survival::changed(StoredExtent& extent) {
+    if (!extent.kept) {
+        extent.kept = true;
+        if (extent.memory->file() != nullptr) keep_host_folder();
+        // Before the catalog speaks of it.
+        if (auto fd = extent.memory->keepsake()) keeper_->put(extent.key, *fd);
+        else log_error("{}; what is in it does not outlive gshmd", fd.error().message);
+    }
+    catalog_->changed(extent);
+    pending_.store(true, std::memory_order_release);
+}
+
+void Survival::erased(const StoredExtent& extent) {
+    catalog_->erased(extent);
+    dropped_.push_back(extent.key);
+    pending_.store(true, std::memory_order_release);
+}
+
+void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {
+    if (!catalog_) return;
+    catalog_->mark_done(request, node, answered);
+    pending_.store(true, std::memory_order_release);
+}
+
+Status Survival::commit() {
+    if (!is_pending() || !catalog_) return {};
+    auto committed = catalog_->commit();
+    if (!committed) committed = catalog_->commit();  // a failure that passes is none
+    if (!committed) {
+        if (!failing_) log_error("{}: nothing can be changed until it can be written", committed.error().message);
+        failing_ = true;
+        return fail(committed.error().code, "{}: the change was made, but does not outlive gshmd until it can be written",
+                    committed.error().message);
+    }
+    if (failing_) log_info("the catalog can be written again");
+    failing_ = false;
+    pending_.store(false, std::memory_order_release);
+    // Only now: until then the catalog still spoke of them.
+    keeper_->drop(dropped_);
+    dropped_.clear();
+    return {};
+}
+
+void Survival::wait_for_dropped(EventLoop& loop) {
+    if (!keeper_) return;
+    {
+        auto turn = loop.enter();
+        (void)commit();
+    }
+    keeper_->sync();
+}
+
+void Survival::discard() {
+    if (keeper_) keeper_->stop();
+    close();
+    remove_files();
+}
+
+void Survival::close() {
+    if (store_ != nullptr) {
+        store_->set_recorder(nullptr);
+        store_->set_ledger(nullptr);
+    }
+    catalog_.reset();
+    keeper_.reset();
+}
+
+}  // namespace gshm

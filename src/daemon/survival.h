@@ -1,0 +1,102 @@
+// What lets gshmd's memory outlive it: every extent's descriptor is with the keeper, what the store knows is in the
+// catalog, who holds what is in the ledger. Without a keeper there is none of it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mapping.h"
+#include "catalog/catalog.h"
+#include "daemon/device_pool.h"
+#include "daemon/keeper.h"
+
+namespace gshm {
+
+enum class KeeperKind { none, process, systemd };
+
+class Survival final : private Recorder {
+public:
+    // What an earlier daemon has left in the folder is there afterwards, or nothing is: then all begins anew.
+    static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind);
+    ~Survival() override;
+
+    uint64_t instance() const { return instance_; }
+    int keeper_pid() const { return keeper_ ? keeper_->pid() : 0; }
+    // Gives up what was there.
+    Status begin_anew();
+    bool can_keep() const { return keeper_ != nullptr; }
+    // There was an earlier daemon.
+    bool is_resuming() const { return resuming_; }
+    // As the earlier daemon had it; "": it said nothing.
+    std::string setting(std::string_view key);
+    void set_setting(std::string_view key, std::string_view value);
+    // The host's private tmpfs of the earlier daemon; empty: none.
+    UniqueFd take_host_folder() { return take(kHostFolder); }
+    // The mount's descriptor; empty: none.
+    UniqueFd take_mount() { return take(kMount); }
+
+    // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
+    // with_mount: files that were open in the mount still are.
+    using Sessions = std::vector<std::pair<SessionId, Restorer::Process>>;
+    Result<Sessions> load(Store& store, DevicePool& devices, bool with_mount);
+
+    // ---- in one's turn ----
+    void keep_mount(int fd);
+    void drop_mount();
+    void mark_done(uint64_t request, NodeId node, uint64_t answered);
+    std::unordered_map<uint64_t, NodeId> done() { return catalog_ ? catalog_->done() : decltype(catalog_->done()){}; }
+    // What was changed is written down when this returns: from now on it outlives gshmd. It is to be called before
+    // anyone is told.
+    Status commit();
+
+    // From any thread: there is something to commit. False means that there was nothing a moment ago.
+    bool is_pending() const { return pending_.load(std::memory_order_acquire); }
+    // From any thread but the loop's, without one's turn: what was freed is.
+    void wait_for_dropped(EventLoop& loop);
+
+    // At the end: everything is let go of, and no trace is left.
+    void discard();
+    // For the next daemon, which takes it all up: what is here is not used any more.
+    void close();
+
+private:
+    static constexpr uint64_t kSpecial = uint64_t{1} << 63;
+    static constexpr uint64_t kMount = kSpecial | 1;
+    static constexpr uint64_t kHostFolder = kSpecial | 2;
+
+    explicit Survival(std::string dir) : dir_(std::move(dir)) {}
+    std::string catalog_path() const { return dir_ + "/gshm.db"; }
+    std::string ledger_path() const { return dir_ + "/gshm.leases"; }
+    void remove_files();
+    Status open_ledger();
+    UniqueFd take(uint64_t key);
+    std::shared_ptr<Extent> take_extent(const Catalog::Kept& kept, DevicePool& devices);
+    void put_all();
+    void keep_host_folder();
+
+    void changed(Node& node) override;
+    void erased(const Node& node) override;
+    void changed(StoredExtent& extent) override;
+    void erased(const StoredExtent& extent) override;
+
+    std::string dir_;
+    std::unique_ptr<Keeper> keeper_;  // null: none, and nothing else here either
+    Keeper::Kept kept_;               // what is not taken up yet
+    std::unique_ptr<Catalog> catalog_;
+    UniqueFd ledger_file_;
+    Mapping ledger_memory_;
+    std::unique_ptr<Ledger> ledger_;
+    uint64_t instance_ = 0;
+    bool resuming_ = false;
+    std::atomic<bool> pending_ = false;
+    bool failing_ = false;  // the last commit did
+    std::vector<uint64_t> dropped_;  // to be let go of after the next commit
+    Store* store_ = nullptr;         // once it is loaded
+    DevicePool* devices_ = nullptr;
+    int mount_fd_ = -1;
+    bool host_folder_kept_ = false;
+};
+
+}  // namespace gshm

@@ -1,0 +1,25 @@
+// An extent that is there but cannot be reached from here: its device is lost, or will not import it. Every use of it
+// says why; its descriptor is kept, so that nothing is given up.
+#pragma once
+
+#include "device/device.h"
+
+namespace gshm {
+
+class UnavailableExtent final : public Extent {
+public:
+    UnavailableExtent(UniqueFd fd, uint64_t size_bytes, Error why) : Extent(0, size_bytes), why_(std::move(why)) {
+        keep_descriptor(std::move(fd));
+    }
+    Status copy_in(uint64_t, std::span<const std::byte>) override { return std::unexpected(why_); }
+    Status copy_out(uint64_t, std::span<std::byte>) const override { return std::unexpected(why_); }
+    Status fill(uint64_t, uint64_t, uint8_t) override { return std::unexpected(why_); }
+    Result<int> descriptor(Access) override { return kept_descriptor(); }
+    Result<FabricHandle> export_fabric() const override { return std::unexpected(why_); }
+    Result<UniqueFd> export_dmabuf() const override { return std::unexpected(why_); }
+
+private:
+    Error why_;
+};
+
+}  // namespace gshm

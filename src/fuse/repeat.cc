@@ -1,0 +1,96 @@
+// Requests that the kernel asks for again, because the daemon that had taken them is gone. What can be done twice is done
+// twice; what cannot is noted with its effect, in one piece, and only answered when it comes again.
+#include "fuse/work.h"
+
+namespace gshm::fuse {
+namespace {
+
+bool makes_node(uint32_t opcode) {
+    switch (opcode) {
+        case FUSE_MKDIR:
+        case FUSE_MKNOD:
+        case FUSE_SYMLINK:
+        case FUSE_LINK: return true;
+        default: return false;
+    }
+}
+
+// CREATE and TMPFILE are noted when the file is made: it is opened after that.
+bool must_not_repeat(uint32_t opcode) {
+    switch (opcode) {
+        case FUSE_UNLINK:
+        case FUSE_RMDIR:
+        case FUSE_RENAME:
+        case FUSE_RENAME2:
+        case FUSE_SETXATTR:
+        case FUSE_REMOVEXATTR: return true;
+        default: return makes_node(opcode);
+    }
+}
+
+bool changes_something(uint32_t opcode) {
+    switch (opcode) {
+        case FUSE_CREATE:
+        case FUSE_TMPFILE:
+        case FUSE_SETATTR: return true;
+        default: return must_not_repeat(opcode);
+    }
+}
+
+}  // namespace
+
+void FileSystem::mark(const fuse_in_header& request, NodeId node) {
+    if (!resumable_) return;
+    // A thread has answered one before it takes the next.
+    static thread_local uint64_t last = 0;
+    const uint64_t number = request.unique & ~kResent;
+    backend_.mark({number, node, std::exchange(last, number)});
+}
+
+int FileSystem::before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) {
+    if (code == 0 && must_not_repeat(request.opcode)) {
+        NodeId made = 0;
+        if (makes_node(request.opcode)) {
+            if (body.size() >= sizeof(fuse_entry_out)) made = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;
+        }
+        mark(request, made);
+    }
+    auto recorded = backend_.record();
+    return recorded || code != 0 ? 0 : recorded.error().code;
+}
+
+bool FileSystem::answer_again(Call& call) {
+    auto turn = backend_.enter();
+    auto found = done_.find(call.header().unique & ~kResent);
+    if (found == done_.end()) return false;
+    const NodeId id = found->second;
+    done_.erase(found);
+    Node* node = id == 0 ? nullptr : backend_.files().find(id);
+    const uint32_t opcode = call.header().opcode;
+    if (opcode == FUSE_CREATE || opcode == FUSE_TMPFILE) {
+        auto in = call.part<fuse_create_in>();
+        auto* object = node == nullptr ? nullptr : as_object(node);
+        if (!in || object == nullptr) call.fail(ENOENT);
+        else reply_created(call, std::move(turn), object, (*in)->flags);
+    } else if (!makes_node(opcode)) {
+        call.succeed();
+    } else if (node == nullptr) {
+        call.fail(ENOENT);
+    } else {
+        reply_entry(call, *node);
+    }
+    return true;
+}
+
+void FileSystem::handle(Call& call) {
+    call.set_recording(this);
+    if ((call.header().unique & kResent) != 0 && answer_again(call)) return;
+    // Nothing further is changed while the last change cannot be written down.
+    if (changes_something(call.header().opcode)) {
+        if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error().code);
+    }
+    dispatch(call);
+    (void)backend_.record();  // what wants no answer may change something, too
+}
+
+}  // namespace gshm::fuse

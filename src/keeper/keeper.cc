@@ -1,0 +1,195 @@
+// gshm-keeper: holds gshmd's descriptors while that is away. It knows nothing of what they are, has no threads, calls
+// no driver, serves its own user alone, and does not end before it is told to. gshmd starts it with a listening socket
+// as descriptor 3.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <unordered_map>
+#include <vector>
+
+#include "keeper/message.h"
+
+namespace {
+
+using gshm::keeper::Kind;
+using gshm::keeper::Message;
+
+constexpr int kListener = 3;
+
+class Keeper {
+public:
+    void run() {
+        while (!stopped_) {
+            std::vector<pollfd> wanted{{kListener, POLLIN, 0}};
+            for (int peer : peers_) wanted.push_back({peer, POLLIN, 0});
+            if (poll(wanted.data(), wanted.size(), -1) < 0) continue;  // EINTR
+            if (wanted[0].revents != 0) accept_one();
+            for (size_t i = 1; i < wanted.size(); ++i) {
+                if (wanted[i].revents != 0 && !read_one(wanted[i].fd)) drop_peer(wanted[i].fd);
+            }
+        }
+    }
+
+private:
+    void accept_one() {
+        int peer = accept4(kListener, nullptr, nullptr, SOCK_CLOEXEC);
+        if (peer < 0) {
+            usleep(10'000);  // no descriptors left, most likely: not in a circle
+            return;
+        }
+        ucred who = {};
+        socklen_t length = sizeof who;
+        bool known = getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0;
+        if (known && who.uid == geteuid()) peers_.push_back(peer);
+        else close(peer);
+    }
+
+    void drop_peer(int peer) {
+        std::erase(peers_, peer);
+        close(peer);
+    }
+
+    // False: the peer has gone, or is not to be talked to.
+    bool read_one(int peer, int flags = 0) {
+        Message message = {};
+        std::vector<int> descriptors;
+        if (!receive(peer, flags, &message, &descriptors)) return errno == EAGAIN;
+        size_t taken = 0;
+        switch (message.kind) {
+            case Kind::put:
+                for (; taken < descriptors.size() && taken < message.count; ++taken) {
+                    put(message.keys[taken], descriptors[taken]);
+                }
+                break;
+            case Kind::drop:
+                for (uint32_t i = 0; i < message.count; ++i) drop(message.keys[i]);
+                break;
+            case Kind::begin:
+                while (!kept_.empty()) drop(kept_.begin()->first);
+                instance_ = message.keys[0];
+                break;
+            case Kind::list: return list(peer);
+            case Kind::sync:
+                // Others may have said something before, which is still on its way.
+                for (int other : std::vector<int>(peers_)) {
+                    while (other != peer && is_readable(other) && read_one(other, MSG_DONTWAIT)) {}
+                }
+                return end(peer);
+            case Kind::stop: stopped_ = true; break;
+            case Kind::end: break;
+        }
+        for (; taken < descriptors.size(); ++taken) close(descriptors[taken]);
+        return true;
+    }
+
+    static bool is_readable(int peer) {
+        pollfd wanted{peer, POLLIN, 0};
+        return poll(&wanted, 1, 0) == 1 && (wanted.revents & POLLIN) != 0;
+    }
+
+    void put(uint64_t key, int fd) {
+        drop(key);
+        kept_[key] = fd;
+    }
+
+    void drop(uint64_t key) {
+        auto found = kept_.find(key);
+        if (found == kept_.end()) return;
+        close(found->second);
+        kept_.erase(found);
+    }
+
+    bool list(int peer) {
+        Message message = {};
+        message.kind = Kind::put;
+        std::vector<int> descriptors;
+        for (const auto& [key, fd] : kept_) {
+            message.keys[message.count++] = key;
+            descriptors.push_back(fd);
+            if (message.count < gshm::keeper::kMostKeys) continue;
+            if (!send(peer, message, descriptors)) return false;
+            message.count = 0;
+            descriptors.clear();
+        }
+        return (message.count == 0 || send(peer, message, descriptors)) && end(peer);
+    }
+
+    bool end(int peer) {
+        Message message = {};
+        message.kind = Kind::end;
+        message.count = 2;
+        message.keys[0] = instance_;
+        message.keys[1] = kept_.size();
+        return send(peer, message, {});
+    }
+
+    static bool send(int peer, const Message& message, const std::vector<int>& descriptors) {
+        iovec part{const_cast<Message*>(&message), bytes_of(message)};
+        alignas(cmsghdr) char space[CMSG_SPACE(gshm::keeper::kMostKeys * sizeof(int))];
+        msghdr out = {};
+        out.msg_iov = &part;
+        out.msg_iovlen = 1;
+        if (!descriptors.empty()) {
+            out.msg_control = space;
+            out.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+            cmsghdr* head = CMSG_FIRSTHDR(&out);
+            *head = {CMSG_LEN(descriptors.size() * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+            memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size() * sizeof(int));
+        }
+        ssize_t sent = -1;
+        while ((sent = sendmsg(peer, &out, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
+        return sent >= 0;
+    }
+
+    static bool receive(int peer, int flags, Message* message, std::vector<int>* descriptors) {
+        iovec part{message, sizeof *message};
+        alignas(cmsghdr) char space[CMSG_SPACE(gshm::keeper::kMostKeys * sizeof(int))];
+        msghdr in = {};
+        in.msg_iov = &part;
+        in.msg_iovlen = 1;
+        in.msg_control = space;
+        in.msg_controllen = sizeof space;
+        ssize_t got = recvmsg(peer, &in, flags | MSG_CMSG_CLOEXEC);
+        if (got < 0 && errno == EINTR) errno = EAGAIN;
+        if (got < 0) return false;
+        for (cmsghdr* head = CMSG_FIRSTHDR(&in); head != nullptr; head = CMSG_NXTHDR(&in, head)) {
+            if (head->cmsg_type != SCM_RIGHTS) continue;
+            descriptors->resize((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            memcpy(descriptors->data(), CMSG_DATA(head), descriptors->size() * sizeof(int));
+        }
+        bool whole = static_cast<size_t>(got) >= gshm::keeper::kHeadBytes &&
+                     message->count <= gshm::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
+                     (in.msg_flags & MSG_CTRUNC) == 0;
+        if (whole) return true;
+        // To go on without a descriptor that was meant to be kept would be a lie: gshmd sees the end, and starts anew.
+        for (int fd : *descriptors) close(fd);
+        errno = EPROTO;
+        return false;
+    }
+
+    std::vector<int> peers_;
+    std::unordered_map<uint64_t, int> kept_;
+    uint64_t instance_ = 0;
+    bool stopped_ = false;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int listening = 0;
+    socklen_t length = sizeof listening;
+    bool started_by_gshmd = getsockopt(kListener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+    if (argc != 1 || !started_by_gshmd) {
+        fprintf(stderr, "gshm-keeper holds the memory of gshmd while that is away. gshmd starts it; it ends with "
+                        "`gshm shutdown`.\nusage: gshm-keeper (with a listening socket as descriptor 3)\n");
+        return argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) ? 0 : 2;
+    }
+    // Signals that are meant for a terminal or a session must not end what exists to stay.
+    for (int ignored : {SIGHUP, SIGINT, SIGPIPE}) signal(ignored, SIG_IGN);
+    Keeper().run();
+    return 0;
+}

@@ -1,0 +1,64 @@
+#include "store/ledger.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace gshm {
+namespace {
+
+constexpr uint64_t kStepBytes = uint64_t{256} << 10;
+
+}  // namespace
+
+Ledger::Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow)
+    : memory_(memory),
+      usable_(static_cast<Slot>(std::min<uint64_t>(used_bytes, memory.size()) / sizeof(LedgerEntry))),
+      grow_(std::move(grow)) {
+    // Lowest last: they are taken from the back, and stay close together.
+    for (Slot slot = usable_; slot-- > 0;) {
+        if (at(slot).kind() == LedgerKind::free) free_.push_back(slot);
+    }
+}
+
+Status Ledger::reserve(size_t entries) {
+    while (free_.size() < entries) {
+        uint64_t bytes = uint64_t{usable_} * sizeof(LedgerEntry) + kStepBytes;
+        if (bytes > memory_.size()) return fail(ENOSPC, "gshmd has no room to note further leases");
+        TRY(grow_(bytes));
+        Slot end = static_cast<Slot>(bytes / sizeof(LedgerEntry));
+        std::vector<Slot> fresh;
+        for (Slot slot = end; slot-- > usable_;) fresh.push_back(slot);
+        fresh.insert(fresh.end(), free_.begin(), free_.end());
+        free_ = std::move(fresh);
+        usable_ = end;
+    }
+    return {};
+}
+
+Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value,
+                         const std::array<uint64_t, 5>& more) {
+    assert(!free_.empty());  // reserve() has been asked
+    Slot slot = free_.back();
+    free_.pop_back();
+    LedgerEntry& entry = at(slot);
+    entry.node = node;
+    entry.more = more;
+    entry.value.store(value, std::memory_order_relaxed);
+    entry.owner.store(uint64_t{static_cast<uint8_t>(kind)} << 56 | id, std::memory_order_release);
+    return slot;
+}
+
+void Ledger::remove(Slot slot) {
+    at(slot).owner.store(0, std::memory_order_release);
+    free_.push_back(slot);
+}
+
+std::vector<Ledger::Slot> Ledger::used() const {
+    std::vector<Slot> slots;
+    for (Slot slot = 0; slot < usable_; ++slot) {
+        if (entry(slot).kind() != LedgerKind::free) slots.push_back(slot);
+    }
+    return slots;
+}
+
+}  // namespace gshm

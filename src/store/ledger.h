@@ -1,0 +1,60 @@
+// Who holds what: what the store must know again after a crash, but what changes too often for the catalog. A table in
+// memory that outlives the process, such as a mapped file. A kill between any two instructions leaves each entry as it
+// was or as it is to be: `owner` is written last when one is made and first when one goes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gshm {
+
+enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4 };
+
+struct LedgerEntry {
+    std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file or backing file
+    std::atomic<uint64_t> value;
+    uint64_t node;
+    std::array<uint64_t, 5> more;
+
+    LedgerKind kind() const { return static_cast<LedgerKind>(owner.load(std::memory_order_relaxed) >> 56); }
+    uint64_t id() const { return owner.load(std::memory_order_relaxed) & ((uint64_t{1} << 56) - 1); }
+};
+static_assert(sizeof(LedgerEntry) == 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+class Ledger {
+public:
+    using Slot = uint32_t;
+    static constexpr Slot kNone = UINT32_MAX;
+    // Makes the first so many bytes of the memory usable.
+    using Grow = std::function<Status(uint64_t bytes)>;
+
+    // What lies in the first used_bytes is taken over.
+    Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow);
+
+    // Makes sure that the next so many add() succeed.
+    Status reserve(size_t entries);
+    Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 5>& more = {});
+    void set(Slot slot, uint64_t value) { at(slot).value.store(value, std::memory_order_release); }
+    void remove(Slot slot);
+
+    const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }
+    // The slots in use, in no order.
+    std::vector<Slot> used() const;
+
+private:
+    LedgerEntry& at(Slot slot) { return reinterpret_cast<LedgerEntry*>(memory_.data())[slot]; }
+
+    std::span<std::byte> memory_;
+    Slot usable_;
+    Grow grow_;
+    std::vector<Slot> free_;
+};
+
+}  // namespace gshm

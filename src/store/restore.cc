@@ -1,0 +1,254 @@
+#include "store/restore.h"
+
+#include <algorithm>
+#include <sys/stat.h>
+
+#include "base/log.h"
+
+namespace gshm {
+
+void Restorer::add(SavedExtent saved) {
+    Extents& extents = store_.extents_;
+    auto extent = std::make_unique<StoredExtent>();
+    auto* added = extent.get();
+    added->id = saved.id;
+    added->key = saved.key;
+    added->device = saved.device;
+    added->size_bytes = saved.memory->size();
+    added->shown_bytes = saved.shown_bytes;
+    added->compressible = saved.compressible;
+    added->memory = std::move(saved.memory);
+    added->kept = true;
+    if (saved.slab) {
+        auto& pool = extents.pools_[*saved.slab];
+        pool.key = *saved.slab;
+        pool.next_size_bytes = added->size_bytes;
+        ++pool.slabs;
+        added->pool = &pool;
+        added->closed = saved.closed;
+        added->slab.emplace();  // all is taken until it is known to be zero
+        if (!added->closed) pool.by_room.emplace(added->slab->largest_free(), added);
+        taken_[added];
+    }
+    extents_.emplace(added->key, added);
+    extents.next_id_ = std::max(extents.next_id_, added->id + 1);
+    extents.next_key_ = std::max(extents.next_key_, added->key + 1);
+    extents.extents_.emplace(added->id, std::move(extent));
+}
+
+void Restorer::add(const SavedNode& saved) {
+    Nodes& nodes = store_.nodes_;
+    Node* node = nullptr;
+    switch (saved.kind) {
+        case NodeKind::directory: {
+            auto* directory = saved.id == store_.tree_.root().id ? &store_.tree_.root()
+                                                                 : nodes.restore<Directory>(saved.id);
+            directory->device = saved.device;
+            directory->implicit = saved.implicit;
+            node = directory;
+            break;
+        }
+        case NodeKind::symlink: node = nodes.restore<Symlink>(saved.id, saved.target); break;
+        case NodeKind::special: node = nodes.restore<Special>(saved.id, saved.type, saved.number); break;
+        case NodeKind::object: {
+            auto* object = nodes.restore<Object>(saved.id);
+            object->state = saved.state;
+            object->flags = saved.flags;
+            object->device = saved.device.value_or(0);
+            object->size_bytes = saved.size_bytes;
+            object->offset = saved.offset;
+            object->file_modified_ns = saved.file_modified_ns;
+            object->file_accessed_ns = saved.file_accessed_ns;
+            object->remembered = true;  // perhaps: then it is told once too often
+            auto take = [&](uint64_t key, uint64_t offset, uint64_t bytes) -> StoredExtent* {
+                auto found = extents_.find(key);
+                if (found == extents_.end()) return nullptr;
+                store_.extents_.attach({found->second, offset});
+                store_.use_[object->device].object_bytes += bytes;
+                if (found->second->pool != nullptr) taken_[found->second].push_back({offset, Slab::rounded(bytes)});
+                return found->second;
+            };
+            if (saved.extent != 0) object->extent = take(saved.extent, saved.offset, saved.size_bytes);
+            if (saved.extent != 0 && object->extent == nullptr) lost_.push_back(object);
+            for (const auto& retired : saved.retired) {
+                StoredExtent* extent = take(retired.extent, retired.offset, retired.size_bytes);
+                if (extent == nullptr) continue;
+                if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
+                object->retired->push_back({{extent, retired.offset}, retired.size_bytes});
+            }
+            if (saved.creator != 0) creators_.emplace_back(object, saved.creator);
+            node = object;
+            break;
+        }
+    }
+    node->mode = saved.mode;
+    node->uid = saved.uid;
+    node->gid = saved.gid;
+    node->created_ns = saved.created_ns;
+    node->accessed_ns = saved.accessed_ns;
+    node->modified_ns = saved.modified_ns;
+    node->changed_ns = saved.changed_ns;
+    if (!saved.attributes.empty()) node->attributes = std::make_unique<Attributes>(saved.attributes);
+    for (const auto& link : saved.links) links_.push_back({node, link});
+}
+
+// In the order of the cookies, as listings have it.
+void Restorer::link_all() {
+    std::sort(links_.begin(), links_.end(), [](const PendingLink& a, const PendingLink& b) {
+        return std::tie(a.link.parent, a.link.cookie) < std::tie(b.link.parent, b.link.cookie);
+    });
+    for (const auto& [node, saved] : links_) {
+        Node* found = store_.nodes_.find(saved.parent);
+        auto* parent = found == nullptr ? nullptr : as_directory(found);
+        if (parent == nullptr || parent->children.find(saved.name) != nullptr) {
+            log_error("the catalog has a name without a place: \"{}\" of node {}", saved.name, node->id);
+            continue;
+        }
+        Link* link = node->new_link();
+        link->name = saved.name;
+        link->parent = parent;
+        link->cookie = saved.cookie;
+        parent->order.restore(link);
+        parent->children.insert(link);
+        if (node->kind == NodeKind::directory) ++parent->subdirectories;
+        ++node->links;
+    }
+    store_.tree_.root().links = 1;
+}
+
+// What no object has may hold anything: it is zeroed before it is handed out.
+void Restorer::zero_rest() {
+    for (auto& [extent, ranges] : taken_) {
+        std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
+        uint64_t at = 0;
+        auto free_until = [&, extent = extent](uint64_t end) {
+            if (end > at) store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at);
+        };
+        for (const Range& range : ranges) {
+            free_until(range.offset);
+            at = std::max(at, range.offset + range.bytes);
+        }
+        free_until(extent->size_bytes);
+    }
+}
+
+void Restorer::restore_sessions() {
+    if (store_.ledger_ == nullptr) return;
+    for (Ledger::Slot slot : store_.ledger_->used()) {
+        const LedgerEntry& entry = store_.ledger_->entry(slot);
+        if (entry.kind() != LedgerKind::session) continue;
+        auto& session = store_.sessions_[entry.id()];
+        session.who = {static_cast<uid_t>(entry.more[2]), static_cast<gid_t>(entry.more[3]),
+                       static_cast<pid_t>(entry.node), {}};
+        session.secret = {{entry.more[0], entry.more[1]}};
+        session.process_started = entry.value.load(std::memory_order_relaxed);
+        session.slot = slot;
+        session.detached = true;
+        store_.next_session_id_ = std::max(store_.next_session_id_, entry.id() + 1);
+    }
+}
+
+void Restorer::restore_creators() {
+    for (auto [object, creator] : creators_) {
+        auto session = store_.sessions_.find(creator);
+        if (session == store_.sessions_.end()) {
+            // Its maker ended just before; nobody has sealed it.
+            store_.tree_.detach(object);
+            continue;
+        }
+        object->creator = creator;
+        object->next_unsealed = session->second.unsealed;
+        if (object->next_unsealed != nullptr) object->next_unsealed->previous_unsealed = object;
+        session->second.unsealed = object;
+    }
+}
+
+Object* Restorer::object_of(const LedgerEntry& entry) const {
+    Node* node = store_.nodes_.find(entry.node);
+    return node == nullptr ? nullptr : as_object(node);
+}
+
+void Restorer::restore_leases(bool with_mount) {
+    if (store_.ledger_ == nullptr) return;
+    Ledger& ledger = *store_.ledger_;
+    for (Ledger::Slot slot : ledger.used()) {
+        const LedgerEntry& entry = ledger.entry(slot);
+        const uint64_t value = entry.value.load(std::memory_order_relaxed);
+        Object* object = object_of(entry);
+        bool used = false;
+        if (entry.kind() == LedgerKind::session) continue;
+        if (entry.kind() == LedgerKind::lease && object != nullptr) {
+            auto session = store_.sessions_.find(entry.id());
+            used = session != store_.sessions_.end() && (value >> 32) > 0;
+            if (used) {
+                auto& lease = session->second.leases[object->id];
+                lease = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), slot};
+                object->leases += lease.count;
+                object->session_leases += lease.count;
+                object->write_leases += lease.writers;
+            }
+        } else if (entry.kind() == LedgerKind::file && object != nullptr && with_mount) {
+            used = true;
+            Access access = value != 0 ? Access::write : Access::read;
+            Credentials who{static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]),
+                            static_cast<pid_t>(entry.more[3]), {}};
+            store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot});
+            store_.resumed_files_.emplace(entry.more[0], entry.id());
+            store_.next_file_id_ = std::max(store_.next_file_id_, entry.id() + 1);
+            store_.pin(object, access);
+        } else if (entry.kind() == LedgerKind::backing && object != nullptr && with_mount) {
+            used = true;
+            store_.backing_[object->id] = {static_cast<int32_t>(entry.id()), slot};
+        }
+        if (!used) ledger.remove(slot);
+    }
+}
+
+void Restorer::free_unused() {
+    for (Node* node : store_.nodes_.all()) {
+        if (auto* object = as_object(node)) {
+            if (object->links == 0 && object->extent != nullptr) {
+                store_.use_[object->device].unlinked_bytes += object->size_bytes;
+            }
+            if (object->retired) {
+                for (const auto& retired : *object->retired) {
+                    store_.use_[object->device].unlinked_bytes += retired.size_bytes;
+                }
+            }
+            store_.refresh(object);
+        }
+        store_.free_if_unused(node);
+    }
+    for (StoredExtent* extent : store_.extents_.all()) {
+        if (extent->objects == 0) store_.extents_.erase(extent);
+    }
+}
+
+std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_mount, NodeId next_node,
+                                                                      uint64_t next_key, const Lives& lives) {
+    store_.nodes_.set_next_id(next_node);
+    store_.extents_.next_key_ = std::max(store_.extents_.next_key_, next_key);
+    link_all();
+    restore_sessions();
+    restore_creators();
+    for (Object* object : lost_) {
+        log_error("\"{}\" is lost: nobody has kept its memory", Tree::path_of(*object));
+        object->size_bytes = 0;
+        store_.tree_.detach(object);
+    }
+    restore_leases(with_mount);
+    for (Node* node : store_.nodes_.all()) node->known_before = with_mount;
+    zero_rest();  // first: what is freed below is zeroed by itself
+    free_unused();
+    std::vector<std::pair<SessionId, Process>> alive;
+    std::vector<SessionId> dead;
+    for (const auto& [id, session] : store_.sessions_) {
+        Process process{session.who.pid, session.process_started};
+        if (lives(process)) alive.emplace_back(id, process);
+        else dead.push_back(id);
+    }
+    for (SessionId id : dead) store_.end_session(id);
+    return alive;
+}
+
+}  // namespace gshm
