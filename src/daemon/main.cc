@@ -102,6 +102,21 @@ void recall(Options& options, Survival& survival) {
     survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
+// Runs at the end of its block, unless it was cancelled.
+class Undo {
+public:
+    explicit Undo(std::function<void()> action) : action_(std::move(action)) {}
+    ~Undo() {
+        if (action_) action_();
+    }
+    Undo(const Undo&) = delete;
+    Undo& operator=(const Undo&) = delete;
+    void cancel() { action_ = nullptr; }
+
+private:
+    std::function<void()> action_;
+};
+
 // Goes on with the mount that is there, or mounts what the options or the earlier daemon say.
 Status mount(Server& server, const Options& options, const std::string& earlier, UniqueFd fd) {
     const std::string& wanted = options.mountpoint.empty() ? earlier : options.mountpoint;
@@ -133,12 +148,13 @@ Status serve(Options options, Readiness& readiness) {
     raise_descriptor_limit();
     auto begun = std::chrono::steady_clock::now();
     auto survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper)));
-    // Should we fail to take it up: somebody else may.
-    auto give_back = [&](Error error) -> Status {
-        if (survival && survival->is_resuming()) folder.leave();
-        return std::unexpected(std::move(error));
-    };
     if (options.discard) TRY(survival->begin_anew());
+    const bool resuming = survival->is_resuming();
+    // Should we fail: what was there before us may be taken up by somebody else.
+    Undo undo([&] {
+        if (resuming) folder.leave();
+        else survival->discard();
+    });
     recall(options, *survival);
     std::string earlier_mount = survival->setting("mountpoint");
     UniqueFd mount_fd = survival->take_mount();
@@ -147,37 +163,31 @@ Status serve(Options options, Readiness& readiness) {
         mount_fd.reset();
         if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
     }
-    auto devices = DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder());
-    if (!devices) return give_back(devices.error());
+    auto devices = TRY(
+        DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     started.clear();
     std::string names;
-    for (const auto& info : (*devices)->infos()) names += " " + info.name;
+    for (const auto& info : devices->infos()) names += " " + info.name;
     const bool with_mount = static_cast<bool>(mount_fd);
-    const bool resuming = survival->is_resuming();
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
-    auto server = Server::create(*loop, std::move(*devices), std::move(survival), std::move(listener), with_mount);
-    if (!server) {
-        if (resuming) folder.leave();
-        return std::unexpected(server.error());
-    }
-    if (!with_mount) (*server)->survival().drop_mount();
+    auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
-    (*server)->set_keep(options.keeper == "systemd");
-    if (auto mounted = mount(**server, options, earlier_mount, std::move(mount_fd)); !mounted) {
-        (*server)->set_keep(resuming);
-        (*server)->end(folder.lock());
-        if (resuming) folder.leave();
+    server->set_keep(options.keeper == "systemd");
+    if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {
+        if (resuming) survival->close();
         return mounted;
     }
+    undo.cancel();
     auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
-    if (resuming) log_info("took up {} objects in {} ms", (*server)->store().object_count(), took.count());
+    if (resuming) log_info("took up {} objects in {} ms", server->store().object_count(), took.count());
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     tell_systemd("READY=1");
     loop->run();
-    const bool keep = (*server)->keeps();
+    const bool keep = server->keeps();
     log_info("gshmd ends{}", keep ? "; what is here stays" : "");
-    bool handed_over = (*server)->end(folder.lock());
+    bool handed_over = server->end(folder.lock());
     // Before clients are let go: who sees us end finds nothing left.
     if (!keep) folder.clean();
     else if (handed_over) folder.leave();

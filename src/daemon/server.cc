@@ -36,26 +36,24 @@ Error explain_descriptor_limit(Error error) {
 }
 
 Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
-                                               std::unique_ptr<Survival> survival, UniqueFd listener, bool with_mount) {
-    std::unique_ptr<Server> server(
-        new Server(loop, std::move(devices), std::move(survival), std::move(listener)));
+                                               Survival& survival, UniqueFd listener, bool with_mount) {
+    std::unique_ptr<Server> server(new Server(loop, std::move(devices), survival, std::move(listener)));
     auto* self = server.get();
-    for (const auto& [session, process] : TRY(self->survival_->load(self->store_, *self->devices_, with_mount))) {
+    for (const auto& [session, process] : TRY(self->survival_.load(self->store_, *self->devices_, with_mount))) {
         TRY(self->await_session(session, process));
     }
     // Things happen that nobody waits for, such as a client's end.
     loop.set_after([self] { (void)self->commit(); });
-    self->devices_->set_also_wait([self] { self->survival_->wait_for_dropped(self->loop_); });
+    self->devices_->set_also_wait([self] { self->survival_.wait_for_dropped(self->loop_); });
     TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
     return server;
 }
 
-Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, std::unique_ptr<Survival> survival,
-               UniqueFd listener)
+Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& survival, UniqueFd listener)
     : loop_(loop),
       devices_(std::move(devices)),
       listener_(std::move(listener)),
-      survival_(std::move(survival)),
+      survival_(survival),
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
@@ -148,8 +146,8 @@ std::function<void()> Server::on_unmounted() {
     // Whoever unmounts it, from here or from outside: the daemon goes on without it.
     return [this] {
         loop_.post([this] {
-            survival_->drop_mount();
-            survival_->set_setting("mountpoint", "");
+            survival_.drop_mount();
+            survival_.set_setting("mountpoint", "");
             janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
         });
     };
@@ -163,9 +161,9 @@ Status Server::mount(const std::string& path, MountSettings settings) {
 }
 
 Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
-    bool passthrough = survival_->setting("passthrough") == "1";
+    bool passthrough = survival_.setting("passthrough") == "1";
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
-    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, survival_->done(),
+    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, survival_.done(),
                                      on_unmounted()));
     keep_mount();
     return {};
@@ -174,9 +172,9 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
 void Server::keep_mount() {
     auto turn = loop_.enter();
     // Also where only a new mount will do for the next daemon.
-    survival_->set_setting("mountpoint", mount_->path());
-    survival_->set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
-    if (mount_->can_be_resumed()) survival_->keep_mount(mount_->fd());
+    survival_.set_setting("mountpoint", mount_->path());
+    survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
+    if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
 }
 
 void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
@@ -205,11 +203,11 @@ bool Server::end(int folder_lock) {
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();
-        survival_->discard();
+        survival_.discard();
         return false;
     }
     if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
-    survival_->close();
+    survival_.close();
     if (!successor_) return false;
     const int descriptors[] = {listener_.get(), folder_lock};
     successor_->builder();

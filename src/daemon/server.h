@@ -20,19 +20,18 @@ namespace gshm {
 
 class Server final : private Reclaimer {
 public:
-    // Clients come through the listener. What an earlier daemon has left is there when this returns; with_mount: also
+    // Clients come through the listener. Survival must outlive the server. What an earlier daemon has left is there when this returns; with_mount: also
     // the files that are open in its mount, which the caller takes up with resume_mount().
     static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
-                                                  std::unique_ptr<Survival> survival, UniqueFd listener,
-                                                  bool with_mount);
+                                                  Survival& survival, UniqueFd listener, bool with_mount);
     ~Server() override;
 
     EventLoop& loop() { return loop_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
-    Survival& survival() { return *survival_; }
-    uint64_t instance() const { return survival_->instance(); }
+    Survival& survival() { return survival_; }
+    uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
 
     // One slab of a kind is allocated at a time: requests that need one while another is under way wait for that, and
@@ -50,7 +49,7 @@ public:
     std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who);
 
     // What was changed so far outlives gshmd when this returns. In one's turn.
-    Status commit() { return survival_->commit(); }
+    Status commit() { return survival_.commit(); }
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
     Status mount(const std::string& path, MountSettings settings);
@@ -73,7 +72,7 @@ public:
     bool end(int folder_lock);
 
 private:
-    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, std::unique_ptr<Survival> survival, UniqueFd listener);
+    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& survival, UniqueFd listener);
     void on_accept();
     // A session of an earlier daemon, until it is taken up again or its process ends.
     Status await_session(SessionId session, const Restorer::Process& process);
@@ -89,7 +88,7 @@ private:
     EventLoop& loop_;
     std::unique_ptr<DevicePool> devices_;
     UniqueFd listener_;
-    std::unique_ptr<Survival> survival_;
+    Survival& survival_;
     UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
     Credentials owner_;
     SystemClock clock_;

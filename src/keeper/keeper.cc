@@ -190,6 +190,7 @@ int main(int argc, char** argv) {
     }
     // Signals that are meant for a terminal or a session must not end what exists to stay.
     for (int ignored : {SIGHUP, SIGINT, SIGPIPE}) signal(ignored, SIG_IGN);
+    listen(kListener, 16);  // again: who connects is told by the kernel whom they talk to, and that is us now
     Keeper().run();
     return 0;
 }

@@ -201,6 +201,7 @@ public:
     DaemonFixture& operator=(const DaemonFixture&) = delete;
     ~DaemonFixture() {
         stop();
+        kill_keeper();  // of a daemon that was killed and not started again
         std::error_code ignored;
         if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
     }
@@ -245,6 +246,22 @@ public:
         daemon_.signal(SIGKILL);
         daemon_.wait(std::chrono::seconds(10));
         daemon_.reset();
+    }
+    // That of this folder, whoever has started it; 0: there is none.
+    pid_t keeper_pid() const {
+        const int fd = open_socket(dir() + "/keeper.sock");
+        if (fd < 0) return 0;
+        ucred peer{};
+        socklen_t length = sizeof peer;
+        const bool known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+        ::close(fd);
+        return known ? peer.pid : 0;
+    }
+    void kill_keeper() const {  // SIGKILL; returns when it has gone
+        const pid_t keeper = keeper_pid();
+        if (keeper <= 0 || keeper == pid()) return;
+        ::kill(keeper, SIGKILL);
+        while (keeper_pid() == keeper) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Exit status of a daemon that ends by itself; -1 if it does not.
     int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
@@ -293,16 +310,19 @@ private:
         return scratch_ + "/gshmd.log";
     }
     bool accepts_connections() const {
+        const int fd = open_socket(socket_path());
+        if (fd >= 0) ::close(fd);
+        return fd >= 0;
+    }
+    static int open_socket(const std::string& path) {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
-        const auto path = socket_path();
-        if (path.size() >= sizeof address.sun_path) return false;
+        if (path.size() >= sizeof address.sun_path) return -1;
         std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
         const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (fd < 0) return false;
-        const bool connected = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
         ::close(fd);
-        return connected;
+        return -1;
     }
 
     std::string scratch_;

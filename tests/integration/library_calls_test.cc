@@ -249,7 +249,7 @@ TEST_F(LibraryCalls, ReconnectsByItself) {
     EXPECT_EQ(byte, 1);
     EXPECT_EQ(gshm_copy_out(cuda.get(), 4999, &byte, 1), 0);
     EXPECT_EQ(byte, 2);
-    ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda"}, daemon_env())) << log();
+    ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda", "--discard"}, daemon_env())) << log();
     EXPECT_EQ(gshm_ping(client_.get()), 0) << gshm_last_error();
     EXPECT_EQ(gshm_copy_out(remote.get(), 0, &byte, 1), -ESTALE) << gshm_last_error();
     gshm_stat_info info = {};

@@ -214,7 +214,7 @@ TEST_P(MountLife, TheDaemonEndsAlthoughFilesAreOpen) {
 }
 
 TEST_P(MountLife, AStaleMountIsTakenOver) {
-    ASSERT_TRUE(start_mounted(GetParam())) << log();
+    ASSERT_TRUE(start_mounted(GetParam(), {}, {"--keeper", "none"})) << log();
     ASSERT_TRUE(write_file(at("f"), "x"));
     kill();
     struct stat info = {};

@@ -92,7 +92,8 @@ std::string MountFixture::missing_for(Way way) {
     return {};
 }
 
-bool MountFixture::start_mounted(Way way, const std::vector<std::string>& options) {
+bool MountFixture::start_mounted(Way way, const std::vector<std::string>& options,
+                                 const std::vector<std::string>& further) {
     std::vector<std::string> args = {mount_};
     std::vector<std::string> env;
     if (way == Way::cuda) {
@@ -107,6 +108,7 @@ bool MountFixture::start_mounted(Way way, const std::vector<std::string>& option
     }
     if (way == Way::through) args.push_back("--no-passthrough");
     args.insert(args.end(), options.begin(), options.end());
+    args.insert(args.end(), further.begin(), further.end());
     if (way != Way::user) return start(args, env);
     if (chown(scratch().c_str(), kNobody, kNobody) != 0 || chown(mount_.c_str(), kNobody, kNobody) != 0) return false;
     return start(args, env, {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});

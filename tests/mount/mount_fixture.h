@@ -28,7 +28,9 @@ public:
     std::string at(const std::string& name) const { return mount_ + "/" + name; }
     // What this machine has not for it; "" if nothing is missing.
     static std::string missing_for(Way way);
-    bool start_mounted(Way way, const std::vector<std::string>& options = {});
+    // `options` instead of the devices that it usually has; `further` in any case.
+    bool start_mounted(Way way, const std::vector<std::string>& options = {},
+                       const std::vector<std::string>& further = {});
     static bool is_real_gpu();
 
     // Runs `body` as the user who may use the mount (root, but in Way::user) in a process of its own; what it returns

@@ -10,7 +10,7 @@ class Regress : public LibraryTest {
 protected:
     bool restart() {
         kill();
-        return start({"--device", "host:256M", "--device", "cuda"}, daemon_env());
+        return start({"--device", "host:256M", "--device", "cuda", "--discard"}, daemon_env());
     }
 };
 
