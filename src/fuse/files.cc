@@ -91,8 +91,8 @@ void FileSystem::open(Call& call) {
     auto turn = backend_.enter();
     auto object = find_object(call.node());
     if (!object) return call.fail(object.error().code);
-    // Between the kernel's lookup and this it was removed.
-    if ((*object)->links == 0 && (*object)->leases == 0) return call.fail(ENOENT);
+    // Between the kernel's lookup and this it was removed. What was replaced is kept for such a case.
+    if ((*object)->links == 0 && (*object)->leases == 0 && !(*object)->replaced) return call.fail(ENOENT);
     auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
     if (!out) return call.fail(out.error().code);
     if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {

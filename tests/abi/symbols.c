@@ -28,6 +28,7 @@
     X(gshm_seal_name, int, (gshm_client*, const char*))                                                \
     X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
+    X(gshm_replace, int, (gshm_object*, const char*))                                                  \
     X(gshm_stat, int, (gshm_client*, const char*, gshm_stat_info*))                                    \
     X(gshm_stat_batch, int, (gshm_client*, const char* const*, size_t, gshm_stat_info*, int*))         \
     X(gshm_stat_object, int, (gshm_object*, gshm_stat_info*))                                          \
@@ -37,6 +38,8 @@
     X(gshm_listing_stat, int, (const gshm_listing*, size_t, gshm_stat_info*))                          \
     X(gshm_listing_free, void, (gshm_listing*))                                                        \
     X(gshm_holders, int, (gshm_client*, const char*, gshm_holder*, size_t, size_t*))                   \
+    X(gshm_list_unlinked, int, (gshm_client*, gshm_listing**))                                         \
+    X(gshm_listing_holders, int, (const gshm_listing*, size_t, gshm_holder*, size_t, size_t*))         \
     X(gshm_wait, int, (gshm_client*, const char*, int, int, gshm_stat_info*))                          \
     X(gshm_set_attribute, int, (gshm_client*, const char*, const char*, const void*, size_t))          \
     X(gshm_get_attribute, int, (gshm_client*, const char*, const char*, void*, size_t, size_t*))       \
