@@ -37,7 +37,7 @@ struct NamesArgs {  // stat, seal
 };
 
 struct HoldersArgs {
-    std::string name;  // empty: of what has no name any more
+    std::optional<std::string> name;  // none: all that has no name any more
     bool exact_bytes = false;
 };
 

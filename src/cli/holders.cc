@@ -83,12 +83,12 @@ int print_unlinked(Context& context, bool exact_bytes) {
 }  // namespace
 
 int cmd_holders(Context& context, const HoldersArgs& args) {
-    if (args.name.empty()) return print_unlinked(context, args.exact_bytes);
+    if (!args.name) return print_unlinked(context, args.exact_bytes);
     Accounts accounts;
-    const auto holders = list_holders(context, args.name);
+    const auto holders = list_holders(context, *args.name);
     if (context.json()) {
         Record record;
-        record.add("name", args.name).add("holders", holder_records(holders, accounts));
+        record.add("name", *args.name).add("holders", holder_records(holders, accounts));
         context.print(record);
         return 0;
     }

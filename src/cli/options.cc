@@ -231,7 +231,7 @@ void Parser::add_object_commands() {
 
     const auto holders =
         add("holders", cmd_holders, "the processes that hold an object, or memory without a name", "gshm holders models/w0");
-    holders.name("NAME", &HoldersArgs::name, "object; none: all that is unlinked but still held")->required(false);
+    holders.optional_text("NAME", &HoldersArgs::name, "object; none: all that is unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
 
     const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",

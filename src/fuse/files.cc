@@ -47,9 +47,11 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
     // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it, and
-    // if it is not open in another way already.
-    const bool leaves_slab =
-        in_files && object->extent != nullptr && object->extent->pool != nullptr && object->leases == 1;
+    // if it is not open in another way already. Those who open it while it moves wait for that: the kernel takes no
+    // other way for a file that it has itself.
+    const bool unused = object->leases == 1 || (object->leaving_slab && Files::is_unshared(*object));
+    const bool leaves_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr && unused;
+    object->leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     if (empties || leaves_slab || wants_file) {
         Work work(backend_, object, Work::kKept);

@@ -106,6 +106,7 @@ struct Object final : Node {
     bool kept_empty = false;       // an empty file that keeps its memory for a while
     bool remembered = false;       // the kernel was told to believe what it knows of it
     bool replaced = false;         // its last name is another's now
+    bool leaving_slab = false;     // it is being given memory of its own, so that the kernel can have that
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.
     struct Retired {
