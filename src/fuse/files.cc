@@ -49,8 +49,8 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it, and
     // if it is not open in another way already. Those who open it while it moves wait for that: the kernel takes no
     // other way for a file that it has itself.
-    const bool unused = object->leases == 1 || (object->leaving_slab && Files::is_unshared(*object));
-    const bool leaves_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr && unused;
+    const bool in_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr;
+    const bool leaves_slab = in_slab && (object->leases == 1 || object->leaving_slab);
     object->leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     if (empties || leaves_slab || wants_file) {
@@ -65,6 +65,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         }
         if (!status) backend_.report(work.device, status.error());
         turn.lock();
+        object->leaving_slab = false;
         if (!status) {
             files.close(file);
             return std::unexpected(status.error());

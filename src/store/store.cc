@@ -389,8 +389,9 @@ void Store::unlinked(Node* node, bool replaced) {
     if (node->links > 0) return;
     if (auto* object = as_object(node); object != nullptr && object->extent != nullptr) {
         object->replaced = replaced;
-        refresh(object);
+        // First what is known: the look at it counts what it has grown by since, as of any object without a name.
         use_[object->device].unlinked_bytes += object->size_bytes;
+        refresh(object);
     }
     free_if_unused(node);
 }
