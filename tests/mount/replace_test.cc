@@ -81,7 +81,16 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
     std::vector<std::thread> readers;
     std::vector<std::string> said(3);
     for (size_t r = 0; r < said.size(); ++r) {
-        readers.emplace_back([&, r] { said[r] = run_as(reader, [&] { return read_on(kSize, r == 2, stop); }); });
+        readers.emplace_back([&, r] {
+            said[r] = run_as(reader, [&] {
+                write_file(stop + ".not" + std::to_string(r), "");
+                return read_on(kSize, r == 2, stop);
+            });
+        });
+    }
+    // Processes that are forked later would hold the writer's pipe, and the writer would seem to go on for ever.
+    for (size_t r = 0; r < said.size(); ++r) {
+        while (access((stop + ".not" + std::to_string(r)).c_str(), F_OK) != 0) usleep(1000);
     }
     // By the library, and by what a shell does: a file beside it, renamed over it.
     EXPECT_EQ(run_as(reader, [&]() -> std::string {
