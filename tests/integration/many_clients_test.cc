@@ -1,5 +1,6 @@
 // A thousand processes that are killed at once.
 #include <filesystem>
+#include <malloc.h>
 
 #include "library_fixture.h"
 
@@ -26,6 +27,7 @@ void PrintTo(const Footprint& it, std::ostream* out) {
 class ManyClients : public LibraryTest, public ::testing::WithParamInterface<const char*> {
 protected:
     void SetUp() override {
+        malloc_trim(0);  // what tests before this have left would be copied for, and freed by, each of a thousand
         start_all();
         for (auto [name, size] : {std::pair{"small", 10'000u}, {"other", 20'000u}, {"large", 3u << 20}}) {
             auto object = create(client_.get(), name, size, GetParam(), 0, 0644);
@@ -88,6 +90,14 @@ protected:
         EXPECT_EQ(came, count) << log();
         return clients;
     }
+    // As eventually(), with all the patience that a machine with a thousand dying processes may need.
+    template <typename Condition>
+    static bool in_the_end(Condition condition) {
+        for (int i = 0; i < 10; ++i) {
+            if (eventually(condition)) return true;
+        }
+        return false;
+    }
     static void kill_all(const std::vector<pid_t>& clients) {
         for (pid_t client : clients) ::kill(client, SIGKILL);
         for (pid_t client : clients) waitpid(client, nullptr, 0);
@@ -103,7 +113,7 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     constexpr int kClients = 1000;
     // Once in small: what gshmd makes once and keeps is there after this.
     kill_all(start_clients(20));
-    ASSERT_TRUE(eventually([&] { return footprint().sessions == 1 && footprint().object_bytes == 30'000 + (3 << 20); }));
+    ASSERT_TRUE(in_the_end([&] { return footprint().sessions == 1 && footprint().object_bytes == 30'000 + (3 << 20); }));
     const auto before = footprint();
     const auto space = device(client_.get(), GetParam());
 
@@ -122,11 +132,11 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     gshm_daemon_info daemon = {};
     daemon.struct_size = sizeof daemon;
     int killed_ms = since();
-    EXPECT_TRUE(eventually([&] { return gshm_daemon(client_.get(), &daemon) == 0 && daemon.sessions == before.sessions; }));
+    EXPECT_TRUE(in_the_end([&] { return gshm_daemon(client_.get(), &daemon) == 0 && daemon.sessions == before.sessions; }));
     int leases_ms = since();
-    EXPECT_TRUE(eventually([&] { return device(client_.get(), GetParam()).object_bytes == before.object_bytes; }));
+    EXPECT_TRUE(in_the_end([&] { return device(client_.get(), GetParam()).object_bytes == before.object_bytes; }));
     int bytes_ms = since();
-    EXPECT_TRUE(eventually([&] { return footprint() == before; }))
+    EXPECT_TRUE(in_the_end([&] { return footprint() == before; }))
         << "before: " << ::testing::PrintToString(before) << "\nafter:  " << ::testing::PrintToString(footprint());
     int all_ms = since();
     for (pid_t client : clients) waitpid(client, nullptr, 0);
