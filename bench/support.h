@@ -93,7 +93,17 @@ public:
         std::string pattern = (std::filesystem::temp_directory_path() / "gshm-bench-XXXXXX").string();
         check_errno(::mkdtemp(pattern.data()) != nullptr, "mkdtemp");
         folder_ = pattern;
+        devices_ = devices;
         spawn(devices);
+        wait_until_it_serves();
+    }
+    // SIGKILL, and another one in its place at once. Returns when that has been started, not when it serves.
+    void kill_and_start() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+        spawn(devices_);
+    }
+    void wait_until_it_serves() {
         // Connecting is what tells that it serves; CUDA may take its time to start.
         gshm_client* client = nullptr;
         const gshm_connect_options options = {sizeof options, 100, dir().c_str()};
@@ -135,7 +145,7 @@ private:
         pid_ = ::fork();
         check_errno(pid_ >= 0, "fork");
         if (pid_ > 0) return;
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // not SIGKILL: its keeper would stay
         if (::getppid() != parent) ::_exit(127);
         const int file = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         ::dup2(file, 1);
@@ -147,6 +157,7 @@ private:
 
     std::string folder_;
     std::string dir_;
+    std::vector<std::string> devices_;
     pid_t pid_ = -1;
 };
 

@@ -11,9 +11,13 @@
  *     that this library does not know is -EINVAL. In arrays the first element's size stands for all.
  *  5. Handles are opaque. One client may be used by several threads at once; one object handle by one thread at a time.
  *     A client must outlive nothing: objects keep what they need of it alive.
- *  6. After fork() the child must connect anew: every call with an inherited client or object gives -ECHILD there, and
+ *  6. When gshmd dies, mapped memory stays as it is. Calls wait for the next gshmd (timeout_ms of the connection), which
+ *     knows all that was known: handles go on working. What may have been done and must not be done twice (create,
+ *     rename, unlink, ...) gives -ECONNRESET if it was under way just then; look, and decide. Handles of a daemon that
+ *     has given everything up give -ESTALE.
+ *  7. After fork() the child must connect anew: every call with an inherited client or object gives -ECHILD there, and
  *     closing the handle frees the child's copy only.
- *  7. CUDA is started (the device's primary context, retained) only by calls that need a device pointer: create, open,
+ *  8. CUDA is started (the device's primary context, retained) only by calls that need a device pointer: create, open,
  *     allocate and import without GSHM_NO_MAP on a cuda device. Copies through handles opened with GSHM_NO_MAP go
  *     through the daemon.
  *
@@ -75,11 +79,14 @@ typedef struct gshm_daemon_info {
     uint64_t extents;
     char version[32];
     char mountpoint[256]; /* where its objects are files; "" if nowhere */
+    int32_t keeper;       /* pid of who holds the memory should the daemon die; 0: none, or systemd */
+    uint32_t reserved;
 } gshm_daemon_info;
 int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info);
 
-/* Asks the daemon to end. Only root and the daemon's own user may. */
-int gshm_shutdown(gshm_client* client);
+/* Asks the daemon to end, and with it all that it holds. With GSHM_KEEP everything stays, objects, mount and what
+ * clients map, for the gshmd that is started there next. Only root and the daemon's own user may. */
+int gshm_shutdown(gshm_client* client, uint32_t flags);
 /* Asks it to unmount; its objects and its clients stay. -EBUSY while files are open there, unless with GSHM_LAZY: then
  * nobody finds the mount any more, and it goes with the last file that is closed. -EINVAL if nothing is mounted. */
 int gshm_unmount(gshm_client* client, uint32_t flags);
@@ -118,10 +125,11 @@ int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* r
 
 enum {
     /* create */
-    GSHM_KEEP = 1u << 0,         /* stays when this session ends, though not sealed */
+    GSHM_KEEP = 1u << 0,         /* stays when this session ends, though not sealed; shutdown: see there */
     GSHM_COMPRESSIBLE = 1u << 1, /* ask the device for compressible memory; -EOPNOTSUPP where there is none */
     GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: nobody who opens another object can reach it */
     GSHM_REPLACE = 1u << 3,      /* rename: over an existing object (create never replaces) */
+    GSHM_UNNAMED = 1u << 4,      /* nobody sees it until gshm_replace() gives it its name; see there */
     /* create and open */
     GSHM_NO_MAP = 1u << 8,       /* no pointer wanted; gshm_data() is NULL, copies go through the daemon */
     /* open */
@@ -131,6 +139,8 @@ enum {
     GSHM_RECURSIVE = 1u << 11,
     /* unmount */
     GSHM_LAZY = 1u << 12,
+    /* only ever reported, by gshm_list_unlinked() */
+    GSHM_FORMER = 1u << 13,
 };
 
 typedef struct gshm_attribute {
@@ -185,6 +195,16 @@ int gshm_seal_name(gshm_client* client, const char* name);
 int gshm_unlink(gshm_client* client, const char* name);
 /* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it; else -EEXIST. */
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
+/* A new version of something that others read meanwhile: seals the object and gives it the name, over whatever object
+ * (or symbolic link) has it, in one step. Whoever opens the name gets the old version or the new one, sealed and whole;
+ * holders of the old one keep it until they let go. Needs a handle that is open for writing; rights, and errors such as
+ * -EISDIR, are those of renaming over the name, -EBUSY that of sealing.
+ *   Make the object with GSHM_UNNAMED: it then has no name, so that a writer that dies leaves the old version and nothing
+ * else. Its spec's name says where it is meant to get (rights are checked at once, directories are made in the end) and
+ * may be taken. An object that was made with a name loses that (-EMLINK if it has several).
+ *   -ESTALE: the connection was lost before; nothing was replaced, and the new version is gone. -ECONNRESET: it was lost
+ * on the way; whether it was replaced gshm_stat() tells, by the id. */
+int gshm_replace(gshm_object* object, const char* name);
 
 /* The last two are made in the mount only: symbolic links, which are followed when an object is opened by name, and
  * pipes, sockets and device files. */
@@ -234,6 +254,16 @@ typedef struct gshm_holder {
 /* Who holds leases. Writes at most capacity entries (ret_holders may be NULL when it is 0); *ret_count is how many
  * there are, of which the daemon names 1,000 at most. */
 int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count);
+
+/* Memory that has no name any more and is still held: one entry for each object, in the order of their ids. Its name is
+ * the last that it had ("" if it never had one), its size that of the memory. GSHM_FORMER among its flags: it is not the
+ * object's present bytes but memory that a file had before it was resized, which processes still map; the object itself
+ * may well have its name. Root and the daemon's user see everything, others what is in objects of their own and what they
+ * hold themselves (of others' objects without the name, and with nobody else's leases). */
+int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing);
+/* Who holds an entry of that listing; none for other listings. As gshm_holders(). */
+int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder* ret_holders, size_t capacity,
+                         size_t* ret_count);
 
 enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
 /* Waits until the name exists, or exists and is sealed (-EISDIR if it is a directory). timeout_ms < 0: for ever;

@@ -276,6 +276,13 @@ struct Entry {  // of a listing
     StatInfo info;
 };
 
+struct UnlinkedEntry {  // memory without a name that is still held; see gshm_list_unlinked()
+    std::string name;
+    StatInfo info;
+    std::vector<Holder> holders;
+    bool former() const noexcept { return (info.flags & GSHM_FORMER) != 0; }
+};
+
 struct Attribute {
     std::string name;
     std::string value;  // bytes, not only text
@@ -296,10 +303,12 @@ struct CreateSpec {
     bool dedicated = false;     // GSHM_DEDICATED
     bool map = true;            // false: GSHM_NO_MAP
     std::vector<Attribute> attributes = {};
+    bool unnamed = false;  // GSHM_UNNAMED: for Object::replace(name)
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
-               (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP});
+               (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP}) |
+               (unnamed ? uint32_t{GSHM_UNNAMED} : 0);
     }
 };
 
@@ -462,6 +471,10 @@ public:
     Result<void> seal() {
         return detail::call({}, [&] { return gshm_seal(get()); });
     }
+    // Seals it and gives it the name, over what has it, in one step: for an object made with CreateSpec::unnamed.
+    Result<void> replace(const std::string& name) {
+        return detail::call({name}, [&] { return gshm_replace(get(), name.c_str()); });
+    }
     Result<StatInfo> stat() const {
         auto info = detail::sized<StatInfo>();
         if (auto done = detail::call({}, [&] { return gshm_stat_object(get(), &info); }); !done)
@@ -553,8 +566,9 @@ public:
             return std::move(done).error();
         return info;
     }
-    Result<void> shutdown() const {  // ends the daemon, not just this session
-        return detail::call({}, [&] { return gshm_shutdown(get()); });
+    // Ends the daemon, not just this session; keep: what it holds stays, for the next.
+    Result<void> shutdown(bool keep = false) const {
+        return detail::call({}, [&] { return gshm_shutdown(get(), keep ? GSHM_KEEP : 0u); });
     }
     Result<void> unmount(bool lazily = false) const {  // see gshm_unmount()
         return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
@@ -661,6 +675,25 @@ public:
         return detail::fetch_array<Holder>(name, [&](Holder* items, size_t room, size_t* count) {
             return gshm_holders(get(), name.c_str(), items, room, count);
         });
+    }
+
+    Result<std::vector<UnlinkedEntry>> unlinked() const {
+        gshm_listing* raw = nullptr;
+        if (auto done = detail::call({}, [&] { return gshm_list_unlinked(get(), &raw); }); !done)
+            return std::move(done).error();
+        const std::unique_ptr<gshm_listing, detail::FreeListing> listing(raw);
+        std::vector<UnlinkedEntry> entries;
+        entries.reserve(gshm_listing_count(raw));
+        for (size_t i = 0; i < gshm_listing_count(raw); ++i) {
+            auto info = detail::sized<StatInfo>();
+            if (const int status = gshm_listing_stat(raw, i, &info); status != 0) return detail::last_error(status);
+            auto holders = detail::fetch_array<Holder>({}, [&](Holder* items, size_t room, size_t* count) {
+                return gshm_listing_holders(raw, i, items, room, count);
+            });
+            if (!holders) return std::move(holders).error();
+            entries.push_back({gshm_listing_name(raw, i), info, *std::move(holders)});
+        }
+        return entries;
     }
 
     // Blocks until the name is there, or there and sealed; ETIMEDOUT after timeout, for ever without one.

@@ -173,6 +173,8 @@ Status Catalog::load_nodes(Restorer& restorer) {
         node.changed_ns = read.number(8);
         if (!read.is_null(9)) {
             node.links.push_back({read.unsigned_number(9), read.unsigned_number(10), std::string(read.blob(11))});
+        } else {
+            node.last_name = read.blob(11);
         }
         if (!read.is_null(12)) node.device = device_indexes_[read.number(12)];
         node.state = static_cast<ObjectState>(read.number(13));
@@ -281,7 +283,7 @@ Status Catalog::write(const Node& node) {
     put_node_.bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
     put_node_.bind(node.uid).bind(node.gid);
     put_node_.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);
-    if (node.first_link.parent == nullptr) put_node_.bind_null().bind_null().bind_null();
+    if (node.first_link.parent == nullptr) put_node_.bind_null().bind_null().bind_blob(node.first_link.name);
     else put_node_.bind(node.first_link.parent->id).bind(node.first_link.cookie).bind_blob(node.first_link.name);
     if (node.kind == NodeKind::object) {
         const auto& object = static_cast<const Object&>(node);

@@ -32,12 +32,17 @@ struct UmountArgs {
     bool lazy = false;
 };
 
+struct ShutdownArgs {
+    bool keep = false;
+};
+
 struct NamesArgs {  // stat, seal
     std::vector<std::string> names;
 };
 
-struct NameArgs {  // holders
-    std::string name;
+struct HoldersArgs {
+    std::optional<std::string> name;  // none: all that has no name any more
+    bool exact_bytes = false;
 };
 
 struct WriteArgs {
@@ -55,7 +60,8 @@ struct PutArgs {
     std::string file;
     std::string name;
     std::string device;
-    uint32_t mode = 0600;
+    std::optional<uint32_t> mode;
+    bool replace = false;
 };
 
 struct GetArgs {
@@ -105,11 +111,11 @@ int cmd_get(Context& context, const GetArgs& args);
 int cmd_seal(Context& context, const NamesArgs& args);
 int cmd_mv(Context& context, const MvArgs& args);
 int cmd_rm(Context& context, const RmArgs& args);
-int cmd_holders(Context& context, const NameArgs& args);
+int cmd_holders(Context& context, const HoldersArgs& args);
 int cmd_df(Context& context, const DfArgs& args);
 int cmd_wait(Context& context, const WaitArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);
-int cmd_shutdown(Context& context);
+int cmd_shutdown(Context& context, const ShutdownArgs& args);
 int cmd_umount(Context& context, const UmountArgs& args);
 
 }  // namespace gshm::cli

@@ -2,6 +2,7 @@
 #include "context.h"
 #include "table.h"
 #include "text.h"
+#include "unlinked.h"
 
 namespace gshm::cli {
 namespace {
@@ -17,32 +18,83 @@ std::vector<gshm_holder> list_holders(Context& context, const std::string& name)
     }
 }
 
-}  // namespace
+const char* access_text(const gshm_holder& holder) {
+    return holder.writable ? "write" : "read";
+}
 
-int cmd_holders(Context& context, const NameArgs& args) {
+std::vector<std::string> holder_cells(const gshm_holder& holder, Accounts& accounts) {
+    return {std::to_string(holder.pid), accounts.user(holder.uid), holder.command, std::to_string(holder.leases),
+            access_text(holder)};
+}
+
+std::vector<Record> holder_records(const std::vector<gshm_holder>& holders, Accounts& accounts) {
     std::vector<Record> records;
-    Accounts accounts;
-    Table table({">PID", "USER", "COMMAND", ">LEASES", "ACCESS"});
-    for (const auto& holder : list_holders(context, args.name)) {
-        const char* access = holder.writable ? "write" : "read";
+    for (const auto& holder : holders) {
         Record record;
         record.add("pid", holder.pid)
             .add("uid", holder.uid)
             .add("user", accounts.user(holder.uid))
             .add("command", holder.command)
             .add("leases", holder.leases)
-            .add("access", access);
+            .add("access", access_text(holder));
         records.push_back(std::move(record));
-        table.add_row({std::to_string(holder.pid), accounts.user(holder.uid), holder.command,
-                       std::to_string(holder.leases), access});
+    }
+    return records;
+}
+
+std::string last_name_text(const UnlinkedEntry& entry) {
+    const std::string name = entry.name.empty() ? "-" : entry.name;
+    return entry.former() ? name + " (before it was resized)" : name;
+}
+
+// Everything that is unlinked but held: a line for each holder, with the object beside it.
+int print_unlinked(Context& context, bool exact_bytes) {
+    std::vector<Record> records;
+    Accounts accounts;
+    Table table({">PID", "USER", "COMMAND", ">LEASES", "ACCESS", ">ID", ">SIZE", "DEVICE", "LAST NAME"});
+    for (const auto& entry : list_unlinked(context)) {
+        Record record;
+        record.add("id", entry.info.id)
+            .add("last_name", entry.name)
+            .add("size_bytes", entry.info.size_bytes)
+            .add("device", entry.info.device)
+            .add("uid", entry.info.uid)
+            .add("user", accounts.user(entry.info.uid))
+            .add("former", entry.former())
+            .add("holders", holder_records(entry.holders, accounts));
+        records.push_back(std::move(record));
+        for (const auto& holder : entry.holders) {
+            auto cells = holder_cells(holder, accounts);
+            cells.insert(cells.end(), {std::to_string(entry.info.id), size_text(entry.info.size_bytes, exact_bytes),
+                                       entry.info.device, last_name_text(entry)});
+            table.add_row(std::move(cells));
+        }
     }
     if (context.json()) {
         Record record;
-        record.add("name", args.name).add("holders", std::move(records));
+        record.add("unlinked", std::move(records));
         context.print(record);
     } else {
         context.print(table.text());
     }
+    return 0;
+}
+
+}  // namespace
+
+int cmd_holders(Context& context, const HoldersArgs& args) {
+    if (!args.name) return print_unlinked(context, args.exact_bytes);
+    Accounts accounts;
+    const auto holders = list_holders(context, *args.name);
+    if (context.json()) {
+        Record record;
+        record.add("name", *args.name).add("holders", holder_records(holders, accounts));
+        context.print(record);
+        return 0;
+    }
+    Table table({">PID", "USER", "COMMAND", ">LEASES", "ACCESS"});
+    for (const auto& holder : holders) table.add_row(holder_cells(holder, accounts));
+    context.print(table.text());
     return 0;
 }
 

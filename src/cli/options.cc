@@ -186,7 +186,8 @@ void Parser::add_daemon_commands() {
     const auto umount = add("umount", cmd_umount, "unmount gshmd's mount; its objects stay", "gshm umount");
     umount.flag("-l,--lazy", &UmountArgs::lazy, "although files are open in it");
 
-    add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown");
+    const auto shutdown = add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown --keep");
+    shutdown.flag("--keep", &ShutdownArgs::keep, "what it holds stays, for the gshmd that is started next");
 }
 
 void Parser::add_name_commands() {
@@ -229,8 +230,10 @@ void Parser::add_object_commands() {
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
 
-    const auto holders = add("holders", cmd_holders, "the processes that hold an object", "gshm holders models/w0");
-    holders.name("NAME", &NameArgs::name, "object");
+    const auto holders =
+        add("holders", cmd_holders, "the processes that hold an object, or memory without a name", "gshm holders models/w0");
+    holders.optional_text("NAME", &HoldersArgs::name, "object; none: all that is unlinked but still held");
+    holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
 
     const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",
                           "gshm attr models/w0 shape '[4096,4096]'");
@@ -257,8 +260,9 @@ void Parser::add_copy_commands() {
         add("put", cmd_put, "a file into a new, sealed object", "gshm put w0.bin models/w0 --device cuda:0");
     put.name("FILE", &PutArgs::file, "regular file");
     put.name("NAME", &PutArgs::name, "object to create");
+    put.flag("--replace", &PutArgs::replace, "in place of an object of that name, once the copy is whole");
     put.device(&PutArgs::device);
-    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
+    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of what is replaced");
 
     const auto get = add("get", cmd_get, "an object into a file, which is replaced when the copy is whole",
                          "gshm get models/w0 w0.bin");

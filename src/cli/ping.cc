@@ -25,6 +25,7 @@ int cmd_ping(Context& context) {
             .add("sessions", info.sessions)
             .add("objects", info.objects)
             .add("extents", info.extents)
+            .add("keeper_pid", info.keeper)
             .add("round_trip_us", round_trip.count());
         context.print(record);
     } else {

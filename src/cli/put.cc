@@ -33,6 +33,17 @@ FileDescriptor open_source(const std::string& path, uint64_t& ret_size) {
     return file;
 }
 
+// What a new version has from the old one unless it is told otherwise: its mode and its device.
+void take_over(Context& context, const PutArgs& args, uint32_t& ret_mode, std::string& ret_device) {
+    auto old = sized<gshm_stat_info>();
+    const int status = gshm_stat(context.client(), args.name.c_str(), &old);
+    if (status == -ENOENT || status == -ENOTDIR) return;  // nothing there, or no way there: creating it will tell
+    check(status, args.name);
+    if (old.kind != GSHM_KIND_OBJECT) return;
+    if (!args.mode && (old.mode & 0777) != 0) ret_mode = old.mode & 0777;
+    if (args.device.empty()) ret_device = old.device;
+}
+
 }  // namespace
 
 // The object is not kept until it is sealed: if this fails or is killed on the way, it goes with the session.
@@ -40,12 +51,15 @@ int cmd_put(Context& context, const PutArgs& args) {
     uint64_t size = 0;
     const auto file = open_source(args.file, size);
 
+    uint32_t mode = args.mode.value_or(0600);
+    std::string device = args.device;
+    if (args.replace) take_over(context, args, mode, device);
     gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
     spec.name = args.name.c_str();
     spec.size_bytes = size;
-    spec.mode = args.mode;
-    spec.device = args.device.empty() ? nullptr : args.device.c_str();
-    spec.flags = GSHM_NO_MAP;
+    spec.mode = mode;
+    spec.device = device.empty() ? nullptr : device.c_str();
+    spec.flags = GSHM_NO_MAP | (args.replace ? uint32_t{GSHM_UNNAMED} : 0);
     gshm_object* handle = nullptr;
     check(gshm_create(context.client(), &spec, &handle), args.name);
     const Object object(handle);
@@ -61,7 +75,7 @@ int cmd_put(Context& context, const PutArgs& args) {
         offset += wanted;
         progress.update(offset);
     }
-    check(gshm_seal(handle), args.name);
+    check(args.replace ? gshm_replace(handle, args.name.c_str()) : gshm_seal(handle), args.name);
     if (context.json()) {
         Record record;
         record.add("name", args.name).add("file", args.file).add("bytes", size).add("seconds", progress.seconds());

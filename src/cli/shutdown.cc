@@ -10,13 +10,13 @@
 namespace gshm::cli {
 
 // Returns when the daemon takes no connections any more, so that the next command line may start another.
-int cmd_shutdown(Context& context) {
+int cmd_shutdown(Context& context, const ShutdownArgs& args) {
     using namespace std::chrono_literals;
     constexpr auto kPatience = 10s;
 
     auto info = sized<gshm_daemon_info>();
     check(gshm_daemon(context.client(), &info), {});
-    if (const int status = gshm_shutdown(context.client()); status < 0) {
+    if (const int status = gshm_shutdown(context.client(), args.keep ? GSHM_KEEP : 0u); status < 0) {
         const bool rights = status == -EPERM || status == -EACCES;
         throw Failure::of_status(status, {}, rights ? "only root and the daemon's own user may end it" : "");
     }
@@ -30,10 +30,11 @@ int cmd_shutdown(Context& context) {
     }
     if (context.json()) {
         Record record;
-        record.add("dir", context.dir()).add("pid", info.pid);
+        record.add("dir", context.dir()).add("pid", info.pid).add("kept", args.keep);
         context.print(record);
     } else {
-        context.print(fmt::format("gshmd (pid {}) has ended\n", info.pid));
+        context.print(fmt::format("gshmd (pid {}) has ended{}\n", info.pid,
+                                  args.keep ? "; what it held stays for the next one" : ""));
     }
     return 0;
 }

@@ -88,14 +88,17 @@ int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
         info.extents = body->extents();
         set_text(info.version, wire::view(body->version()));
         set_text(info.mountpoint, wire::view(body->mountpoint()));
+        info.keeper = body->keeper();
         return copy_struct(ret_info, info);
     });
 }
 
-int gshm_shutdown(gshm_client* client) {
-    return with_client(client, [](Core& core) -> Status {
+int gshm_shutdown(gshm_client* client, uint32_t flags) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument((flags & ~uint32_t{GSHM_KEEP}) == 0, "unknown flags"));
         TRY(core.link().call(
-            wire::RequestBody::Shutdown, [](auto& builder) { return wire::CreateShutdown(builder).Union(); },
+            wire::RequestBody::Shutdown,
+            [&](auto& builder) { return wire::CreateShutdown(builder, (flags & GSHM_KEEP) != 0).Union(); },
             Lost::report));
         return {};
     });

@@ -1,4 +1,4 @@
-// gshm.h: names, stat, listings, attributes, waiting, holders.
+// gshm.h: names, stat, listings, attributes, waiting.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -316,35 +316,6 @@ int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info*
 
 void gshm_listing_free(gshm_listing* listing) {
     delete listing;
-}
-
-int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count) {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_names({name}));
-        TRY(check_argument(ret_count != nullptr && (ret_holders != nullptr || capacity == 0),
-                           "ret_count or ret_holders is NULL"));
-        auto answer = TRY(core.link().call(
-            wire::RequestBody::Holders,
-            [&](auto& builder) { return wire::CreateHolders(builder, builder.CreateString(name)).Union(); },
-            Lost::retry));
-        const auto* body = GSHM_BODY(answer, HoldersReply);
-        if (body->commands()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a list");
-        for (unsigned i = 0; i < body->records()->size() && i < capacity; ++i) {
-            const auto& record = *body->records()->Get(i);
-            gshm_holder holder = {};
-            holder.pid = record.pid();
-            holder.uid = record.uid();
-            holder.leases = record.leases();
-            holder.writable = record.writable() ? 1 : 0;
-            snprintf(holder.command, sizeof holder.command, "%s", body->commands()->Get(i)->c_str());
-            uint32_t stride = ret_holders[0].struct_size;
-            auto* entry = reinterpret_cast<gshm_holder*>(reinterpret_cast<char*>(ret_holders) + i * stride);
-            entry->struct_size = stride;
-            TRY(copy_struct(entry, holder));
-        }
-        *ret_count = body->records()->size();
-        return {};
-    });
 }
 
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) {

@@ -4,6 +4,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cstring>
 
@@ -118,7 +119,9 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
         }
         auto object = make_object(batch, record, *answer);
         if (!object) {
-            if (batch.created != nullptr) unlink_created(batch.core, batch.created[i].name, answer->epoch);
+            // The name of one that has none yet is another's.
+            bool named = batch.created != nullptr && (batch.created[i].flags & GSHM_UNNAMED) == 0;
+            if (named) unlink_created(batch.core, batch.created[i].name, answer->epoch);
             release_lease(batch.core, record.id(), batch.access, answer->epoch);
             batch.fail_at(i, object.error());
             continue;
@@ -146,7 +149,7 @@ Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
     memcpy(&chosen, spec, spec->struct_size);
     TRY(check_argument(chosen.name != nullptr, "the spec's name is NULL"));
     TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
-    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_NO_MAP;
+    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
     for (size_t i = 0; i < chosen.attribute_count; ++i) {
         const auto& attribute = chosen.attributes[i];
@@ -175,7 +178,7 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
     auto name = builder.CreateString(spec.name, sent_length(spec.name));
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
-    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED;
+    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED;
     return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
                                   spec.flags & kForDaemon, list);
 }
@@ -357,7 +360,6 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_object != nullptr, "path or ret_object is NULL"));
         std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
-        std::string id = TRY(read_file_attribute(path, "user.id"));
         gshm_client own;
         if (client == nullptr) {
             own.core = TRY(Core::create(dir, gshm_connect_options GSHM_CONNECT_OPTIONS_INIT.timeout_ms));
@@ -369,12 +371,20 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
             return fail(EXDEV, "{} is in the mount of the gshmd at {}, not of the one at {}", path, dir,
                         client->core->link().dir());
         }
-        uint64_t number = std::strtoull(id.c_str(), nullptr, 10);
-        gshm_object* object = nullptr;
-        int status = 0;
-        TRY(open_all(client, nullptr, &number, 1, flags, &object, &status));
-        *ret_object = object;
-        return {};
+        for (int attempt = 0;; ++attempt) {
+            uint64_t id = std::strtoull(TRY(read_file_attribute(path, "user.id")).c_str(), nullptr, 10);
+            gshm_object* object = nullptr;
+            int status = 0;
+            auto opened = open_all(client, nullptr, &id, 1, flags, &object, &status);
+            if (opened) {
+                *ret_object = object;
+                return {};
+            }
+            // Another object may have got the name meanwhile; the kernel hears of it a moment later.
+            constexpr int kAttempts = 50;
+            if (opened.error().code != ENOENT || attempt == kAttempts) return opened;
+            usleep(1000);
+        }
     });
 }
 
@@ -439,6 +449,19 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             }
         }
         if (first) return std::unexpected(std::move(*first));
+        return {};
+    });
+}
+
+int gshm_replace(gshm_object* object, const char* name) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        TRY(check_name_argument(name));
+        TRY(check_argument(one.core != nullptr, "memory without a daemon cannot have a name"));
+        if (one.access == Access::read) return fail(EACCES, "the object was opened for reading only");
+        TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Replace, [&](auto& builder) {
+            return wire::CreateReplace(builder, one.id, builder.CreateString(name)).Union();
+        }));
+        one.sealed = true;
         return {};
     });
 }

@@ -43,6 +43,9 @@ struct gshm_listing {
     std::vector<Entry> entries;
     std::vector<uint32_t> order;  // of the entries, by name
     std::shared_ptr<const std::vector<gshm::client::RemoteDevice>> devices;
+    // Of what is unlinked: those of each entry end in `holders` where `holders_end` says.
+    std::vector<gshm_holder> holders;
+    std::vector<size_t> holders_end;
 
     const char* name(const Entry& entry) const { return names.c_str() + entry.name; }
     void add(std::string_view prefix, std::string_view last, const gshm::wire::NodeRecord& record) {

@@ -1,4 +1,5 @@
 // gshmd: option parsing, going to the background, signals; the rest is Server.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
@@ -102,6 +103,21 @@ void recall(Options& options, Survival& survival) {
     survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
+// Where the time of a start goes.
+class Stages {
+public:
+    void end(const char* name) {
+        auto now = std::chrono::steady_clock::now();
+        text_ += fmt::format(" {:.1f} ms ({})", std::chrono::duration<double, std::milli>(now - last_).count(), name);
+        last_ = now;
+    }
+    const std::string& text() const { return text_; }
+
+private:
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+    std::string text_;
+};
+
 // Runs at the end of its block, unless it was cancelled.
 class Undo {
 public:
@@ -146,7 +162,7 @@ Status serve(Options options, Readiness& readiness) {
     auto loop = TRY(EventLoop::create());
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
-    auto begun = std::chrono::steady_clock::now();
+    Stages stages;
     auto survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper)));
     if (options.discard) TRY(survival->begin_anew());
     const bool resuming = survival->is_resuming();
@@ -155,6 +171,7 @@ Status serve(Options options, Readiness& readiness) {
         if (resuming) folder.leave();
         else survival->discard();
     });
+    stages.end("descriptors");
     recall(options, *survival);
     std::string earlier_mount = survival->setting("mountpoint");
     UniqueFd mount_fd = survival->take_mount();
@@ -166,11 +183,13 @@ Status serve(Options options, Readiness& readiness) {
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     started.clear();
+    stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
     const bool with_mount = static_cast<bool>(mount_fd);
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    stages.end("objects");
     if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
     server->set_keep(options.keeper == "systemd");
@@ -179,8 +198,8 @@ Status serve(Options options, Readiness& readiness) {
         return mounted;
     }
     undo.cancel();
-    auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
-    if (resuming) log_info("took up {} objects in {} ms", server->store().object_count(), took.count());
+    stages.end("mount");
+    if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     tell_systemd("READY=1");

@@ -30,6 +30,18 @@ wire::NodeRecord to_record(const Node& node) {
             static_cast<uint8_t>(object.state), 0};
 }
 
+wire::NodeRecord to_record(const Unlinked& unlinked) {
+    constexpr uint32_t kFormer = 1u << 13;  // GSHM_FORMER
+    const Object& object = *unlinked.object;
+    auto [extent, extent_bytes] = unlinked.former ? std::pair<uint64_t, uint64_t>{} : extent_of(object);
+    uint32_t leases = 0;
+    for (const auto& holder : unlinked.holders) leases += holder.leases;
+    return {object.id, unlinked.size_bytes, extent, extent_bytes, unlinked.former ? 0 : object.offset,
+            object.created_ns, object.modified_ns, object.uid, object.gid, object.mode,
+            object.flags | (unlinked.former ? kFormer : 0), leases, 0, static_cast<uint16_t>(object.device),
+            static_cast<uint8_t>(object.kind), static_cast<uint8_t>(object.state), 0};
+}
+
 wire::NodeRecord failed_node_record(const Error& error) {
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, error.code, 0, 0, 0, 0};
 }

@@ -9,6 +9,8 @@ namespace gshm {
 
 wire::NodeRecord to_record(const Node& node);
 wire::NodeRecord failed_node_record(const Error& error);
+// As gshm_list_unlinked() has it: its size is that of the memory, and a flag tells former memory.
+wire::NodeRecord to_record(const Unlinked& unlinked);
 wire::OpenRecord to_open_record(const Object& object, int descriptor);
 wire::OpenRecord failed_open_record(const Error& error);
 flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,

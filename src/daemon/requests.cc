@@ -1,5 +1,4 @@
 // The requests that are answered at once.
-#include <fstream>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -25,13 +24,6 @@ struct FirstError {
     int code = 0;
     std::string message;
 };
-
-std::string command_of(pid_t pid) {
-    std::string command;
-    std::ifstream file(fmt::format("/proc/{}/comm", pid));
-    std::getline(file, command);
-    return command;
-}
 
 // Applies `by_name` to every name and `by_id` to every id. What comes a few names later is fetched meanwhile: among
 // 100,000 objects most of a lookup is waiting for memory.
@@ -305,6 +297,17 @@ void Session::rename(uint64_t request, const wire::Rename& rename) {
     if (status) server_.waiters().notify(to);
 }
 
+void Session::replace(uint64_t request, const wire::Replace& replace) {
+    std::string name(wire::view(replace.name()));
+    auto status = server_.store().replace(id_, replace.id(), name);
+    reply_status(request, status);
+    if (!status || server_.waiters().empty()) return;
+    server_.waiters().notify(name);
+    // Through symbolic links it has got another name than the one that was asked for.
+    auto object = server_.store().leased(id_, replace.id(), Access::read);
+    if (object && Tree::path_of(**object) != name) server_.waiters().notify(Tree::path_of(**object));
+}
+
 void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {
     auto value = server_.store().get_attribute(id_, wire::view(get.name()), wire::view(get.attribute()));
     if (!value) return reply_error(request, value.error());
@@ -321,22 +324,6 @@ void Session::list_attributes(uint64_t request, const wire::ListAttributes& list
     auto& out = builder();
     auto bytes = out.CreateVector(reinterpret_cast<const uint8_t*>(names.data()), names.size());
     reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes).Union());
-}
-
-void Session::holders(uint64_t request, const wire::Holders& holders) {
-    auto found = server_.store().holders(id_, wire::view(holders.name()));
-    if (!found) return reply_error(request, found.error());
-    constexpr size_t kMost = 1000;  // what fits a message
-    if (found->size() > kMost) found->resize(kMost);
-    auto& out = builder();
-    std::vector<wire::HolderRecord> records;
-    std::vector<flatbuffers::Offset<flatbuffers::String>> commands;
-    for (const auto& holder : *found) {
-        records.emplace_back(holder.who.pid, holder.who.uid, holder.leases, holder.writable);
-        commands.push_back(out.CreateString(command_of(holder.who.pid)));
-    }
-    auto body = wire::CreateHoldersReply(out, out.CreateVectorOfStructs(records), out.CreateVector(commands));
-    reply(request, wire::ReplyBody::HoldersReply, body.Union());
 }
 
 void Session::wait(uint64_t request, const wire::Wait& wait) {

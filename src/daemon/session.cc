@@ -56,6 +56,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Seal:
         case RequestBody::Unlink:
         case RequestBody::Rename:
+        case RequestBody::Replace:
         case RequestBody::SetAttribute:
         case RequestBody::RemoveAttribute: return true;
         default: return false;
@@ -169,6 +170,8 @@ void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>
         case RequestBody::Fill: return fill(id, *request.body_as_Fill());
         case RequestBody::Export: return export_object(id, *request.body_as_Export());
         case RequestBody::Unmount: return unmount(id, *request.body_as_Unmount());
+        case RequestBody::Replace: return replace(id, *request.body_as_Replace());
+        case RequestBody::Unlinked: return unlinked(id, *request.body_as_Unlinked());
         case RequestBody::NONE: break;
     }
     reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});

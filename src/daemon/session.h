@@ -64,10 +64,13 @@ private:
     void seal(uint64_t request, const wire::Seal& seal);
     void unlink(uint64_t request, const wire::Unlink& unlink);
     void rename(uint64_t request, const wire::Rename& rename);
+    void replace(uint64_t request, const wire::Replace& replace);
     void get_attribute(uint64_t request, const wire::GetAttribute& get);
     void list_attributes(uint64_t request, const wire::ListAttributes& list);
-    void holders(uint64_t request, const wire::Holders& holders);
     void wait(uint64_t request, const wire::Wait& wait);
+    // holders.cc
+    void holders(uint64_t request, const wire::Holders& holders);
+    void unlinked(uint64_t request, const wire::Unlinked& unlinked);
     // create.cc, transfer.cc: may take a while
     void create_objects(uint64_t request, const wire::CreateObjects& create);
     void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors);

@@ -48,9 +48,11 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
     // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it, and
-    // if it is not open in another way already.
-    const bool leaves_slab =
-        in_files && object->extent != nullptr && object->extent->pool != nullptr && object->leases == 1;
+    // if it is not open in another way already. Those who open it while it moves wait for that: the kernel takes no
+    // other way for a file that it has itself.
+    const bool in_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr;
+    const bool leaves_slab = in_slab && (object->leases == 1 || object->leaving_slab);
+    object->leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     if (empties || leaves_slab || wants_file) {
         Work work(backend_, object, Work::kKept);
@@ -64,6 +66,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         }
         if (!status) backend_.report(work.device, status.error());
         turn.lock();
+        object->leaving_slab = false;
         if (!status) {
             files.close(file);
             return std::unexpected(status.error());
@@ -92,8 +95,8 @@ void FileSystem::open(Call& call) {
     auto turn = backend_.enter();
     auto object = find_object(call.node());
     if (!object) return call.fail(object.error().code);
-    // Between the kernel's lookup and this it was removed.
-    if ((*object)->links == 0 && (*object)->leases == 0) return call.fail(ENOENT);
+    // Between the kernel's lookup and this it was removed. What was replaced is kept for such a case.
+    if ((*object)->links == 0 && (*object)->leases == 0 && !(*object)->replaced) return call.fail(ENOENT);
     auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
     if (!out) return call.fail(out.error().code);
     if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {

@@ -185,7 +185,7 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
     if ((flags & RENAME_WHITEOUT) != 0) {
         TRY(make_special(from, name, {0, 0, 0}, S_IFCHR, 0));  // what union mounts take for "removed"
     }
-    if (replaced != nullptr) store_.unlinked(replaced);
+    if (replaced != nullptr) store_.unlinked(replaced, true);
     return {};
 }
 

@@ -53,7 +53,7 @@ struct Node {
     Node& operator=(const Node&) = delete;
 
     // What a lookup reads stands first.
-    Link first_link;
+    Link first_link;  // of an object that is held but has no name any more: its name is the whole path that it had
     NodeId id;
     NodeKind kind;
     bool unrecorded = false;  // changed since it was last written down; see Nodes::changed()
@@ -111,6 +111,8 @@ struct Object final : Node {
     int64_t file_accessed_ns = 0;
     bool kept_empty = false;       // an empty file that keeps its memory for a while
     bool remembered = false;       // the kernel was told to believe what it knows of it
+    bool replaced = false;         // its last name is another's now
+    bool leaving_slab = false;     // it is being given memory of its own, so that the kernel can have that
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.
     struct Retired {

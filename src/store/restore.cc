@@ -81,6 +81,7 @@ void Restorer::add(const SavedNode& saved) {
             break;
         }
     }
+    node->first_link.name = saved.last_name;
     node->mode = saved.mode;
     node->uid = saved.uid;
     node->gid = saved.gid;

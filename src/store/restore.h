@@ -37,6 +37,7 @@ struct SavedNode {
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;
     std::vector<SavedLink> links;
+    std::string last_name;  // of one without
     Attributes attributes;
     // Of an object; the device of a directory, too.
     std::optional<DeviceIndex> device;

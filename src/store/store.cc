@@ -151,7 +151,9 @@ Status Store::check_create(const Session& session, const CreateSpec& spec, std::
             return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
         }
     }
-    return tree_.check_link(session.who, spec.name, ret_reach);
+    if ((spec.flags & kCreateUnnamed) == 0) return tree_.check_link(session.who, spec.name, ret_reach);
+    if ((spec.flags & kCreateKeep) != 0) return fail(EINVAL, "an object without a name cannot be kept: nobody would find it");
+    return tree_.check_replace(session.who, spec.name, ret_reach);
 }
 
 Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, const CreateSpec& spec) {
@@ -164,7 +166,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
-    uint32_t flags = spec.flags;
+    uint32_t flags = spec.flags & ~uint32_t{kCreateUnnamed};
     if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
         auto placed = extents_.place_small(key, spec.size_bytes, device.granularity_bytes);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
@@ -188,8 +190,12 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     object->flags = flags;
     object->device = spec.device;
     place(object, where, spec.size_bytes);
-    auto linked = tree_.link(session.who, spec.name, object);
-    assert(linked);  // check_create has asked
+    if ((spec.flags & kCreateUnnamed) == 0) {
+        auto linked = tree_.link(session.who, spec.name, object);
+        assert(linked);  // check_create has asked
+    } else {
+        use_[object->device].unlinked_bytes += object->size_bytes;
+    }
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
         object->next_unsealed = session.unsealed;
@@ -402,13 +408,17 @@ Status Store::seal_id(SessionId session, NodeId id) {
     return seal_object(by, lease->second.object);
 }
 
+Status Store::check_sealable(const Session& session, const Object& object) {
+    if (object.state == ObjectState::sealed) return {};
+    auto mine = session.leases.find(object.id);
+    uint32_t my_writers = mine == session.leases.end() ? 0 : mine->second.writers;
+    if (object.write_leases <= my_writers) return {};
+    return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
+}
+
 Status Store::seal_object(Session& session, Object* object) {
     if (object->state == ObjectState::sealed) return {};
-    auto mine = session.leases.find(object->id);
-    uint32_t my_writers = mine == session.leases.end() ? 0 : mine->second.writers;
-    if (object->write_leases > my_writers) {
-        return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
-    }
+    TRY(check_sealable(session, *object));
     object->state = ObjectState::sealed;
     object->modified_ns = object->changed_ns = clock_.now_ns();
     nodes_.changed(object);
@@ -435,16 +445,18 @@ Status Store::unlink(SessionId session, std::string_view name) {
 
 Status Store::rename(SessionId session, std::string_view from, std::string_view to, bool replace) {
     Node* replaced = TRY(tree_.rename(at(session).who, from, to, replace));
-    if (replaced != nullptr) unlinked(replaced);
+    if (replaced != nullptr) unlinked(replaced, true);
     if (auto moved = tree_.find(at(session).who, to, Tree::Last::keep)) rights_changed(**moved);
     return {};
 }
 
-void Store::unlinked(Node* node) {
+void Store::unlinked(Node* node, bool replaced) {
     if (node->links > 0) return;
     if (auto* object = as_object(node); object != nullptr && object->extent != nullptr) {
-        refresh(object);
+        object->replaced = replaced;
+        // First what is known: the look at it counts what it has grown by since, as of any object without a name.
         use_[object->device].unlinked_bytes += object->size_bytes;
+        refresh(object);
     }
     free_if_unused(node);
 }
@@ -453,6 +465,8 @@ void Store::free_if_unused(Node* node) {
     if (auto* object = as_object(node)) {
         if (object->session_leases == 0) free_retired(object);
         if (object->links > 0 || object->leases > 0) return;
+        // Whoever looked up the name just before another got it must still be able to open what they found.
+        if (object->replaced && object->lookups > 0) return;
         forget_creator(object);
         free_memory(object);
     }

@@ -16,7 +16,7 @@
 namespace gshm {
 
 // Values as in gshm.h.
-enum CreateFlag : uint32_t { kCreateKeep = 1, kCreateCompressible = 2, kCreateDedicated = 4 };
+enum CreateFlag : uint32_t { kCreateKeep = 1, kCreateCompressible = 2, kCreateDedicated = 4, kCreateUnnamed = 16 };
 
 struct CreateSpec {
     std::string_view name;
@@ -32,6 +32,15 @@ struct Holder {
     Credentials who;
     uint32_t leases = 0;
     bool writable = false;
+};
+
+// Memory of an object that no name leads to and that somebody still holds.
+struct Unlinked {
+    const Object* object = nullptr;
+    bool former = false;  // not the object's bytes, but memory that it had before its size changed
+    uint64_t size_bytes = 0;
+    std::string name;  // the last one, if there was one that the asker may know
+    std::vector<Holder> holders;
 };
 
 struct DeviceUse {
@@ -70,7 +79,8 @@ public:
     // Where an object of that name is made if nobody says where: as its directory says, else on the first device.
     DeviceIndex inherited_device(std::string_view path) const;
     // An object, opened for writing; or the extent that must be allocated first, handed to extents().add() and named
-    // in the spec (if dedicated) when this is called again.
+    // in the spec (if dedicated) when this is called again. With kCreateUnnamed the name is only where it is meant to
+    // get by replace(), and may be taken.
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
@@ -95,12 +105,17 @@ public:
     Status seal_id(SessionId session, NodeId id);
     Status unlink(SessionId session, std::string_view name);
     Status rename(SessionId session, std::string_view from, std::string_view to, bool replace);
+    // Seals what the session has open for writing and gives it the name, over what has it: both or neither.
+    Status replace(SessionId session, NodeId id, std::string_view name);
     // A symbolic link is itself, not what it leads to.
     Result<const Node*> stat(SessionId session, std::string_view name);
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.
     Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                           uint64_t* ret_cookie);
     Result<std::vector<Holder>> holders(SessionId session, std::string_view name) const;
+    // What is unlinked but held, of the `most` next objects after that id: all of it, or that of the session's user's
+    // own objects and, with that user's leases alone, of others' objects.
+    std::vector<Unlinked> unlinked(SessionId session, bool all, NodeId after, size_t most) const;
 
     Status set_attribute(SessionId session, std::string_view name, std::string_view attribute, std::string_view value);
     Result<std::string_view> get_attribute(SessionId session, std::string_view name, std::string_view attribute) const;
@@ -141,6 +156,7 @@ private:
     Result<Object*> find_object(const Session& session, std::string_view name) const;
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
+    static Status check_sealable(const Session& session, const Object& object);
     Status seal_object(Session& session, Object* object);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
@@ -150,8 +166,8 @@ private:
     Object* add_lease(SessionId id, Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);
-    // To be called when a name of it has gone.
-    void unlinked(Node* node);
+    // To be called when a name of it has gone; replaced: another node has that name now.
+    void unlinked(Node* node, bool replaced = false);
     void free_if_unused(Node* node);
     void free_memory(Object* object);
     void free_retired(Object* object);

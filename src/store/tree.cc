@@ -139,9 +139,12 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
     }
 }
 
+Link* Tree::entry_at(const Spot& spot) {
+    return spot.rest.find('/') == std::string_view::npos ? spot.parent->children.find(spot.rest) : nullptr;
+}
+
 Result<Link*> Tree::find_link(const Credentials& who, std::string_view path) const {
-    Spot spot = TRY(find_spot(who, path));
-    Link* link = spot.rest.find('/') == std::string_view::npos ? spot.parent->children.find(spot.rest) : nullptr;
+    Link* link = entry_at(TRY(find_spot(who, path)));
     if (link == nullptr) return fail(ENOENT, "no such object: \"{}\"", path);
     return link;
 }
@@ -221,15 +224,37 @@ void Tree::detach(Node* node) {
 
 Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::string_view to, bool replace) {
     Link* link = TRY(find_link(who, from));
-    Node* node = link->node;
-    TRY(check_removable(who, *link));
+    return put(who, link->node, link, to, replace);
+}
+
+Result<Node*> Tree::replace(const Credentials& who, Node* node, std::string_view path) {
+    if (node->links > 1) {
+        return fail(EMLINK, "\"{}\" has {} names, and which of them is to become \"{}\" is not clear", path_of(*node),
+                    node->links, path);
+    }
+    return put(who, node, const_cast<Link*>(node->any_link()), path, true);
+}
+
+Status Tree::check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const {
+    Spot spot = TRY(find_spot(who, path));
+    if (const Link* old = entry_at(spot)) {
+        if (old->node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", path);
+        TRY(check_removable(who, *old));
+    } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
+        return denied("write to", *spot.parent);
+    }
+    if (ret_reach != nullptr) *ret_reach = reach(*spot.parent);
+    return {};
+}
+
+Result<Node*> Tree::put(const Credentials& who, Node* node, Link* link, std::string_view to, bool replace) {
+    if (link != nullptr) TRY(check_removable(who, *link));
     Spot spot = TRY(find_spot(who, to));
     if (auto* directory = as_directory(node); directory != nullptr && is_inside(*spot.parent, *directory)) {
-        return fail(EINVAL, "cannot move \"{}\" into itself", from);
+        return fail(EINVAL, "cannot move \"{}\" into itself", path_of(*node));
     }
     TRY(check_depth_below(*node, to));
-    Link* old = nullptr;
-    if (spot.rest.find('/') == std::string_view::npos) old = spot.parent->children.find(spot.rest);
+    Link* old = entry_at(spot);
     Node* replaced = old == nullptr ? nullptr : old->node;
     if (replaced == node) return nullptr;  // as rename(2): nothing happens between two names of one object
     if (old != nullptr) {
@@ -241,9 +266,13 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
     } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
         return denied("write to", *spot.parent);
     }
-    Directory* source = link->parent;
     std::string_view name;
     Directory* parent = make_directories(who, spot, &name);
+    if (link == nullptr) {
+        insert(parent, name, node);
+        return replaced;
+    }
+    Directory* source = link->parent;
     move(link, parent, name);
     prune(source);
     return replaced;
@@ -279,8 +308,15 @@ void Tree::unhook(Link* link) {
 }
 
 void Tree::remove(Link* link) {
+    Node* node = link->node;
+    // So that those who hold it can be told by a name what they hold.
+    std::string last;
+    if (auto* object = as_object(node); object != nullptr && object->links == 1 && object->leases + object->lookups > 0) {
+        last = path_of(*object);
+    }
     unhook(link);
-    link->node->drop_link(link);
+    node->drop_link(link);
+    if (!last.empty()) node->first_link.name = std::move(last);
 }
 
 void Tree::move(Link* link, Directory* parent, std::string_view name) {

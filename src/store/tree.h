@@ -53,6 +53,10 @@ public:
     void detach(Node* node);
     // Atomic. What was replaced, if anything, is returned.
     Result<Node*> rename(const Credentials& who, std::string_view from, std::string_view to, bool replace);
+    // The same for a node that has no name or one, whichever that is; over what is at the path.
+    Result<Node*> replace(const Credentials& who, Node* node, std::string_view path);
+    // Fails as replace() would for a node without a name, but changes nothing. ret_reach as above.
+    Status check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const;
 
     // ---- by directory and name, for whoever has seen to the rights ----
     void insert(Directory* parent, std::string_view name, Node* node) { hook(node->new_link(), parent, name); }
@@ -94,7 +98,10 @@ private:
     Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last) const;
     Result<Spot> find_spot(const Credentials& who, std::string_view path) const;
     Result<Link*> find_link(const Credentials& who, std::string_view path) const;
+    static Link* entry_at(const Spot& spot);
     Status check_removable(const Credentials& who, const Link& link) const;
+    // `link` is the node's, to be moved; null: it has none yet.
+    Result<Node*> put(const Credentials& who, Node* node, Link* link, std::string_view to, bool replace);
     Directory* make_directories(const Credentials& who, const Spot& spot, std::string_view* ret_name);
     void hook(Link* link, Directory* parent, std::string_view name);
     void unhook(Link* link);

@@ -216,7 +216,25 @@ static void names(gshm_client* client) {
     CHECK_STATUS(gshm_open(client, in_root("new"), GSHM_NO_MAP, &object), -ENOENT);
     CHECK_OK(gshm_seal_name(client, in_root("old")));
 
+    gshm_object* held = NULL;
     gshm_listing* listing = NULL;
+    gshm_holder holder = {.struct_size = sizeof holder};
+    size_t holders = 0;
+    CHECK_OK(gshm_open(client, in_root("old"), GSHM_NO_MAP, &held));
+    spec = spec_of("old", 64, GSHM_NO_MAP | GSHM_UNNAMED);
+    CHECK_OK(gshm_create(client, &spec, &object));
+    CHECK_OK(gshm_replace(object, in_root("old")));
+    CHECK_OK(gshm_list_unlinked(client, &listing));
+    CHECK(gshm_listing_count(listing) == 1 && strcmp(gshm_listing_name(listing, 0), in_root("old")) == 0);
+    CHECK_OK(gshm_listing_holders(listing, 0, &holder, 1, &holders));
+    CHECK(holders == 1 && holder.leases == 1 && holder.writable == 0);
+    CHECK(gshm_listing_holders(listing, 1, &holder, 1, &holders) < 0);
+    gshm_listing_free(listing);
+    gshm_close(held);
+    gshm_close(object);
+    object = NULL;
+
+    listing = NULL;
     CHECK_OK(gshm_list(client, root, 0, &listing));
     CHECK(gshm_listing_count(listing) == 1);
     CHECK(gshm_listing_name(listing, 0) && strcmp(gshm_listing_name(listing, 0), "old") == 0);

@@ -103,7 +103,7 @@ void test_bad_arguments(void) {
     size_t count = 0;
     int status = 0;
     CHECK_STATUS(gshm_ping(NULL), -EINVAL);
-    CHECK_STATUS(gshm_shutdown(NULL), -EINVAL);
+    CHECK_STATUS(gshm_shutdown(NULL, 0), -EINVAL);
     CHECK_STATUS(gshm_daemon(NULL, NULL), -EINVAL);
     CHECK_STATUS(gshm_devices(NULL, NULL, 0, &count), -EINVAL);
     CHECK_STATUS(gshm_create(NULL, &spec, &object), -EINVAL);

@@ -13,7 +13,7 @@
     X(gshm_disconnect, void, (gshm_client*))                                                           \
     X(gshm_ping, int, (gshm_client*))                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
-    X(gshm_shutdown, int, (gshm_client*))                                                              \
+    X(gshm_shutdown, int, (gshm_client*, uint32_t))                                                    \
     X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                           \
     X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                   \
     X(gshm_create, int, (gshm_client*, const gshm_create_spec*, gshm_object**))                        \
@@ -28,6 +28,7 @@
     X(gshm_seal_name, int, (gshm_client*, const char*))                                                \
     X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
+    X(gshm_replace, int, (gshm_object*, const char*))                                                  \
     X(gshm_stat, int, (gshm_client*, const char*, gshm_stat_info*))                                    \
     X(gshm_stat_batch, int, (gshm_client*, const char* const*, size_t, gshm_stat_info*, int*))         \
     X(gshm_stat_object, int, (gshm_object*, gshm_stat_info*))                                          \
@@ -37,6 +38,8 @@
     X(gshm_listing_stat, int, (const gshm_listing*, size_t, gshm_stat_info*))                          \
     X(gshm_listing_free, void, (gshm_listing*))                                                        \
     X(gshm_holders, int, (gshm_client*, const char*, gshm_holder*, size_t, size_t*))                   \
+    X(gshm_list_unlinked, int, (gshm_client*, gshm_listing**))                                         \
+    X(gshm_listing_holders, int, (const gshm_listing*, size_t, gshm_holder*, size_t, size_t*))         \
     X(gshm_wait, int, (gshm_client*, const char*, int, int, gshm_stat_info*))                          \
     X(gshm_set_attribute, int, (gshm_client*, const char*, const char*, const void*, size_t))          \
     X(gshm_get_attribute, int, (gshm_client*, const char*, const char*, void*, size_t, size_t*))       \

@@ -56,6 +56,26 @@ TEST_F(HppTest, LifeOfAnObject) {
     EXPECT_TRUE(reader.copy_out(copy));  // held, so still there
 }
 
+TEST_F(HppTest, NewVersionsAndWhoHoldsTheOld) {
+    for (int version : {1, 2}) {
+        auto made = client_.create({.name = "v/w", .size_bytes = 8, .unnamed = true}).value();
+        EXPECT_TRUE(made.copy_in(std::vector<int>{version, version}));
+        EXPECT_EQ(made.replace(std::string("v\0w", 3)).error().code, EINVAL);
+        EXPECT_TRUE(made.replace("v/w"));
+    }
+    auto old = client_.open("v/w").value();
+    EXPECT_EQ(old.host_span<const int>().value()[1], 2);
+    auto next = client_.create({.name = "v/w", .size_bytes = 4, .unnamed = true}).value();
+    EXPECT_TRUE(next.replace("v/w"));
+    const auto unlinked = client_.unlinked().value();
+    ASSERT_EQ(unlinked.size(), 1u);
+    EXPECT_EQ(unlinked[0].name, "v/w");
+    EXPECT_EQ(unlinked[0].info.size_bytes, 8u);
+    ASSERT_EQ(unlinked[0].holders.size(), 1u);
+    EXPECT_EQ(unlinked[0].holders[0].pid, ::getpid());
+    EXPECT_EQ(old.host_span<const int>().value()[1], 2);
+}
+
 TEST_F(HppTest, BatchesGiveOneResultEach) {
     const std::string with_nul("b\0c", 3);
     const std::vector<CreateSpec> specs = {{.name = "b/0", .size_bytes = 64},

@@ -172,7 +172,7 @@ TEST_F(LibraryCalls, OtherUsersObeyTheModeBits) {
             if (gshm_unlink(mine.get(), "secret") != -EPERM) return 8;
             if (gshm_seal_name(mine.get(), "public/readable") != -EACCES) return 9;
             if (gshm_set_attribute(mine.get(), "public/readable", "k", "v", 1) != -EACCES) return 10;
-            if (gshm_shutdown(mine.get()) != -EPERM) return 11;
+            if (gshm_shutdown(mine.get(), 0) != -EPERM) return 11;
             auto theirs = create(mine.get(), "theirs", 10, "host");
             if (stat(mine.get(), "theirs").uid != 12345) return 12;
             return 0;

@@ -172,7 +172,7 @@ private:
     }
 
     void one() {
-        switch (below(14)) {
+        switch (below(15)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1: case 2: case 3: case 4: return create();
             case 5: case 6: return open();
@@ -181,6 +181,7 @@ private:
             case 10: return unlink();
             case 11: return rename();
             case 12: return attribute();
+            case 13: return replace();
             default: return list();
         }
     }
@@ -192,8 +193,12 @@ private:
         static const uint16_t modes[] = {0600, 0644, 0666, 0400};
         uint16_t mode = modes[below(4)];
         uint32_t flags = (below(3) == 0 ? kCreateKeep : 0u) | (below(6) == 0 ? kCreateDedicated : 0u);
+        bool unnamed = below(4) == 0;
+        if (unnamed) flags |= kCreateUnnamed;
         int expected = 0;
-        if (model_.blocked_by_object(name)) expected = ENOTDIR;
+        if (unnamed && (flags & kCreateKeep) != 0) expected = EINVAL;
+        else if (unnamed) expected = check_put(name, uid(session));
+        else if (model_.blocked_by_object(name)) expected = ENOTDIR;
         else if (model_.names.contains(name) || model_.directories.contains(name)) expected = EEXIST;
         else if (!model_.may_write_in(model_.parent(name), uid(session))) expected = EACCES;
         auto made = rig_.create(session, name, size, mode, flags);
@@ -207,8 +212,50 @@ private:
         ASSERT_TRUE(object->extent->memory->fill(object->offset, size, pattern(object->id)));
         ModelObject model{uid(session), mode, size, false, true, (flags & kCreateKeep) != 0 ? 0 : session, {}, {}};
         model.leases[session].second = 1;
+        model.named = !unnamed;
         model_.objects[object->id] = model;
-        model_.add_name(name, object->id, uid(session));
+        if (!unnamed) model_.add_name(name, object->id, uid(session));
+    }
+
+    // errno of putting an object at a name, over what is there.
+    int check_put(const std::string& name, uid_t who) const {
+        if (model_.blocked_by_object(name)) return ENOTDIR;
+        if (model_.directories.contains(name)) return EISDIR;
+        if (model_.names.contains(name)) return model_.check_remove(name, who);
+        return model_.may_write_in(model_.parent(name), who) ? 0 : EACCES;
+    }
+
+    void replace() {
+        if (model_.objects.empty()) return;
+        SessionId session = some_session();
+        uid_t who = uid(session);
+        NodeId id = std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())))->first;
+        std::string to = some_name();
+        auto& object = model_.objects.at(id);
+        auto from = std::find_if(model_.names.begin(), model_.names.end(),
+                                 [&](const auto& entry) { return entry.second == id; });
+        std::string old_name = from == model_.names.end() ? "" : from->first;
+        auto mine = object.leases.find(session);
+        int expected = 0;
+        if (mine == object.leases.end() || mine->second.second == 0) expected = EACCES;
+        else if (!object.sealed && object.writers_besides(session) > 0) expected = EBUSY;
+        if (expected == 0 && !old_name.empty()) expected = model_.check_remove(old_name, who);
+        if (expected == 0 && to != old_name) expected = check_put(to, who);
+        ASSERT_EQ(code_of(rig_.store.replace(session, id, to)), expected) << old_name << " to " << to;
+        if (expected != 0) return;
+        object.sealed = true;
+        object.creator = 0;
+        object.named = true;
+        if (to == old_name) return;
+        if (model_.names.contains(to)) {
+            NodeId gone = model_.names.at(to);
+            model_.names.erase(to);
+            model_.objects.at(gone).named = false;
+            model_.free_if_unused(gone);
+        }
+        if (!old_name.empty()) model_.names.erase(old_name);
+        model_.add_name(to, id, who);
+        model_.prune();
     }
 
     void open() {
@@ -382,6 +429,18 @@ private:
         }
         ASSERT_EQ(rig_.store.use(0).object_bytes, bytes);
         ASSERT_EQ(rig_.store.use(0).unlinked_bytes, unlinked);
+        // Page by page it is the same.
+        NodeId after = 0;
+        for (auto page = rig_.store.unlinked(root, true, 0, 3); !page.empty();
+             page = rig_.store.unlinked(root, true, after, 3)) {
+            for (const auto& entry : page) {
+                ASSERT_GT(entry.object->id, after);
+                ASSERT_FALSE(entry.holders.empty());
+                after = entry.object->id;
+                unlinked -= entry.size_bytes;
+            }
+        }
+        ASSERT_EQ(unlinked, 0u);
         for (const auto& [name, id] : model_.names) {
             auto node = rig_.store.stat(root, name);
             ASSERT_TRUE(node) << name;

@@ -63,6 +63,28 @@ TEST_F(FilesTest, WhatTheKernelKnowsStaysUntilItForgets) {
     EXPECT_EQ(files.find(id), nullptr);
 }
 
+TEST_F(FilesTest, WhatWasReplacedCanBeOpenedByWhoeverHadFoundIt) {
+    Object* old = make("a");
+    const NodeId id = old->id;
+    give_memory(old, 1 << 20, 1000);
+    Files::hold(old);
+    give_memory(make("b"), 1 << 20, 500);
+    ASSERT_TRUE(files.rename(root(), "b", root(), "a", 0));
+    EXPECT_NE(old->extent, nullptr);
+    EXPECT_EQ(use().unlinked_bytes, 1000u);
+    FileId file = *files.open(*old, Access::read, {1, 1, 7, {}}, 9);
+    files.forget(id, 1);
+    EXPECT_EQ(use().unlinked_bytes, 1000u);
+    auto unlinked = rig.store.unlinked(session, false, 0, 10);
+    ASSERT_EQ(unlinked.size(), 1u);
+    EXPECT_EQ(unlinked[0].name, "a");
+    EXPECT_EQ(unlinked[0].holders[0].who.pid, 7);
+    files.close(file);
+    EXPECT_EQ(files.find(id), nullptr);
+    EXPECT_EQ(use().unlinked_bytes, 0u);
+    EXPECT_EQ(use().object_bytes, 500u);
+}
+
 TEST_F(FilesTest, SessionsKeepTheMemoryThatWasReplaced) {
     Object* object = make("a");
     give_memory(object, 1 << 20, 1000);

@@ -166,6 +166,43 @@ TEST_F(StoreTest, RenameReplacesAtomically) {
     EXPECT_EQ(code_of(store.stat(b, "d")), ENOENT);  // implicit, and empty now
 }
 
+TEST_F(StoreTest, ReplaceSealsAndNamesInOneStep) {
+    Object* old = *rig.create(a, "d/x", 10, 0644, kCreateKeep);
+    ASSERT_TRUE(store.open(b, "d/x", Access::read, false));
+    Object* made = *rig.create(a, "d/x", 20, 0644, kCreateUnnamed);
+    EXPECT_EQ(store.use(0).unlinked_bytes, 20u);
+    EXPECT_EQ(made->flags & kCreateUnnamed, 0u);
+    EXPECT_EQ(code_of(store.open_id(a, made->id, Access::read, false)), ENOENT);
+    EXPECT_EQ(code_of(store.replace(b, made->id, "d/x")), EACCES);
+    ASSERT_TRUE(store.replace(a, made->id, "d/x"));
+    EXPECT_EQ(*store.stat(root, "d/x"), made);
+    EXPECT_EQ(made->state, ObjectState::sealed);
+    EXPECT_EQ(store.use(0).unlinked_bytes, 10u);
+    auto unlinked = store.unlinked(root, true, 0, 10);
+    ASSERT_EQ(unlinked.size(), 1u);
+    EXPECT_EQ(unlinked[0].object, old);
+    EXPECT_EQ(unlinked[0].name, "d/x");
+    EXPECT_EQ(unlinked[0].holders.size(), 2u);
+    EXPECT_EQ(store.unlinked(b, false, 0, 10)[0].name, "");
+    EXPECT_EQ(store.unlinked(b, false, 0, 10)[0].holders.size(), 1u);
+    EXPECT_TRUE(store.unlinked(root, true, old->id, 10).empty());
+    ASSERT_TRUE(store.release(a, old->id, Access::write));
+    ASSERT_TRUE(store.release(b, old->id, Access::read));
+    EXPECT_EQ(store.use(0).unlinked_bytes, 0u);
+    EXPECT_EQ(store.use(0).object_bytes, 20u);
+}
+
+TEST_F(StoreTest, AnUnnamedObjectGoesWithItsSession) {
+    SessionId writer = store.begin_session(alice);
+    ASSERT_TRUE(rig.create(writer, "x", 20, 0600, kCreateUnnamed));
+    ASSERT_TRUE(rig.create(writer, "x", 2 << 20, 0600, kCreateUnnamed));
+    EXPECT_EQ(store.object_count(), 2u);
+    store.end_session(writer);
+    EXPECT_EQ(store.object_count(), 0u);
+    EXPECT_EQ(store.use(0).unlinked_bytes + store.use(0).object_bytes, 0u);
+    EXPECT_EQ(code_of(rig.create(a, "x", 20, 0600, kCreateUnnamed | kCreateKeep)), EINVAL);
+}
+
 TEST_F(StoreTest, RenameOfDirectories) {
     ASSERT_TRUE(rig.create(a, "d/e/x"));
     EXPECT_EQ(code_of(store.rename(a, "d", "d/e/f", false)), EINVAL);

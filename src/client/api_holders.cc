@@ -1,0 +1,116 @@
+// gshm.h: who holds objects, with a name and without.
+#include <algorithm>
+#include <cstring>
+
+#include "client/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+gshm_holder to_holder(const wire::HolderRecord& record, const flatbuffers::String& command) {
+    gshm_holder holder = {};
+    holder.struct_size = sizeof holder;
+    holder.pid = record.pid();
+    holder.uid = record.uid();
+    holder.leases = record.leases();
+    holder.writable = record.writable() ? 1 : 0;
+    snprintf(holder.command, sizeof holder.command, "%s", command.c_str());
+    return holder;
+}
+
+Status write_holders(std::span<const gshm_holder> holders, gshm_holder* ret_holders, size_t capacity,
+                     size_t* ret_count) {
+    uint32_t stride = capacity > 0 ? ret_holders[0].struct_size : 0;
+    for (size_t i = 0; i < holders.size() && i < capacity; ++i) {
+        auto* entry = reinterpret_cast<gshm_holder*>(reinterpret_cast<char*>(ret_holders) + i * stride);
+        entry->struct_size = stride;
+        TRY(copy_struct(entry, holders[i]));
+    }
+    *ret_count = holders.size();
+    return {};
+}
+
+Status check_room(const gshm_holder* ret_holders, size_t capacity, const size_t* ret_count) {
+    return check_argument(ret_count != nullptr && (ret_holders != nullptr || capacity == 0),
+                          "ret_count or ret_holders is NULL");
+}
+
+// One page into the listing; where the next one begins, or 0.
+Result<uint64_t> take_page(const Answer& answer, gshm_listing& listing) {
+    const auto* body = GSHM_BODY(answer, UnlinkedReply);
+    bool whole = body->names()->size() == body->records()->size() &&
+                 body->holder_counts()->size() == body->records()->size() &&
+                 body->commands()->size() == body->holders()->size();
+    unsigned next = 0;
+    for (unsigned i = 0; whole && i < body->records()->size(); ++i) {
+        uint32_t count = body->holder_counts()->Get(i);
+        whole = count <= body->holders()->size() - next;
+        if (!whole) break;
+        listing.order.push_back(static_cast<uint32_t>(listing.entries.size()));
+        listing.add("", wire::view(body->names()->Get(i)), *body->records()->Get(i));
+        for (unsigned end = next + count; next < end; ++next) {
+            listing.holders.push_back(to_holder(*body->holders()->Get(next), *body->commands()->Get(next)));
+        }
+        listing.holders_end.push_back(listing.holders.size());
+    }
+    if (!whole) return fail(EPROTO, "gshmd sent half a list");
+    listing.devices = answer.devices;
+    return body->cookie();
+}
+
+}  // namespace
+
+extern "C" {
+
+int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_name_argument(name));
+        TRY(check_room(ret_holders, capacity, ret_count));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::Holders,
+            [&](auto& builder) { return wire::CreateHolders(builder, builder.CreateString(name)).Union(); },
+            Lost::retry));
+        const auto* body = GSHM_BODY(answer, HoldersReply);
+        if (body->commands()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a list");
+        std::vector<gshm_holder> holders;
+        for (unsigned i = 0; i < body->records()->size(); ++i) {
+            holders.push_back(to_holder(*body->records()->Get(i), *body->commands()->Get(i)));
+        }
+        return write_holders(holders, ret_holders, capacity, ret_count);
+    });
+}
+
+int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
+        auto listing = std::make_unique<gshm_listing>();
+        uint64_t cookie = 0;
+        do {
+            auto answer = TRY(core.link().call(
+                wire::RequestBody::Unlinked,
+                [&](auto& builder) { return wire::CreateUnlinked(builder, cookie).Union(); }, Lost::retry));
+            uint64_t next = TRY(take_page(answer, *listing));
+            if (next != 0 && next <= cookie) return fail(EPROTO, "gshmd sent a list without an end");
+            cookie = next;
+        } while (cookie != 0);
+        *ret_listing = listing.release();
+        return {};
+    });
+}
+
+int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder* ret_holders, size_t capacity,
+                         size_t* ret_count) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(listing != nullptr, "listing is NULL"));
+        TRY(check_room(ret_holders, capacity, ret_count));
+        TRY(check_argument(index < listing->entries.size(), "index is past the listing's end"));
+        if (listing->holders_end.empty()) return write_holders({}, ret_holders, capacity, ret_count);
+        size_t begin = index == 0 ? 0 : listing->holders_end[index - 1];
+        size_t count = listing->holders_end[index] - begin;
+        return write_holders(std::span(listing->holders).subspan(begin, count), ret_holders, capacity, ret_count);
+    });
+}
+
+}  // extern "C"

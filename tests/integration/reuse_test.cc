@@ -1,0 +1,99 @@
+// Memory that was somebody's: whoever gets it next must not see a byte of that.
+#include "library_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+class Reuse : public LibraryTest, public ::testing::WithParamInterface<const char*> {
+protected:
+    // So little memory that it must be used again.
+    void SetUp() override {
+        ASSERT_TRUE(fake_loaded);
+        const bool host = GetParam() == std::string("host");
+        ASSERT_TRUE(start({"--device", host ? "host:24M" : "cuda:0:32M"}, daemon_env())) << log();
+        client_ = connect();
+    }
+    // A new object whose bytes were all zero, and are all 0xEE from then on; null if they were not.
+    Object take(gshm_client* client, const char* name, uint64_t size, uint32_t flags = 0) {
+        gshm_object* made = nullptr;
+        auto wanted = spec(name, size, GetParam(), flags);
+        wanted.mode = 0666;
+        for (int attempt = 0; gshm_create(client, &wanted, &made) != 0; ++attempt) {
+            if (attempt == 1000) return nullptr;  // what others had is on its way back
+            usleep(1000);
+        }
+        Object object(made);
+        std::vector<uint8_t> bytes(size);
+        if (gshm_copy_out(made, 0, bytes.data(), size) != 0) return nullptr;
+        if (std::any_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; })) return nullptr;
+        return gshm_fill(made, 0, size, 0xEE) == 0 ? std::move(object) : nullptr;
+    }
+    static uid_t user(int round) { return geteuid() == 0 && round % 2 == 1 ? 65534 : 0; }
+    static uint32_t child_flags(int round) {
+        return map_in_child(GetParam()) | (round % 3 == 0 ? uint32_t{GSHM_DEDICATED} : 0);
+    }
+    static constexpr uint64_t kSizes[] = {1, 300, 4096, 70'000, 1 << 20, (1 << 20) + 1, 5 << 20};
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Reuse, ::testing::Values("host", "cuda:0"), [](const auto& info) {
+    std::string name = info.param;
+    std::erase(name, ':');
+    return name;
+});
+
+TEST_P(Reuse, AfterRemoval) {
+    for (int round = 0; round < 20; ++round) {
+        EXPECT_EQ(in_child([&] {
+            auto client = connect();
+            for (uint64_t size : kSizes) {
+                if (!take(client.get(), "x", size, child_flags(round))) return 1;
+                if (gshm_unlink(client.get(), "x") != 0) return 2;
+            }
+            return 0;
+        }, user(round)), 0) << "round " << round;
+    }
+}
+
+TEST_P(Reuse, AfterItsOwnerWasKilled) {
+    for (int round = 0; round < 30; ++round) {
+        EXPECT_EQ(in_child([&] {
+            auto client = connect();
+            Object held[3];
+            for (int i = 0; i < 3; ++i) {
+                held[i] = take(client.get(), ("x" + std::to_string(i)).c_str(), kSizes[(round + 2 * i) % 7],
+                               child_flags(round));
+                if (!held[i]) return 1;
+            }
+            ::kill(getpid(), SIGKILL);
+            return 2;
+        }, user(round)), 128 + SIGKILL) << "round " << round;
+    }
+}
+
+TEST_P(Reuse, AfterItWasReplaced) {
+    for (uint64_t size : kSizes) {
+        for (int round = 0; round < 12; ++round) {
+            auto object = take(client_.get(), "w", size, GSHM_UNNAMED);
+            ASSERT_TRUE(object) << size << " bytes, round " << round << ": " << gshm_last_error();
+            ASSERT_EQ(gshm_replace(object.get(), "w"), 0) << gshm_last_error();
+        }
+    }
+}
+
+// Neighbours in one extent come and go, and those who stay keep their bytes.
+TEST_P(Reuse, BetweenNeighbours) {
+    std::vector<Object> objects(40);
+    for (int round = 0; round < 600; ++round) {
+        auto& slot = objects[static_cast<size_t>(round * 7919 % 40)];
+        if (slot) {
+            std::vector<uint8_t> bytes(gshm_size(slot.get()));
+            ASSERT_EQ(gshm_copy_out(slot.get(), 0, bytes.data(), bytes.size()), 0);
+            ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0xEE; }));
+            slot.reset();
+        }
+        slot = take(client_.get(), "n", kSizes[round % 4] + static_cast<uint64_t>(round), GSHM_UNNAMED);
+        ASSERT_TRUE(slot) << "round " << round << ": " << gshm_last_error();
+    }
+}
+
+}  // namespace
+}  // namespace gshm::test

@@ -1,0 +1,341 @@
+// A store, its catalog and its ledger, as they are found by whoever comes after a kill.
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <random>
+#include <sys/stat.h>
+
+#include "catalog/catalog.h"
+#include "store/files.h"
+#include "support/memory_device.h"
+
+namespace gshm::test {
+namespace {
+
+constexpr size_t kLedgerBytes = 1 << 20;
+const Credentials kRoot{0, 0, 1, {}};
+const Credentials kUser{1000, 1000, 2, {}};
+
+// Memory that outlives the daemon: extents by key, and the ledger.
+struct Kept {
+    std::unordered_map<uint64_t, std::shared_ptr<Extent>> extents;
+    std::unique_ptr<std::byte[], void (*)(void*)> ledger{static_cast<std::byte*>(aligned_alloc(64, kLedgerBytes)), free};
+    uint64_t ledger_bytes = 0;
+
+    Kept() { memset(ledger.get(), 0, kLedgerBytes); }
+};
+
+// A store as the daemon has it, without the daemon.
+class Daemon final : private Recorder {
+public:
+    Daemon(const std::string& folder, Kept& kept, bool with_mount = false)
+        : kept_(kept),
+          device_("memory", uint64_t{1} << 40),
+          store(clock_, reclaimer_, kRoot, {device_.info()}),
+          catalog(std::move(*Catalog::create(folder + "/gshm.db"))),
+          ledger_(std::span(kept.ledger.get(), kLedgerBytes), kept.ledger_bytes,
+                  [this](uint64_t bytes) -> Status {
+                      kept_.ledger_bytes = bytes;
+                      return {};
+                  }) {
+        reclaimer_.extents = &store.extents();
+        EXPECT_TRUE(catalog->use_devices(store.devices()));
+        store.set_ledger(&ledger_);
+        Restorer restorer(store);
+        EXPECT_TRUE(catalog->load_extents(restorer, [&](const Catalog::Kept& wanted) -> std::shared_ptr<Extent> {
+            auto found = kept_.extents.find(wanted.key);
+            return found == kept_.extents.end() ? nullptr : found->second;
+        }));
+        EXPECT_TRUE(catalog->load_nodes(restorer));
+        store.set_recorder(this);
+        sessions = restorer.finish(with_mount, catalog->next_node(), catalog->next_key(),
+                                   [](const auto& process) { return process.pid != 666; });
+        EXPECT_TRUE(catalog->commit());
+    }
+
+    Result<Object*> create(SessionId session, CreateSpec spec) {
+        auto made = TRY(store.create(session, spec));
+        while (auto* need = std::get_if<ExtentNeed>(&made)) {
+            auto* extent = store.extents().add(*need, TRY(device_.allocate(need->size_bytes, {})));
+            if (!need->slab) spec.extent = extent;
+            made = TRY(store.create(session, spec));
+        }
+        return std::get<Object*>(made);
+    }
+
+private:
+    void changed(Node& node) override { catalog->changed(node); }
+    void erased(const Node& node) override { catalog->erased(node); }
+    void changed(StoredExtent& extent) override {
+        kept_.extents[extent.key] = extent.memory;
+        catalog->changed(extent);
+    }
+    void erased(const StoredExtent& extent) override { catalog->erased(extent); }
+
+    Kept& kept_;
+    ManualClock clock_;
+    MemoryDevice device_;
+    ImmediateReclaimer reclaimer_;
+
+public:
+    Store store;
+    std::unique_ptr<Catalog> catalog;
+    std::vector<std::pair<SessionId, Restorer::Process>> sessions;
+
+private:
+    Ledger ledger_;
+};
+
+// All that anyone could find out.
+std::string describe(Store& store) {
+    SessionId session = store.begin_session(kRoot);
+    std::string text;
+    std::function<void(const std::string&)> walk = [&](const std::string& path) {
+        uint64_t cookie = 0;
+        auto entries = store.list(session, path, 0, SIZE_MAX, &cookie);
+        if (!entries) return;
+        for (const Link* link : *entries) {
+            const Node& node = *link->node;
+            std::string name = path.empty() ? link->name : path + "/" + link->name;
+            text += fmt::format("{} id {} kind {} mode {:o} {}:{} times {} {} {} {} links {} cookie {}", name, node.id,
+                                static_cast<int>(node.kind), node.mode, node.uid, node.gid, node.created_ns,
+                                node.accessed_ns, node.modified_ns, node.changed_ns, node.links, link->cookie);
+            if (node.attributes) {
+                for (const auto& [key, value] : *node.attributes) text += fmt::format(" {}={}", key, value);
+            }
+            if (node.kind == NodeKind::object) {
+                const auto& object = static_cast<const Object&>(node);
+                text += fmt::format(" state {} flags {} leases {}/{}/{} size {} extent {} offset {} creator {}",
+                                    static_cast<int>(object.state), object.flags, object.leases, object.write_leases,
+                                    object.session_leases, object.size_bytes,
+                                    object.extent == nullptr ? 0 : object.extent->id, object.offset, object.creator);
+            }
+            text += "\n";
+            if (node.kind == NodeKind::directory) walk(name);
+        }
+    };
+    walk("");
+    text += fmt::format("used {} unlinked {} nodes {} sessions {}\n", store.use(0).object_bytes,
+                        store.use(0).unlinked_bytes, store.object_count(), store.session_count());
+    store.end_session(session);
+    return text;
+}
+
+class CatalogTest : public ::testing::Test {
+protected:
+    CatalogTest() {
+        std::string pattern = (std::filesystem::temp_directory_path() / "gshm-catalog-XXXXXX").string();
+        folder_ = mkdtemp(pattern.data());
+        std::filesystem::create_directory(folder_ + "/first");
+    }
+    ~CatalogTest() override { std::filesystem::remove_all(folder_); }
+
+    // What somebody finds who comes after a kill at this moment.
+    std::string describe_after_kill(Kept& kept) {
+        std::string copy = folder_ + "/copy";
+        std::filesystem::remove_all(copy);
+        std::filesystem::copy(folder_ + "/first", copy);
+        Kept then;
+        then.extents = kept.extents;
+        memcpy(then.ledger.get(), kept.ledger.get(), kLedgerBytes);
+        then.ledger_bytes = kept.ledger_bytes;
+        Daemon next(copy, then);
+        return describe(next.store);
+    }
+    SessionId begin(Daemon& daemon, const Credentials& who) {
+        SessionId session = daemon.store.begin_session(who);
+        EXPECT_TRUE(daemon.store.keep_session(session, 1, {{session, 77}}));
+        return session;
+    }
+
+    std::string folder_;
+};
+
+TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    std::mt19937_64 random(7);
+    auto pick = [&](uint64_t below) { return random() % below; };
+    std::vector<SessionId> sessions{begin(daemon, kRoot), begin(daemon, kUser), begin(daemon, kUser)};
+    std::vector<std::tuple<SessionId, NodeId, Access>> leases;
+    auto name = [&] { return fmt::format("{}{}", pick(3) == 0 ? "d/" : pick(3) == 0 ? "d/e/" : "", pick(12)); };
+    for (int step = 0; step < 400; ++step) {
+        SessionId by = sessions[pick(sessions.size())];
+        std::string one = name();
+        Attributes attributes{{"k", std::to_string(step)}};
+        switch (pick(9)) {
+            case 0:
+            case 1: {
+                uint32_t flags = pick(2) == 0 ? kCreateKeep : 0;
+                CreateSpec spec{one, 1 + pick(200'000), 0, 0644, flags, pick(2) == 0 ? &attributes : nullptr, nullptr};
+                if (pick(5) == 0) spec.size_bytes = (2 << 20) + pick(100);
+                if (auto made = daemon.create(by, spec)) leases.emplace_back(by, (*made)->id, Access::write);
+                break;
+            }
+            case 2: (void)daemon.store.unlink(by, one); break;
+            case 3: (void)daemon.store.rename(by, one, name(), true); break;
+            case 4: (void)daemon.store.seal(by, one); break;
+            case 5: (void)daemon.store.set_attribute(by, one, "a", std::to_string(step)); break;
+            case 6:
+                if (auto opened = daemon.store.open(by, one, Access::read, false)) {
+                    leases.emplace_back(by, (*opened)->id, Access::read);
+                }
+                break;
+            case 7:
+                if (!leases.empty()) {
+                    auto& lease = leases[pick(leases.size())];
+                    (void)daemon.store.release(std::get<0>(lease), std::get<1>(lease), std::get<2>(lease));
+                    std::swap(lease, leases.back());
+                    leases.pop_back();
+                }
+                break;
+            case 8:
+                if (pick(10) == 0) {
+                    std::erase_if(leases, [&](const auto& lease) { return std::get<0>(lease) == by; });
+                    daemon.store.end_session(by);
+                    std::replace(sessions.begin(), sessions.end(), by, begin(daemon, kUser));
+                }
+                break;
+        }
+        ASSERT_TRUE(daemon.catalog->commit());
+        ASSERT_EQ(describe(daemon.store), describe_after_kill(kept)) << "step " << step;
+    }
+}
+
+TEST_F(CatalogTest, WhatWasNotCommittedIsNotThere) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    SessionId session = begin(daemon, kRoot);
+    ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.catalog->commit());
+    std::string before = describe_after_kill(kept);
+    ASSERT_TRUE(daemon.create(session, {"b", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.store.rename(session, "a", "c", false));
+    EXPECT_EQ(describe_after_kill(kept), before);
+    ASSERT_TRUE(daemon.catalog->commit());
+    EXPECT_NE(describe_after_kill(kept), before);
+}
+
+TEST_F(CatalogTest, ADeadProcessLeavesNothingButWhatItSealed) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    SessionId doomed = begin(daemon, {1000, 1000, 666, {}});
+    ASSERT_TRUE(daemon.create(doomed, {"open", 100, 0, 0600, 0, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.create(doomed, {"sealed", 100, 0, 0600, 0, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.store.seal(doomed, "sealed"));
+    ASSERT_TRUE(daemon.create(doomed, {"gone", 100, 0, 0600, 0, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.store.unlink(doomed, "gone"));
+    ASSERT_TRUE(daemon.catalog->commit());
+    std::string after = describe_after_kill(kept);
+    EXPECT_EQ(after.find("open id"), std::string::npos) << after;
+    EXPECT_NE(after.find("sealed id"), std::string::npos) << after;
+    EXPECT_NE(after.find("used 100 unlinked 0 nodes 1 sessions 1"), std::string::npos) << after;
+}
+
+TEST_F(CatalogTest, ASlabIsZeroWhereNoObjectIs) {
+    Kept kept;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        SessionId session = begin(daemon, kRoot);
+        Object* object = *daemon.create(session, {"kept", 1000, 0, 0600, kCreateKeep, nullptr, nullptr});
+        // Somebody's bytes, freed but not zeroed yet when the daemon went.
+        ASSERT_TRUE(object->extent->memory->fill(0, object->extent->size_bytes, 7));
+        ASSERT_TRUE(daemon.catalog->commit());
+        daemon.store.set_ledger(nullptr);
+    }
+    Daemon next(folder_ + "/first", kept);
+    SessionId session = begin(next, kRoot);
+    Object* fresh = *next.create(session, {"fresh", 100'000, 0, 0600, 0, nullptr, nullptr});
+    Object* old = *next.store.open(session, "kept", Access::read, false);
+    ASSERT_EQ(fresh->extent, old->extent);
+    std::vector<std::byte> bytes(100'000);
+    ASSERT_TRUE(fresh->extent->memory->copy_out(fresh->offset, bytes));
+    EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+    bytes.resize(1000);
+    ASSERT_TRUE(old->extent->memory->copy_out(old->offset, bytes));
+    EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{7}; }));
+}
+
+TEST_F(CatalogTest, NumbersAreNeverUsedAgain) {
+    Kept kept;
+    NodeId first = 0;
+    uint64_t key = 0;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        SessionId session = begin(daemon, kRoot);
+        Object* object = *daemon.create(session, {"a", 2 << 20, 0, 0600, 0, nullptr, nullptr});
+        first = object->id;
+        key = object->extent->key;
+        ASSERT_TRUE(daemon.catalog->commit());
+        daemon.store.end_session(session);
+        ASSERT_TRUE(daemon.catalog->commit());
+    }
+    Daemon next(folder_ + "/first", kept);
+    Object* object = *next.create(begin(next, kRoot), {"a", 2 << 20, 0, 0600, 0, nullptr, nullptr});
+    EXPECT_GT(object->id, first);
+    EXPECT_GT(object->extent->key, key);
+}
+
+TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
+    Kept kept;
+    FileId file = 0;
+    NodeId unnamed = 0;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        Files files(daemon.store);
+        Directory& root = *as_directory(files.find(Files::kRoot));
+        Maker maker{1, 2, 0640};
+        Object* object = *files.make_object(root, "file", maker);
+        ASSERT_TRUE(files.make_symlink(root, "link", maker, "else/where"));
+        ASSERT_TRUE(files.make_special(root, "pipe", maker, S_IFIFO, 0));
+        auto* folder = as_directory(*files.make_directory(root, "folder", maker));
+        ASSERT_TRUE(files.link(*object, *folder, "second"));
+        ASSERT_TRUE(files.set_attribute(*folder, "x", std::string("\0y", 2), 0));
+        file = *files.open(*object, Access::write, kUser, 40);
+        Files::hold(object);
+        Object* temporary = files.make_unnamed(root, maker);
+        unnamed = temporary->id;
+        ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
+        ASSERT_TRUE(files.note_backing(object->id, 9));
+        ASSERT_TRUE(daemon.catalog->commit());
+        daemon.catalog->mark_done(40, object->id, 0);
+        daemon.catalog->mark_done(42, 0, 40);
+        ASSERT_TRUE(daemon.catalog->commit());
+        daemon.store.set_ledger(nullptr);
+    }
+    Daemon next(folder_ + "/first", kept, true);
+    Files files(next.store);
+    Directory& root = *as_directory(files.find(Files::kRoot));
+    Node* node = Files::child(root, "file");
+    ASSERT_NE(node, nullptr);
+    EXPECT_EQ(node->links, 2u);
+    EXPECT_EQ(Files::child(*as_directory(Files::child(root, "folder")), "second"), node);
+    EXPECT_EQ(static_cast<Symlink*>(Files::child(root, "link"))->target, "else/where");
+    EXPECT_EQ(static_cast<Special*>(Files::child(root, "pipe"))->type, static_cast<uint32_t>(S_IFIFO));
+    EXPECT_EQ(Files::child(root, "folder")->attributes->at("x"), std::string("\0y", 2));
+    EXPECT_EQ(files.opened(file), node);
+    EXPECT_EQ(*files.open(*as_object(node), Access::write, kUser, 40), file) << "asked for again";
+    EXPECT_NE(*files.open(*as_object(node), Access::write, kUser, 43), file);
+    EXPECT_NE(files.find(unnamed), nullptr);
+    EXPECT_EQ(files.backing_of(node->id), 9);
+    EXPECT_EQ(next.catalog->done(), (std::unordered_map<uint64_t, NodeId>{{42, 0}}));
+    // Without the mount nobody has them open any more.
+    files.close_all();
+    files.forget_all();
+    EXPECT_EQ(files.find(unnamed), nullptr);
+}
+
+TEST_F(CatalogTest, ANewerCatalogIsRefused) {
+    std::string path = folder_ + "/first/gshm.db";
+    ASSERT_TRUE(Catalog::create(path));
+    {
+        auto database = Database::open(path);
+        ASSERT_TRUE(database->execute("PRAGMA user_version = 99"));
+    }
+    auto opened = Catalog::create(path);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, EPROTO);
+    EXPECT_NE(opened.error().message.find("newer"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gshm::test
