@@ -17,7 +17,7 @@ LAYOUT(gshm_connect_options, struct_size, 0, 4);
 LAYOUT(gshm_connect_options, timeout_ms, 4, 4);
 LAYOUT(gshm_connect_options, dir, 8, 8);
 
-LAYOUT_SIZE(gshm_daemon_info, 328);
+LAYOUT_SIZE(gshm_daemon_info, 336);
 LAYOUT(gshm_daemon_info, struct_size, 0, 4);
 LAYOUT(gshm_daemon_info, protocol, 4, 4);
 LAYOUT(gshm_daemon_info, pid, 8, 4);
@@ -27,6 +27,7 @@ LAYOUT(gshm_daemon_info, objects, 24, 8);
 LAYOUT(gshm_daemon_info, extents, 32, 8);
 LAYOUT(gshm_daemon_info, version, 40, 32);
 LAYOUT(gshm_daemon_info, mountpoint, 72, 256);
+LAYOUT(gshm_daemon_info, keeper, 328, 4);
 
 LAYOUT_SIZE(gshm_device_info, 344);
 LAYOUT(gshm_device_info, struct_size, 0, 4);
