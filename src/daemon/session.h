@@ -55,6 +55,9 @@ private:
     void seal(uint64_t request, const wire::Seal& seal);
     void unlink(uint64_t request, const wire::Unlink& unlink);
     void rename(uint64_t request, const wire::Rename& rename);
+    void make(uint64_t request, const wire::Make& make);
+    void read_link(uint64_t request, const wire::ReadLink& read);
+    void add_name(uint64_t request, const wire::AddName& add);
     void get_attribute(uint64_t request, const wire::GetAttribute& get);
     void list_attributes(uint64_t request, const wire::ListAttributes& list);
     void holders(uint64_t request, const wire::Holders& holders);
