@@ -26,9 +26,9 @@ Manifest read_snapshot(const SnapshotFolder& folder) {
                   begun ? "run the `gshm snapshot` again that was interrupted" : "");
 }
 
-// Only what is at or below the names, and the directories on the way.
-void select(Manifest& manifest, const std::vector<std::string>& given, Job& job) {
-    if (given.empty()) return;
+// Only what is at or below the names, and the directories on the way. The names that nothing is at are returned.
+std::set<std::string> select(Manifest& manifest, const std::vector<std::string>& given) {
+    if (given.empty()) return {};
     std::set<std::string> missing;
     std::vector<std::string> names;
     for (const auto& name : given) names.push_back(without_trailing_slashes(name));
@@ -50,8 +50,7 @@ void select(Manifest& manifest, const std::vector<std::string>& given, Job& job)
             std::ranges::any_of(names, [&](const auto& name) { return is_at_or_below(name, directory.name); });
         return !chosen(directory.name) && !on_the_way;
     });
-    for (const auto& name : missing)
-        job.fail(Failure(ENOENT, fmt::format("the snapshot has no \"{}\"", printable(name))));
+    return missing;
 }
 
 struct Task {
@@ -255,8 +254,10 @@ int cmd_restore(Context& context, const RestoreArgs& args) {
     const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::read);
     auto manifest = read_snapshot(folder);
     if (!args.dry_run) context.client();
+    const auto missing = select(manifest, args.names);
     Job job(context, args.dry_run ? "checking" : "restore", manifest.size_bytes());
-    select(manifest, args.names, job);
+    for (const auto& name : missing)
+        job.fail(Failure(ENOENT, fmt::format("the snapshot has no \"{}\"", printable(name))));
     if (args.dry_run) {
         const auto result = verify(args, folder, manifest, job);
         if (context.json())

@@ -22,6 +22,7 @@ namespace {
 constexpr int kAttempts = 3;  // to read an object that changes
 
 constexpr const char* kGoOn = "what is there stays; run the same command again to go on";
+constexpr const char* kMakeRoom = "what is there stays; make room and run the same command again to go on";
 
 // An object under way.
 struct Item {
@@ -267,7 +268,8 @@ std::optional<Manifest> read_earlier(Context& context, const SnapshotFolder& fol
                           "choose another folder, or bring it up to date with --update");
         return earlier;
     } catch (const Failure& failure) {
-        if (failure.code() != EIO || !update) throw;
+        if (failure.code() != EIO) throw;
+        if (!update) throw Failure(EIO, failure.what(), "--update writes a new one, of what is in gshmd now");
         context.warn(fmt::format("{}; a new one is written", failure.what()));
         return std::nullopt;
     }
@@ -293,8 +295,9 @@ int cmd_snapshot(Context& context, const SnapshotArgs& args) {
     try {
         snapshot.run();
     } catch (const Failure& failure) {
+        const auto* hint = failure.exit_code() == ExitCode::no_space ? kMakeRoom : kGoOn;
         throw Failure(failure.code(), failure.exit_code(), failure.what(),
-                      failure.hint().empty() ? kGoOn : failure.hint() + "; " + kGoOn);
+                      failure.hint().empty() ? hint : failure.hint() + "; " + hint);
     } catch (const Interrupted&) {
         context.warn(std::string("interrupted; ") + kGoOn);
         throw;

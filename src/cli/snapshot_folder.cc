@@ -18,6 +18,29 @@
 namespace gshm::cli {
 namespace {
 
+// data-RRRR-NN; the number of the run, 0 if it is no such name.
+unsigned run_of(std::string_view name) {
+    if (!name.starts_with("data-")) return 0;
+    const char* end = name.data() + name.size();
+    unsigned run = 0;
+    unsigned thread = 0;
+    const auto [dash, run_error] = std::from_chars(name.data() + 5, end, run);
+    if (run_error != std::errc{} || dash == end || *dash != '-') return 0;
+    const auto [rest, thread_error] = std::from_chars(dash + 1, end, thread);
+    return thread_error == std::errc{} && rest == end && name == SnapshotFolder::data_file(run, thread) ? run : 0;
+}
+
+// What is in the folder.
+std::vector<std::string> list_folder(const std::string& path) {
+    std::vector<std::string> names;
+    DIR* folder = ::opendir(path.c_str());
+    if (folder == nullptr) throw Failure::of_errno(path);
+    while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
+    ::closedir(folder);
+    std::erase_if(names, [](const auto& name) { return name == "." || name == ".."; });
+    return names;
+}
+
 int open_folder(const std::string& path, SnapshotFolder::Use use) {
     if (use == SnapshotFolder::Use::write && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
         throw Failure::of_errno(path);
@@ -28,10 +51,19 @@ int open_folder(const std::string& path, SnapshotFolder::Use use) {
 
 }  // namespace
 
-SnapshotFolder::SnapshotFolder(const std::string& path, Use use) : path_(path), lock_(open_folder(path, use)) {
-    if (::flock(lock_.get(), (use == Use::write ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
-    if (errno != EWOULDBLOCK) throw Failure::of_errno(path);
-    throw Failure(EBUSY, printable(path) + " is in use by another gshm", "wait until that has ended");
+SnapshotFolder::SnapshotFolder(const std::string& path, Use use)
+    : path_(path.empty() ? "/" : path), lock_(open_folder(path_, use)) {
+    if (::flock(lock_.get(), (use == Use::write ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) throw Failure::of_errno(path_);
+        throw Failure(EBUSY, printable(path_) + " is in use by another gshm", "wait until that has ended");
+    }
+    if (use == Use::read) return;
+    // Files are removed here one day: not those of somebody else.
+    for (const auto& name : list_folder(path_)) {
+        if (run_of(name) != 0 || name.starts_with("manifest.jsonl")) continue;
+        throw Failure(ENOTEMPTY, fmt::format("{} has something else in it: {}", printable(path_), printable(name)),
+                      "choose a folder for the snapshot alone");
+    }
 }
 
 std::string SnapshotFolder::data_file(unsigned run, unsigned thread) {
@@ -39,12 +71,8 @@ std::string SnapshotFolder::data_file(unsigned run, unsigned thread) {
 }
 
 std::vector<std::string> SnapshotFolder::data_files() const {
-    std::vector<std::string> names;
-    DIR* folder = ::opendir(path_.c_str());
-    if (folder == nullptr) throw Failure::of_errno(path_);
-    while (const dirent* entry = ::readdir(folder))
-        if (std::string_view(entry->d_name).starts_with("data-")) names.emplace_back(entry->d_name);
-    ::closedir(folder);
+    auto names = list_folder(path_);
+    std::erase_if(names, [](const auto& name) { return run_of(name) == 0; });
     // A run of five digits is after all of four.
     std::ranges::sort(names, [](const auto& a, const auto& b) {
         return std::pair(a.size(), std::string_view(a)) < std::pair(b.size(), std::string_view(b));
@@ -54,11 +82,7 @@ std::vector<std::string> SnapshotFolder::data_files() const {
 
 unsigned SnapshotFolder::next_run() const {
     unsigned last = 0;
-    for (const auto& name : data_files()) {
-        unsigned run = 0;
-        std::from_chars(name.data() + 5, name.data() + name.size(), run);
-        last = std::max(last, run);
-    }
+    for (const auto& name : data_files()) last = std::max(last, run_of(name));
     return last + 1;
 }
 

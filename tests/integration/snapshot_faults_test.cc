@@ -189,7 +189,7 @@ TEST_F(SnapshotTest, ADiskThatIsFullIsNoLoss) {
     ASSERT_TRUE(child.spawn(argv));
     const auto result = child.finish();
     EXPECT_EQ(result.exit_code, 7) << result.err;
-    EXPECT_NE(result.err.find("what is there stays"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("what is there stays; make room"), std::string::npos) << result.err;
     const auto again = json({"snapshot", saved()});
     EXPECT_GE(again["reused_chunks"].get<unsigned>(), 1u);
     EXPECT_EQ(again["reused_chunks"].get<unsigned>() + again["written_chunks"].get<unsigned>(), 8u);
@@ -206,6 +206,18 @@ TEST_F(SnapshotTest, ADeviceThatIsFullFailsForThatObjectAlone) {
     fails(7, {"restore", saved()}, {"large"});
     EXPECT_TRUE(exists("small"));
     EXPECT_FALSE(exists("large"));
+}
+
+TEST_F(SnapshotTest, AFolderWithOtherThingsIsLeftAlone) {
+    put("x", "x");
+    std::filesystem::create_directory(saved());
+    for (const char* name : {"data-own", "data-0001-00.bak", "notes"}) {
+        write_file(saved(name), "mine");
+        fails(9, {"snapshot", saved()}, {name, "alone"});
+        EXPECT_EQ(read_file(saved(name)), "mine");
+        std::filesystem::remove(saved(name));
+    }
+    ok({"snapshot", saved()});
 }
 
 TEST_F(SnapshotTest, TwoAtOnceInOneFolderAreRefused) {
