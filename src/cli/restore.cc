@@ -79,11 +79,7 @@ public:
         for (const auto& object : objects_) unknown.push(object.get());
         job_.run(threads, [&](unsigned) { compare(unknown); });
         TaskQueue<Task> missing(job_);
-        for (const auto& object : objects_) {
-            if (object->there || object->failed) continue;
-            // One without bytes has one task, too: to be made.
-            for (uint64_t i = 0; i < std::max<uint64_t>(object->left, 1); ++i) missing.push({object.get(), i});
-        }
+        push_tasks(missing, threads);
         job_.run(threads, [&](unsigned) { load(missing); });
         for (const auto& object : objects_)
             if (!object->failed) names.add_names(object->saved());
@@ -158,6 +154,25 @@ private:
             });
             queue.done();
         }
+    }
+
+    // A few objects at a time, in turns: the kernel lets only one thread at once write to an object's memory. Only a few,
+    // since a restore that is killed has to begin again with those that it has begun.
+    void push_tasks(TaskQueue<Task>& queue, unsigned at_once) const {
+        std::vector<RestoreObject*> group;
+        const auto push_group = [&] {
+            for (uint64_t i = 0; !group.empty(); ++i) {
+                for (auto* object : group) queue.push({object, i});
+                // One without bytes has one task, too: to be made.
+                std::erase_if(group, [&](auto* object) { return i + 1 >= object->saved().chunks.size(); });
+            }
+        };
+        for (const auto& object : objects_) {
+            if (object->there || object->failed) continue;
+            group.push_back(object.get());
+            if (group.size() == at_once) push_group();
+        }
+        push_group();
     }
 
     void load(TaskQueue<Task>& queue) {
