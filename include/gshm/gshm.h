@@ -130,6 +130,9 @@ enum {
     GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: nobody who opens another object can reach it */
     GSHM_REPLACE = 1u << 3,      /* rename: over an existing object (create never replaces) */
     GSHM_UNNAMED = 1u << 4,      /* nobody sees it until gshm_replace() gives it its name; see there */
+    GSHM_EMPTY = 1u << 6,        /* size_bytes is 0: an object without memory, as an empty file of the mount is */
+    /* create and make */
+    GSHM_OWNER = 1u << 5,        /* it belongs to the spec's uid and gid; -EPERM unless root asks */
     /* create and open */
     GSHM_NO_MAP = 1u << 8,       /* no pointer wanted; gshm_data() is NULL, copies go through the daemon */
     /* open */
@@ -159,8 +162,10 @@ typedef struct gshm_create_spec {
     uint32_t reserved;
     const gshm_attribute* attributes;
     size_t attribute_count;
+    uint32_t uid; /* with GSHM_OWNER */
+    uint32_t gid;
 } gshm_create_spec;
-#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0}
+#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0}
 
 /* Creates an object of zeros, opened for writing. -EEXIST if the name is taken. It is reclaimed with this session
  * unless it is sealed first or made with GSHM_KEEP. */
@@ -206,8 +211,8 @@ int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t 
  * on the way; whether it was replaced gshm_stat() tells, by the id. */
 int gshm_replace(gshm_object* object, const char* name);
 
-/* The last two are made in the mount only: symbolic links, which are followed when an object is opened by name, and
- * pipes, sockets and device files. */
+/* Symbolic links are followed when an object is opened by name. Pipes, sockets and device files are made in the mount
+ * only. */
 enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2, GSHM_KIND_SYMLINK = 3, GSHM_KIND_SPECIAL = 4 };
 enum { GSHM_STATE_OPEN = 1, GSHM_STATE_SEALED = 2 };
 
@@ -226,8 +231,8 @@ typedef struct gshm_stat_info {
     int64_t created_ns;        /* since the epoch */
     int64_t modified_ns;
     uint32_t leases;
-    uint32_t flags; /* GSHM_KEEP, GSHM_COMPRESSIBLE, GSHM_DEDICATED */
-    char device[16];
+    uint32_t flags; /* GSHM_KEEP (of a directory: it stays without entries), GSHM_COMPRESSIBLE, GSHM_DEDICATED */
+    char device[16]; /* of a directory: where what is made in it is, if it says so */
 } gshm_stat_info;
 
 int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info);
@@ -264,6 +269,48 @@ int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing);
 /* Who holds an entry of that listing; none for other listings. As gshm_holders(). */
 int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder* ret_holders, size_t capacity,
                          size_t* ret_count);
+
+/* ---- What is not an object, further names, rights -------------------------------------------------------------- */
+
+typedef struct gshm_make_spec {
+    uint32_t struct_size;
+    uint32_t kind;      /* GSHM_KIND_DIRECTORY or GSHM_KIND_SYMLINK */
+    const char* name;
+    const char* target; /* of a symbolic link: where it leads, 1 to 4095 bytes; it need not exist */
+    const char* device; /* of a directory: where what is made in it is unless it says; NULL: as the directory above */
+    uint32_t mode;      /* of a directory, 07777; 0 means 0755 */
+    uint32_t flags;     /* GSHM_KEEP: the directory stays without entries; GSHM_OWNER */
+    uint32_t uid;
+    uint32_t gid;
+} gshm_make_spec;
+#define GSHM_MAKE_SPEC_INIT {sizeof(gshm_make_spec), 0, NULL, NULL, NULL, 0, GSHM_KEEP, 0, 0}
+
+/* Makes a directory or a symbolic link. -EEXIST if the name is taken. Directories that are missing on the way are made
+ * as for objects. */
+int gshm_make(gshm_client* client, const gshm_make_spec* spec);
+/* Where a symbolic link leads; sizes as of attributes, no NUL at the end. -EINVAL if it is none. */
+int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size_t capacity, size_t* ret_bytes);
+/* A further name for an object or a symbolic link, of equal standing. -EPERM for directories, and for objects of others
+ * that the caller may not read and write. */
+int gshm_link(gshm_client* client, const char* name, const char* new_name);
+
+enum {
+    GSHM_CHANGE_MODE = 1,  /* by the owner and root */
+    GSHM_CHANGE_OWNER = 2, /* by root */
+    GSHM_CHANGE_KEEP = 4,  /* from now on as if made with GSHM_KEEP; by the owner and root */
+};
+typedef struct gshm_changes {
+    uint32_t struct_size;
+    uint32_t what; /* GSHM_CHANGE_..., or-ed */
+    uint32_t mode; /* 07777 */
+    uint32_t uid;
+    uint32_t gid;
+} gshm_changes;
+/* Of an object, a directory or a symbolic link itself. -EPERM where another may not. A small object whose rights change
+ * closes its extent to all but the owner, unless it was made with GSHM_DEDICATED. */
+int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes);
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
 /* Waits until the name exists, or exists and is sealed (-EISDIR if it is a directory). timeout_ms < 0: for ever;

@@ -638,6 +638,37 @@ public:
         return detail::call({from, to}, [&] { return gshm_rename(get(), from.c_str(), to.c_str(), flags); });
     }
 
+    // A directory that stays without entries.
+    Result<void> make_directory(const std::string& name, uint32_t mode = 0755) const {
+        gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
+        spec.kind = GSHM_KIND_DIRECTORY;
+        spec.name = name.c_str();
+        spec.mode = mode;
+        return detail::call({name}, [&] { return gshm_make(get(), &spec); });
+    }
+    Result<void> make_symlink(const std::string& target, const std::string& name) const {
+        gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
+        spec.kind = GSHM_KIND_SYMLINK;
+        spec.name = name.c_str();
+        spec.target = target.c_str();
+        return detail::call({target, name}, [&] { return gshm_make(get(), &spec); });
+    }
+    // Where a symbolic link leads.
+    Result<std::string> read_link(const std::string& name) const {
+        return detail::fetch_bytes({name}, [&](char* bytes, size_t room, size_t* length) {
+            return gshm_read_link(get(), name.c_str(), bytes, room, length);
+        });
+    }
+    // A further name for an object.
+    Result<void> link(const std::string& name, const std::string& new_name) const {
+        return detail::call({name, new_name}, [&] { return gshm_link(get(), name.c_str(), new_name.c_str()); });
+    }
+    // Mode bits, 07777; by the owner and root.
+    Result<void> set_mode(const std::string& name, uint32_t mode) const {
+        const gshm_changes changes = {sizeof changes, GSHM_CHANGE_MODE, mode, 0, 0};
+        return detail::call({name}, [&] { return gshm_change(get(), name.c_str(), &changes); });
+    }
+
     Result<StatInfo> stat(const std::string& name) const {
         auto info = detail::sized<StatInfo>();
         if (auto done = detail::call({name}, [&] { return gshm_stat(get(), name.c_str(), &info); }); !done)

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID
 CREATE TABLE IF NOT EXISTS devices (number INTEGER PRIMARY KEY, name TEXT, uuid TEXT);
 CREATE TABLE IF NOT EXISTS extents (
   key INTEGER PRIMARY KEY, id INTEGER, device INTEGER, size INTEGER, shown INTEGER, compressible INTEGER, file INTEGER,
-  fabric BLOB, slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB);
+  slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB);
 CREATE TABLE IF NOT EXISTS nodes (
   id INTEGER PRIMARY KEY, kind INTEGER, mode INTEGER, uid INTEGER, gid INTEGER,
   created INTEGER, accessed INTEGER, modified INTEGER, changed INTEGER,
@@ -63,7 +63,7 @@ Status Catalog::prepare() {
     put_node_ = TRY(database_.prepare(
         "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_node_ = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
-    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_extent_ = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
     put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?)"));
     erase_mark_ = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
@@ -140,17 +140,16 @@ Status Catalog::load_extents(Restorer& restorer, const Take& take) {
         kept.size_bytes = read.unsigned_number(3);
         kept.compressible = read.number(5) != 0;
         kept.is_file = read.number(6) != 0;
-        kept.fabric = read.blob(7);
         SavedExtent extent;
         extent.key = kept.key;
         extent.id = read.unsigned_number(1);
         extent.device = kept.device;
         extent.shown_bytes = read.unsigned_number(4);
         extent.compressible = kept.compressible;
-        extent.closed = read.number(9) != 0;
-        if (read.number(8) != 0) {
-            extent.slab = SlabKey{kept.device, static_cast<uid_t>(read.number(10)), static_cast<gid_t>(read.number(11)),
-                                  static_cast<uint16_t>(read.number(12)), kept.compressible, std::string(read.blob(13))};
+        extent.closed = read.number(8) != 0;
+        if (read.number(7) != 0) {
+            extent.slab = SlabKey{kept.device, static_cast<uid_t>(read.number(9)), static_cast<gid_t>(read.number(10)),
+                                  static_cast<uint16_t>(read.number(11)), kept.compressible, std::string(read.blob(12))};
         }
         extent.memory = take(kept);
         if (extent.memory != nullptr) restorer.add(std::move(extent));
@@ -313,12 +312,9 @@ Status Catalog::write(const Node& node) {
 }
 
 Status Catalog::write(const StoredExtent& extent) {
-    const FabricHandle* fabric = extent.memory->kept_fabric();
     put_extent_.bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
     put_extent_.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
     put_extent_.bind(uint32_t{extent.memory->file() != nullptr});
-    if (fabric == nullptr) put_extent_.bind_null();
-    else put_extent_.bind_blob({reinterpret_cast<const char*>(fabric->data()), fabric->size()});
     put_extent_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
     if (extent.pool == nullptr) {
         put_extent_.bind_null().bind_null().bind_null().bind_null();

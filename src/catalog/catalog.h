@@ -35,7 +35,6 @@ public:
         uint64_t size_bytes = 0;
         bool compressible = false;
         bool is_file = false;
-        std::string fabric;  // 64 bytes, or none
     };
     using Take = std::function<std::shared_ptr<Extent>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);

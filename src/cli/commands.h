@@ -69,6 +69,23 @@ struct GetArgs {
     std::string file;
 };
 
+struct SnapshotArgs {
+    std::string folder;
+    std::vector<std::string> names;  // none: everything
+    unsigned threads = 0;            // 0: as many as are useful
+    int level = 1;                   // of zstd; 0: not compressed
+    bool update = false;
+};
+
+struct RestoreArgs {
+    std::string folder;
+    std::vector<std::string> names;  // none: everything
+    unsigned threads = 0;
+    std::string device;  // empty: each its own
+    bool replace = false;
+    bool dry_run = false;
+};
+
 struct MvArgs {
     std::string from;
     std::string to;
@@ -108,6 +125,8 @@ int cmd_write(Context& context, const WriteArgs& args);
 int cmd_cat(Context& context, const CatArgs& args);
 int cmd_put(Context& context, const PutArgs& args);
 int cmd_get(Context& context, const GetArgs& args);
+int cmd_snapshot(Context& context, const SnapshotArgs& args);
+int cmd_restore(Context& context, const RestoreArgs& args);
 int cmd_seal(Context& context, const NamesArgs& args);
 int cmd_mv(Context& context, const MvArgs& args);
 int cmd_rm(Context& context, const RmArgs& args);

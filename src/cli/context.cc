@@ -28,6 +28,12 @@ gshm_client* Context::client() {
     return client_.get();
 }
 
+Client Context::connect() const {
+    Client client;
+    if (const int status = connect(client); status < 0) throw no_daemon(status);
+    return client;
+}
+
 bool Context::daemon_answers() const {
     Client client;
     return connect(client) == 0;
@@ -67,6 +73,18 @@ void Context::report(const Failure& failure) const {
     if (!failure.hint().empty()) error.add("hint", failure.hint());
     Record record;
     record.add("error", std::move(error));
+    fmt::print(stderr, "{}\n", to_json(record, false));
+}
+
+void Context::warn(const std::string& message) const {
+    if (!json_) {
+        fmt::print(stderr, "gshm: warning: {}\n", printable(message));
+        return;
+    }
+    Record warning;
+    warning.add("message", message);
+    Record record;
+    record.add("warning", std::move(warning));
     fmt::print(stderr, "{}\n", to_json(record, false));
 }
 

@@ -21,6 +21,8 @@ public:
     // Throws if there is no daemon, and says how to start one. Every attempt is a single one: a person waits.
     gshm_client* client();
     void disconnect() { client_.reset(); }
+    // A further connection, for another thread.
+    Client connect() const;
     bool daemon_answers() const;  // tried with a connection of its own
     // The runtime folder, as the library chooses it.
     std::string dir() const;
@@ -30,6 +32,7 @@ public:
     void print(const Record& record) const;  // as JSON
     // To standard error, as a line or as JSON.
     void report(const Failure& failure) const;
+    void warn(const std::string& message) const;
 
     // Connects, then runs body for each name; one that fails is reported and the others go on. The first failure's
     // exit code, or 0.

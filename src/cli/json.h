@@ -1,4 +1,4 @@
-// The JSON of a record. The only place that knows the JSON library.
+// The JSON of a record. This and manifest.cc are the only places that know the JSON library.
 #pragma once
 
 #include <string>

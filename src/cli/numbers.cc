@@ -85,4 +85,11 @@ int parse_seconds(std::string_view option, std::string_view text) {
     return static_cast<int>(ms);
 }
 
+unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most) {
+    const auto [value, error, rest] = parse_prefix(text);
+    if (error != std::errc{} || !rest.empty() || value < least || value > most)
+        reject(option, text, fmt::format("not a number from {} to {}", least, most));
+    return static_cast<unsigned>(value);
+}
+
 }  // namespace gshm::cli

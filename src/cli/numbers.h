@@ -15,4 +15,7 @@ uint32_t parse_mode(std::string_view option, std::string_view text);
 // Seconds, with a fraction if need be, to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
 
+// A whole number within bounds.
+unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most);
+
 }  // namespace gshm::cli

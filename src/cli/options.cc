@@ -86,6 +86,7 @@ public:
         add_name_commands();
         add_object_commands();
         add_copy_commands();
+        add_snapshot_commands();
     }
 
     void parse(int argc, const char* const* argv) { app_.parse(marked_arguments(argc, argv)); }
@@ -169,6 +170,7 @@ private:
     void add_name_commands();
     void add_object_commands();
     void add_copy_commands();
+    void add_snapshot_commands();
 
     CommandLine& line_;
     CLI::App app_{"gshm: /dev/shm for GPU memory. Creates, lists, reads, writes and removes the objects of gshmd."};
@@ -268,6 +270,31 @@ void Parser::add_copy_commands() {
                          "gshm get models/w0 w0.bin");
     get.name("NAME", &GetArgs::name, "object");
     get.name("FILE", &GetArgs::file, "file, or a directory for it");
+}
+
+void Parser::add_snapshot_commands() {
+    const auto threads = [](const std::string& option, const std::string& text) {
+        return parse_count(option, text, 1, 64);
+    };
+    const auto level = [](const std::string& option, const std::string& text) {
+        return static_cast<int>(parse_count(option, text, 0, 19));
+    };
+    const auto snapshot = add("snapshot", cmd_snapshot, "objects into a folder, for `gshm restore`; goes on if interrupted",
+                              "gshm snapshot /backup/gpu models/llama");
+    snapshot.name("DIR", &SnapshotArgs::folder, "folder for it; made if it is not there");
+    snapshot.names(&SnapshotArgs::names, "objects and directories; default: everything")->required(false);
+    snapshot.number("-j,--threads", &SnapshotArgs::threads, threads, "N", "threads; default: by the processors");
+    snapshot.number("--level", &SnapshotArgs::level, level, "N", "of zstd, 0 (none) to 19; default: 1");
+    snapshot.flag("--update", &SnapshotArgs::update, "bring the snapshot that is there up to date");
+
+    const auto restore = add("restore", cmd_restore, "objects from a folder of `gshm snapshot`; goes on if interrupted",
+                             "gshm restore /backup/gpu");
+    restore.name("DIR", &RestoreArgs::folder, "folder of the snapshot");
+    restore.names(&RestoreArgs::names, "only these, or what is below them; default: everything")->required(false);
+    restore.number("-j,--threads", &RestoreArgs::threads, threads, "N", "threads; default: by the processors");
+    restore.device(&RestoreArgs::device)->description("put everything there; default: where it was");
+    restore.flag("--replace", &RestoreArgs::replace, "names that exist with other contents");
+    restore.flag("-n,--dry-run", &RestoreArgs::dry_run, "check every byte of the snapshot and load nothing");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "progress.h"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include <fmt/core.h>
@@ -11,6 +12,7 @@ namespace {
 
 constexpr uint64_t kLargeBytes = uint64_t{64} << 20;
 constexpr auto kInterval = std::chrono::milliseconds(200);
+constexpr size_t kBarWidth = 24;
 constexpr const char* kClearLine = "\r\x1b[K";
 
 }  // namespace
@@ -21,6 +23,10 @@ Progress::Progress(std::string what, uint64_t total_bytes, bool enabled)
       visible_(enabled && total_bytes >= kLargeBytes && ::isatty(STDERR_FILENO)) {}
 
 Progress::~Progress() {
+    clear();
+}
+
+void Progress::clear() {
     if (visible_) fmt::print(stderr, "{}", kClearLine);
 }
 
@@ -28,10 +34,13 @@ void Progress::update(uint64_t done_bytes) {
     const auto now = Clock::now();
     if (!visible_ || now - shown_ < kInterval) return;
     shown_ = now;
+    const double part = std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes_));
     const double rate = static_cast<double>(done_bytes) / seconds();
-    fmt::print(stderr, "{}{}: {} of {}, {:.0f}%, {}/s", kClearLine, what_, size_text(done_bytes),
-               size_text(total_bytes_), 100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes_),
-               size_text(static_cast<uint64_t>(rate)));
+    std::string bar(static_cast<size_t>(part * kBarWidth), '=');
+    bar.resize(kBarWidth, ' ');
+    fmt::print(stderr, "{}{}: [{}] {:.0f}%, {} of {}, {}/s", kClearLine, what_, bar, 100 * part, size_text(done_bytes),
+               size_text(total_bytes_), size_text(static_cast<uint64_t>(rate)));
+    if (rate > 0) fmt::print(stderr, ", {:.0f} s left", seconds() * (1 - part) / std::max(part, 1e-9));
     std::fflush(stderr);
 }
 

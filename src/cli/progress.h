@@ -16,6 +16,7 @@ public:
     ~Progress();  // clears the line
 
     void update(uint64_t done_bytes);
+    void clear();  // the line, for something else to be printed
     double seconds() const;  // since it began
 
 private:

@@ -87,9 +87,11 @@ Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, co
     info.modified_ns = record.modified_ns();
     info.leases = record.leases();
     info.flags = record.flags();
-    if (info.kind != GSHM_KIND_OBJECT) return info;
-    if (record.device() >= devices.size()) return fail(EPROTO, "gshmd named a device it does not have");
-    const std::string& device = devices[record.device()].name;
+    size_t index = record.device();
+    if (info.kind == GSHM_KIND_DIRECTORY && index-- == 0) return info;
+    if (info.kind != GSHM_KIND_OBJECT && info.kind != GSHM_KIND_DIRECTORY) return info;
+    if (index >= devices.size()) return fail(EPROTO, "gshmd named a device it does not have");
+    const std::string& device = devices[index].name;
     memcpy(info.device, device.data(), std::min(device.size(), sizeof info.device - 1));
     return info;
 }
@@ -316,6 +318,68 @@ int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info*
 
 void gshm_listing_free(gshm_listing* listing) {
     delete listing;
+}
+
+int gshm_make(gshm_client* client, const gshm_make_spec* spec) {
+    return with_client(client, [&](Core& core) -> Status {
+        gshm_make_spec chosen = GSHM_MAKE_SPEC_INIT;
+        TRY(check_argument(spec != nullptr, "spec is NULL"));
+        TRY(check_argument(spec->struct_size >= 16 && spec->struct_size <= sizeof chosen,
+                           "struct_size of the spec is wrong: use GSHM_MAKE_SPEC_INIT"));
+        memcpy(&chosen, spec, spec->struct_size);
+        TRY(check_names({chosen.name}));
+        if (chosen.kind != GSHM_KIND_DIRECTORY && chosen.kind != GSHM_KIND_SYMLINK) {
+            return fail(EINVAL, "unknown kind {}", chosen.kind);
+        }
+        TRY(check_argument(chosen.kind != GSHM_KIND_SYMLINK || chosen.target != nullptr, "the spec's target is NULL"));
+        if (chosen.target != nullptr) TRY(check_name_argument(chosen.target));
+        return call_for_status(core, wire::RequestBody::Make, [&](auto& builder) {
+            auto name = builder.CreateString(chosen.name);
+            auto target = chosen.target != nullptr ? builder.CreateString(chosen.target) : 0;
+            auto device = chosen.device != nullptr ? builder.CreateString(chosen.device) : 0;
+            return wire::CreateMake(builder, name, static_cast<uint8_t>(chosen.kind), target, device, chosen.mode,
+                                    chosen.flags, chosen.uid, chosen.gid)
+                .Union();
+        });
+    });
+}
+
+int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size_t capacity, size_t* ret_bytes) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_argument(ret_bytes != nullptr && (ret_target != nullptr || capacity == 0),
+                           "ret_bytes or ret_target is NULL"));
+        auto answer = TRY(core.link().call(
+            wire::RequestBody::ReadLink,
+            [&](auto& builder) { return wire::CreateReadLink(builder, builder.CreateString(name)).Union(); },
+            Lost::retry));
+        return write_bytes(answer, ret_target, capacity, ret_bytes);
+    });
+}
+
+int gshm_link(gshm_client* client, const char* name, const char* new_name) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name, new_name}));
+        return call_for_status(core, wire::RequestBody::AddName, [&](auto& builder) {
+            auto object = builder.CreateString(name);
+            return wire::CreateAddName(builder, object, builder.CreateString(new_name)).Union();
+        });
+    });
+}
+
+int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        gshm_changes chosen = {};
+        TRY(check_argument(changes != nullptr, "changes is NULL"));
+        TRY(check_argument(changes->struct_size >= 8 && changes->struct_size <= sizeof chosen,
+                           "struct_size of the changes is wrong: set it to sizeof before the call"));
+        memcpy(&chosen, changes, changes->struct_size);
+        return call_for_status(core, wire::RequestBody::Change, [&](auto& builder) {
+            auto object = builder.CreateString(name);
+            return wire::CreateChange(builder, object, chosen.what, chosen.mode, chosen.uid, chosen.gid).Union();
+        });
+    });
 }
 
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) {

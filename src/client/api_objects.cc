@@ -149,7 +149,8 @@ Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
     memcpy(&chosen, spec, spec->struct_size);
     TRY(check_argument(chosen.name != nullptr, "the spec's name is NULL"));
     TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
-    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP;
+    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP |
+                                GSHM_EMPTY | GSHM_OWNER;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
     for (size_t i = 0; i < chosen.attribute_count; ++i) {
         const auto& attribute = chosen.attributes[i];
@@ -178,9 +179,10 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
     auto name = builder.CreateString(spec.name, sent_length(spec.name));
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
-    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED;
+    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_EMPTY |
+                                    GSHM_OWNER;
     return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
-                                  spec.flags & kForDaemon, list);
+                                  spec.flags & kForDaemon, list, spec.uid, spec.gid);
 }
 
 Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,

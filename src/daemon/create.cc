@@ -13,6 +13,8 @@ struct Item {
     uint64_t size_bytes;
     uint32_t mode;
     uint32_t flags;
+    uid_t uid;
+    gid_t gid;
     Attributes attributes;
 };
 
@@ -45,7 +47,8 @@ private:
         if (item.size_bytes > limits::kObjectBytes) {
             return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
         }
-        constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed;
+        constexpr uint32_t kKnown =
+            kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed | kCreateEmpty | kCreateOwner;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(item.name)
@@ -53,7 +56,7 @@ private:
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(), {item.name, item.size_bytes, device,
                                                      static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
-                                                     extent_});
+                                                     extent_, item.uid, item.gid});
     }
 
     void allocate(Session& session, const ExtentNeed& need) {
@@ -114,7 +117,7 @@ private:
 
     void add(Session& session, Object* object) {
         int index = -1;
-        if (map_ && descriptors_.size() < limits::kMessageDescriptors &&
+        if (map_ && object->extent != nullptr && descriptors_.size() < limits::kMessageDescriptors &&
             session.needs_descriptor(*object->extent, Access::write)) {
             index = static_cast<int>(descriptors_.size());
             descriptors_.push_back(*object->extent->memory->descriptor(Access::write));
@@ -162,7 +165,7 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
     items.reserve(create.items()->size());
     for (const auto* item : *create.items()) {
         items.push_back({std::string(wire::view(item->name())), std::string(wire::view(item->device())),
-                         item->size_bytes(), item->mode(), item->flags(), {}});
+                         item->size_bytes(), item->mode(), item->flags(), item->uid(), item->gid(), {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {
             items.back().attributes.insert_or_assign(std::string(wire::view(attribute->name())),

@@ -14,8 +14,10 @@ std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
 wire::NodeRecord to_record(const Node& node) {
     if (node.kind == NodeKind::directory) {
         const auto& directory = static_cast<const Directory&>(node);
+        uint32_t flags = directory.implicit ? 0 : uint32_t{kCreateKeep};
+        auto device = static_cast<uint16_t>(directory.device ? *directory.device + 1 : 0);
         return {node.id, directory.children.size(), 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid,
-                node.mode, 0, 0, 0, 0, static_cast<uint8_t>(node.kind), 0, 0};
+                node.mode, flags, 0, 0, device, static_cast<uint8_t>(node.kind), 0, 0};
     }
     if (node.kind != NodeKind::object) {
         uint64_t size = node.kind == NodeKind::symlink ? static_cast<const Symlink&>(node).target.size() : 0;

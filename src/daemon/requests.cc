@@ -308,6 +308,34 @@ void Session::replace(uint64_t request, const wire::Replace& replace) {
     if (object && Tree::path_of(**object) != name) server_.waiters().notify(Tree::path_of(**object));
 }
 
+void Session::make(uint64_t request, const wire::Make& make) {
+    auto device = [&]() -> Result<std::optional<DeviceIndex>> {
+        if (make.device() == nullptr) return std::nullopt;
+        return TRY(server_.devices().find(std::string(wire::view(make.device()))));
+    }();
+    if (!device) return reply_error(request, device.error());
+    std::string name(wire::view(make.name()));
+    auto status = server_.store().make(id_, {name, static_cast<NodeKind>(make.kind()), wire::view(make.target()),
+                                             *device, make.mode(), make.flags(), make.uid(), make.gid()});
+    reply_status(request, status);
+    if (status) server_.waiters().notify(name);
+}
+
+void Session::read_link(uint64_t request, const wire::ReadLink& read) {
+    auto target = server_.store().read_link(id_, wire::view(read.name()));
+    if (!target) return reply_error(request, target.error());
+    auto& out = builder();
+    auto bytes = out.CreateVector(reinterpret_cast<const uint8_t*>(target->data()), target->size());
+    reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes).Union());
+}
+
+void Session::add_name(uint64_t request, const wire::AddName& add) {
+    std::string name(wire::view(add.new_name()));
+    auto status = server_.store().add_name(id_, wire::view(add.name()), name);
+    reply_status(request, status);
+    if (status) server_.waiters().notify(name);
+}
+
 void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {
     auto value = server_.store().get_attribute(id_, wire::view(get.name()), wire::view(get.attribute()));
     if (!value) return reply_error(request, value.error());

@@ -57,6 +57,9 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Unlink:
         case RequestBody::Rename:
         case RequestBody::Replace:
+        case RequestBody::Make:
+        case RequestBody::AddName:
+        case RequestBody::Change:
         case RequestBody::SetAttribute:
         case RequestBody::RemoveAttribute: return true;
         default: return false;
@@ -172,6 +175,14 @@ void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>
         case RequestBody::Unmount: return unmount(id, *request.body_as_Unmount());
         case RequestBody::Replace: return replace(id, *request.body_as_Replace());
         case RequestBody::Unlinked: return unlinked(id, *request.body_as_Unlinked());
+        case RequestBody::Make: return make(id, *request.body_as_Make());
+        case RequestBody::ReadLink: return read_link(id, *request.body_as_ReadLink());
+        case RequestBody::AddName: return add_name(id, *request.body_as_AddName());
+        case RequestBody::Change: {
+            const auto& change = *request.body_as_Change();
+            return reply_status(id, store.change(id_, wire::view(change.name()),
+                                                 {change.what(), change.mode(), change.uid(), change.gid()}));
+        }
         case RequestBody::NONE: break;
     }
     reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});

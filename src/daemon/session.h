@@ -65,6 +65,9 @@ private:
     void unlink(uint64_t request, const wire::Unlink& unlink);
     void rename(uint64_t request, const wire::Rename& rename);
     void replace(uint64_t request, const wire::Replace& replace);
+    void make(uint64_t request, const wire::Make& make);
+    void read_link(uint64_t request, const wire::ReadLink& read);
+    void add_name(uint64_t request, const wire::AddName& add);
     void get_attribute(uint64_t request, const wire::GetAttribute& get);
     void list_attributes(uint64_t request, const wire::ListAttributes& list);
     void wait(uint64_t request, const wire::Wait& wait);

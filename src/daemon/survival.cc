@@ -129,11 +129,6 @@ std::shared_ptr<Extent> Survival::take_extent(const Catalog::Kept& kept, DeviceP
         if (!spare) return nullptr;
         return std::make_shared<UnavailableExtent>(std::move(*spare), kept.size_bytes, extent.error());
     }
-    if (kept.fabric.size() == sizeof(FabricHandle)) {
-        FabricHandle handle;
-        memcpy(handle.data(), kept.fabric.data(), handle.size());
-        (*extent)->keep_fabric(handle);
-    }
     return std::move(*extent);
 }
 

@@ -129,8 +129,12 @@ public:
         }
         return fd_.get();
     }
+    bool is_imported() const override { return imported_; }
     Result<FabricHandle> export_fabric() const override {
-        if (kept_fabric() != nullptr) return *kept_fabric();
+        if (imported_) {
+            return fail(EOPNOTSUPP, "no fabric handle: this memory was made before gshmd was started again; a copy has one "
+                        "(`gshm get`, `gshm put --replace`, or user.fabric_handle of its file in the mount)");
+        }
         FabricHandle handle = {};
         auto result = driver_.mem_export(handle.data(), memory_->handle(), cuda::kMemHandleTypeFabric, 0);
         if (result != cuda::kSuccess) {
@@ -302,10 +306,6 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     auto extent = TRY(map_handle(handle, size_bytes, Access::write, false));
     // Whatever was there before belonged to somebody else.
     TRY(extent->fill(0, size_bytes, 0));
-    // Now or never: a process that takes the memory up later cannot make one.
-    if ((info_.handle_kinds & kHandleFabric) != 0) {
-        if (auto fabric = extent->export_fabric()) extent->keep_fabric(*fabric);
-    }
     return extent;
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -119,9 +118,9 @@ public:
     // A copy of it, the caller's.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
-    // As keep_descriptor(), for the handle that it had where it was made; null: it has none.
-    void keep_fabric(const FabricHandle& handle) { fabric_ = handle; }
-    const FabricHandle* kept_fabric() const { return fabric_ ? &*fabric_ : nullptr; }
+    // Another process has made it. Of such memory a driver makes no fabric handles, and those that its maker had made
+    // went with that process.
+    virtual bool is_imported() const { return false; }
     virtual Result<UniqueFd> export_dmabuf() const;
     // Lets a further device reach the memory at the same address.
     virtual Status map_peer(Device& peer);
@@ -140,7 +139,6 @@ private:
     uint64_t address_;
     std::atomic<uint64_t> size_;
     UniqueFd kept_;
-    std::optional<FabricHandle> fabric_;
     std::vector<std::function<void()>> release_hooks_;
 };
 

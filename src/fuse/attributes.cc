@@ -190,6 +190,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     turn.unlock();
     // A handle stands for a whole extent, and the reader of it knows of no place inside.
     TRY(make_dedicated(work));
+    TRY(make_anew(work));
     std::shared_lock lock(work.gate->mutex);
     if (!work.gate->memory) return refuse(ENODATA);
     auto handle = work.gate->memory->export_fabric();

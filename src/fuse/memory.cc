@@ -173,6 +173,18 @@ Status FileSystem::make_dedicated(Work& work) {
     return move_to(work, size, size, size);
 }
 
+Status FileSystem::make_anew(Work& work) {
+    std::unique_lock lock(work.gate->mutex);
+    if (!work.gate->memory || !work.gate->memory->is_imported()) return {};
+    uint64_t size = 0;
+    {
+        auto turn = backend_.enter();
+        if (!Files::is_unshared(*work.object)) return {};
+        size = work.object->size_bytes;
+    }
+    return move_to(work, size, size, size);
+}
+
 Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     if (size_bytes > limits::kFileBytes) return fail(EFBIG, "too large");
     std::unique_lock lock(work.gate->mutex);

@@ -134,7 +134,12 @@ DeviceIndex Store::inherited_device(std::string_view path) const {
 }
 
 Status Store::check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const {
-    if (spec.size_bytes == 0) return fail(EINVAL, "an object must have at least one byte");
+    bool empty = (spec.flags & kCreateEmpty) != 0;
+    if (spec.size_bytes == 0 && !empty) return fail(EINVAL, "an object must have at least one byte");
+    if (spec.size_bytes != 0 && empty) return fail(EINVAL, "an empty object has no bytes, and {} were asked for", spec.size_bytes);
+    if ((spec.flags & kCreateOwner) != 0 && !session.who.is_root()) {
+        return fail(EPERM, "only root makes objects that belong to others");
+    }
     if (spec.device >= devices_.size()) return fail(ENODEV, "there is no such device");
     const DeviceInfo& device = devices_[spec.device];
     if (spec.size_bytes > device.capacity_bytes) {
@@ -158,7 +163,10 @@ Status Store::check_create(const Session& session, const CreateSpec& spec, std::
 
 Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, const CreateSpec& spec) {
     Session& session = at(session_id);
-    SlabKey key{spec.device, session.who.uid, session.who.gid, spec.mode, (spec.flags & kCreateCompressible) != 0, {}};
+    bool for_other = (spec.flags & kCreateOwner) != 0;
+    uid_t uid = for_other ? spec.uid : session.who.uid;
+    gid_t gid = for_other ? spec.gid : session.who.gid;
+    SlabKey key{spec.device, uid, gid, spec.mode, (spec.flags & kCreateCompressible) != 0, {}};
     TRY(check_create(session, spec, &key.reach));
     TRY(reserve_note());
     // Only the owner may open it: the way there keeps nobody else out that the mode would let in.
@@ -166,8 +174,10 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
-    uint32_t flags = spec.flags & ~uint32_t{kCreateUnnamed};
-    if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
+    uint32_t flags = spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated);
+    if ((spec.flags & kCreateEmpty) != 0) {
+        flags |= kCreateDedicated;
+    } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
         auto placed = extents_.place_small(key, spec.size_bytes, device.granularity_bytes);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
         where = std::get<Place>(placed);
@@ -181,8 +191,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
 
     auto* object = nodes_.make<Object>();
     object->mode = spec.mode;
-    object->uid = session.who.uid;
-    object->gid = session.who.gid;
+    object->uid = uid;
+    object->gid = gid;
     object->created_ns = object->accessed_ns = object->modified_ns = object->changed_ns = clock_.now_ns();
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);

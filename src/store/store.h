@@ -16,7 +16,14 @@
 namespace gshm {
 
 // Values as in gshm.h.
-enum CreateFlag : uint32_t { kCreateKeep = 1, kCreateCompressible = 2, kCreateDedicated = 4, kCreateUnnamed = 16 };
+enum CreateFlag : uint32_t {
+    kCreateKeep = 1,
+    kCreateCompressible = 2,
+    kCreateDedicated = 4,
+    kCreateUnnamed = 16,
+    kCreateOwner = 32,
+    kCreateEmpty = 64,
+};
 
 struct CreateSpec {
     std::string_view name;
@@ -26,6 +33,30 @@ struct CreateSpec {
     uint32_t flags = 0;
     const Attributes* attributes = nullptr;
     StoredExtent* extent = nullptr;  // for a dedicated object: what its ExtentNeed brought
+    uid_t uid = 0;                   // with kCreateOwner
+    gid_t gid = 0;
+};
+
+// A directory or a symbolic link.
+struct MakeSpec {
+    std::string_view name;
+    NodeKind kind = NodeKind::directory;
+    std::string_view target;
+    std::optional<DeviceIndex> device;
+    uint32_t mode = 0;
+    uint32_t flags = 0;  // kCreateKeep, kCreateOwner
+    uid_t uid = 0;
+    gid_t gid = 0;
+};
+
+// Values as in gshm.h.
+enum ChangeFlag : uint32_t { kChangeMode = 1, kChangeOwner = 2, kChangeKeep = 4 };
+
+struct ChangeSpec {
+    uint32_t what = 0;  // ChangeFlag
+    uint32_t mode = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
 };
 
 struct Holder {
@@ -107,6 +138,11 @@ public:
     Status rename(SessionId session, std::string_view from, std::string_view to, bool replace);
     // Seals what the session has open for writing and gives it the name, over what has it: both or neither.
     Status replace(SessionId session, NodeId id, std::string_view name);
+    // make.cc: besides objects
+    Status make(SessionId session, const MakeSpec& spec);
+    Result<std::string_view> read_link(SessionId session, std::string_view name) const;
+    Status add_name(SessionId session, std::string_view name, std::string_view new_name);
+    Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
     // A symbolic link is itself, not what it leads to.
     Result<const Node*> stat(SessionId session, std::string_view name);
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.

@@ -106,6 +106,59 @@ static void life_of_an_object(gshm_client* client) {
     gshm_close(second);
 }
 
+static void besides_objects(gshm_client* client) {
+    gshm_make_spec directory = GSHM_MAKE_SPEC_INIT;
+    directory.kind = GSHM_KIND_DIRECTORY;
+    directory.name = in_root("directory");
+    directory.mode = 0750;
+    CHECK_OK(gshm_make(client, &directory));
+    CHECK_STATUS(gshm_make(client, &directory), -EEXIST);
+    gshm_stat_info info = {.struct_size = sizeof info};
+    CHECK_OK(gshm_stat(client, directory.name, &info));
+    CHECK(info.kind == GSHM_KIND_DIRECTORY && info.mode == 0750 && info.flags == GSHM_KEEP && info.device[0] == '\0');
+
+    gshm_make_spec link = GSHM_MAKE_SPEC_INIT;
+    link.kind = GSHM_KIND_SYMLINK;
+    link.name = in_root("link");
+    CHECK_STATUS(gshm_make(client, &link), -EINVAL); /* without a target */
+    link.target = "directory/first";
+    CHECK_OK(gshm_make(client, &link));
+    char target[64];
+    size_t bytes = 0;
+    CHECK_OK(gshm_read_link(client, link.name, target, sizeof target, &bytes));
+    CHECK(bytes == strlen(link.target) && memcmp(target, link.target, bytes) == 0);
+    CHECK_STATUS(gshm_read_link(client, link.name, target, 3, &bytes), -ERANGE);
+    CHECK_STATUS(gshm_read_link(client, directory.name, target, sizeof target, &bytes), -EINVAL);
+    link.kind = GSHM_KIND_SPECIAL;
+    CHECK_STATUS(gshm_make(client, &link), -EINVAL);
+    link.struct_size = 1;
+    CHECK_STATUS(gshm_make(client, &link), -EINVAL);
+
+    gshm_create_spec spec = spec_of("directory/first", 0, GSHM_NO_MAP | GSHM_KEEP);
+    gshm_object* object = NULL;
+    CHECK_STATUS(gshm_create(client, &spec, &object), -EINVAL);
+    spec.flags |= GSHM_EMPTY;
+    CHECK_OK(gshm_create(client, &spec, &object));
+    CHECK(gshm_size(object) == 0 && gshm_data(object) == NULL);
+    gshm_close(object);
+    CHECK_OK(gshm_open(client, in_root("link"), 0, &object));
+    gshm_close(object);
+
+    const char* second = in_root("second");
+    CHECK_OK(gshm_link(client, spec.name, second));
+    CHECK_STATUS(gshm_link(client, spec.name, second), -EEXIST);
+    CHECK_STATUS(gshm_link(client, directory.name, in_root("third")), -EPERM);
+    gshm_changes changes = {.struct_size = sizeof changes, .what = GSHM_CHANGE_MODE, .mode = 0604};
+    CHECK_OK(gshm_change(client, second, &changes));
+    CHECK_OK(gshm_stat(client, spec.name, &info));
+    CHECK(info.mode == 0604);
+    changes.what = 64;
+    CHECK_STATUS(gshm_change(client, second, &changes), -EINVAL);
+    CHECK_STATUS(gshm_change(client, second, NULL), -EINVAL);
+    const char* names[] = {spec.name, second, in_root("link"), directory.name};
+    for (size_t i = 0; i < 4; ++i) CHECK_OK(gshm_unlink(client, names[i]));
+}
+
 static void attributes_of(gshm_client* client) {
     gshm_create_spec spec = spec_of("attributes", 64, GSHM_NO_MAP);
     gshm_object* object = NULL;
@@ -302,6 +355,7 @@ void test_with_daemon(const char* dir) {
     if (!client) return;
     daemon_and_devices(client);
     life_of_an_object(client);
+    besides_objects(client);
     attributes_of(client);
     batches(client);
     names(client);

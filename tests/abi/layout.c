@@ -49,7 +49,7 @@ LAYOUT(gshm_attribute, name, 0, 8);
 LAYOUT(gshm_attribute, value, 8, 8);
 LAYOUT(gshm_attribute, value_bytes, 16, 8);
 
-LAYOUT_SIZE(gshm_create_spec, 56);
+LAYOUT_SIZE(gshm_create_spec, 64);
 LAYOUT(gshm_create_spec, struct_size, 0, 4);
 LAYOUT(gshm_create_spec, mode, 4, 4);
 LAYOUT(gshm_create_spec, name, 8, 8);
@@ -59,6 +59,26 @@ LAYOUT(gshm_create_spec, flags, 32, 4);
 LAYOUT(gshm_create_spec, reserved, 36, 4);
 LAYOUT(gshm_create_spec, attributes, 40, 8);
 LAYOUT(gshm_create_spec, attribute_count, 48, 8);
+LAYOUT(gshm_create_spec, uid, 56, 4);
+LAYOUT(gshm_create_spec, gid, 60, 4);
+
+LAYOUT_SIZE(gshm_make_spec, 48);
+LAYOUT(gshm_make_spec, struct_size, 0, 4);
+LAYOUT(gshm_make_spec, kind, 4, 4);
+LAYOUT(gshm_make_spec, name, 8, 8);
+LAYOUT(gshm_make_spec, target, 16, 8);
+LAYOUT(gshm_make_spec, device, 24, 8);
+LAYOUT(gshm_make_spec, mode, 32, 4);
+LAYOUT(gshm_make_spec, flags, 36, 4);
+LAYOUT(gshm_make_spec, uid, 40, 4);
+LAYOUT(gshm_make_spec, gid, 44, 4);
+
+LAYOUT_SIZE(gshm_changes, 20);
+LAYOUT(gshm_changes, struct_size, 0, 4);
+LAYOUT(gshm_changes, what, 4, 4);
+LAYOUT(gshm_changes, mode, 8, 4);
+LAYOUT(gshm_changes, uid, 12, 4);
+LAYOUT(gshm_changes, gid, 16, 4);
 
 LAYOUT_SIZE(gshm_stat_info, 104);
 LAYOUT(gshm_stat_info, struct_size, 0, 4);
@@ -102,6 +122,9 @@ VALUE(GSHM_KEEP, 1);
 VALUE(GSHM_COMPRESSIBLE, 2);
 VALUE(GSHM_DEDICATED, 4);
 VALUE(GSHM_REPLACE, 8);
+VALUE(GSHM_UNNAMED, 16);
+VALUE(GSHM_EMPTY, 64);
+VALUE(GSHM_OWNER, 32);
 VALUE(GSHM_NO_MAP, 0x100);
 VALUE(GSHM_WRITE, 0x200);
 VALUE(GSHM_SEALED_ONLY, 0x400);
@@ -109,6 +132,10 @@ VALUE(GSHM_RECURSIVE, 0x800);
 
 VALUE(GSHM_KIND_OBJECT, 1);
 VALUE(GSHM_KIND_DIRECTORY, 2);
+VALUE(GSHM_KIND_SYMLINK, 3);
+VALUE(GSHM_CHANGE_MODE, 1);
+VALUE(GSHM_CHANGE_OWNER, 2);
+VALUE(GSHM_CHANGE_KEEP, 4);
 VALUE(GSHM_STATE_OPEN, 1);
 VALUE(GSHM_STATE_SEALED, 2);
 VALUE(GSHM_WAIT_EXISTS, 1);

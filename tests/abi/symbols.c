@@ -29,6 +29,10 @@
     X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
     X(gshm_replace, int, (gshm_object*, const char*))                                                  \
+    X(gshm_make, int, (gshm_client*, const gshm_make_spec*))                                           \
+    X(gshm_read_link, int, (gshm_client*, const char*, char*, size_t, size_t*))                        \
+    X(gshm_link, int, (gshm_client*, const char*, const char*))                                        \
+    X(gshm_change, int, (gshm_client*, const char*, const gshm_changes*))                              \
     X(gshm_stat, int, (gshm_client*, const char*, gshm_stat_info*))                                    \
     X(gshm_stat_batch, int, (gshm_client*, const char* const*, size_t, gshm_stat_info*, int*))         \
     X(gshm_stat_object, int, (gshm_object*, gshm_stat_info*))                                          \

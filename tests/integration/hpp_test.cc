@@ -131,6 +131,18 @@ TEST_F(HppTest, NamesAndAttributes) {
     EXPECT_EQ(client_.list().value().size(), 1u);
     EXPECT_EQ(client_.rename("d/one", "d/two").error().code, EEXIST);
     EXPECT_TRUE(client_.rename("d/one", "d/two", true));
+    EXPECT_TRUE(client_.link("d/two", "d/three"));
+    EXPECT_EQ(client_.stat("d/three")->id, client_.stat("d/two")->id);
+    EXPECT_TRUE(client_.set_mode("d/three", 0604));
+    EXPECT_EQ(client_.stat("d/two")->mode, 0604u);
+    EXPECT_TRUE(client_.unlink("d/three"));
+    EXPECT_TRUE(client_.make_symlink("two", "d/link"));
+    EXPECT_EQ(client_.read_link("d/link").value(), "two");
+    EXPECT_TRUE(client_.open("d/link"));
+    EXPECT_TRUE(client_.unlink("d/link"));
+    EXPECT_TRUE(client_.make_directory("d/kept", 0700));
+    EXPECT_EQ(client_.make_directory("d/kept").error().code, EEXIST);
+    EXPECT_TRUE(client_.unlink("d/kept"));
     EXPECT_TRUE(client_.seal("d/two"));
     EXPECT_TRUE(is_sealed(client_.wait("d/two", WaitFor::kSealed, 1000ms).value()));
     EXPECT_EQ(client_.wait("d/none", WaitFor::kExists, 10ms).error().code, ETIMEDOUT);

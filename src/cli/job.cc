@@ -1,0 +1,83 @@
+#include "job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace gshm::cli {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Job::Job(Context& context, const std::string& what, uint64_t total_bytes)
+    : context_(context), progress_(what, total_bytes, !context.json()) {}
+
+void Job::run(unsigned threads, const std::function<void(unsigned)>& body) {
+    std::vector<std::thread> crew;
+    running_ = threads;
+    for (unsigned i = 0; i < threads; ++i) {
+        crew.emplace_back([this, i, &body] {
+            std::exception_ptr thrown;
+            try {
+                body(i);
+            } catch (...) {
+                thrown = std::current_exception();
+            }
+            const std::lock_guard lock(mutex_);
+            if (thrown && !thrown_) thrown_ = thrown;
+            if (thrown) stop_ = true;
+            --running_;
+            ended_.notify_one();
+        });
+    }
+    std::optional<Interrupted> interrupted;
+    for (std::unique_lock lock(mutex_); running_ > 0;) {
+        ended_.wait_for(lock, kTick);
+        lock.unlock();
+        try {
+            interrupt_.throw_if_interrupted();
+        } catch (const Interrupted& signal) {
+            interrupted = signal;
+            stop_ = true;
+        }
+        progress_.update(done_bytes_);
+        tell();
+        lock.lock();
+    }
+    for (auto& thread : crew) thread.join();
+    tell();
+    if (thrown_) std::rethrow_exception(thrown_);
+    if (interrupted) throw *interrupted;
+}
+
+void Job::fail(const Failure& failure) {
+    if (failure.exit_code() == ExitCode::no_daemon) throw failure;
+    const std::lock_guard lock(mutex_);
+    if (exit_code_ == 0) exit_code_ = static_cast<int>(failure.exit_code());
+    to_tell_.push_back([this, failure] { context_.report(failure); });
+}
+
+void Job::warn(std::string message) {
+    const std::lock_guard lock(mutex_);
+    to_tell_.push_back([this, message = std::move(message)] { context_.warn(message); });
+}
+
+void Job::tell() {
+    std::vector<std::function<void()>> now;
+    {
+        const std::lock_guard lock(mutex_);
+        now.swap(to_tell_);
+    }
+    if (now.empty()) return;
+    progress_.clear();
+    for (const auto& one : now) one();
+}
+
+unsigned thread_count(unsigned asked) {
+    if (asked != 0) return asked;
+    return std::clamp(std::thread::hardware_concurrency(), 4u, 16u);
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,214 @@
+#include "manifest.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "block_file.h"
+#include "failure.h"
+#include "streams.h"
+#include "text.h"
+
+namespace gshm::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "gshm-snapshot";
+constexpr int kVersion = 1;
+
+struct FlagName {
+    uint32_t flag;
+    const char* name;
+};
+constexpr FlagName kFlagNames[] = {
+    {GSHM_KEEP, "keep"}, {GSHM_COMPRESSIBLE, "compressible"}, {GSHM_DEDICATED, "dedicated"}};
+
+std::string path_of(const std::string& folder) {
+    return folder + "/manifest.jsonl";
+}
+
+std::string instance_text(uint64_t instance) {
+    return fmt::format("{:016x}", instance);
+}
+
+std::string bytes_of_hex(const std::string& hex) {
+    std::string bytes;
+    for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    return bytes;
+}
+
+Json to_json(const SavedDirectory& directory) {
+    Json json = {{"kind", "directory"},      {"name", directory.name}, {"mode", mode_text(directory.mode)},
+                 {"uid", directory.uid},     {"gid", directory.gid},   {"keep", directory.keep}};
+    if (!directory.device.empty()) json["device"] = directory.device;
+    return json;
+}
+
+Json to_json(const SavedSymlink& link) {
+    return {{"kind", "symlink"}, {"name", link.name}, {"target", link.target}, {"uid", link.uid}, {"gid", link.gid}};
+}
+
+Json to_json(const SavedObject& object) {
+    Json flags = Json::array();
+    for (const auto& [flag, name] : kFlagNames)
+        if ((object.flags & flag) != 0) flags.push_back(name);
+    Json attributes = Json::array();
+    for (const auto& [key, value] : object.attributes) attributes.push_back({{"key", key}, {"hex", hex_text(value)}});
+    Json chunks = Json::array();
+    for (const auto& chunk : object.chunks)
+        chunks.push_back({chunk.file, chunk.offset, static_cast<uint32_t>(chunk.codec), chunk.stored_bytes,
+                          to_hex(chunk.checksum)});
+    Json json = {{"kind", "object"},
+                 {"names", object.names},
+                 {"size_bytes", object.size_bytes()},
+                 {"mode", mode_text(object.mode)},
+                 {"uid", object.uid},
+                 {"gid", object.gid},
+                 {"device", object.device},
+                 {"flags", std::move(flags)},
+                 {"state", object.sealed ? "sealed" : "open"},
+                 {"attributes", std::move(attributes)},
+                 {"instance", instance_text(object.identity.instance)},
+                 {"id", object.identity.id},
+                 {"created_ns", object.created_ns},
+                 {"modified_ns", object.identity.modified_ns}};
+    if (object.changing) json["changing"] = true;
+    json["chunks"] = std::move(chunks);
+    return json;
+}
+
+SavedDirectory directory_from(const Json& json) {
+    return {json.at("name"), static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8)),
+            json.at("uid"),  json.at("gid"),
+            json.at("keep"), json.value("device", "")};
+}
+
+SavedObject object_from(const Json& json, size_t file_count) {
+    SavedObject object;
+    object.names = json.at("names").get<std::vector<std::string>>();
+    if (object.names.empty()) throw std::invalid_argument("an object without a name");
+    object.mode = static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8));
+    object.uid = json.at("uid");
+    object.gid = json.at("gid");
+    object.device = json.at("device");
+    for (const std::string name : json.at("flags"))
+        for (const auto& known : kFlagNames)
+            if (name == known.name) object.flags |= known.flag;
+    object.sealed = json.at("state") == "sealed";
+    object.changing = json.value("changing", false);
+    for (const auto& attribute : json.at("attributes"))
+        object.attributes.push_back({attribute.at("key"), bytes_of_hex(attribute.at("hex"))});
+    object.created_ns = json.at("created_ns");
+    object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), json.at("id"),
+                       json.at("size_bytes"), json.at("modified_ns")};
+    for (const auto& chunk : json.at("chunks")) {
+        const uint32_t codec = chunk.at(2);
+        ChunkPlace place{chunk.at(0), chunk.at(1), static_cast<Codec>(codec), chunk.at(3),
+                         checksum_from_hex(chunk.at(4).get<std::string>())};
+        if (codec > 1 || place.file >= file_count || place.stored_bytes > kSnapshotChunkBytes)
+            throw std::invalid_argument("a chunk that cannot be");
+        object.chunks.push_back(place);
+    }
+    if (object.chunks.size() != chunk_count(object.size_bytes())) throw std::invalid_argument("chunks are missing");
+    return object;
+}
+
+void add_entry(Manifest& manifest, const Json& json) {
+    const std::string kind = json.at("kind");
+    if (kind == "directory")
+        manifest.directories.push_back(directory_from(json));
+    else if (kind == "symlink")
+        manifest.symlinks.push_back({json.at("name"), json.at("target"), json.at("uid"), json.at("gid")});
+    else if (kind == "object")
+        manifest.objects.push_back(object_from(json, manifest.files.size()));
+    else
+        throw std::invalid_argument("an entry of an unknown kind");
+}
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string_view next_line(std::string_view& rest) {
+    const size_t end = rest.find('\n');
+    if (end == rest.npos) throw std::invalid_argument("it ends within a line");
+    const auto line = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    return line;
+}
+
+Manifest parse(std::string_view text) {
+    const auto head = Json::parse(next_line(text));
+    if (head.at("format") != kFormat) throw std::invalid_argument("it is of another format");
+    if (head.at("version") != kVersion) throw std::invalid_argument("it is of another version of the format");
+    if (head.at("bytes") != text.size()) throw std::invalid_argument("it has not the length it should have");
+    if (checksum_from_hex(head.at("xxh3").get<std::string>()) != checksum_of(as_bytes(text)))
+        throw std::invalid_argument("its checksum is wrong");
+
+    Manifest manifest;
+    const auto about = Json::parse(next_line(text));
+    manifest.files = about.at("files").get<std::vector<std::string>>();
+    for (const auto& file : manifest.files)
+        if (!file.starts_with("data-") || file.find('/') != file.npos) throw std::invalid_argument("a file elsewhere");
+    if (about.at("chunk_bytes") != kSnapshotChunkBytes) throw std::invalid_argument("chunks of another size");
+    manifest.created_ns = about.at("created_ns");
+    manifest.instance = std::stoull(about.at("instance").get<std::string>(), nullptr, 16);
+    while (!text.empty()) add_entry(manifest, Json::parse(next_line(text)));
+    return manifest;
+}
+
+}  // namespace
+
+uint64_t Manifest::size_bytes() const {
+    uint64_t total = 0;
+    for (const auto& object : objects) total += object.size_bytes();
+    return total;
+}
+
+void write_manifest(const std::string& folder, const Manifest& manifest) {
+    const Json about = {{"files", manifest.files},
+                        {"chunk_bytes", kSnapshotChunkBytes},
+                        {"created_ns", manifest.created_ns},
+                        {"instance", instance_text(manifest.instance)}};
+    std::string body = about.dump() + '\n';
+    for (const auto& directory : manifest.directories) body += to_json(directory).dump() + '\n';
+    for (const auto& object : manifest.objects) body += to_json(object).dump() + '\n';
+    for (const auto& link : manifest.symlinks) body += to_json(link).dump() + '\n';
+    const Json head = {{"format", kFormat},
+                       {"version", kVersion},
+                       {"bytes", body.size()},
+                       {"xxh3", to_hex(checksum_of(as_bytes(body)))}};
+    const std::string text = head.dump() + '\n' + body;
+
+    const std::string part = path_of(folder) + ".part";
+    FileDescriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (file.get() < 0) throw Failure::of_errno(part);
+    write_all(file.get(), text.data(), text.size(), part);
+    if (::fsync(file.get()) != 0 || !file.close() || ::rename(part.c_str(), path_of(folder).c_str()) != 0)
+        throw Failure::of_errno(part);
+    sync_folder(folder);
+}
+
+std::optional<Manifest> read_manifest(const std::string& folder) {
+    const auto path = path_of(folder);
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.get() < 0 && errno == ENOENT) return std::nullopt;
+    struct stat info {};
+    if (file.get() < 0 || ::fstat(file.get(), &info) != 0) throw Failure::of_errno(path);
+    std::string text(static_cast<size_t>(info.st_size), '\0');
+    text.resize(read_all(file.get(), text.data(), text.size(), path));
+    try {
+        return parse(text);
+    } catch (const Failure&) {
+        throw;
+    } catch (const std::exception& error) {  // the JSON library's among them
+        throw Failure(EIO, fmt::format("{} is damaged: {}", printable(path), error.what()));
+    }
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <unistd.h>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+#include "device_list.h"
+#include "job.h"
+#include "restore_names.h"
+#include "restore_object.h"
+#include "snapshot_folder.h"
+#include "snapshot_tree.h"
+#include "text.h"
+
+namespace gshm::cli {
+namespace {
+
+Manifest read_snapshot(const SnapshotFolder& folder) {
+    if (auto manifest = read_manifest(folder.path())) return std::move(*manifest);
+    const bool begun = !folder.data_files().empty();
+    throw Failure(ENOENT, fmt::format("{} has no {}snapshot", printable(folder.path()), begun ? "complete " : ""),
+                  begun ? "run the `gshm snapshot` again that was interrupted" : "");
+}
+
+// Only what is at or below the names, and the directories on the way. The names that nothing is at are returned.
+std::set<std::string> select(Manifest& manifest, const std::vector<std::string>& given) {
+    if (given.empty()) return {};
+    std::set<std::string> missing;
+    std::vector<std::string> names;
+    for (const auto& name : given) names.push_back(without_trailing_slashes(name));
+    missing.insert(names.begin(), names.end());
+    const auto chosen = [&](const std::string& entry) {
+        bool any = false;
+        for (const auto& name : names) {
+            if (!is_at_or_below(entry, name)) continue;
+            missing.erase(name);
+            any = true;
+        }
+        return any;
+    };
+    for (auto& object : manifest.objects) std::erase_if(object.names, [&](const auto& name) { return !chosen(name); });
+    std::erase_if(manifest.objects, [](const auto& object) { return object.names.empty(); });
+    std::erase_if(manifest.symlinks, [&](const auto& link) { return !chosen(link.name); });
+    std::erase_if(manifest.directories, [&](const auto& directory) {
+        const bool on_the_way =
+            std::ranges::any_of(names, [&](const auto& name) { return is_at_or_below(name, directory.name); });
+        return !chosen(directory.name) && !on_the_way;
+    });
+    return missing;
+}
+
+struct Task {
+    RestoreObject* object;
+    uint64_t chunk;
+};
+
+class Restore {
+public:
+    Restore(Context& context, const RestoreArgs& args, const SnapshotFolder& folder, const Manifest& manifest, Job& job)
+        : context_(context),
+          args_(args),
+          manifest_(manifest),
+          job_(job),
+          files_(folder, manifest.files),
+          owned_(::geteuid() == 0) {}
+
+    void run() {
+        check_devices();
+        RestoreNames names(context_.client(), manifest_, {args_.device, owned_, args_.replace}, job_);
+        names.make_directories();
+        for (const auto& saved : manifest_.objects)
+            objects_.push_back(std::make_unique<RestoreObject>(saved, place_of(saved)));
+        const unsigned threads = thread_count(args_.threads);
+        TaskQueue<RestoreObject*> unknown(job_);
+        for (const auto& object : objects_) unknown.push(object.get());
+        job_.run(threads, [&](unsigned) { compare(unknown); });
+        TaskQueue<Task> missing(job_);
+        push_tasks(missing, threads);
+        job_.run(threads, [&](unsigned) { load(missing); });
+        for (const auto& object : objects_)
+            if (!object->failed) names.add_names(object->saved());
+        names.make_symlinks();
+        names.finish_directories();
+    }
+
+    Record result(const std::string& folder) const {
+        uint64_t restored = 0;
+        uint64_t there = 0;
+        uint64_t bytes = 0;
+        std::vector<std::string> failed;
+        for (const auto& object : objects_) {
+            if (object->failed) {
+                failed.push_back(object->saved().name());
+            } else if (object->there) {
+                ++there;
+            } else {
+                ++restored;
+                bytes += object->saved().size_bytes();
+            }
+        }
+        Record record;
+        record.add("dir", folder)
+            .add("objects", restored)
+            .add("bytes", bytes)
+            .add("already_there", there)
+            .add("failed", std::move(failed))
+            .add("read_chunks", read_chunks_.load())
+            .add("seconds", job_.seconds());
+        return record;
+    }
+
+private:
+    // Before anything is made.
+    void check_devices() {
+        devices_ = list_devices(context_);
+        std::string all;
+        for (const auto& device : devices_) all += (all.empty() ? "" : ", ") + std::string(device.name);
+        const auto check_device = [&](const std::string& device, std::string_view what) {
+            if (device.empty() || find_device(device) != nullptr) return;
+            throw Failure(ENODEV, fmt::format("{}{}, which gshmd does not have: it has {}", what, device, all),
+                          "--device DEVICE puts everything there");
+        };
+        check_device(args_.device, "there is no device ");
+        if (!args_.device.empty()) return;
+        for (const auto& object : manifest_.objects)
+            check_device(object.device, fmt::format("\"{}\" was on ", printable(object.name())));
+        for (const auto& directory : manifest_.directories)
+            check_device(directory.device, fmt::format("the directory \"{}\" is for ", printable(directory.name)));
+    }
+
+    const gshm_device_info* find_device(const std::string& name) const {
+        const auto found = std::ranges::find_if(devices_, [&](const auto& device) { return device.name == name; });
+        return found == devices_.end() ? nullptr : &*found;
+    }
+
+    RestorePlace place_of(const SavedObject& saved) const {
+        RestorePlace place{args_.device.empty() ? saved.device : args_.device,
+                           saved.flags & (GSHM_COMPRESSIBLE | GSHM_DEDICATED), owned_, args_.replace};
+        if (find_device(place.device)->compressible == 0) place.flags &= ~uint32_t{GSHM_COMPRESSIBLE};
+        return place;
+    }
+
+    void compare(TaskQueue<RestoreObject*>& queue) {
+        ObjectReader reader(context_.connect());
+        while (const auto task = queue.take()) {
+            RestoreObject& object = **task;
+            attempt(object, [&] {
+                object.there = object.is_there(reader);
+                if (object.there) job_.advance(object.saved().size_bytes());
+            });
+            queue.done();
+        }
+    }
+
+    // A few objects at a time, in turns: the kernel lets only one thread at once write to an object's memory. Only a few,
+    // since a restore that is killed has to begin again with those that it has begun.
+    void push_tasks(TaskQueue<Task>& queue, unsigned at_once) const {
+        std::vector<RestoreObject*> group;
+        const auto push_group = [&] {
+            for (uint64_t i = 0; !group.empty(); ++i) {
+                for (auto* object : group) queue.push({object, i});
+                // One without bytes has one task, too: to be made.
+                std::erase_if(group, [&](auto* object) { return i + 1 >= object->saved().chunks.size(); });
+            }
+        };
+        for (const auto& object : objects_) {
+            if (object->there || object->failed) continue;
+            group.push_back(object.get());
+            if (group.size() == at_once) push_group();
+        }
+        push_group();
+    }
+
+    void load(TaskQueue<Task>& queue) {
+        const Client client = context_.connect();
+        ChunkReader reader(files_);
+        while (const auto task = queue.take()) {
+            RestoreObject& object = *task->object;
+            attempt(object, [&] {
+                if (object.saved().size_bytes() > 0) load_chunk(*task, client.get(), reader);
+            });
+            // Whoever is done last; one without bytes had a task, but no chunk.
+            if (object.left == 0 || --object.left == 0) {
+                attempt(object, [&] { object.finish(client.get()); });
+                if (object.failed) object.drop(client.get());
+            }
+            queue.done();
+        }
+    }
+
+    // Nothing more is done for an object that has failed.
+    template <typename Body>
+    void attempt(RestoreObject& object, Body&& body) {
+        if (object.failed) return;
+        try {
+            body();
+        } catch (const Failure& failure) {
+            if (!object.failed.exchange(true)) job_.fail(failure);
+        }
+    }
+
+    void load_chunk(const Task& task, gshm_client* client, ChunkReader& reader) {
+        const SavedObject& saved = task.object->saved();
+        const uint64_t offset = task.chunk * kSnapshotChunkBytes;
+        const uint32_t raw_bytes = raw_bytes_of(saved.size_bytes(), task.chunk);
+        const auto bytes = reader.read(saved.chunks[task.chunk], raw_bytes, saved.name(), offset);
+        ++read_chunks_;
+        task.object->write(client, offset, bytes);
+        job_.advance(raw_bytes);
+    }
+
+    Context& context_;
+    const RestoreArgs& args_;
+    const Manifest& manifest_;
+    Job& job_;
+    ChunkFiles files_;
+    bool owned_;
+    std::vector<gshm_device_info> devices_;
+    std::vector<std::unique_ptr<RestoreObject>> objects_;
+    std::atomic<uint64_t> read_chunks_ = 0;
+};
+
+// Reads and checks every chunk; all that are damaged are named.
+Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manifest& manifest, Job& job) {
+    struct Piece {
+        const SavedObject* object;
+        uint64_t chunk;
+    };
+    const ChunkFiles files(folder, manifest.files);
+    TaskQueue<Piece> queue(job);
+    uint64_t chunks = 0;
+    std::atomic<uint64_t> damaged = 0;
+    for (const auto& object : manifest.objects) {
+        chunks += object.chunks.size();
+        for (uint64_t i = 0; i < object.chunks.size(); ++i) queue.push({&object, i});
+    }
+    job.run(thread_count(args.threads), [&](unsigned) {
+        ChunkReader reader(files);
+        while (const auto piece = queue.take()) {
+            const auto& [object, chunk] = *piece;
+            const uint32_t raw_bytes = raw_bytes_of(object->size_bytes(), chunk);
+            try {
+                reader.read(object->chunks[chunk], raw_bytes, object->name(), chunk * kSnapshotChunkBytes);
+            } catch (const Failure& failure) {
+                ++damaged;
+                job.fail(failure);
+            }
+            job.advance(raw_bytes);
+            queue.done();
+        }
+    });
+    Record record;
+    record.add("dir", folder.path())
+        .add("objects", manifest.objects.size())
+        .add("bytes", manifest.size_bytes())
+        .add("chunks", chunks)
+        .add("damaged_chunks", damaged.load())
+        .add("seconds", job.seconds());
+    return record;
+}
+
+}  // namespace
+
+int cmd_restore(Context& context, const RestoreArgs& args) {
+    const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::read);
+    auto manifest = read_snapshot(folder);
+    if (!args.dry_run) context.client();
+    const auto missing = select(manifest, args.names);
+    Job job(context, args.dry_run ? "checking" : "restore", manifest.size_bytes());
+    for (const auto& name : missing)
+        job.fail(Failure(ENOENT, fmt::format("the snapshot has no \"{}\"", printable(name))));
+    if (args.dry_run) {
+        const auto result = verify(args, folder, manifest, job);
+        if (context.json())
+            context.print(result);
+        else if (job.exit_code() == 0)
+            context.print(fmt::format("{}: {} objects, {}, all whole\n", printable(folder.path()),
+                                      manifest.objects.size(), size_text(manifest.size_bytes())));
+        return job.exit_code();
+    }
+    Restore restore(context, args, folder, manifest, job);
+    try {
+        restore.run();
+    } catch (const Interrupted&) {
+        context.warn("interrupted; what is restored stays, and the same command goes on with the rest");
+        throw;
+    }
+    if (context.json()) context.print(restore.result(folder.path()));
+    return job.exit_code();
+}
+
+}  // namespace gshm::cli
