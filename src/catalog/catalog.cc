@@ -133,7 +133,9 @@ Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceIn
 
 Status Catalog::load_extents(Restorer& restorer, const Take& take) {
     auto read = TRY(database_.prepare("SELECT * FROM extents"));
-    return read.each([&] {
+    Status good;
+    TRY(read.each([&] {
+        if (!good) return;
         Kept kept;
         kept.key = read.unsigned_number(0);
         kept.device = device_indexes_[read.number(2)];
@@ -151,9 +153,13 @@ Status Catalog::load_extents(Restorer& restorer, const Take& take) {
             extent.slab = SlabKey{kept.device, static_cast<uid_t>(read.number(9)), static_cast<gid_t>(read.number(10)),
                                   static_cast<uint16_t>(read.number(11)), kept.compressible, std::string(read.blob(12))};
         }
-        extent.memory = take(kept);
-        if (extent.memory != nullptr) restorer.add(std::move(extent));
-    });
+        auto memory = take(kept);
+        if (!memory) good = std::unexpected(memory.error());
+        if (!memory || *memory == nullptr) return;
+        extent.memory = std::move(*memory);
+        restorer.add(std::move(extent));
+    }));
+    return good;
 }
 
 Status Catalog::load_nodes(Restorer& restorer) {
@@ -211,11 +217,10 @@ void Catalog::mark_done(uint64_t request, NodeId node, uint64_t answered) {
     marks_.push_back({request, node, answered});
 }
 
-std::unordered_map<uint64_t, NodeId> Catalog::done() {
+Result<std::unordered_map<uint64_t, NodeId>> Catalog::done() {
     std::unordered_map<uint64_t, NodeId> found;
-    auto read = database_.prepare("SELECT request, node FROM done");
-    if (!read) return found;
-    (void)read->each([&] { found.emplace(read->unsigned_number(0), read->unsigned_number(1)); });
+    auto read = TRY(database_.prepare("SELECT request, node FROM done"));
+    TRY(read.each([&] { found.emplace(read.unsigned_number(0), read.unsigned_number(1)); }));
     // Most were answered before the daemon went, and are of no use. The kernel counts its requests up.
     (void)database_.execute(fmt::format("DELETE FROM done WHERE request NOT IN (SELECT request FROM done ORDER BY "
                                         "request DESC LIMIT {})", kMostDone).c_str());
@@ -230,6 +235,7 @@ Status Catalog::forget_done() {
 Status Catalog::commit() {
     if (!is_pending()) return {};
     const auto reserved = std::pair(reserved_nodes_, reserved_keys_);
+    if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
     TRY(begin_.run());
     auto written = write_all();
     if (written) written = commit_.run();

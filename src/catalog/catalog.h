@@ -28,7 +28,7 @@ public:
     // The devices by which rows speak of them; to be called before load() and commit(). Those of the catalog that are
     // not among them are returned if they have memory: what is there cannot be loaded then.
     Result<std::vector<std::string>> use_devices(const std::vector<DeviceInfo>& devices);
-    // An extent as it was when it was written down; `take` gives its memory, null: it is lost.
+    // An extent as it was when it was written down; `take` gives its memory, null: it is lost. An error ends the load.
     struct Kept {
         uint64_t key = 0;
         DeviceIndex device = 0;
@@ -36,7 +36,7 @@ public:
         bool compressible = false;
         bool is_file = false;
     };
-    using Take = std::function<std::shared_ptr<Extent>(const Kept&)>;
+    using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);
     Status load_nodes(Restorer& restorer);
     NodeId next_node() const { return reserved_nodes_; }
@@ -50,7 +50,7 @@ public:
     // A request of the kernel that must not be done twice has been done, and made the node if it makes one. The mark of
     // `answered` is of no use any more; 0: none.
     void mark_done(uint64_t request, NodeId node, uint64_t answered);
-    std::unordered_map<uint64_t, NodeId> done();
+    Result<std::unordered_map<uint64_t, NodeId>> done();
     Status forget_done();
 
     bool is_pending() const {

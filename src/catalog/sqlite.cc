@@ -92,6 +92,10 @@ Status Database::execute(const char* sql) {
     return {};
 }
 
+bool Database::is_in_transaction() const {
+    return sqlite3_get_autocommit(database_.get()) == 0;
+}
+
 Result<Statement> Database::prepare(std::string_view sql) {
     sqlite3_stmt* prepared = nullptr;
     int code = sqlite3_prepare_v3(database_.get(), sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT,

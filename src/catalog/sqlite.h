@@ -70,6 +70,7 @@ public:
     static Result<Database> open(const std::string& path);
 
     Status execute(const char* sql);
+    bool is_in_transaction() const;
     Result<Statement> prepare(std::string_view sql);
 
 private:

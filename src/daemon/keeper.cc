@@ -127,7 +127,12 @@ public:
     // Nothing: there is none to be found.
     Result<bool> find(Kept* ret_kept) {
         auto socket = connect_to_keeper(dir_);
-        if (!socket) return false;
+        if (!socket) {
+            // Anything else may be one that was not reached, and holds all there is.
+            bool none = socket.error().code == ENOENT || socket.error().code == ECONNREFUSED;
+            if (none) return false;
+            return fail(socket.error().code, "cannot ask gshm-keeper for what it has: {}", socket.error().message);
+        }
         *ret_kept = TRY(take_all(socket->get()));
         ucred peer = {};
         socklen_t length = sizeof peer;
@@ -142,7 +147,9 @@ public:
         auto listener = TRY(wire::listen_at(path));
         pid_ = TRY(spawn(listener.get()));
         is_child_ = true;
-        return use(TRY(connect_to_keeper(dir_)));
+        auto used = connect_and_use();
+        if (!used) end_child();
+        return used;
     }
 
     void put(uint64_t key, int fd) override {
@@ -179,6 +186,14 @@ public:
     }
 
 private:
+    Status connect_and_use() { return use(TRY(connect_to_keeper(dir_))); }
+
+    void end_child() {
+        if (!std::exchange(is_child_, false)) return;
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+
     Status use(UniqueFd socket) {
         TRY(loop_.watch(socket.get(), EPOLLIN, [this](uint32_t) { replace("it has ended"); }));
         socket_ = std::move(socket);
@@ -193,17 +208,13 @@ private:
     void replace(const std::string& why) {
         if (socket_) loop_.unwatch(socket_.get());
         socket_.reset();
-        if (is_child_) {
-            kill(pid_, SIGKILL);
-            waitpid(pid_, nullptr, 0);
-        }
+        end_child();
         log_warning("gshm-keeper is replaced: {}", why);
         if (auto started = start(); !started) {
             log_error("{}; what is here does not outlive gshmd until there is one", started.error().message);
             loop_.after(std::chrono::seconds(1), [this] {
                 if (!socket_) replace("it was not to be had before");
             });
-            is_child_ = false;
             return;
         }
         begin(instance_);

@@ -91,16 +91,17 @@ std::vector<std::unique_ptr<CudaDevice>> start_devices(const std::vector<std::st
 }
 
 // The options as they were when they are not said again.
-void recall(Options& options, Survival& survival) {
+Status recall(Options& options, Survival& survival) {
     if (options.devices.empty() && options.limit_bytes == 0) {
-        std::istringstream lines(survival.setting("devices"));
+        std::istringstream lines(TRY(survival.setting("devices")));
         for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
-        if (std::string limit = survival.setting("limit"); !limit.empty()) options.limit_bytes = std::stoull(limit);
+        std::string limit = TRY(survival.setting("limit"));
+        if (!limit.empty()) options.limit_bytes = std::stoull(limit);
     }
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
-    survival.set_setting("devices", lines);
-    survival.set_setting("limit", std::to_string(options.limit_bytes));
+    TRY(survival.set_setting("devices", lines));
+    return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
 // Where the time of a start goes.
@@ -172,8 +173,8 @@ Status serve(Options options, Readiness& readiness) {
         else survival->discard();
     });
     stages.end("descriptors");
-    recall(options, *survival);
-    std::string earlier_mount = survival->setting("mountpoint");
+    TRY(recall(options, *survival));
+    std::string earlier_mount = TRY(survival->setting("mountpoint"));
     UniqueFd mount_fd = survival->take_mount();
     bool other_mount = !options.mountpoint.empty() && options.mountpoint != earlier_mount;
     if (mount_fd && other_mount) {

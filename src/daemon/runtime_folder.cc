@@ -29,6 +29,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
         lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
         if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
         if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK) return fail(errno, "cannot lock {}: {}", path, strerror(errno));
             char pid[16] = {};
             [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
             return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid,

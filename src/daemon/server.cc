@@ -147,7 +147,7 @@ std::function<void()> Server::on_unmounted() {
     return [this] {
         loop_.post([this] {
             survival_.drop_mount();
-            survival_.set_setting("mountpoint", "");
+            if (auto set = survival_.set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
             janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
         });
     };
@@ -156,25 +156,26 @@ std::function<void()> Server::on_unmounted() {
 Status Server::mount(const std::string& path, MountSettings settings) {
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
     mount_ = TRY(fuse::Mount::create(*mount_backend_, path, on_unmounted()));
-    keep_mount();
-    return {};
+    return keep_mount();
 }
 
 Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
-    bool passthrough = survival_.setting("passthrough") == "1";
+    bool passthrough = TRY(survival_.setting("passthrough")) == "1";
+    auto done = TRY(survival_.done());
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
-    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, survival_.done(),
+    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done),
                                      on_unmounted()));
-    keep_mount();
+    // Where it is has been written down before.
+    if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
     return {};
 }
 
-void Server::keep_mount() {
+Status Server::keep_mount() {
     auto turn = loop_.enter();
-    // Also where only a new mount will do for the next daemon.
-    survival_.set_setting("mountpoint", mount_->path());
-    survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
     if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
+    // Also where only a new mount will do for the next daemon.
+    TRY(survival_.set_setting("mountpoint", mount_->path()));
+    return survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
 }
 
 void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
@@ -243,8 +244,8 @@ void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memor
         device,
         [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
         [this, id, offset, bytes](Status status) {
-            // A range that could not be zeroed is never handed out again.
             if (status) store_.extents().zeroed(id, offset, bytes);
+            else store_.extents().not_zeroed(id);
         });
 }
 

@@ -78,7 +78,7 @@ private:
     Status await_session(SessionId session, const Restorer::Process& process);
     void end_awaited(SessionId session);
     std::function<void()> on_unmounted();
-    void keep_mount();
+    Status keep_mount();
     void stop_when_idle();
     void refuse_for_want_of_descriptors();
 

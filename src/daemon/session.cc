@@ -81,12 +81,15 @@ flatbuffers::FlatBufferBuilder& Session::builder() {
 
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
                     std::span<const int> descriptors, int error, std::string_view message) {
-    // Whoever is told of something can rely on it.
-    if (auto recorded = server_.commit(); !recorded && error == 0) {
-        log_debug("session {}: request {}: {}", id_, request, recorded.error().message);
+    const bool changes = std::erase(changing_, request) > 0;
+    // Whoever changes something can rely on it when they are told. Who only looks is answered in any case.
+    if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
+        auto why = fmt::format("{}: the change was made, but does not outlive gshmd until it can be written",
+                               recorded.error().message);
+        log_debug("session {}: request {}: {}", id_, request, why);
         builder();
-        auto packet = wire::finish_reply(shared_builder(), request, wire::ReplyBody::NONE, 0, recorded.error().code,
-                                         recorded.error().message);
+        auto packet =
+            wire::finish_reply(shared_builder(), request, wire::ReplyBody::NONE, 0, recorded.error().code, why);
         return connection_->send(packet, {});
     }
     if (body.IsNull()) builder();
@@ -135,7 +138,11 @@ void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>
     Store& store = server_.store();
     // Nothing further is changed while the last change cannot be written down.
     if (changes_something(request.body_type())) {
-        if (auto recorded = server_.commit(); !recorded) return reply_error(id, recorded.error());
+        if (auto recorded = server_.commit(); !recorded) {
+            return reply_error(id, {recorded.error().code, fmt::format("{}: nothing is changed until it can be written",
+                                                                       recorded.error().message)});
+        }
+        changing_.push_back(id);
     }
     switch (request.body_type()) {
         case RequestBody::Hello: return hello(id, *request.body_as_Hello());

@@ -94,6 +94,7 @@ private:
     bool greeted_ = false;
     bool resumed_ = false;
     std::unordered_map<NodeId, Store::Claim> claims_;  // until the last has come
+    std::vector<uint64_t> changing_;  // requests that change something, and are not answered yet
     size_t jobs_ = 0;
     size_t waits_ = 0;
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable

@@ -41,7 +41,10 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
                         ? TRY(use_systemd_as_keeper(&self->kept_))
                         : TRY(find_or_start_keeper(loop, dir, [self] { self->put_all(); }, &self->kept_));
     if (self->kept_.instance == 0) {
-        TRY(self->begin_anew());
+        // One that has nothing to keep is not left behind.
+        auto begun = self->begin_anew();
+        if (!begun) self->discard();
+        TRY(std::move(begun));
         return made;
     }
     self->catalog_ = TRY(Catalog::create(self->catalog_path()));
@@ -99,15 +102,16 @@ Status Survival::open_ledger() {
     return {};
 }
 
-std::string Survival::setting(std::string_view key) {
-    if (!catalog_) return {};
-    auto value = catalog_->value(key);
-    return value && *value ? **value : std::string();
+Result<std::string> Survival::setting(std::string_view key) {
+    if (!catalog_) return std::string();
+    return TRY(catalog_->value(key)).value_or(std::string());
 }
 
-void Survival::set_setting(std::string_view key, std::string_view value) {
-    if (!catalog_) return;
-    if (auto set = catalog_->set_value(key, value); !set) log_error("{}", set.error().message);
+Status Survival::set_setting(std::string_view key, std::string_view value) {
+    if (!catalog_) return {};
+    auto set = catalog_->set_value(key, value);
+    if (!set) set = catalog_->set_value(key, value);  // a failure that passes is none
+    return set;
 }
 
 UniqueFd Survival::take(uint64_t key) {
@@ -118,16 +122,18 @@ UniqueFd Survival::take(uint64_t key) {
     return fd;
 }
 
-std::shared_ptr<Extent> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
+Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
     UniqueFd fd = take(kept.key);
     if (!fd) return nullptr;
-    auto spare = UniqueFd::clone(fd.get());
+    auto spare = TRY(UniqueFd::clone(fd.get()));
     auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file});
     if (!extent) {
+        // What this process lacks says nothing about the memory, which the next one may take up.
+        int code = extent.error().code;
+        if (code == EMFILE || code == ENFILE || code == ENOMEM) return std::unexpected(extent.error());
         log_error("an extent of {} cannot be reached: {}", devices.info(kept.device).name, extent.error().message);
         devices.report(kept.device, extent.error());
-        if (!spare) return nullptr;
-        return std::make_shared<UnavailableExtent>(std::move(*spare), kept.size_bytes, extent.error());
+        return std::make_shared<UnavailableExtent>(std::move(spare), kept.size_bytes, extent.error());
     }
     return std::move(*extent);
 }
@@ -234,8 +240,7 @@ Status Survival::commit() {
     if (!committed) {
         if (!failing_) log_error("{}: nothing can be changed until it can be written", committed.error().message);
         failing_ = true;
-        return fail(committed.error().code, "{}: the change was made, but does not outlive gshmd until it can be written",
-                    committed.error().message);
+        return committed;
     }
     if (failing_) log_info("the catalog can be written again");
     failing_ = false;

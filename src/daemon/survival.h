@@ -30,8 +30,8 @@ public:
     // There was an earlier daemon.
     bool is_resuming() const { return resuming_; }
     // As the earlier daemon had it; "": it said nothing.
-    std::string setting(std::string_view key);
-    void set_setting(std::string_view key, std::string_view value);
+    Result<std::string> setting(std::string_view key);
+    Status set_setting(std::string_view key, std::string_view value);
     // The host's private tmpfs of the earlier daemon; empty: none.
     UniqueFd take_host_folder() { return take(kHostFolder); }
     // The mount's descriptor; empty: none.
@@ -46,7 +46,9 @@ public:
     void keep_mount(int fd);
     void drop_mount();
     void mark_done(uint64_t request, NodeId node, uint64_t answered);
-    std::unordered_map<uint64_t, NodeId> done() { return catalog_ ? catalog_->done() : decltype(catalog_->done()){}; }
+    Result<std::unordered_map<uint64_t, NodeId>> done() {
+        return catalog_ ? catalog_->done() : decltype(catalog_->done()){};
+    }
     // What was changed is written down when this returns: from now on it outlives gshmd. It is to be called before
     // anyone is told.
     Status commit();
@@ -72,7 +74,7 @@ private:
     void remove_files();
     Status open_ledger();
     UniqueFd take(uint64_t key);
-    std::shared_ptr<Extent> take_extent(const Catalog::Kept& kept, DevicePool& devices);
+    Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DevicePool& devices);
     void put_all();
     void keep_host_folder();
 

@@ -191,7 +191,9 @@ public:
         if (grows && budget_ && !has_room_for(offset, bytes)) return fail(ENOSPC, "host is full");
         while (fallocate(fd_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
             if (errno == EINTR) continue;
-            return fail_errno("cannot allocate host memory");
+            auto failed = fail_errno("cannot allocate host memory");
+            (void)status();  // what was asked for in advance is given back
+            return failed;
         }
         TRY(status());
         return {};

@@ -9,8 +9,18 @@
 
 namespace gshm::fuse {
 
+bool Connection::write(std::span<const iovec> parts) {
+    // Nobody asks again for what was not written, so a want of memory is waited for a while.
+    for (int tries = 0;; ++tries) {
+        if (writev(fd_.get(), parts.data(), static_cast<int>(parts.size())) >= 0) return true;
+        bool passes = errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+        if (!passes || tries == 1000) return false;
+        if (errno == ENOMEM) usleep(1000);
+    }
+}
+
 void Connection::send(std::span<const iovec> parts) {
-    if (writev(fd_.get(), parts.data(), static_cast<int>(parts.size())) >= 0) return;
+    if (write(parts)) return;
     // ENOENT: the caller was interrupted and wants no answer; ENODEV: unmounted. EFAULT: bytes that somebody has cut off
     // with a descriptor of their own; the kernel has told the caller EIO.
     if (errno != ENOENT && errno != ENODEV && errno != EFAULT) {
@@ -40,7 +50,7 @@ bool Connection::notify(int32_t code, std::span<const iovec> parts) {
         out.len += static_cast<uint32_t>(part.iov_len);
     }
     // ENOENT: it remembers nothing of the kind.
-    return writev(fd_.get(), all.data(), static_cast<int>(all.size())) >= 0;
+    return write(all);
 }
 
 bool Connection::forget_names() {

@@ -32,6 +32,7 @@ public:
     void finish_notices();
 
 private:
+    bool write(std::span<const iovec> parts);
     bool notify(int32_t code, std::span<const iovec> parts);
 
     UniqueFd fd_;

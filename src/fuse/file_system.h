@@ -88,7 +88,8 @@ private:
     void copy_range(Call& call);
     // Opens it and says how; the object has memory to be opened with afterwards.
     Result<OpenOut> open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who);
-    void reply_created(Call& call, Turn turn, Object* object, uint32_t flags);
+    // is_new: it has no effect if it cannot be opened.
+    void reply_created(Call& call, Turn turn, Object* object, uint32_t flags, bool is_new = false);
     Result<Object*> opened(FileId file) const;
 
     // ---- memory.cc: the bytes of a file, wherever they are ----
@@ -132,6 +133,8 @@ private:
     void drop_backing(NodeId node);
 
     // ---- requests that must not be done twice ----
+    // What was made for an answer that could not be given.
+    void take_back_refused();
     int before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) override;
     // In the turn in which it was done, if it takes several.
     void mark(const fuse_in_header& request, NodeId node);

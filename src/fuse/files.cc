@@ -106,7 +106,7 @@ void FileSystem::open(Call& call) {
     call.reply(*out);
 }
 
-void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t flags) {
+void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t flags, bool is_new) {
     struct {
         fuse_entry_out entry;
         OpenOut open;
@@ -116,6 +116,9 @@ void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t f
     auto opened = open_object(std::move(turn), object, flags, call.header());
     auto again = backend_.enter();
     if (!opened) {
+        // As if it had not been made.
+        const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
+        if (name != nullptr) (void)backend_.files().unlink(*name->parent, std::string(name->name));
         backend_.files().forget(object->id, 1);
         return call.fail(opened.error().code);
     }
@@ -140,7 +143,7 @@ void FileSystem::create(Call& call) {
     }
     made(**made_object);
     mark(call.header(), (*made_object)->id);
-    reply_created(call, std::move(turn), *made_object, (*in)->flags);
+    reply_created(call, std::move(turn), *made_object, (*in)->flags, true);
 }
 
 void FileSystem::make_unnamed(Call& call) {

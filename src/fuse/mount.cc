@@ -199,13 +199,16 @@ size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds 
         if (stopping_) return 0;
         // ENOENT: the request was interrupted before it was read.
         if (got < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN)) continue;
-        if (got < 0 && errno != ENODEV) log_error("reading from the mount: {}", strerror(errno));
-        return 0;
+        // Unmounted, or given up by whoever may; EPERM: it was never mounted.
+        if (got == 0 || errno == ENODEV || errno == ECONNABORTED || errno == EPERM || errno == EBADF) return 0;
+        log_error("reading from the mount: {}", strerror(errno));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
 
 void Mount::serve() {
     Pinned memory(backend_, kRequestBytes + kScratchBytes);
+    if (memory.bytes().empty()) return log_error("no memory for a thread of the mount at {}", path());
     auto request = memory.bytes().first(kRequestBytes);
     auto scratch = memory.bytes().subspan(kRequestBytes);
     std::chrono::microseconds awake{0};

@@ -1,6 +1,5 @@
 #include "fuse/pinned.h"
 
-#include <new>
 #include <sys/mman.h>
 
 #include "base/log.h"
@@ -9,7 +8,7 @@ namespace gshm::fuse {
 
 Pinned::Pinned(Backend& backend, size_t bytes) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (memory == MAP_FAILED) return;
     memory_ = {static_cast<std::byte*>(memory), bytes};
     // Once for all GPUs.
     auto count = static_cast<DeviceIndex>(backend.device_count());
@@ -24,7 +23,7 @@ Pinned::Pinned(Backend& backend, size_t bytes) {
 
 Pinned::~Pinned() {
     if (pinned_by_ != nullptr) pinned_by_->unregister_host_memory(memory_);
-    munmap(memory_.data(), memory_.size());
+    if (!memory_.empty()) munmap(memory_.data(), memory_.size());
 }
 
 }  // namespace gshm::fuse

@@ -9,6 +9,7 @@ namespace gshm::fuse {
 
 class Pinned {
 public:
+    // bytes() is empty if there was no memory.
     Pinned(Backend& backend, size_t bytes);
     ~Pinned();
     Pinned(const Pinned&) = delete;

@@ -1,5 +1,7 @@
 // Requests that the kernel asks for again, because the daemon that had taken them is gone. What can be done twice is done
 // twice; what cannot is noted with its effect, in one piece, and only answered when it comes again.
+#include <cstring>
+
 #include "fuse/work.h"
 
 namespace gshm::fuse {
@@ -37,6 +39,39 @@ bool changes_something(uint32_t opcode) {
     }
 }
 
+bool names_node(uint32_t opcode) {
+    return makes_node(opcode) || opcode == FUSE_CREATE || opcode == FUSE_TMPFILE;
+}
+
+// Answered even while the last change, perhaps somebody else's, cannot be written down.
+bool only_looks(uint32_t opcode) {
+    switch (opcode) {
+        case FUSE_LOOKUP:
+        case FUSE_GETATTR:
+        case FUSE_READLINK:
+        case FUSE_OPEN:
+        case FUSE_READ:
+        case FUSE_LSEEK:
+        case FUSE_STATFS:
+        case FUSE_RELEASE:
+        case FUSE_FLUSH:
+        case FUSE_OPENDIR:
+        case FUSE_READDIR:
+        case FUSE_READDIRPLUS:
+        case FUSE_RELEASEDIR:
+        case FUSE_GETXATTR:
+        case FUSE_LISTXATTR: return true;
+        default: return false;
+    }
+}
+
+// Of the request that this thread is at; see before_answer().
+struct Refused {
+    NodeId node = 0;
+    FileId file = 0;
+};
+thread_local Refused refused_answer;
+
 }  // namespace
 
 void FileSystem::mark(const fuse_in_header& request, NodeId node) {
@@ -56,7 +91,24 @@ int FileSystem::before_answer(const fuse_in_header& request, int code, std::span
         mark(request, made);
     }
     auto recorded = backend_.record();
-    return recorded || code != 0 ? 0 : recorded.error().code;
+    const bool refused = !recorded && code == 0 && !only_looks(request.opcode);
+    // The kernel does not learn of what it was to have.
+    if (refused && body.size() >= sizeof(fuse_entry_out) && names_node(request.opcode)) {
+        refused_answer.node = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;
+        auto rest = body.subspan(sizeof(fuse_entry_out));
+        if (rest.size() >= sizeof(OpenOut)) memcpy(&refused_answer.file, rest.data(), sizeof refused_answer.file);
+    }
+    return refused ? recorded.error().code : 0;
+}
+
+void FileSystem::take_back_refused() {
+    if (refused_answer.node == 0) return;
+    auto turn = backend_.enter();
+    if (refused_answer.file != 0) backend_.files().close(refused_answer.file);
+    Node* node = backend_.files().find(refused_answer.node);
+    if (node != nullptr && node->lookups == 1) drop_backing(node->id);
+    backend_.files().forget(refused_answer.node, 1);
+    refused_answer = {};
 }
 
 bool FileSystem::answer_again(Call& call) {
@@ -84,12 +136,13 @@ bool FileSystem::answer_again(Call& call) {
 
 void FileSystem::handle(Call& call) {
     call.set_recording(this);
-    if ((call.header().unique & kResent) != 0 && answer_again(call)) return;
+    if ((call.header().unique & kResent) != 0 && answer_again(call)) return take_back_refused();
     // Nothing further is changed while the last change cannot be written down.
     if (changes_something(call.header().opcode)) {
         if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error().code);
     }
     dispatch(call);
+    take_back_refused();
     (void)backend_.record();  // what wants no answer may change something, too
 }
 

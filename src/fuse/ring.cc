@@ -154,6 +154,7 @@ Result<std::unique_ptr<Ring>> Ring::create(Backend& backend, int fd, size_t payl
     size_t count = queues * entries_per_queue(queues);
     size_t entry_bytes = kHeaderBytes + payload_bytes;
     std::unique_ptr<Ring> ring(new Ring(backend, count * entry_bytes));
+    if (ring->memory_.bytes().empty()) return gshm::fail(ENOMEM, "no memory for its buffers");
     for (size_t i = 0; i < count; ++i) {
         auto memory = ring->memory_.bytes().subspan(i * entry_bytes, entry_bytes);
         ring->entries_.push_back(TRY(RingEntry::create(fd, static_cast<uint16_t>(i % queues), memory)));

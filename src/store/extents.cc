@@ -99,7 +99,8 @@ void Extents::detach(const Place& place, uint64_t bytes) {
     --extent->objects;
     if (extent->pool == nullptr) return erase(extent);
     // One empty slab of a kind is kept: making and dropping single small objects must not allocate every time.
-    if (extent->objects == 0 && (extent->closed || extent->pool->by_room.size() > 1)) return erase(extent);
+    bool kept = !extent->closed && !extent->spoilt && extent->pool->by_room.size() == 1;
+    if (extent->objects == 0 && !kept) return erase(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes));
 }
 
@@ -113,6 +114,13 @@ void Extents::zeroed(ExtentId id, uint64_t offset, uint64_t bytes) {
     auto* extent = find(id);
     if (extent == nullptr) return;  // the whole extent went meanwhile
     set_room(extent, [&](Slab& slab) { slab.give_back(offset, bytes); });
+}
+
+void Extents::not_zeroed(ExtentId id) {
+    auto* extent = find(id);
+    if (extent == nullptr) return;
+    if (extent->objects == 0) return erase(extent);  // a new one is zeroed as a whole
+    extent->spoilt = true;
 }
 
 void Extents::trim(DeviceIndex device) {

@@ -42,6 +42,7 @@ struct StoredExtent {
     uint32_t objects = 0;
     SlabPool* pool = nullptr;  // null: dedicated
     bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
+    bool spoilt = false;       // a slab with a range that could not be zeroed
     bool unrecorded = false;   // changed since it was last written down
     bool kept = false;         // somebody else has its descriptor, too
     std::optional<Slab> slab;
@@ -94,6 +95,8 @@ public:
     // An extent that was added for an object that then was not made, or was made elsewhere.
     void drop_if_unused(ExtentId id);
     void zeroed(ExtentId id, uint64_t offset, uint64_t bytes);
+    // A range could not be zeroed: it is never handed out again, and the slab goes with its last object.
+    void not_zeroed(ExtentId id);
     // Frees the empty slabs that are kept for the next object.
     void trim(DeviceIndex device);
 

@@ -55,78 +55,10 @@ const Credentials& Store::credentials(SessionId session) const {
     return at(session).who;
 }
 
-SessionId Store::begin_session(const Credentials& who) {
-    SessionId id = next_session_id_++;
-    sessions_[id].who = who;
-    return id;
-}
-
 void Store::set_recorder(Recorder* recorder) {
     nodes_.set_recorder(recorder);
     extents_.set_recorder(recorder);
     nodes_.changed(&tree_.root());
-}
-
-Status Store::keep_session(SessionId id, uint64_t process_started, const SessionSecret& secret) {
-    if (ledger_ == nullptr) return {};
-    TRY(reserve_note());
-    Session& session = at(id);
-    session.secret = secret;
-    session.process_started = process_started;
-    session.slot = ledger_->add(LedgerKind::session, id, static_cast<uint64_t>(session.who.pid), process_started,
-                                {secret.words[0], secret.words[1], session.who.uid, session.who.gid, 0});
-    return {};
-}
-
-std::optional<SessionId> Store::resume_session(const SessionSecret& secret, const Credentials& who) {
-    for (auto& [id, session] : sessions_) {
-        if (!session.detached || session.secret != secret) continue;
-        if (session.who.uid != who.uid || session.who.pid != who.pid) return std::nullopt;
-        session.detached = false;
-        session.who = who;
-        return id;
-    }
-    return std::nullopt;
-}
-
-void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& claims) {
-    Session& session = at(id);
-    std::vector<NodeId> nodes;
-    for (const auto& [node, lease] : session.leases) nodes.push_back(node);
-    for (NodeId node : nodes) {
-        auto found = claims.find(node);
-        Claim claim = found == claims.end() ? Claim{} : found->second;
-        for (Access access : {Access::write, Access::read}) {
-            for (;;) {
-                auto lease = session.leases.find(node);
-                if (lease == session.leases.end()) break;
-                uint32_t held = access == Access::write ? lease->second.writers
-                                                        : lease->second.count - lease->second.writers;
-                if (held <= (access == Access::write ? claim.writers : claim.readers)) break;
-                drop_lease(session, lease->second, access);
-            }
-        }
-    }
-}
-
-void Store::end_session(SessionId id) {
-    Session& session = at(id);
-    // Names first: what is only held by this session is then freed with the leases.
-    while (Object* object = session.unsealed) {
-        forget_creator(object);
-        if (object->links == 0) continue;
-        tree_.detach(object);
-        unlinked(object);
-    }
-    for (auto& [node, lease] : session.leases) {
-        lease.object->leases -= lease.count;
-        lease.object->session_leases -= lease.count;
-        lease.object->write_leases -= lease.writers;
-        erase_note(lease.slot);
-        free_if_unused(lease.object);
-    }
-    erase_note(session.slot);
-    sessions_.erase(id);
 }
 
 DeviceIndex Store::inherited_device(std::string_view path) const {
@@ -315,63 +247,6 @@ Result<Object*> Store::open_object(SessionId id, Object* object, Access access, 
         extents_.show(extent);
     }
     return add_lease(id, session, object, access);
-}
-
-Object* Store::add_lease(SessionId id, Session& session, Object* object, Access access) {
-    Lease& lease = session.leases[object->id];
-    lease.object = object;
-    ++lease.count;
-    ++object->leases;
-    ++object->session_leases;
-    if (access == Access::write) {
-        ++lease.writers;
-        ++object->write_leases;
-    }
-    if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
-    else if (ledger_ != nullptr) lease.slot = ledger_->add(LedgerKind::lease, id, object->id, lease.ledger_value());
-    return object;
-}
-
-void Store::drop_lease(Session& session, Lease& lease, Access access) {
-    Object* object = lease.object;
-    if (access == Access::write) {
-        --lease.writers;
-        --object->write_leases;
-    }
-    --object->leases;
-    --object->session_leases;
-    --lease.count;
-    if (lease.count == 0) {
-        erase_note(lease.slot);
-        session.leases.erase(object->id);
-    } else if (lease.slot != Ledger::kNone && ledger_ != nullptr) {
-        ledger_->set(lease.slot, lease.ledger_value());
-    }
-    free_if_unused(object);
-}
-
-Status Store::release(SessionId id, NodeId node, Access access) {
-    Session& session = at(id);
-    auto lease = session.leases.find(node);
-    if (lease == session.leases.end()) return fail(ENOENT, "no lease on object {}", node);
-    uint32_t readers = lease->second.count - lease->second.writers;
-    if ((access == Access::write ? lease->second.writers : readers) == 0) {
-        return fail(ENOENT, "no lease of that kind on object {}", node);
-    }
-    drop_lease(session, lease->second, access);
-    return {};
-}
-
-Result<Object*> Store::leased(SessionId id, NodeId node, Access access) const {
-    const Session& session = at(id);
-    auto lease = session.leases.find(node);
-    if (lease == session.leases.end()) return fail(ENOENT, "no lease on object {}", node);
-    Object* object = lease->second.object;
-    if (access == Access::write) {
-        if (lease->second.writers == 0) return fail(EACCES, "object {} is not open for writing", node);
-        if (object->state == ObjectState::sealed) return fail(EPERM, "the object is sealed and cannot be written");
-    }
-    return object;
 }
 
 void Store::pin(Object* object, Access access) {

@@ -216,12 +216,19 @@ TEST_F(ReplaceCalls, RefusesWhatRenamingOverWouldRefuse) {
     }, 65534), 0);
 }
 
-TEST_F(ReplaceCalls, ALostConnectionIsSaid) {
+TEST_F(ReplaceCalls, ALostDaemonIsSaid) {
     start_all();
     auto object = create(client_.get(), "w", 10, "host", GSHM_UNNAMED);
     kill();
-    int code = gshm_replace(object.get(), "w");
-    EXPECT_TRUE(code == -ESTALE || code == -ECONNRESET) << code;
+    EXPECT_EQ(gshm_replace(object.get(), "w"), -ECONNREFUSED);
+    EXPECT_NE(std::string(gshm_last_error()).find("not running"), std::string::npos) << gshm_last_error();
+    // The next one knows of it.
+    ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda"}, daemon_env())) << log();
+    EXPECT_EQ(gshm_replace(object.get(), "w"), 0) << gshm_last_error();
+    auto further = create(client_.get(), "w", 10, "host", GSHM_UNNAMED);
+    kill();
+    ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda", "--discard"}, daemon_env())) << log();
+    EXPECT_EQ(gshm_replace(further.get(), "w"), -ESTALE);
     EXPECT_NE(std::string(gshm_last_error()).find("lost"), std::string::npos) << gshm_last_error();
 }
 

@@ -1,0 +1,189 @@
+// What there is only so much of has run out: the answer says so, nothing is lost, and it works again when there is more.
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "faults/faults_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+class Exhausted : public FaultTest {
+protected:
+    // The runtime folder on a file system of its own.
+    bool mount_small(const char* size) {
+        mkdir(dir().c_str(), 0755);
+        std::string options = std::string("size=") + size;
+        return ::mount("tmpfs", dir().c_str(), "tmpfs", 0, options.c_str()) == 0;
+    }
+    void fill_up() {
+        int fd = open((dir() + "/ballast").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        std::string block(4096, 'x');
+        while (write(fd, block.data(), block.size()) > 0) {}
+        close(fd);
+    }
+    void make_room() { std::filesystem::remove(dir() + "/ballast"); }
+    void TearDown() override {
+        stop();
+        kill_keeper();
+        umount2(dir().c_str(), MNT_DETACH);
+    }
+};
+
+TEST_F(Exhausted, CatalogWithoutRoom) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    fill_up();
+    // Until the file of the catalog has no room either, which it has made in advance.
+    int code = 0;
+    size_t made = 0;
+    for (; code == 0 && made < 5000; ++made) {
+        Object object;
+        code = create(client.get(), "many/" + std::to_string(made), 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
+    }
+    EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+    EXPECT_NE(std::string(gshm_last_error()).find("catalog"), std::string::npos) << gshm_last_error();
+    // Nothing is changed then, and all can be read.
+    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
+    EXPECT_EQ(gshm_rename(client.get(), "kept/small-host", "kept/other", 0), -ENOSPC);
+    check_alive();
+    check_kept();
+    // Killed now, it has all but what it could not write down.
+    kill();
+    make_room();
+    ASSERT_TRUE(start_again()) << log();
+    check_kept();
+    check_serves();
+    for (size_t i = 0; i + 1 < made; ++i) EXPECT_TRUE(exists(client.get(), "many/" + std::to_string(i))) << i;
+    remove_all("many");
+}
+
+TEST_F(Exhausted, CatalogHasRoomAgain) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    auto before = measure();
+    fill_up();
+    int code = 0;
+    size_t made = 0;
+    for (; code == 0 && made < 5000; ++made) {
+        Object object;
+        code = create(client.get(), "many/" + std::to_string(made), 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
+    }
+    EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+    make_room();
+    check_serves();
+    // The last one was made, as the answer said, and is written down by now.
+    remove_all("many");
+    check_no_more_than(before);
+    check_restart();
+}
+
+TEST_F(Exhausted, LedgerWithoutRoom) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    fill_up();
+    std::vector<Object> held;
+    int code = 0;
+    while (code == 0 && held.size() < 100'000) {
+        gshm_object* object = nullptr;
+        code = gshm_open(client.get(), "kept/small-host", GSHM_NO_MAP, &object);
+        if (code == 0) held.emplace_back(object);
+    }
+    // One lease for all of a process is possible, too: then there is nothing to run out of.
+    if (code != 0) {
+        EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+    }
+    check_alive();
+    check_kept();
+    held.clear();
+    make_room();
+    check_serves();
+    check_restart();
+}
+
+TEST_F(Exhausted, Descriptors) {
+    start_all();
+    check_serves();
+    auto before = measure();
+    auto client = connect();
+    rlimit old = {};
+    size_t used = before.descriptors;
+    rlimit few = {used + 12, used + 12};
+    ASSERT_EQ(prlimit(pid(), RLIMIT_NOFILE, nullptr, &old), 0);
+    few.rlim_max = old.rlim_max;
+    ASSERT_EQ(prlimit(pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+    for (const auto& device : kDevices) {
+        int code = 0;
+        for (int i = 0; i < 40 && code == 0; ++i) {
+            Object object;
+            code = create(client.get(), "many/" + device + std::to_string(i), 50'000, device,
+                          GSHM_DEDICATED | GSHM_KEEP | GSHM_NO_MAP, &object);
+        }
+        EXPECT_EQ(code, -EMFILE) << gshm_last_error();
+        EXPECT_NE(std::string(gshm_last_error()).find("descriptors"), std::string::npos) << gshm_last_error();
+        EXPECT_EQ(gshm_ping(client.get()), 0);
+    }
+    // Who comes now is told, too.
+    gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
+    std::string folder = dir();
+    options.dir = folder.c_str();
+    std::vector<Client> clients;
+    int code = 0;
+    for (int i = 0; i < 20 && code == 0; ++i) {
+        gshm_client* another = nullptr;
+        code = gshm_connect(&options, &another);
+        clients.emplace_back(another);
+    }
+    EXPECT_EQ(code, -EMFILE) << gshm_last_error();
+    clients.clear();
+    ASSERT_EQ(prlimit(pid(), RLIMIT_NOFILE, &old, nullptr), 0);
+    check_alive();
+    check_kept();
+    remove_all("many");
+    check_serves();
+    client.reset();
+    check_no_more_than(before);
+    check_restart();
+}
+
+TEST_F(Exhausted, Devices) {
+    start_all();
+    check_serves();
+    auto before = measure();
+    auto client = connect();
+    for (const auto& device : kDevices) {
+        int code = 0;
+        uint64_t bytes = uint64_t{64} << 20;
+        for (int i = 0; bytes > 1000 && i < 4000; ++i) {
+            Object object;
+            code = create(client.get(), "many/" + device + std::to_string(i), bytes, device, GSHM_KEEP | GSHM_NO_MAP,
+                          &object);
+            if (code == 0) continue;
+            EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+            bytes /= 2;
+        }
+        EXPECT_EQ(code, -ENOSPC);
+        EXPECT_GT(std::string(gshm_last_error()).size(), 5u);
+    }
+    check_alive();
+    check_kept();
+    remove_all("many");
+    client.reset();
+    check_serves();
+    check_no_more_than(before);
+    check_restart();
+}
+
+}  // namespace
+}  // namespace gshm::test

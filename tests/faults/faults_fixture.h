@@ -1,0 +1,110 @@
+// A gshmd whose calls can be made to fail, and what must be true whatever has failed.
+//
+//   sweep({.kind = Class::system, .body = [&] { ... }, .clean = [&] { ... }});
+//
+// runs the body without a failure to count its calls, then once for each of them with that one failing. The body expects
+// only what must hold under any failure; `clean` runs when nothing fails any more, and removes what the body has left.
+// After that the daemon must be the same process, serve every device, have all that was there before byte for byte, and
+// no more objects, memory, descriptors and mappings than at first.
+//
+// GSHM_FAULTS_ALL=1: every call of every sweep. Otherwise of a long one a part, from a random one on (GSHM_FAULTS_SEED).
+#pragma once
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults/control.h"
+#include "gshm/gshm.h"
+#include "mount/mount_fixture.h"
+
+namespace gshm::test {
+
+using faults::Class;
+
+struct Closer {
+    void operator()(gshm_client* client) const { gshm_disconnect(client); }
+    void operator()(gshm_object* object) const { gshm_close(object); }
+    void operator()(gshm_listing* listing) const { gshm_listing_free(listing); }
+};
+using Client = std::unique_ptr<gshm_client, Closer>;
+using Object = std::unique_ptr<gshm_object, Closer>;
+using Listing = std::unique_ptr<gshm_listing, Closer>;
+
+std::string name_of(Class kind);
+
+// What a test of these may say of a call that failed.
+enum class Outcome { done, undone, unknown };
+
+class FaultTest : public ::testing::Test, protected MountFixture {
+protected:
+    struct Sweep {
+        Class kind;
+        std::function<void()> body;
+        std::function<void()> clean = [] {};
+        uint64_t count = 1;  // of calls that fail one after the other; kAll: until the body is through
+        size_t most = 60;    // of them unless GSHM_FAULTS_ALL is set
+        std::function<void()> after = [] {};  // a further check, when all is clean
+    };
+    static constexpr uint64_t kAll = UINT64_MAX;
+
+    FaultTest();
+    ~FaultTest() override;
+
+    // Starts it with two devices, "host" and "cuda:0", the kept objects in it.
+    void start_all(const std::vector<std::string>& further = {});
+    bool start_again(const std::vector<std::string>& further = {});
+    std::vector<std::string> environment() const;
+
+    void arm(Class kind, uint64_t first, uint64_t count);
+    // Whether a call has failed since; *ret_seen: how many there were.
+    bool disarm(uint64_t* ret_seen = nullptr);
+    std::string last_failed() const { return control_->last; }
+
+    void sweep(const Sweep& sweep);
+    // The calls to be failed of so many.
+    static std::vector<uint64_t> choose(uint64_t calls, size_t most);
+
+    // ---- as a client; null where it could not be had, which is an error only while nothing fails ----
+    Client connect();
+    // Checks that an error is one that can be told to somebody. What it says about the change that was asked for.
+    static Outcome outcome(int code);
+    static int create(gshm_client* client, const std::string& name, uint64_t bytes, const std::string& device,
+                      uint32_t flags, Object* ret_object);
+    static std::string pattern(const std::string& name, size_t bytes);
+    // "" if the object has these bytes, else what is wrong.
+    static std::string check_bytes(gshm_client* client, const std::string& name, const std::string& bytes);
+    static bool exists(gshm_client* client, const std::string& name);
+    // Removes all names that begin with it.
+    void remove_all(const std::string& folder);
+
+    // ---- what must hold ----
+    void check_alive();
+    void check_kept();
+    void check_serves();
+    struct Measure {
+        uint64_t objects = 0;
+        uint64_t extents = 0;
+        uint64_t sessions = 0;
+        std::vector<uint64_t> used_bytes;
+        size_t descriptors = 0;
+        size_t mappings = 0;  // shared ones
+        bool operator==(const Measure&) const = default;
+    };
+    // When all is given back that is on its way, empty slabs too.
+    Measure measure();
+    void check_no_more_than(const Measure& before);
+    // kill -9, a new one, and all is there.
+    void check_restart(const std::vector<std::string>& further = {});
+
+    static const std::vector<std::string> kDevices;
+
+private:
+    void keep_objects();
+
+    faults::Control* control_ = nullptr;
+};
+
+}  // namespace gshm::test

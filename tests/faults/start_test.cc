@@ -1,0 +1,154 @@
+// gshmd starts, for the first time or after it was killed, while its calls fail: it starts with all that was there, or it
+// says why not, and the next one has it all.
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "faults/faults_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+class FaultsStart : public FaultTest {
+protected:
+    // Of the daemon's last sentence.
+    std::string last_line() const {
+        std::string all = log();
+        while (all.ends_with('\n')) all.pop_back();
+        return all.substr(all.rfind('\n') + 1);
+    }
+    void check_refusal() {
+        std::string line = last_line();
+        EXPECT_EQ(line.find("gshmd: "), 0u) << line;
+        EXPECT_GT(line.size(), 20u) << line;
+        for (const char* nonsense : {"Success", "not an error", "terminate", "Unknown error"}) {
+            EXPECT_EQ(line.find(nonsense), std::string::npos) << line;
+        }
+    }
+    // How many calls a start makes; it is left running.
+    uint64_t count_calls(Class kind, const std::vector<std::string>& further) {
+        uint64_t calls = 0;
+        arm(kind, UINT64_MAX, 1);
+        EXPECT_TRUE(start_again(further)) << log();
+        disarm(&calls);
+        return calls;
+    }
+    void sweep_restart(Class kind, uint64_t count, const std::vector<std::string>& further, size_t most,
+                       const std::function<void()>& check) {
+        if (HasFailure()) return;
+        kill();
+        const uint64_t calls = count_calls(kind, further);
+        size_t refused = 0;
+        size_t hit = 0;
+        for (uint64_t n : choose(calls, most)) {
+            kill();
+            arm(kind, n, count);
+            bool started = start_again(further);
+            hit += disarm() ? 1 : 0;
+            SCOPED_TRACE(name_of(kind) + " call " + std::to_string(n) + " of " + std::to_string(calls) + ", " +
+                         last_failed());
+            if (!started) {
+                ASSERT_FALSE(running()) << log();
+                ++refused;
+                check_refusal();
+                ASSERT_TRUE(start_again(further)) << log();
+            } else if (!all_reachable()) {
+                // Of a device that did not work at that moment; said so, and there again for the next one.
+                EXPECT_EQ(kind, Class::device);
+                kill();
+                ASSERT_TRUE(start_again(further)) << log();
+            }
+            check_kept();
+            check_serves();
+            check();
+            if (HasFailure()) {
+                ADD_FAILURE() << log().substr(log().size() - std::min<size_t>(log().size(), 3000));
+                return;
+            }
+        }
+        std::cout << "  " << name_of(kind) << (count == kAll ? " on and on" : "") << ": " << calls << " calls, failed "
+                  << hit << ", refused to start " << refused << " times\n";
+    }
+    bool all_reachable() {
+        auto client = connect();
+        for (const char* name : {"kept/small-cuda", "kept/large-cuda", "kept/other-cuda"}) {
+            gshm_object* object = nullptr;
+            char byte = 0;
+            bool good = gshm_open(client.get(), name, GSHM_NO_MAP, &object) == 0 &&
+                        gshm_copy_out(object, 0, &byte, 1) == 0;
+            gshm_close(object);
+            if (!good) return false;
+        }
+        return true;
+    }
+};
+
+TEST_F(FaultsStart, AfterKill) {
+    start_all();
+    for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{
+             {Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll}, {Class::catalog, 1},
+             {Class::catalog, kAll}, {Class::device, 1}}) {
+        sweep_restart(kind, count, {}, 14, [] {});
+    }
+}
+
+TEST_F(FaultsStart, AfterKillWithMount) {
+    if (auto missing = missing_for(Way::passthrough); !missing.empty()) GTEST_SKIP() << missing;
+    start_all({mount()});
+    ASSERT_TRUE(write_file(at("file"), pattern("file", 100'000)));
+    // It stays open whatever happens to daemons.
+    int fd = open(at("file").c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    auto check = [&] {
+        EXPECT_TRUE(is_mounted(mount()));
+        EXPECT_EQ(read_file(at("file")) == pattern("file", 100'000), true);
+        struct stat status = {};
+        EXPECT_EQ(fstat(fd, &status), 0) << strerror(errno);
+        EXPECT_EQ(status.st_size, 100'000);
+        EXPECT_EQ(check_bytes(connect().get(), "file", pattern("file", 100'000)), "");
+    };
+    check();
+    for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{
+             {Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll}}) {
+        sweep_restart(kind, count, {mount()}, 14, check);
+    }
+    close(fd);
+}
+
+// Nothing was there: a start that fails leaves nothing behind, no keeper and no mount.
+TEST_F(FaultsStart, First) {
+    const bool with_mount = missing_for(Way::passthrough).empty();
+    std::vector<std::string> further;
+    if (with_mount) further.push_back(mount());
+    for (Class kind : {Class::system, Class::interrupted, Class::sqlite, Class::catalog, Class::device}) {
+        const uint64_t calls = count_calls(kind, further);
+        EXPECT_EQ(stop(), 0);
+        size_t refused = 0;
+        for (uint64_t n : choose(calls, 14)) {
+            arm(kind, n, 1);
+            bool started = start_again(further);
+            disarm();
+            SCOPED_TRACE(name_of(kind) + " call " + std::to_string(n) + " of " + std::to_string(calls) + ", " +
+                         last_failed());
+            if (started) {
+                if (kind != Class::device) check_serves();
+                EXPECT_EQ(stop(), 0) << log();
+            } else {
+                ASSERT_FALSE(running()) << log();
+                check_refusal();
+                ++refused;
+            }
+            EXPECT_EQ(keeper_pid(), 0);
+            EXPECT_FALSE(is_mounted(mount()));
+            if (HasFailure()) {
+                ADD_FAILURE() << log().substr(log().size() - std::min<size_t>(log().size(), 3000));
+                return;
+            }
+        }
+        std::cout << "  " << name_of(kind) << ": " << calls << " calls, refused to start " << refused << " times\n";
+    }
+}
+
+}  // namespace
+}  // namespace gshm::test
