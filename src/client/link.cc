@@ -91,7 +91,8 @@ Status Link::ensure_connected() {
         auto connected = connect_once();
         if (connected) return {};
         int code = connected.error().code;
-        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EAGAIN;
+        // It dies before it is greeted, or while it is: EPIPE, ECONNRESET.
+        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EPIPE || code == EAGAIN;
         if (!worth_waiting || std::chrono::steady_clock::now() + pause > deadline) return connected;
         std::this_thread::sleep_for(pause);
     }
