@@ -146,6 +146,20 @@ TEST_P(SurvivalOn, ClosedWhileNobodyListened) {
     EXPECT_TRUE(holds(second.get(), 2));
 }
 
+// Whoever closes one is the first to speak to the new daemon: it tells what is held, and must not let go once more.
+TEST_P(SurvivalOn, OneOfTwoIsClosedBeforeAllElse) {
+    make("a", kMiB, where(), 2);
+    Object first = open(client_.get(), "a");
+    Object second = open(client_.get(), "a");
+    kill_it();
+    first.reset();
+    EXPECT_EQ(stat(client_.get(), "a").leases, 1u);
+    ASSERT_EQ(gshm_unlink(client_.get(), "a"), 0);
+    for (int i = 0; i < 4; ++i) make("other" + std::to_string(i), kMiB, where(), 3);
+    EXPECT_TRUE(holds(second.get(), 2));
+    EXPECT_EQ(device(client_.get(), where()).unlinked_bytes, kMiB);
+}
+
 TEST_P(SurvivalOn, DisconnectedWhileNobodyListened) {
     Client other = connect(0);
     auto wanted = spec("draft", kMiB, where());
