@@ -269,15 +269,22 @@ Result<std::string> read_file_attribute(const char* path, const char* name) {
 namespace gshm::client {
 
 void close_objects(std::span<gshm_object* const> objects) {
-    // By connection, since a batch may mix objects of several.
+    // By connection, since a batch may mix objects of several, and by what gshmd has been told meanwhile: one that was
+    // let go of twice would be another's.
     struct Leases {
         std::shared_ptr<Core> core;
         std::vector<uint64_t> read;
         std::vector<uint64_t> write;
         std::vector<uint64_t> unmapped;
     };
-    std::map<std::pair<Core*, uint64_t>, Leases> by_link;
-    auto flush = [](uint64_t epoch, Leases& leases) {
+    struct Key {
+        Core* core;
+        uint64_t epoch;
+        uint64_t counted;
+        auto operator<=>(const Key&) const = default;
+    };
+    std::map<Key, Leases> by_link;
+    auto flush = [](const Key& key, Leases& leases) {
         leases.core->link().post(
             wire::RequestBody::Release,
             [&](auto& builder) {
@@ -286,7 +293,7 @@ void close_objects(std::span<gshm_object* const> objects) {
                 auto unmapped = builder.CreateVector(leases.unmapped);
                 return wire::CreateRelease(builder, read, write, unmapped).Union();
             },
-            epoch);
+            key.epoch, key.counted);
         leases.read.clear();
         leases.write.clear();
         leases.unmapped.clear();
@@ -296,20 +303,20 @@ void close_objects(std::span<gshm_object* const> objects) {
         if (!object->check_use()) {
             (void)object->own.release();  // a forked child: the driver must not be touched
         } else if (object->core) {
-            Leases& leases = by_link[{object->core.get(), object->key.epoch}];
+            const Key key{object->core.get(), object->key.epoch, object->core->remove(object)};
+            Leases& leases = by_link[key];
             leases.core = object->core;
-            object->core->remove(object);
             bool write = object->access == Access::write;
             (write ? leases.write : leases.read).push_back(object->id);
             if (object->mapped != nullptr && object->core->unmap(object->key)) {
                 leases.unmapped.push_back(object->key.extent << 1 | (write ? 1 : 0));
             }
-            if (leases.read.size() + leases.write.size() >= limits::kBatchItems) flush(object->key.epoch, leases);
+            if (leases.read.size() + leases.write.size() >= limits::kBatchItems) flush(key, leases);
         }
         delete object;
     }
-    for (auto& [link, leases] : by_link) {
-        if (!leases.read.empty() || !leases.write.empty()) flush(link.second, leases);
+    for (auto& [key, leases] : by_link) {
+        if (!leases.read.empty() || !leases.write.empty()) flush(key, leases);
     }
 }
 

@@ -26,15 +26,17 @@ void Core::add(gshm_object* object) {
     objects_ = object;
 }
 
-void Core::remove(gshm_object* object) {
+uint64_t Core::remove(gshm_object* object) {
     MutexLock lock(objects_mutex_);
     if (object->next != nullptr) object->next->previous = object->previous;
     if (object->previous != nullptr) object->previous->next = object->next;
     if (objects_ == object) objects_ = object->next;
+    return counted_;
 }
 
 void Core::count_held(uint64_t epoch, HeldObjects& held) {
     MutexLock lock(objects_mutex_);
+    ++counted_;
     for (const gshm_object* object = objects_; object != nullptr; object = object->next) {
         if (object->key.epoch != epoch) continue;
         ++(object->access == Access::write ? held[object->id].writers : held[object->id].readers);

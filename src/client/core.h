@@ -44,7 +44,8 @@ public:
 
     // ---- the objects that are open, so that gshmd can be told should it be started anew ----
     void add(gshm_object* object) EXCLUDES(objects_mutex_);
-    void remove(gshm_object* object) EXCLUDES(objects_mutex_);
+    // Returns how many times they had been counted: if it is once more when the lease is to be released, it is already.
+    uint64_t remove(gshm_object* object) EXCLUDES(objects_mutex_);
 
     // Through the daemon, piece by piece.
     Status copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source)
@@ -76,6 +77,7 @@ private:
 
     Mutex objects_mutex_;  // inside of all others; nothing is called with it
     gshm_object* objects_ GUARDED_BY(objects_mutex_) = nullptr;
+    uint64_t counted_ GUARDED_BY(objects_mutex_) = 0;
 
     Mutex staging_mutex_;
     Staging staging_ GUARDED_BY(staging_mutex_);

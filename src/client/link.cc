@@ -91,7 +91,8 @@ Status Link::ensure_connected() {
         auto connected = connect_once();
         if (connected) return {};
         int code = connected.error().code;
-        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EAGAIN;
+        // It dies before it is greeted, or while it is: EPIPE, ECONNRESET.
+        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EPIPE || code == EAGAIN;
         if (!worth_waiting || std::chrono::steady_clock::now() + pause > deadline) return connected;
         std::this_thread::sleep_for(pause);
     }
@@ -140,7 +141,10 @@ Status Link::connect_once() {
 
 Status Link::reconcile(int socket) {
     HeldObjects held;
-    if (count_held_) count_held_(epoch_, held);
+    if (count_held_) {
+        ++counted_;
+        count_held_(epoch_, held);
+    }
     for (const auto& [ticket, granted] : granted_) {
         if (granted.epoch != epoch_) continue;
         for (uint64_t id : granted.ids) ++(granted.access == Access::write ? held[id].writers : held[id].readers);
@@ -188,6 +192,9 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, con
         TRY(ensure_connected());
         if (sending.only_epoch != 0 && epoch_ != sending.only_epoch) {
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
+        }
+        if (sending.only_counted && counted_ != *sending.only_counted) {
+            return fail(ESTALE, "gshmd has been told since what is held");
         }
         Ticket ticket{next_id_++, epoch_};
         builder.Clear();
@@ -308,8 +315,8 @@ void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lo
     }
 }
 
-void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch) {
-    (void)start(kind, build, {.only_epoch = epoch, .expect = false});
+void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted) {
+    (void)start(kind, build, {.only_epoch = epoch, .expect = false, .only_counted = counted});
 }
 
 }  // namespace gshm::client

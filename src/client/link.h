@@ -72,8 +72,10 @@ public:
                   const OnAnswer& on_answer) EXCLUDES(mutex_);
     // A number that changes with every connection: what is known to gshmd by connection must be told again.
     uint64_t connection() EXCLUDES(mutex_);
-    // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away.
-    void post(wire::RequestBody kind, const Build& build, uint64_t epoch) EXCLUDES(mutex_);
+    // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away. `counted`:
+    // only if what is held was counted so many times; since then gshmd has been told of it.
+    void post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted = std::nullopt)
+        EXCLUDES(mutex_);
 
     const std::string& dir() const { return dir_; }
 
@@ -103,6 +105,7 @@ private:
         uint64_t only_epoch = 0;
         bool expect = true;
         std::optional<Access> grants = std::nullopt;
+        std::optional<uint64_t> only_counted = std::nullopt;
     };
     Result<Ticket> start(wire::RequestBody kind, const Build& build, const Sending& sending) EXCLUDES(mutex_);
     Result<Answer> finish(Ticket ticket) EXCLUDES(mutex_);
@@ -123,6 +126,7 @@ private:
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
     uint64_t secret_[2] GUARDED_BY(mutex_) = {};  // of the session; 0: it cannot be taken up again
     CountHeld count_held_ GUARDED_BY(mutex_);
+    uint64_t counted_ GUARDED_BY(mutex_) = 0;  // how many times it was called
     // By answers that nobody has made objects of yet.
     struct Granted {
         uint64_t epoch = 0;

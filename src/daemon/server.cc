@@ -209,6 +209,10 @@ bool Server::end(int folder_lock) {
     }
     if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
     survival_.close();
+    // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero it
+    // may have handed out.
+    left_ = true;
+    for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
     const int descriptors[] = {listener_.get(), folder_lock};
     successor_->builder();
@@ -240,6 +244,7 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
 }
 
 void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
+    if (left_) return;
     devices_->submit_reclaim(
         device,
         [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },

@@ -101,6 +101,7 @@ private:
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
+    bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;
 };

@@ -7,8 +7,11 @@
 namespace gshm::fuse {
 
 Pinned::Pinned(Backend& backend, size_t bytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // All of it is there from the start, and stays where that is allowed. A daemon that is killed gets no page any more:
+    // a request that is on its way into one would be answered by the kernel itself, with EIO.
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return;
+    (void)mlock(memory, bytes);
     memory_ = {static_cast<std::byte*>(memory), bytes};
     // Once for all GPUs.
     auto count = static_cast<DeviceIndex>(backend.device_count());

@@ -72,18 +72,21 @@ private:
                 while (!kept_.empty()) drop(kept_.begin()->first);
                 instance_ = message.keys[0];
                 break;
-            case Kind::list: return list(peer);
-            case Kind::sync:
-                // Others may have said something before, which is still on its way.
-                for (int other : std::vector<int>(peers_)) {
-                    while (other != peer && is_readable(other) && read_one(other, MSG_DONTWAIT)) {}
-                }
-                return end(peer);
+            case Kind::list: hear_others(peer); return list(peer);
+            case Kind::sync: hear_others(peer); return end(peer);
             case Kind::stop: stopped_ = true; break;
             case Kind::end: break;
         }
         for (; taken < descriptors.size(); ++taken) close(descriptors[taken]);
         return true;
+    }
+
+    // They may have said something before, which is still on its way: a daemon that was killed has put what the next
+    // one asks for.
+    void hear_others(int peer) {
+        for (int other : std::vector<int>(peers_)) {
+            while (other != peer && is_readable(other) && read_one(other, MSG_DONTWAIT)) {}
+        }
     }
 
     static bool is_readable(int peer) {

@@ -96,6 +96,14 @@ public:
         return pid_ > 0;
     }
 
+    void swap(ChildProcess& other) {
+        std::swap(pid_, other.pid_);
+        std::swap(exit_code_, other.exit_code_);
+        std::swap(in_, other.in_);
+        std::swap(out_, other.out_);
+        std::swap(err_, other.err_);
+    }
+
     pid_t pid() const { return pid_; }
     bool running() { return pid_ > 0 && !poll_exit(); }
     void signal(int number) {
@@ -207,22 +215,29 @@ public:
     }
 
     // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than
-    // 20 s; log() then says why. May be called again after stop() or kill(), on the same folder.
+    // a minute; log() then says why. May be called again after stop() or kill(), on the same folder.
     // `by` is a command that runs gshmd, as another user say.
     bool start(const std::vector<std::string>& args = {"--device", "host:256M"},
                const std::vector<std::string>& env = {}, const std::vector<std::string>& by = {}) {
-        std::vector<std::string> argv = by;
-        argv.insert(argv.end(), {bin("gshmd"), "--dir", dir(), "-f"});
-        argv.insert(argv.end(), args.begin(), args.end());
         const size_t said_before = log().size();
-        if (!daemon_.spawn(argv, env, log_path())) return false;
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        while (daemon_.running() && std::chrono::steady_clock::now() < deadline) {
-            // It listens before it mounts, and answers only after: see the log.
-            if (accepts_connections() && log().find("is ready at", said_before) != std::string::npos) return true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        }
-        return false;
+        return spawn_daemon(daemon_, args, env, by) && becomes_ready(daemon_, said_before);
+    }
+    // Starts it and does not wait.
+    bool begin_to_start(const std::vector<std::string>& args = {}, const std::vector<std::string>& env = {},
+                        const std::vector<std::string>& by = {}) {
+        return spawn_daemon(daemon_, args, env, by);
+    }
+    // Starts a second one with --takeover, which is ours from then on. False if it fails, or if the first one does not
+    // end well.
+    bool take_over(const std::vector<std::string>& args = {}, const std::vector<std::string>& env = {},
+                   const std::vector<std::string>& by = {}) {
+        std::vector<std::string> all = {"--takeover"};
+        all.insert(all.end(), args.begin(), args.end());
+        ChildProcess next;
+        const size_t said_before = log().size();
+        if (!spawn_daemon(next, all, env, by) || !becomes_ready(next, said_before)) return false;
+        daemon_.swap(next);
+        return next.wait(std::chrono::seconds(60)) == 0;
     }
     // The environment that makes gshmd (and clients) find the fake driver with `devices` GPUs.
     static std::vector<std::string> fake_cuda_env(int devices) {
@@ -306,6 +321,22 @@ public:
     }
 
 private:
+    bool spawn_daemon(ChildProcess& daemon, const std::vector<std::string>& args, const std::vector<std::string>& env,
+                      const std::vector<std::string>& by) {
+        std::vector<std::string> argv = by;
+        argv.insert(argv.end(), {bin("gshmd"), "--dir", dir(), "-f"});
+        argv.insert(argv.end(), args.begin(), args.end());
+        return daemon.spawn(argv, env, log_path());
+    }
+    bool becomes_ready(ChildProcess& daemon, size_t said_before) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (daemon.running() && std::chrono::steady_clock::now() < deadline) {
+            // It listens before it mounts, and answers only after: see the log.
+            if (accepts_connections() && log().find("is ready at", said_before) != std::string::npos) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        return false;
+    }
     std::string log_path() const {
         return scratch_ + "/gshmd.log";
     }

@@ -95,13 +95,6 @@ std::string MountFixture::missing_for(Way way) {
 bool MountFixture::start_mounted(Way way, const std::vector<std::string>& options,
                                  const std::vector<std::string>& further) {
     std::vector<std::string> args = {mount_};
-    std::vector<std::string> env;
-    if (way == Way::cuda) {
-        if (!is_real_gpu()) {
-            env = fake_cuda_env(2);
-            env.push_back("FAKECUDA_FABRIC=1");
-        }
-    }
     if (options.empty()) {
         args.insert(args.end(), {"--device", way == Way::cuda ? "cuda" : "host:512M"});
         if (way == Way::cuda) args.insert(args.end(), {"--device", "host:512M"});
@@ -109,9 +102,30 @@ bool MountFixture::start_mounted(Way way, const std::vector<std::string>& option
     if (way == Way::through) args.push_back("--no-passthrough");
     args.insert(args.end(), options.begin(), options.end());
     args.insert(args.end(), further.begin(), further.end());
-    if (way != Way::user) return start(args, env);
-    if (chown(scratch().c_str(), kNobody, kNobody) != 0 || chown(mount_.c_str(), kNobody, kNobody) != 0) return false;
-    return start(args, env, {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
+    if (way == Way::user && (chown(scratch().c_str(), kNobody, kNobody) != 0 || chown(mount_.c_str(), kNobody, kNobody) != 0)) {
+        return false;
+    }
+    return start(args, environment_of(way), by(way));
+}
+
+std::vector<std::string> MountFixture::environment_of(Way way) {
+    if (way != Way::cuda || is_real_gpu()) return {};
+    auto env = fake_cuda_env(2);
+    env.push_back("FAKECUDA_FABRIC=1");
+    return env;
+}
+
+std::vector<std::string> MountFixture::by(Way way) {
+    if (way != Way::user) return {};
+    return {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+}
+
+bool MountFixture::start_again(Way way, const std::vector<std::string>& options) {
+    return start(options, environment_of(way), by(way));
+}
+
+bool MountFixture::take_over_mounted(Way way) {
+    return take_over({}, environment_of(way), by(way));
 }
 
 std::string MountFixture::run_as(uid_t user, const std::function<std::string()>& body) {

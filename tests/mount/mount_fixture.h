@@ -31,6 +31,9 @@ public:
     // `options` instead of the devices that it usually has; `further` in any case.
     bool start_mounted(Way way, const std::vector<std::string>& options = {},
                        const std::vector<std::string>& further = {});
+    // After it was killed: with what it remembers, and `options`.
+    bool start_again(Way way, const std::vector<std::string>& options = {});
+    bool take_over_mounted(Way way);
     static bool is_real_gpu();
 
     // Runs `body` as the user who may use the mount (root, but in Way::user) in a process of its own; what it returns
@@ -48,6 +51,8 @@ public:
     uint64_t used_bytes();
 
 private:
+    static std::vector<std::string> environment_of(Way way);
+    static std::vector<std::string> by(Way way);
     std::string mount_;
 };
 

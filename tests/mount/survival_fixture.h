@@ -1,0 +1,55 @@
+// A mount whose daemon is killed and started again.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <gshm/gshm.hpp>
+
+#include "mount/mount_fixture.h"
+#include "support/pattern.h"
+#include "support/workers.h"
+
+namespace gshm::test {
+
+class SurvivalTest : public ::testing::TestWithParam<Way>, protected MountFixture {
+protected:
+    static constexpr size_t kMiB = 1 << 20;
+
+    void SetUp() override {
+        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
+    }
+    void TearDown() override {
+        // Nobody shall wait for ever for a daemon that did not come back.
+        if (!running()) kill_keeper();
+    }
+    // In Way::user others may not even look at the mount.
+    static uid_t user() { return GetParam() == Way::user ? kNobody : 0; }
+    bool again(const std::vector<std::string>& options = {}) { return start_again(GetParam(), options); }
+    // Kills it, and starts it after a moment.
+    bool kill_once(Random& random) {
+        kill();
+        usleep(static_cast<useconds_t>(random.below(30'000)));
+        return again();
+    }
+    // What is held without a name, on all devices; and by how many open files.
+    uint64_t unlinked_bytes() {
+        auto client = gshm::Client::connect({.dir = dir()});
+        uint64_t bytes = 0;
+        if (!client) return UINT64_MAX;
+        auto devices = client->devices();
+        if (!devices) return UINT64_MAX;
+        for (const auto& device : *devices) bytes += device.unlinked_bytes;
+        return bytes;
+    }
+    static ino_t inode_of(const std::string& path) {
+        struct stat info = {};
+        return lstat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+    }
+    static std::string failed(const std::string& what) { return what + ": " + strerror(errno); }
+};
+
+inline std::string way_of(const ::testing::TestParamInfo<Way>& info) {
+    return name_of(info.param);
+}
+
+}  // namespace gshm::test

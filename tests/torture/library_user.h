@@ -1,0 +1,29 @@
+// Objects of the library, as they are written and looked at here.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gshm/gshm.h"
+#include "torture/journal.h"
+
+namespace gshm::torture {
+
+struct CloseHandle {
+    void operator()(gshm_client* client) const { gshm_disconnect(client); }
+    void operator()(gshm_object* object) const { gshm_close(object); }
+    void operator()(gshm_listing* listing) const { gshm_listing_free(listing); }
+};
+using ClientOwner = std::unique_ptr<gshm_client, CloseHandle>;
+using ObjectOwner = std::unique_ptr<gshm_object, CloseHandle>;
+using ListingOwner = std::unique_ptr<gshm_listing, CloseHandle>;
+
+std::string failed(const std::string& what, int code);
+std::string connect(const Task& task, ClientOwner* ret_client);
+// A pattern that begins with its seed.
+std::string bytes_of(const Version& version);
+uint64_t seed_of(const std::string& bytes);
+// A sealed object, with all its bytes. ret_draft: it is there, but not sealed.
+std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft);
+
+}  // namespace gshm::torture

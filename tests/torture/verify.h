@@ -1,0 +1,23 @@
+// Compares what is there with the journals, while nobody works.
+#pragma once
+
+#include <string>
+
+#include "torture/journal.h"
+
+namespace gshm::torture {
+
+struct Verified {
+    uint64_t objects = 0;
+    uint64_t bytes = 0;
+};
+
+// "" if all is as the journals say: nothing is lost, nothing too much, no byte is held by nobody. ret_verified is added
+// to.
+std::string verify(const Task& task, unsigned first_mount_user, unsigned users, Verified* ret_verified);
+// Of the files of a daemon that is dead; they stay as they are. `scratch` is a folder for a copy.
+std::string verify_catalog(const std::string& dir, const std::string& scratch);
+// How many descriptors the keeper holds; < 0: there is none.
+int64_t kept_descriptors(const std::string& dir);
+
+}  // namespace gshm::torture
