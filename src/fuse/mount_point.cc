@@ -140,8 +140,12 @@ Result<UniqueFd> mount_as_user(const std::string& path) {
 Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd) {
     struct stat status = {};
     // One below the other, if several died.
-    // ECONNABORTED: it is only just dying.
-    auto is_stale = [&] { return stat(path.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED); };
+    // ECONNABORTED: it is only just dying. What the kernel remembers says nothing: it has to ask.
+    auto is_stale = [&] {
+        struct statx asked = {};
+        return statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &asked) != 0 &&
+               (errno == ENOTCONN || errno == ECONNABORTED);
+    };
     for (int i = 0; i < 16 && is_stale(); ++i) {
         Mounted stale = mounted_at(path);
         if (stale.type != "fuse.gshm") break;

@@ -25,7 +25,9 @@ protected:
                 uint32_t flags = 0, uint32_t mode = 0600) {
         Object object = create(client_.get(), name.c_str(), bytes, device, flags, mode);
         if (object) put(object.get(), seed);
-        if (object && seal) EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
+        if (object && seal) {
+            EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
+        }
         return object;
     }
     static void put(gshm_object* object, uint64_t seed) {

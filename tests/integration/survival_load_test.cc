@@ -13,7 +13,8 @@ protected:
     // One after the other, all that a client does; none of it may fail.
     static std::string use_once(gshm_client* client, const std::string& folder, const char* device, uint64_t round) {
         const std::string a = folder + "/a" + std::to_string(round), b = folder + "/b";
-        auto wanted = spec(a.c_str(), 1000 + round % 3 * kMiB, device);
+        // CUDA does not outlive a fork: there without a pointer.
+        auto wanted = spec(a.c_str(), 1000 + round % 3 * kMiB, device, strcmp(device, "host") == 0 ? 0 : GSHM_NO_MAP);
         gshm_object* made = nullptr;
         if (gshm_create(client, &wanted, &made) != 0) return failed("create");
         Object object(made);
@@ -189,7 +190,8 @@ TEST_F(SurvivalUnderLoad, KilledAgainWhileItStarts) {
         ASSERT_TRUE(again()) << log();
         EXPECT_EQ(daemon_info().objects, 201u);
         for (int i = 0; i < 200; ++i) {
-            if (i != 7) ASSERT_TRUE(has("o" + std::to_string(i), 1)) << i;
+            if (i == 7) continue;
+            ASSERT_TRUE(has("o" + std::to_string(i), 1)) << i;
         }
         EXPECT_TRUE(holds(held.get(), 1));
         EXPECT_EQ(total(client_.get()).unlinked_bytes, 3000u);
@@ -210,17 +212,16 @@ TEST_F(SurvivalUnderLoad, HandlesForOthers) {
         ASSERT_EQ(gshm_export_fabric(object.get(), fabric, &before), 0) << gshm_last_error();
     }
     kill_it();
-    gshm_object* imported = nullptr;
-    ASSERT_EQ(gshm_import_fabric("cuda:0", fabric, &before, 0, &imported), 0) << gshm_last_error();
-    EXPECT_TRUE(holds(imported, 1));
-    gshm_close(imported);
     Object object = open(client_.get(), "gpu");
     gshm_handle_info after = {};
     after.struct_size = sizeof after;
-    ASSERT_EQ(gshm_export_fabric(object.get(), fabric, &after), 0) << gshm_last_error();
-    ASSERT_EQ(gshm_import_fabric("cuda:0", fabric, &after, 0, &imported), 0) << gshm_last_error();
-    EXPECT_TRUE(holds(imported, 1));
-    gshm_close(imported);
+    // The same one: only the process that has allocated the memory can make one.
+    uint8_t kept[GSHM_FABRIC_HANDLE_BYTES];
+    ASSERT_EQ(gshm_export_fabric(object.get(), kept, &after), 0) << gshm_last_error();
+    EXPECT_EQ(memcmp(kept, fabric, sizeof kept), 0);
+    EXPECT_EQ(after.offset, before.offset);
+    EXPECT_EQ(after.extent_bytes, before.extent_bytes);
+    gshm_object* imported = nullptr;
     int fd = -1;
     ASSERT_EQ(gshm_export_fd(object.get(), &fd, &after), 0) << gshm_last_error();
     ASSERT_EQ(gshm_import_fd("cuda:0", fd, &after, 0, &imported), 0) << gshm_last_error();

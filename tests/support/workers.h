@@ -106,6 +106,14 @@ public:
         }
         return true;
     }
+    // Until each has ended its first round; false: one has ended altogether.
+    bool wait_until_begun() {
+        while (least_rounds() == 0) {
+            if (!all_run()) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return true;
+    }
     // Until each has done so many rounds more; false: one has ended.
     bool wait_for_rounds(uint64_t more) {
         std::vector<uint64_t> wanted;

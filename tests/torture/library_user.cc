@@ -183,6 +183,16 @@ uint64_t seed_of(const std::string& bytes) {
     return seed;
 }
 
+std::string describe_bytes(const std::string& bytes) {
+    const std::string expected = bytes_of({seed_of(bytes), bytes.size(), 0});
+    size_t first = 0;
+    while (first < bytes.size() && bytes[first] == expected[first]) ++first;
+    size_t zeros = 0;
+    while (first + zeros < bytes.size() && bytes[first + zeros] == 0) ++zeros;
+    return std::to_string(bytes.size()) + " bytes of seed " + std::to_string(seed_of(bytes)) + ", wrong from " +
+           std::to_string(first) + " on, " + std::to_string(zeros) + " zeros there";
+}
+
 std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft) {
     *ret_version = {};
     *ret_draft = false;
@@ -197,7 +207,7 @@ std::string look_at(gshm_client* client, const std::string& name, uint32_t flags
     if (code = gshm_copy_out(opened, 0, bytes.data(), bytes.size()); code != 0) return failed("read " + name, code);
     ret_version->seed = seed_of(bytes);
     ret_version->bytes = bytes.size();
-    if (bytes != bytes_of(*ret_version)) return name + " has wrong bytes";
+    if (bytes != bytes_of(*ret_version)) return name + " has wrong bytes: " + describe_bytes(bytes);
     size_t length = 0;
     code = gshm_get_attribute(client, name.c_str(), "number", &ret_version->attribute, sizeof(uint64_t), &length);
     if (code != 0 && code != -ENODATA) return failed("attribute of " + name, code);
@@ -222,7 +232,7 @@ std::string read_objects(const Task& task) {
             if (int code = gshm_copy_out(held[which].object.get(), 0, bytes.data(), bytes.size()); code != 0) {
                 return failed("reading what is held: " + held[which].name, code);
             }
-            if (bytes != held[which].bytes) return "what is held has changed: " + held[which].name;
+            if (bytes != held[which].bytes) return "what is held has changed: " + held[which].name + ": " + describe_bytes(bytes);
             task.journal->checks.fetch_add(1);
             if (pausing || held.size() > 12) held.erase(held.begin() + static_cast<ptrdiff_t>(which));
             continue;
@@ -242,7 +252,7 @@ std::string read_objects(const Task& task) {
         if (code != 0) return failed("open " + name, code);
         Held next{ObjectOwner(opened), name, std::string(gshm_size(opened), '\0')};
         if (code = gshm_copy_out(opened, 0, next.bytes.data(), next.bytes.size()); code != 0) return failed("read " + name, code);
-        if (next.bytes != bytes_of({seed_of(next.bytes), next.bytes.size(), 0})) return name + " has wrong bytes";
+        if (next.bytes != bytes_of({seed_of(next.bytes), next.bytes.size(), 0})) return name + " has wrong bytes: " + describe_bytes(next.bytes);
         held.push_back(std::move(next));
     }
     return {};

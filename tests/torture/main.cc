@@ -97,8 +97,15 @@ private:
     void sleep_below(uint64_t microseconds) {
         std::this_thread::sleep_for(std::chrono::microseconds(random_.below(microseconds)));
     }
-    void say(const char* what, const std::string& more = {}) const {
+    void say(const char* what, const std::string& more = {}) {
         if (options_.verbose) fprintf(stderr, "%s %s\n", what, more.c_str());
+        timespec now = {};
+        clock_gettime(CLOCK_REALTIME, &now);
+        char time[48];
+        snprintf(time, sizeof time, "%02lld.%03lld ", static_cast<long long>(now.tv_sec % 60),
+                 static_cast<long long>(now.tv_nsec / 1'000'000));
+        last_.push_back(time + std::string(what) + " " + more);
+        if (last_.size() > 10) last_.erase(last_.begin());
     }
 
     Task task_of(unsigned user) {
@@ -247,6 +254,7 @@ private:
             return 0;
         }
         const std::string said = log();
+        for (const auto& action : last_) printf("%s\n", action.c_str());
         printf("FAILED: %s\nseed %llu; the end of the daemon's log:\n%s\n", wrong.c_str(),
                static_cast<unsigned long long>(options_.seed), said.substr(said.size() - std::min<size_t>(said.size(), 4000)).c_str());
         return 1;
@@ -261,6 +269,7 @@ private:
     uint64_t counts_[kKinds] = {};
     uint64_t rounds_ = 0;
     Verified verified_;
+    std::vector<std::string> last_;  // what was done
 };
 
 int usage() {

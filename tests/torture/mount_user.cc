@@ -222,7 +222,7 @@ private:
         std::string bytes;
         if (auto wrong = read_all(fd, static_cast<uint64_t>(info.st_size), &bytes); !wrong.empty()) return wrong;
         *ret_version = {seed_of(bytes), bytes.size(), 0};
-        if (bytes != bytes_of(*ret_version)) return path(slot) + " has wrong bytes, " + std::to_string(bytes.size());
+        if (bytes != bytes_of(*ret_version)) return path(slot) + " has wrong bytes: " + describe_bytes(bytes);
         if (fgetxattr(fd, kAttribute, &ret_version->attribute, sizeof(uint64_t)) < 0 && errno != ENODATA) {
             return failed_call("fgetxattr");
         }

@@ -37,7 +37,7 @@ std::string look_through_daemon(gshm_client* client, const std::string& name, Ve
     std::string bytes(gshm_size(opened), '\0');
     if (code = gshm_copy_out(opened, 0, bytes.data(), bytes.size()); code != 0) return failed("read " + name, code);
     *ret_version = {seed_of(bytes), bytes.size(), 0};
-    if (bytes != bytes_of(*ret_version)) return name + " has wrong bytes";
+    if (bytes != bytes_of(*ret_version)) return name + " has wrong bytes: " + describe_bytes(bytes);
     size_t length = 0;
     code = gshm_get_attribute(client, name.c_str(), "number", &ret_version->attribute, sizeof(uint64_t), &length);
     return code == 0 || code == -ENODATA ? "" : failed("attribute of " + name, code);
