@@ -64,8 +64,39 @@ Result<std::unique_ptr<Link>> Link::create(std::string dir, int timeout_ms) {
 Link::~Link() {
     if (!check_generation(generation_)) return;  // a forked child: the lock may be held for ever
     MutexLock lock(mutex_);
-    // A gshmd that was started anew still has the session: taken up, it ends with the connection.
-    if (!socket_ && (secret_[0] | secret_[1]) != 0) (void)connect_once();
+    // A gshmd that is killed before it has heard this would, started anew, keep what the session held for as long as this
+    // process lives: so the answer is waited for, and the next one is told if need be.
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        if (!socket_ && ((secret_[0] | secret_[1]) == 0 || !connect_once())) return;
+        if (say_goodbye()) return;
+        socket_.reset();
+    }
+}
+
+bool Link::say_goodbye() {
+    flatbuffers::FlatBufferBuilder builder;
+    const uint64_t id = next_id_++;
+    auto body = wire::CreateGoodbye(builder);
+    auto packet = wire::finish_request(builder, id, wire::RequestBody::Goodbye, body.Union());
+    // Without end only if it is stopped.
+    auto ready = [&](short events) REQUIRES(mutex_) {
+        pollfd wanted = {socket_->get(), events, 0};
+        return poll(&wanted, 1, kGreetingTimeoutMs) != 0;
+    };
+    for (;;) {
+        auto sent = wire::send_packet(socket_->get(), packet, {}, false);
+        if (!sent) return false;
+        if (*sent == wire::SendOutcome::sent) break;
+        if (!ready(POLLOUT)) return true;
+    }
+    for (;;) {
+        if (!ready(POLLIN)) return true;
+        auto received = wire::receive_packet(socket_->get(), buffer_, true);
+        if (!received || received->end) return false;
+        auto reply = wire::decode_reply({buffer_.data(), received->bytes});
+        if (!reply || (*reply)->id() == 0) return false;
+        if ((*reply)->id() == id) return true;
+    }
 }
 
 void Link::set_count_held(CountHeld count) {

@@ -95,6 +95,8 @@ private:
 
     Status ensure_connected() REQUIRES(mutex_);
     Status connect_once() REQUIRES(mutex_);
+    // False: the connection was lost before the answer.
+    bool say_goodbye() REQUIRES(mutex_);
     // Tells a gshmd that has taken the session up what is still held.
     Status reconcile(int socket) REQUIRES(mutex_);
     // Ends the connection that this socket is, unless another has taken its place.

@@ -75,6 +75,16 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     send_devices(request, true);
 }
 
+void Session::goodbye(uint64_t request) {
+    Store& store = server_.store();
+    server_.waiters().forget(id_);
+    const Credentials who = store.credentials(id_);
+    // What is said until the socket is closed is said in a session that has nothing.
+    store.end_session(std::exchange(id_, store.begin_session(who)));
+    has_.clear();
+    reply_ok(request);
+}
+
 void Session::reconcile(const wire::Reconcile& reconcile) {
     size_t count = wire::count(reconcile.ids());
     if (!resumed_ || wire::count(reconcile.readers()) != count || wire::count(reconcile.writers()) != count) {

@@ -152,6 +152,7 @@ void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>
         case RequestBody::Shutdown: return shutdown(id, *request.body_as_Shutdown());
         case RequestBody::Reconcile: return reconcile(*request.body_as_Reconcile());
         case RequestBody::Takeover: return takeover(id);
+        case RequestBody::Goodbye: return goodbye(id);
         case RequestBody::CreateObjects: return create_objects(id, *request.body_as_CreateObjects());
         case RequestBody::OpenObjects: return open(id, *request.body_as_OpenObjects());
         case RequestBody::Release: return release(*request.body_as_Release());

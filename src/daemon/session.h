@@ -53,6 +53,7 @@ private:
     // requests.cc: answered at once
     void hello(uint64_t request, const wire::Hello& hello);
     void reconcile(const wire::Reconcile& reconcile);
+    void goodbye(uint64_t request);
     void daemon_info(uint64_t request);
     void devices(uint64_t request);
     void shutdown(uint64_t request, const wire::Shutdown& shutdown);
