@@ -89,7 +89,7 @@ TEST_F(FaultsStart, AfterKill) {
     for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{
              {Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll}, {Class::catalog, 1},
              {Class::catalog, kAll}, {Class::device, 1}}) {
-        sweep_restart(kind, count, {}, 14, [] {});
+        sweep_restart(kind, count, {}, 8, [] {});
     }
 }
 
@@ -111,7 +111,7 @@ TEST_F(FaultsStart, AfterKillWithMount) {
     check();
     for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{
              {Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll}}) {
-        sweep_restart(kind, count, {mount()}, 14, check);
+        sweep_restart(kind, count, {mount()}, 8, check);
     }
     close(fd);
 }
@@ -125,7 +125,7 @@ TEST_F(FaultsStart, First) {
         const uint64_t calls = count_calls(kind, further);
         EXPECT_EQ(stop(), 0);
         size_t refused = 0;
-        for (uint64_t n : choose(calls, 14)) {
+        for (uint64_t n : choose(calls, 8)) {
             arm(kind, n, 1);
             bool started = start_again(further);
             disarm();
