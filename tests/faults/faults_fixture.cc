@@ -350,7 +350,7 @@ FaultTest::Measure FaultTest::settled() {
         Measure now = measure();
         same = now == last ? same + 1 : 0;
         last = now;
-        return same == 5;
+        return same == 25;
     });
     return last;
 }
