@@ -37,6 +37,7 @@ protected:
     void sweep_restart(Class kind, uint64_t count, const std::vector<std::string>& further, size_t most,
                        const std::function<void()>& check) {
         if (HasFailure()) return;
+        const uint64_t objects = settled().objects;
         kill();
         const uint64_t calls = count_calls(kind, further);
         size_t refused = 0;
@@ -62,6 +63,9 @@ protected:
             check_kept();
             check_serves();
             check();
+            // Killed before it has seen that we have left, the next one would wait for us to come back.
+            for (int i = 0; i < 2000 && measure().objects != objects; ++i) usleep(1000);
+            EXPECT_EQ(measure().objects, objects);
             if (HasFailure()) {
                 ADD_FAILURE() << log().substr(log().size() - std::min<size_t>(log().size(), 3000));
                 return;
