@@ -140,7 +140,9 @@ Status Link::connect_once() {
     auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion),
                                    secret_[0], secret_[1]);
     auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Hello, hello.Union());
-    TRY(wire::send_packet(socket->get(), packet, {}, true));
+    auto sent = wire::send_packet(socket->get(), packet, {}, true);
+    // EPIPE: it has closed the connection before it heard us. Why is in what it said.
+    if (!sent && sent.error().code != EPIPE) return std::unexpected(sent.error());
     // A daemon that is stopped accepts connections all the same.
     pollfd ready = {socket->get(), POLLIN, 0};
     if (poll(&ready, 1, std::max(timeout_ms_, kGreetingTimeoutMs)) == 0) {

@@ -74,7 +74,9 @@ private:
              index = need.device, again = shortage_ != kNone](Device& device) -> Status {
                 if (again) pool.wait_for_reclaimed(index);
                 std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, options));
-                TRY(extent->descriptor(Access::write));  // the slow part of handing it out, done here
+                // The slow part of handing it out, done here; what it lacks is seen as long as the extent is there.
+                auto descriptor = extent->descriptor(Access::write);
+                if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
                 *memory = std::move(extent);
                 return {};
             },
@@ -131,7 +133,18 @@ private:
         records_.push_back(failed_open_record(error));
     }
 
+    // They are there, but whoever asked is told of an error and has none of them.
+    void refuse(Session& session, const Error& error) {
+        for (const auto& record : records_) {
+            if (record.descriptor() >= 0) session.forget_descriptor(record.extent(), Access::write);
+            (void)server_.store().release(session.id(), record.id(), Access::write);
+        }
+        session.reply_error(request_, made_but_unwritten(error));
+    }
+
     void finish(Session& session) {
+        auto recorded = server_.commit();
+        if (!recorded && first_error_.code == 0) return refuse(session, recorded.error());
         auto& out = session.builder();
         auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records_));
         session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,

@@ -197,17 +197,22 @@ private:
     Status use(UniqueFd socket) {
         TRY(loop_.watch(socket.get(), EPOLLIN, [this](uint32_t) { replace("it has ended"); }));
         socket_ = std::move(socket);
+        ++uses_;
         return {};
     }
 
     void check(const Status& sent) {
-        // Not here: somebody is in the middle of something.
-        if (!sent) loop_.post([this, why = sent.error().message] { replace(why); });
+        // Not here: somebody is in the middle of something. Nor twice.
+        if (sent) return;
+        loop_.post([this, failed = uses_, why = sent.error().message] {
+            if (failed == uses_) replace(why);
+        });
     }
 
     void replace(const std::string& why) {
         if (socket_) loop_.unwatch(socket_.get());
         socket_.reset();
+        ++uses_;
         end_child();
         log_warning("gshm-keeper is replaced: {}", why);
         if (auto started = start(); !started) {
@@ -228,6 +233,7 @@ private:
     pid_t pid_ = 0;
     bool is_child_ = false;
     uint64_t instance_ = 0;
+    uint64_t uses_ = 0;  // how many there were so far
 };
 
 }  // namespace

@@ -15,7 +15,9 @@ Result<std::shared_ptr<Extent>> MountBackend::allocate(DeviceIndex index, uint64
     Device& memory = device(index);
     auto once = [&]() -> Result<std::shared_ptr<Extent>> {
         std::shared_ptr<Extent> extent = TRY(memory.allocate(bytes, {compressible, true}));
-        if (extent->file() == nullptr) TRY(extent->descriptor(Access::write));  // the slow part of handing it out
+        if (extent->file() != nullptr) return extent;
+        auto descriptor = extent->descriptor(Access::write);  // the slow part of handing it out
+        if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
         return extent;
     };
     auto extent = once();

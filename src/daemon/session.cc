@@ -79,18 +79,17 @@ flatbuffers::FlatBufferBuilder& Session::builder() {
     return shared_builder();
 }
 
+Error made_but_unwritten(const Error& error) {
+    return {error.code, fmt::format("{}: the change was made, but does not outlive gshmd until it can be written",
+                                    error.message)};
+}
+
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
                     std::span<const int> descriptors, int error, std::string_view message) {
     const bool changes = std::erase(changing_, request) > 0;
     // Whoever changes something can rely on it when they are told. Who only looks is answered in any case.
     if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
-        auto why = fmt::format("{}: the change was made, but does not outlive gshmd until it can be written",
-                               recorded.error().message);
-        log_debug("session {}: request {}: {}", id_, request, why);
-        builder();
-        auto packet =
-            wire::finish_reply(shared_builder(), request, wire::ReplyBody::NONE, 0, recorded.error().code, why);
-        return connection_->send(packet, {});
+        return reply_error(request, made_but_unwritten(recorded.error()));
     }
     if (body.IsNull()) builder();
     auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);

@@ -13,6 +13,9 @@ namespace gshm {
 
 class Server;
 
+// What is told to whoever has changed something, when it could not be written down.
+Error made_but_unwritten(const Error& error);
+
 class Session final : private Connection::Handler, public std::enable_shared_from_this<Session> {
 public:
     static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd socket);
@@ -30,6 +33,8 @@ public:
 
     // True if the client does not have the extent in this access, and from now on has: its descriptor must go along.
     bool needs_descriptor(const StoredExtent& extent, Access access);
+    // One that it needed was not sent after all.
+    void forget_descriptor(ExtentId extent, Access access) { has_.erase(extent << 1 | (access == Access::write ? 1 : 0)); }
 
     // Work under way for the client in other threads; beyond a bound nothing more is read from it.
     void job_started();

@@ -69,8 +69,9 @@ TEST_F(Exhausted, CatalogHasRoomAgain) {
     if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
     ASSERT_TRUE(mount_small("8M"));
     start_all();
+    check_serves();
     auto client = connect();
-    auto before = measure();
+    auto before = settled();
     fill_up();
     int code = 0;
     size_t made = 0;
@@ -115,7 +116,7 @@ TEST_F(Exhausted, LedgerWithoutRoom) {
 TEST_F(Exhausted, Descriptors) {
     start_all();
     check_serves();
-    auto before = measure();
+    auto before = settled();
     auto client = connect();
     rlimit old = {};
     size_t used = before.descriptors;
@@ -160,7 +161,7 @@ TEST_F(Exhausted, Descriptors) {
 TEST_F(Exhausted, Devices) {
     start_all();
     check_serves();
-    auto before = measure();
+    auto before = settled();
     auto client = connect();
     for (const auto& device : kDevices) {
         int code = 0;

