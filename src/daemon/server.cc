@@ -44,7 +44,14 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     }
     // Things happen that nobody waits for, such as a client's end.
     loop.set_after([self] { (void)self->commit(); });
-    self->devices_->set_also_wait([self] { self->survival_.wait_for_dropped(self->loop_); });
+    self->devices_->set_also_wait([self] {
+        {
+            auto turn = self->loop_.enter();
+            (void)self->commit();
+        }
+        self->survival_.wait_for_dropped(self->loop_);
+    });
+    TRY(self->commit());
     TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
     return server;
 }
@@ -245,13 +252,28 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
 
 void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
     if (left_) return;
-    devices_->submit_reclaim(
-        device,
-        [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
-        [this, id, offset, bytes](Status status) {
-            if (status) store_.extents().zeroed(id, offset, bytes);
-            else store_.extents().not_zeroed(id);
-        });
+    zeroing_.push_back({device, id, std::move(memory), offset, bytes});
+    if (!survival_.can_keep()) zero_now();
+}
+
+void Server::zero_now() {
+    for (auto& [device, id, memory, offset, bytes] : zeroing_) {
+        devices_->submit_reclaim(
+            device,
+            [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
+            [this, id, offset, bytes](Status status) {
+                if (status) store_.extents().zeroed(id, offset, bytes);
+                else store_.extents().not_zeroed(id);
+            });
+    }
+    zeroing_.clear();
+}
+
+Status Server::commit() {
+    auto committed = survival_.commit();
+    // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
+    if (committed && !zeroing_.empty()) zero_now();
+    return committed;
 }
 
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {

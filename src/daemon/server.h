@@ -49,7 +49,7 @@ public:
     std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who);
 
     // What was changed so far outlives gshmd when this returns. In one's turn.
-    Status commit() { return survival_.commit(); }
+    Status commit();
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
     Status mount(const std::string& path, MountSettings settings);
@@ -101,6 +101,16 @@ private:
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
+    // What is to be zeroed once the catalog does not speak of it any more.
+    struct Zeroing {
+        DeviceIndex device = 0;
+        ExtentId id = 0;
+        std::shared_ptr<Extent> memory;
+        uint64_t offset = 0;
+        uint64_t bytes = 0;
+    };
+    std::vector<Zeroing> zeroing_;
+    void zero_now();
     bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;

@@ -1,6 +1,5 @@
 // gshmd is killed, replaced and kept from starting while there is much to do and much to lose.
 #include "integration/survival_fixture.h"
-
 #include "keeper/message.h"
 
 namespace gshm::test {
@@ -76,7 +75,8 @@ TEST_F(SurvivalUnderLoad, TenThousandObjects) {
     for (size_t i = 0; i < kObjects; ++i) names.push_back("d" + std::to_string(i % 97) + "/o" + std::to_string(i));
     for (size_t i = 0; i < kObjects; i += 500) {
         std::vector<gshm_create_spec> specs;
-        for (size_t j = i; j < i + 500; ++j) specs.push_back(spec(names[j].c_str(), 64 + j % 3000, j % 2 ? "host" : "cuda:0"));
+        for (size_t j = i; j < i + 500; ++j)
+            specs.push_back(spec(names[j].c_str(), 64 + j % 3000, j % 2 ? "host" : "cuda:0"));
         std::vector<gshm_object*> objects(500);
         std::vector<int> status(500);
         ASSERT_EQ(gshm_create_batch(client_.get(), specs.data(), 500, objects.data(), status.data()), 0);

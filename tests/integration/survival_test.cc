@@ -1,7 +1,7 @@
 // gshmd is killed with SIGKILL and started again: what was there is there, and clients go on with their handles.
-#include "integration/survival_fixture.h"
-
 #include <sys/mman.h>
+
+#include "integration/survival_fixture.h"
 
 namespace gshm::test {
 namespace {
@@ -11,14 +11,23 @@ TEST_P(SurvivalOn, ObjectsWithAllThatIsKnownOfThem) {
         {"small", 100}, {"page", 4096}, {"dir/sub/middle", 3 * kMiB + 17}, {"dir/large", 20 * kMiB}};
     std::vector<gshm_stat_info> before;
     for (size_t i = 0; i < sizes.size(); ++i) {
-        make(sizes[i].first, sizes[i].second, where(), i, i != 1, i == 1 ? GSHM_KEEP : i == 2 ? GSHM_DEDICATED : 0, 0640);
+        make(sizes[i].first, sizes[i].second, where(), i, i != 1,
+             i == 1   ? GSHM_KEEP
+             : i == 2 ? GSHM_DEDICATED
+                      : 0,
+             0640);
     }
     ASSERT_EQ(gshm_set_attribute(client_.get(), "small", "kind", "tiny", 4), 0);
-    ASSERT_EQ(in_child([&] {
-        client_.release();
-        client_ = connect();
-        return make("theirs/o", 5000, where(), 9, true, GSHM_NO_MAP, 0604) ? 0 : 1;  // CUDA does not outlive a fork
-    }, 65534), 0);
+    ASSERT_EQ(in_child(
+                  [&] {
+                      client_.release();
+                      client_ = connect();
+                      return make("theirs/o", 5000, where(), 9, true, GSHM_NO_MAP, 0604)
+                                 ? 0
+                                 : 1;  // CUDA does not outlive a fork
+                  },
+                  65534),
+              0);
     const gshm_stat_info theirs = stat(client_.get(), "theirs/o");
     EXPECT_EQ(theirs.uid, 65534u);
     for (const auto& [name, bytes] : sizes) before.push_back(stat(client_.get(), name.c_str()));
@@ -34,10 +43,16 @@ TEST_P(SurvivalOn, ObjectsWithAllThatIsKnownOfThem) {
     const gshm_stat_info theirs_after = stat(client_.get(), "theirs/o");
     EXPECT_EQ(memcmp(&theirs_after, &theirs, sizeof theirs), 0);
     EXPECT_TRUE(has("theirs/o", 9));
-    EXPECT_EQ(in_child([&] {
-        Client other = connect();
-        return open_code(other.get(), "small") == -EACCES && open_code(other.get(), "theirs/o", GSHM_NO_MAP) == 0 ? 0 : 1;
-    }, 65534), 0);
+    EXPECT_EQ(in_child(
+                  [&] {
+                      Client other = connect();
+                      return open_code(other.get(), "small") == -EACCES &&
+                                     open_code(other.get(), "theirs/o", GSHM_NO_MAP) == 0
+                                 ? 0
+                                 : 1;
+                  },
+                  65534),
+              0);
     const gshm_stat_info folder_after = stat(client_.get(), "dir/sub");
     EXPECT_EQ(memcmp(&folder_after, &folder, sizeof folder), 0);
     EXPECT_EQ(attribute("small", "kind"), "tiny");
@@ -218,11 +233,12 @@ TEST_P(SurvivalOn, AForkedChildAndItsParent) {
     Object object = make("a", kMiB, where(), 1, false);
     kill();
     EXPECT_EQ(in_child([&] {
-        const bool refused = gshm_ping(client_.get()) == -ECHILD && gshm_seal(object.get()) == -ECHILD;
-        gshm_close(object.release());
-        client_.reset();
-        return refused ? 0 : 1;
-    }), 0);
+                  const bool refused = gshm_ping(client_.get()) == -ECHILD && gshm_seal(object.get()) == -ECHILD;
+                  gshm_close(object.release());
+                  client_.reset();
+                  return refused ? 0 : 1;
+              }),
+              0);
     ASSERT_TRUE(again()) << log();
     EXPECT_EQ(stat(client_.get(), "a").leases, 1u);
     EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();

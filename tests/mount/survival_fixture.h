@@ -3,11 +3,10 @@
 
 #include <sys/stat.h>
 
-#include <gshm/gshm.hpp>
-
 #include "mount/mount_fixture.h"
 #include "support/pattern.h"
 #include "support/workers.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::test {
 

@@ -1,12 +1,11 @@
-// What a mount has is there again when its daemon was killed: one kill, one thing each. Descriptors are close-on-exec, as
-// the daemons are children of this process.
+// What a mount has is there again when its daemon was killed: one kill, one thing each. Descriptors are close-on-exec,
+// as the daemons are children of this process.
 #include <dirent.h>
 #include <fcntl.h>
+#include <set>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/xattr.h>
-
-#include <set>
 
 #include "mount/survival_fixture.h"
 
@@ -181,19 +180,22 @@ TEST_P(MountSurvivalOfState, LocksHold) {
     range.l_len = 3;
     ASSERT_EQ(fcntl(fd, F_SETLK, &range), 0);
     kill_it();
-    EXPECT_EQ(run_as(0, [&]() -> std::string {
-        const int other = open(at("f").c_str(), O_RDWR | O_CLOEXEC);
-        if (other < 0) return failed("open");
-        if (flock(other, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return "flock was let go of";
-        struct flock wanted = {};
-        wanted.l_type = F_WRLCK;
-        wanted.l_start = 4;
-        wanted.l_len = 1;
-        if (fcntl(other, F_SETLK, &wanted) == 0 || (errno != EAGAIN && errno != EACCES)) return "the range was let go of";
-        wanted.l_start = 6;
-        if (fcntl(other, F_SETLK, &wanted) != 0) return failed("what is free cannot be locked");
-        return {};
-    }), "");
+    EXPECT_EQ(run_as(0,
+                     [&]() -> std::string {
+                         const int other = open(at("f").c_str(), O_RDWR | O_CLOEXEC);
+                         if (other < 0) return failed("open");
+                         if (flock(other, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return "flock was let go of";
+                         struct flock wanted = {};
+                         wanted.l_type = F_WRLCK;
+                         wanted.l_start = 4;
+                         wanted.l_len = 1;
+                         if (fcntl(other, F_SETLK, &wanted) == 0 || (errno != EAGAIN && errno != EACCES))
+                             return "the range was let go of";
+                         wanted.l_start = 6;
+                         if (fcntl(other, F_SETLK, &wanted) != 0) return failed("what is free cannot be locked");
+                         return {};
+                     }),
+              "");
     EXPECT_EQ(flock(fd, LOCK_UN), 0);
     close(fd);
 }

@@ -42,8 +42,10 @@ protected:
             while (fed_ < bytes_ && !broken_) {
                 while (fed_ >= allowed_) usleep(100);
                 piece = pattern(std::min<uint64_t>(bytes_ - fed_, 64 << 10), seed_, fed_);
-                if (!cp_.feed(piece)) broken_ = true;
-                else fed_ += piece.size();
+                if (!cp_.feed(piece))
+                    broken_ = true;
+                else
+                    fed_ += piece.size();
             }
         }
 
@@ -63,11 +65,13 @@ protected:
     }
     bool start_for(uint64_t bytes) {
         const std::string room = ":" + std::to_string(bytes / kMiB * 2 + 256) + "M";
-        if (GetParam() == Way::cuda) return start_mounted(GetParam(), {"--device", "cuda:0" + room, "--device", "host:64M"});
+        if (GetParam() == Way::cuda)
+            return start_mounted(GetParam(), {"--device", "cuda:0" + room, "--device", "host:64M"});
         return start_mounted(GetParam(), {"--device", "host" + room});
     }
     // Reads and writes through descriptors that it has opened once.
-    static std::string use_open_files(Workers::Self& self, const std::string& read_path, const std::string& write_path) {
+    static std::string use_open_files(Workers::Self& self, const std::string& read_path,
+                                      const std::string& write_path) {
         const int reader = open(read_path.c_str(), O_RDONLY | O_CLOEXEC);
         const int writer = open(write_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         if (reader < 0 || writer < 0) return failed("open");
@@ -76,7 +80,8 @@ protected:
         for (uint64_t round = 0; self.goes_on(); ++round) {
             const uint64_t offset = random.below(7 * kMiB);
             bytes.resize(1 + random.below(300'000));
-            if (pread(reader, bytes.data(), bytes.size(), static_cast<off_t>(offset)) != static_cast<ssize_t>(bytes.size())) {
+            if (pread(reader, bytes.data(), bytes.size(), static_cast<off_t>(offset)) !=
+                static_cast<ssize_t>(bytes.size())) {
                 return failed("pread of " + std::to_string(bytes.size()));
             }
             if (first_wrong(bytes, 1, offset) != bytes.size()) return "wrong bytes at " + std::to_string(offset);
@@ -127,7 +132,8 @@ protected:
         for (uint64_t done = 0; done < bytes; done += piece.size()) {
             piece.resize(std::min<uint64_t>(bytes - done, kMiB));
             if (read(fd, piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) return failed("read");
-            if (size_t at = first_wrong(piece, seed, done); at != piece.size()) return "at " + std::to_string(done + at);
+            if (size_t at = first_wrong(piece, seed, done); at != piece.size())
+                return "at " + std::to_string(done + at);
         }
         char further = 0;
         const bool ends = read(fd, &further, 1) == 0;
@@ -196,7 +202,9 @@ TEST_P(MountSurvival, ACopyGoesOnWhileTheDaemonIsReplaced) {
 
 // Each call succeeds on any local file system, as nobody else works in this folder.
 std::string change_names(const std::string& folder, uint64_t round) {
-    auto failed = [&](const char* what) { return std::string(what) + ": " + strerror(errno) + " in round " + std::to_string(round); };
+    auto failed = [&](const char* what) {
+        return std::string(what) + ": " + strerror(errno) + " in round " + std::to_string(round);
+    };
     const std::string a = folder + "/a", b = folder + "/b", d = folder + "/d", inner = d + "/inner";
     MUST(mkdir(d.c_str(), 0755));
     int fd = open(a.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -232,7 +240,8 @@ std::string change_names(const std::string& folder, uint64_t round) {
     MUST(chmod(a.c_str(), 0600));
     MUST(stat(a.c_str(), &info));
     if (info.st_size != 3 || (info.st_mode & 0777) != 0600) return failed("size or mode are not as set");
-    if (renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, (folder + "/c").c_str(), RENAME_EXCHANGE) != 0) return failed("exchange");
+    if (renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, (folder + "/c").c_str(), RENAME_EXCHANGE) != 0)
+        return failed("exchange");
     MUST(unlink(a.c_str()));
     MUST(unlink((folder + "/c").c_str()));
     MUST(rmdir((folder + "/e").c_str()));

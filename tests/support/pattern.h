@@ -42,7 +42,8 @@ inline size_t first_wrong(std::span<const char> bytes, uint64_t seed, uint64_t o
         const size_t piece = std::min(bytes.size() - done, sizeof expected);
         put_pattern({expected, piece}, seed, offset + done);
         if (std::memcmp(bytes.data() + done, expected, piece) != 0) {
-            return done + static_cast<size_t>(std::mismatch(expected, expected + piece, bytes.data() + done).first - expected);
+            return done +
+                   static_cast<size_t>(std::mismatch(expected, expected + piece, bytes.data() + done).first - expected);
         }
         done += piece;
     }

@@ -1,6 +1,6 @@
-// What must exist, in memory that all processes share and that outlives each of them. Every user of the store works in a
-// folder of its own and has a journal of it: a step is noted before it is done, and is done once it is acknowledged. Of
-// one that was interrupted either outcome is right.
+// What must exist, in memory that all processes share and that outlives each of them. Every user of the store works in
+// a folder of its own and has a journal of it: a step is noted before it is done, and is done once it is acknowledged.
+// Of one that was interrupted either outcome is right.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct Version {
     bool operator==(const Version&) const = default;
 };
 
-inline constexpr unsigned kSlots = 8;      // names of one user; the last is for what is to be renamed
+inline constexpr unsigned kSlots = 8;  // names of one user; the last is for what is to be renamed
 inline constexpr unsigned kTemporary = kSlots - 1;
 inline constexpr unsigned kUsers = 8;
 

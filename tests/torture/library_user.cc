@@ -1,4 +1,6 @@
 // Users of the library: one kind writes, the other reads what all of them have written and holds on to it.
+#include "torture/library_user.h"
+
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -7,7 +9,6 @@
 
 #include "gshm/gshm.h"
 #include "support/pattern.h"
-#include "torture/library_user.h"
 
 namespace gshm::torture {
 namespace {
@@ -43,7 +44,9 @@ private:
         const auto slot = static_cast<unsigned>(random_.below(kTemporary));
         const Version& now = journal_.slots[slot];
         switch (random_.below(8)) {
-            case 0: case 1: case 2:
+            case 0:
+            case 1:
+            case 2:
                 if (!now.exists()) return publish(slot);
                 if (auto wrong = publish(kTemporary); !wrong.empty()) return wrong;
                 if (!journal_.slots[kTemporary].exists()) return {};  // it was interrupted
@@ -53,7 +56,8 @@ private:
                 const auto other = static_cast<unsigned>(random_.below(kTemporary));
                 return now.exists() && other != slot ? rename(slot, other) : std::string();
             }
-            case 5: case 6: return now.exists() ? attribute(slot) : publish(slot);
+            case 5:
+            case 6: return now.exists() ? attribute(slot) : publish(slot);
             default: {
                 Version actual;
                 if (auto wrong = look(slot, &actual); !wrong.empty()) return wrong;
@@ -122,12 +126,13 @@ private:
     std::string look(unsigned slot, Version* ret_version) {
         for (int i = 0;; ++i) {
             bool draft = false;
-            auto wrong = look_at(client_.get(), name(slot), random_.below(2) == 0 ? GSHM_NO_MAP : 0, ret_version, &draft);
+            auto wrong =
+                look_at(client_.get(), name(slot), random_.below(2) == 0 ? GSHM_NO_MAP : 0, ret_version, &draft);
             if (wrong.empty()) journal_.checks.fetch_add(1);
             if (!wrong.empty() || !draft) return wrong;
             if (own_drafts_) {
-                if (int code = gshm_unlink(client_.get(), name(slot).c_str()); code != 0 && code != -ECONNRESET &&
-                    code != -ENOENT) {
+                if (int code = gshm_unlink(client_.get(), name(slot).c_str());
+                    code != 0 && code != -ECONNRESET && code != -ENOENT) {
                     return failed("unlink of a draft", code);
                 }
             }
@@ -193,7 +198,8 @@ std::string describe_bytes(const std::string& bytes) {
            std::to_string(first) + " on, " + std::to_string(zeros) + " zeros there";
 }
 
-std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft) {
+std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
+                    bool* ret_draft) {
     *ret_version = {};
     *ret_draft = false;
     gshm_object* opened = nullptr;
@@ -232,7 +238,8 @@ std::string read_objects(const Task& task) {
             if (int code = gshm_copy_out(held[which].object.get(), 0, bytes.data(), bytes.size()); code != 0) {
                 return failed("reading what is held: " + held[which].name, code);
             }
-            if (bytes != held[which].bytes) return "what is held has changed: " + held[which].name + ": " + describe_bytes(bytes);
+            if (bytes != held[which].bytes)
+                return "what is held has changed: " + held[which].name + ": " + describe_bytes(bytes);
             task.journal->checks.fetch_add(1);
             if (pausing || held.size() > 12) held.erase(held.begin() + static_cast<ptrdiff_t>(which));
             continue;
@@ -242,17 +249,21 @@ std::string read_objects(const Task& task) {
             usleep(500);
             continue;
         }
-        const std::string name = name_of(static_cast<unsigned>(random.below(2)), static_cast<unsigned>(random.below(kTemporary)));
+        const std::string name =
+            name_of(static_cast<unsigned>(random.below(2)), static_cast<unsigned>(random.below(kTemporary)));
         gshm_object* opened = nullptr;
-        int code = gshm_open(client.get(), name.c_str(), GSHM_SEALED_ONLY | (random.below(3) == 0 ? GSHM_NO_MAP : 0), &opened);
+        int code =
+            gshm_open(client.get(), name.c_str(), GSHM_SEALED_ONLY | (random.below(3) == 0 ? GSHM_NO_MAP : 0), &opened);
         if (code == -ENOENT || code == -EBUSY) {
             usleep(200);
             continue;
         }
         if (code != 0) return failed("open " + name, code);
         Held next{ObjectOwner(opened), name, std::string(gshm_size(opened), '\0')};
-        if (code = gshm_copy_out(opened, 0, next.bytes.data(), next.bytes.size()); code != 0) return failed("read " + name, code);
-        if (next.bytes != bytes_of({seed_of(next.bytes), next.bytes.size(), 0})) return name + " has wrong bytes: " + describe_bytes(next.bytes);
+        if (code = gshm_copy_out(opened, 0, next.bytes.data(), next.bytes.size()); code != 0)
+            return failed("read " + name, code);
+        if (next.bytes != bytes_of({seed_of(next.bytes), next.bytes.size(), 0}))
+            return name + " has wrong bytes: " + describe_bytes(next.bytes);
         held.push_back(std::move(next));
     }
     return {};

@@ -26,6 +26,7 @@ uint64_t seed_of(const std::string& bytes);
 // What is wrong with bytes that are no such pattern.
 std::string describe_bytes(const std::string& bytes);
 // A sealed object, with all its bytes. ret_draft: it is there, but not sealed.
-std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft);
+std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
+                    bool* ret_draft);
 
 }  // namespace gshm::torture

@@ -2,8 +2,8 @@
 //
 //   torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount] [--verbose]
 //
-// Never the daemon and its keeper at once: that is the one thing that loses the memory. The journal of what must exist is
-// in memory that the users share; it is compared with the store after every few kills. Exit status 1: something was
+// Never the daemon and its keeper at once: that is the one thing that loses the memory. The journal of what must exist
+// is in memory that the users share; it is compared with the store after every few kills. Exit status 1: something was
 // lost, or went wrong.
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +43,8 @@ public:
         : options_(options),
           random_(options.seed),
           users_(options.mount ? kFirstMountUser + kMountUsers : kFirstMountUser),
-          shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+          shared_(static_cast<Shared*>(
+              mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
         mount_ = options.mount ? scratch() + "/mnt" : "";
         if (options.mount) ::mkdir(mount_.c_str(), 0755);
     }
@@ -238,17 +239,19 @@ private:
             checks += journal.checks;
         }
         const auto took = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begun).count();
-        printf("torture --device %s %s --seed %llu: %llu kills in %lld s (daemon %llu, daemon while it started %llu, keeper "
+        printf("torture --device %s %s --seed %llu: %llu kills in %lld s (daemon %llu, daemon while it started %llu, "
+               "keeper "
                "%llu, clients %llu), %llu takeovers\n",
                options_.cuda ? "cuda" : "host", options_.mount ? "--mount" : "--no-mount",
                static_cast<unsigned long long>(options_.seed), static_cast<unsigned long long>(kill_count()),
                static_cast<long long>(took), static_cast<unsigned long long>(counts_[kDaemon]),
                static_cast<unsigned long long>(counts_[kStarting]), static_cast<unsigned long long>(counts_[kKeeper]),
                static_cast<unsigned long long>(counts_[kClient]), static_cast<unsigned long long>(counts_[kTakeover]));
-        printf("acknowledged changes: %llu; objects verified: %llu in %llu rounds (%llu MiB), and %llu times by users\n",
-               static_cast<unsigned long long>(steps), static_cast<unsigned long long>(verified_.objects),
-               static_cast<unsigned long long>(rounds_), static_cast<unsigned long long>(verified_.bytes >> 20),
-               static_cast<unsigned long long>(checks));
+        printf(
+            "acknowledged changes: %llu; objects verified: %llu in %llu rounds (%llu MiB), and %llu times by users\n",
+            static_cast<unsigned long long>(steps), static_cast<unsigned long long>(verified_.objects),
+            static_cast<unsigned long long>(rounds_), static_cast<unsigned long long>(verified_.bytes >> 20),
+            static_cast<unsigned long long>(checks));
         if (wrong.empty()) {
             printf("nothing was lost\n");
             return 0;
@@ -256,7 +259,8 @@ private:
         const std::string said = log();
         for (const auto& action : last_) printf("%s\n", action.c_str());
         printf("FAILED: %s\nseed %llu; the end of the daemon's log:\n%s\n", wrong.c_str(),
-               static_cast<unsigned long long>(options_.seed), said.substr(said.size() - std::min<size_t>(said.size(), 4000)).c_str());
+               static_cast<unsigned long long>(options_.seed),
+               said.substr(said.size() - std::min<size_t>(said.size(), 4000)).c_str());
         return 1;
     }
 

@@ -53,8 +53,10 @@ public:
     }
     std::string check() const {
         std::string bytes;
-        if (memory_ != nullptr) bytes.assign(static_cast<const char*>(memory_), version_.bytes);
-        else if (auto wrong = read_all(fd_, version_.bytes, &bytes); !wrong.empty()) return "what is held: " + wrong;
+        if (memory_ != nullptr)
+            bytes.assign(static_cast<const char*>(memory_), version_.bytes);
+        else if (auto wrong = read_all(fd_, version_.bytes, &bytes); !wrong.empty())
+            return "what is held: " + wrong;
         return bytes == bytes_of(version_) ? "" : "what is held has changed: " + describe(version_);
     }
 
@@ -67,7 +69,10 @@ private:
 class MountUser {
 public:
     explicit MountUser(const Task& task)
-        : task_(task), journal_(*task.journal), random_(task.seed), folder_(task.mount + "/" + folder_of(task.number)) {}
+        : task_(task),
+          journal_(*task.journal),
+          random_(task.seed),
+          folder_(task.mount + "/" + folder_of(task.number)) {}
 
     std::string run() {
         if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) return failed_call("mkdir " + folder_);
@@ -100,8 +105,10 @@ private:
         const auto slot = static_cast<unsigned>(random_.below(kTemporary));
         const Version now = journal_.slots[slot];
         switch (random_.below(10)) {
-            case 0: case 1: return write(slot);
-            case 2: case 3: {
+            case 0:
+            case 1: return write(slot);
+            case 2:
+            case 3: {
                 if (auto wrong = write(kTemporary); !wrong.empty()) return wrong;
                 if (now.exists() && random_.below(2) == 0) {
                     if (auto wrong = hold(slot); !wrong.empty()) return wrong;
@@ -141,7 +148,8 @@ private:
     }
 
     static Step step_of(unsigned slot, const Version& after, bool loose = false) {
-        return {.a = slot, .b = slot, .a_before = {}, .b_before = {}, .a_after = after, .b_after = after, .loose = loose};
+        return {
+            .a = slot, .b = slot, .a_before = {}, .b_before = {}, .a_after = after, .b_after = after, .loose = loose};
     }
 
     std::string put(int fd, const std::string& bytes, size_t from) {
@@ -156,7 +164,8 @@ private:
     std::string write(unsigned slot) {
         const bool exists = journal_.slots[slot].exists();
         // The attribute is the file's, and stays.
-        const Version next{random_.next() | 1, kSizes[random_.below(std::size(kSizes))], journal_.slots[slot].attribute};
+        const Version next{random_.next() | 1, kSizes[random_.below(std::size(kSizes))],
+                           journal_.slots[slot].attribute};
         journal_.begin(step_of(slot, next, true));
         const int fd = open(path(slot).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (exists ? O_TRUNC : O_EXCL), 0644);
         if (fd < 0) return failed_call(exists ? "open to truncate" : "open to create");
@@ -179,7 +188,8 @@ private:
     }
 
     std::string rename(unsigned from, unsigned to) {
-        journal_.begin({.a = from, .b = to, .a_before = {}, .b_before = {}, .a_after = {}, .b_after = journal_.slots[from]});
+        journal_.begin(
+            {.a = from, .b = to, .a_before = {}, .b_before = {}, .a_after = {}, .b_after = journal_.slots[from]});
         if (::rename(path(from).c_str(), path(to).c_str()) != 0) return failed_call("rename");
         journal_.finish(true);
         return {};

@@ -66,7 +66,8 @@ std::string verify_keeper(gshm_client* client, const std::string& dir) {
     const auto extents = static_cast<int64_t>(daemon.extents);
     // The mount and the folder of host files besides.
     if (kept >= extents && kept <= extents + 2) return {};
-    return "the keeper holds " + std::to_string(kept) + " descriptors, and there are " + std::to_string(extents) + " extents";
+    return "the keeper holds " + std::to_string(kept) + " descriptors, and there are " + std::to_string(extents) +
+           " extents";
 }
 
 std::string verify_folder(const std::string& folder, unsigned user, const Journal& journal) {
@@ -102,7 +103,8 @@ std::string verify(const Task& task, unsigned first_mount_user, unsigned users, 
         for (unsigned slot = 0; slot < kSlots; ++slot) {
             const Version& version = task.shared->users[user].slots[slot];
             Version actual;
-            if (auto wrong = look_through_daemon(client.get(), name_of(user, slot), &actual); !wrong.empty()) return wrong;
+            if (auto wrong = look_through_daemon(client.get(), name_of(user, slot), &actual); !wrong.empty())
+                return wrong;
             if (actual != version) {
                 return name_of(user, slot) + " should be " + describe(version) + ", and is " + describe(actual);
             }
