@@ -138,7 +138,7 @@ private:
 Status mount(Server& server, const Options& options, const std::string& earlier, UniqueFd fd) {
     const std::string& wanted = options.mountpoint.empty() ? earlier : options.mountpoint;
     if (wanted.empty()) return {};
-    MountSettings settings{options.dir, options.passthrough};
+    MountSettings settings{options.dir, options.passthrough, options.io_uring};
     if (fd) return server.resume_mount(wanted, std::move(fd), settings);
     auto mounted = server.mount(wanted, settings);
     if (mounted || !options.mountpoint.empty()) return mounted;

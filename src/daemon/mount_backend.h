@@ -10,6 +10,7 @@ class Server;
 struct MountSettings {
     std::string runtime_dir;
     bool passthrough = true;  // where the kernel has it
+    bool io_uring = false;    // likewise; such a mount ends with the daemon
 };
 
 class MountBackend final : public fuse::Backend {
@@ -30,6 +31,7 @@ public:
     bool can_record() const override;
     const std::string& runtime_dir() const override { return settings_.runtime_dir; }
     bool may_pass_through() const override { return settings_.passthrough; }
+    bool may_use_io_uring() const override { return settings_.io_uring; }
 
 private:
     Server& server_;

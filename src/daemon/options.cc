@@ -30,6 +30,8 @@ clients, the mount, and the options --device and --limit where none are given no
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
+      --io-uring      the mount's requests through io_uring, where the kernel has that switched on: less latency, but such
+                      a mount does not outlive gshmd
       --takeover      take the place of the gshmd that runs there: its clients and its mount go on
       --keeper KIND   who holds the memory while gshmd is away: process (gshm-keeper, the default), systemd (its
                       store of descriptors; see packaging/gshmd.service), none (nothing outlives gshmd then)
@@ -43,12 +45,12 @@ exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kTakeover, kKeeper, kDiscard, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
         {"limit", required_argument, nullptr, kLimit}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
-        {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
+        {"io-uring", no_argument, nullptr, kIoUring}, {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
         {"discard", no_argument, nullptr, kDiscard}, {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
     };
@@ -65,6 +67,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 if (options.limit_bytes == 0) return fail(EINVAL, "--limit must be more than 0");
                 break;
             case kNoPassthrough: options.passthrough = false; break;
+            case kIoUring: options.io_uring = true; break;
             case kTakeover: options.takeover = true; break;
             case kDiscard: options.discard = true; break;
             case kKeeper:

@@ -17,6 +17,7 @@ struct Options {
     uint64_t limit_bytes = 0;  // 0: none
     bool foreground = false;
     bool passthrough = true;
+    bool io_uring = false;
     bool debug = false;
     bool takeover = false;
     bool discard = false;

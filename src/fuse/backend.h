@@ -45,6 +45,7 @@ public:
     // How a client finds this daemon: its runtime folder.
     virtual const std::string& runtime_dir() const = 0;
     virtual bool may_pass_through() const = 0;
+    virtual bool may_use_io_uring() const = 0;
 };
 
 }  // namespace gshm::fuse

@@ -37,9 +37,11 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     // Files of the kernel's are handed out by root alone.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
-    // Twice as fast for small requests; but bytes of a host file that go through us are copied once more there.
+    // Twice as fast for small requests; but bytes of a host file that go through us are copied once more there. And its
+    // queues are this process's: a mount that is to outlive us, where that is possible, cannot have them.
     bool gains = passthrough_ || has_gpu();
-    bool ring = (offered & kOverIoUring) != 0 && gains && make_ring();
+    bool wanted = backend_.may_use_io_uring() || !backend_.can_record() || (taken & kHasResend) == 0;
+    bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_ring();
     if (ring) taken |= kOverIoUring;
     resumable_ = (taken & kHasResend) != 0 && !ring && backend_.can_record();
     InitOut out = {};
