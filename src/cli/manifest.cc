@@ -186,7 +186,8 @@ void write_manifest(const std::string& folder, const Manifest& manifest) {
     const std::string text = head.dump() + '\n' + body;
 
     const std::string part = path_of(folder) + ".part";
-    FileDescriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    ::unlink(part.c_str());  // of a run that was cut off; and whatever else it is, it is not to be written through
+    FileDescriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file.get() < 0) throw Failure::of_errno(part);
     write_all(file.get(), text.data(), text.size(), part);
     if (::fsync(file.get()) != 0 || !file.close() || ::rename(part.c_str(), path_of(folder).c_str()) != 0)

@@ -57,6 +57,8 @@ private:
 
     void add(const std::string& name, const gshm_stat_info& info) {
         if (!seen_.insert(name).second) return;
+        // The mount takes any bytes for a name; the library, which is to restore it, does not.
+        if (!is_text(name)) return events_.noticed(fmt::format("{} is not UTF-8, and left out", printable(name)));
         switch (info.kind) {
             case GSHM_KIND_DIRECTORY:
                 seen_.erase(name);

@@ -277,6 +277,8 @@ void Link::read_one() {
     mutex_.lock();
     reading_ = false;
     changed_.notify_all();  // someone else may have to read now
+    // It was lost meanwhile: who waited for this has been told so, and what it grants is not held any more.
+    if (socket != socket_) return;
     if (!received) return lose(socket, received.error());
     if (received->end) return lose(socket, {ECONNRESET, "gshmd has gone"});
     auto answer = to_answer({buffer_.data(), received->bytes}, std::move(received->descriptors), epoch);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -47,6 +48,7 @@ Result<Message> receive(int socket, std::vector<UniqueFd>* ret_descriptors) {
     auto bytes = std::span(reinterpret_cast<uint8_t*>(&message), sizeof message);
     auto received = TRY(wire::receive_packet(socket, bytes, true));
     if (received.end) return fail(ECONNRESET, "gshm-keeper has gone");
+    if (received.bytes == 0) return fail(ETIMEDOUT, "gshm-keeper does not answer (is it stopped?)");
     if (received.bytes < keeper::kHeadBytes || received.bytes != bytes_of(message)) {
         return fail(EPROTO, "gshm-keeper says something else");
     }
@@ -57,6 +59,12 @@ Result<Message> receive(int socket, std::vector<UniqueFd>* ret_descriptors) {
 Result<UniqueFd> connect_to_keeper(const std::string& dir) {
     auto socket = TRY(wire::connect_to(keeper_socket_path(dir)));
     // One that is stopped must not stop us.
+    // One of another user's has no business with our memory.
+    ucred peer = {};
+    socklen_t length = sizeof peer;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) {
+        return fail(EPERM, "{} belongs to another user", keeper_socket_path(dir));
+    }
     timeval patience{10, 0};
     setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -171,8 +179,9 @@ public:
         (void)send(socket_.get(), make_message(Kind::stop));
         // Gone when we are, so that nothing is left behind.
         std::vector<UniqueFd> none;
-        (void)receive(socket_.get(), &none);
+        auto ended = receive(socket_.get(), &none);
         socket_.reset();
+        if (!ended && ended.error().code == ETIMEDOUT) end_process();
         if (is_child_) waitpid(pid_, nullptr, 0);
         unlink(keeper_socket_path(dir_).c_str());
     }
@@ -188,10 +197,16 @@ public:
 private:
     Status connect_and_use() { return use(TRY(connect_to_keeper(dir_))); }
 
+    // Also one that an earlier daemon has started: it would hold its descriptors for ever.
+    void end_process() {
+        std::string name;
+        std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid_)), name);
+        if (pid_ > 0 && name == "gshm-keeper") kill(pid_, SIGKILL);
+    }
     void end_child() {
-        if (!std::exchange(is_child_, false)) return;
-        kill(pid_, SIGKILL);
-        waitpid(pid_, nullptr, 0);
+        end_process();
+        if (std::exchange(is_child_, false)) waitpid(pid_, nullptr, 0);
+        pid_ = 0;
     }
 
     Status use(UniqueFd socket) {
@@ -237,6 +252,24 @@ private:
 };
 
 }  // namespace
+
+Result<bool> holds_something(const std::string& dir) {
+    auto socket = connect_to_keeper(dir);
+    if (!socket) {
+        bool none = socket.error().code == ENOENT || socket.error().code == ECONNREFUSED;
+        if (none) return false;
+        return std::unexpected(socket.error());
+    }
+    return TRY(take_all(socket->get())).instance != 0;
+}
+
+void stop_keeper(const std::string& dir) {
+    auto socket = connect_to_keeper(dir);
+    if (!socket || !send(socket->get(), make_message(Kind::stop))) return;
+    std::vector<UniqueFd> none;
+    (void)receive(socket->get(), &none);
+    unlink(keeper_socket_path(dir).c_str());
+}
 
 std::string keeper_socket_path(const std::string& dir) {
     return dir + "/keeper.sock";

@@ -44,6 +44,9 @@ public:
 Result<std::unique_ptr<Keeper>> find_or_start_keeper(EventLoop& loop, const std::string& dir,
                                                      std::function<void()> on_lost, Keeper::Kept* ret_kept);
 std::string keeper_socket_path(const std::string& dir);
+// There is one in that folder, with what a gshmd has left; and how to end it.
+Result<bool> holds_something(const std::string& dir);
+void stop_keeper(const std::string& dir);
 
 // systemd's store of descriptors, for a service with FileDescriptorStoreMax=. EINVAL unless systemd started us so.
 Result<std::unique_ptr<Keeper>> use_systemd_as_keeper(Keeper::Kept* ret_kept);

@@ -16,7 +16,6 @@
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
 #include "daemon/takeover.h"
-#include "device/cuda.h"
 #include "fuse/mount_point.h"
 #include "wire/version.h"
 
@@ -78,18 +77,6 @@ KeeperKind keeper_kind(const std::string& name) {
     return name == "none" ? KeeperKind::none : KeeperKind::process;
 }
 
-// What takes time is done while the other still serves: the driver keeps a context that is retained twice.
-std::vector<std::unique_ptr<CudaDevice>> start_devices(const std::vector<std::string>& names) {
-    std::vector<std::unique_ptr<CudaDevice>> started;
-    for (const auto& name : names) {
-        int ordinal = 0;
-        if (sscanf(name.c_str(), "cuda:%d", &ordinal) != 1) continue;
-        auto device = CudaDevice::create(ordinal);
-        if (device && (*device)->context()) started.push_back(std::move(*device));
-    }
-    return started;
-}
-
 // The options as they were when they are not said again.
 Status recall(Options& options, Survival& survival) {
     if (options.devices.empty() && options.limit_bytes == 0) {
@@ -98,6 +85,11 @@ Status recall(Options& options, Survival& survival) {
         std::string limit = TRY(survival.setting("limit"));
         if (!limit.empty()) options.limit_bytes = std::stoull(limit);
     }
+    return {};
+}
+
+// Once they have proved themselves.
+Status remember(const Options& options, Survival& survival) {
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
     TRY(survival.set_setting("devices", lines));
@@ -147,31 +139,39 @@ Status mount(Server& server, const Options& options, const std::string& earlier,
 }
 
 Status serve(Options options, Readiness& readiness) {
-    std::vector<std::unique_ptr<CudaDevice>> started;
-    Takeover::Received received;
-    if (options.takeover) {
-        auto takeover = TRY(Takeover::create(options.dir));
-        started = start_devices(takeover.devices());
-        received = TRY(takeover.ask());
-    }
-    auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
-                                       : RuntimeFolder::create(options.dir));
-    if (!options.foreground && !log_to_file(folder.log_path())) {
-        return fail(EIO, "cannot write the log {}", folder.log_path());
-    }
     if (options.debug) log_set_level(LogLevel::debug);
     auto loop = TRY(EventLoop::create());
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
-    Stages stages;
-    auto survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper)));
-    if (options.discard) TRY(survival->begin_anew());
-    const bool resuming = survival->is_resuming();
+    Takeover::Received received;
+    // What can fail or takes time is tried while the other still serves; a context that is retained twice costs nothing.
+    std::unique_ptr<DevicePool> rehearsal;
+    if (options.takeover) {
+        auto takeover = TRY(Takeover::create(options.dir));
+        const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
+        rehearsal = TRY(DevicePool::create(*loop, devices, options.limit_bytes, {}));
+        received = TRY(takeover.ask());
+    }
+    auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
+                                       : RuntimeFolder::create(options.dir));
     // Should we fail: what was there before us may be taken up by somebody else.
+    std::unique_ptr<Survival> survival;
+    bool resuming = access(keeper_socket_path(options.dir).c_str(), F_OK) == 0;
     Undo undo([&] {
         if (resuming) folder.leave();
-        else survival->discard();
+        else if (survival) survival->discard();
     });
+    if (!options.foreground && !log_to_file(folder.log_path())) {
+        return fail(EIO, "cannot write the log {}", folder.log_path());
+    }
+    Stages stages;
+    auto earlier = options.takeover  ? Survival::Earlier::resume
+                   : options.discard ? Survival::Earlier::begin
+                                     : Survival::Earlier::any;
+    survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper), earlier));
+    resuming = survival->is_resuming();
+    if (resuming) folder.set_made(TRY(survival->setting("made folder")) == "1");
+    else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
     TRY(recall(options, *survival));
     std::string earlier_mount = TRY(survival->setting("mountpoint"));
@@ -183,7 +183,7 @@ Status serve(Options options, Readiness& readiness) {
     }
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
-    started.clear();
+    rehearsal.reset();
     stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
@@ -197,6 +197,10 @@ Status serve(Options options, Readiness& readiness) {
     if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {
         if (resuming) survival->close();
         return mounted;
+    }
+    if (auto remembered = remember(options, *survival); !remembered) {
+        if (resuming) survival->close();
+        return remembered;
     }
     undo.cancel();
     stages.end("mount");

@@ -84,6 +84,9 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     if (optind < argc) options.mountpoint = argv[optind++];
     if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
     if (options.takeover && options.discard) return fail(EINVAL, "--takeover and --discard exclude each other");
+    if (options.takeover && options.keeper != "process") {
+        return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options.keeper);
+    }
     if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
     return options;
 }

@@ -91,6 +91,7 @@ void Session::reconcile(const wire::Reconcile& reconcile) {
         return end_with({EPROTO, "there is nothing to reconcile"});
     }
     for (unsigned i = 0; i < count; ++i) {
+        if (!server_.store().leased(id_, reconcile.ids()->Get(i), Access::read)) continue;
         claims_[reconcile.ids()->Get(i)] = {reconcile.readers()->Get(i), reconcile.writers()->Get(i)};
     }
     if (!reconcile.last()) return;
@@ -148,6 +149,9 @@ void Session::takeover(uint64_t request) {
     // Root's could not reach the keeper of another user.
     if (who.uid != server_.owner().uid) {
         return reply_error(request, {EPERM, "only the user who runs gshmd may take over from it"});
+    }
+    if (server_.survival().kind() == KeeperKind::systemd) {
+        return reply_error(request, {EOPNOTSUPP, "systemd has started it, and `systemctl restart` replaces it as well"});
     }
     if (!server_.survival().can_keep()) {
         return reply_error(request, {EOPNOTSUPP, "it was started with --keeper none: there is nothing to take over"});

@@ -20,6 +20,16 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
     bool made = mkdir(dir.c_str(), geteuid() == 0 ? 0755 : 0700) == 0;
     if (!made && errno != EEXIST) return fail(errno, "cannot make the runtime folder {}: {}", dir, strerror(errno));
 
+    // Whoever can put files there could have us trust a keeper or a catalog of theirs.
+    struct stat status = {};
+    if (lstat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+        return fail(ENOTDIR, "the runtime folder {} is not a folder", dir);
+    }
+    if (!made && (status.st_uid != geteuid() || (status.st_mode & 022) != 0)) {
+        return fail(EPERM, "the runtime folder {} can be written to by others: choose another --dir, or make it your own "
+                    "(chown, chmod go-w)", dir);
+    }
+
     // Whatever the umask says: root's daemon is for all.
     if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
 
@@ -41,9 +51,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
         bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
         if (same) break;
     }
-    // One that a killed daemon has made is ours as well, if it is one.
-    bool ours = made || access((dir + "/keeper.sock").c_str(), F_OK) == 0;
-    RuntimeFolder folder(dir, ours, std::move(lock));
+    RuntimeFolder folder(dir, made, std::move(lock));
     TRY(folder.write_pid());
     return folder;
 }

@@ -21,6 +21,9 @@ public:
 
     // There is no daemon any more, but what it needs to begin again.
     void close();
+    // Whether the folder goes with the daemon: a daemon has made it, this one or an earlier one.
+    bool is_made() const { return made_; }
+    void set_made(bool made) { made_ = made; }
     // Leaves it to whoever has the lock now.
     void leave() { lock_.reset(); }
     int lock() const { return lock_.get(); }

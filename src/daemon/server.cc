@@ -15,6 +15,8 @@ namespace {
 
 // For a client in another pid namespace, whose end we cannot see.
 constexpr std::chrono::minutes kUnseenPatience{2};
+// For clients that do not take their answers, when another gshmd waits to take over.
+constexpr std::chrono::seconds kHandOverPatience{1};
 
 UniqueFd open_spare() {
     return UniqueFd::adopt(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -111,6 +113,7 @@ void Server::end_session(Session* session) {
     if (found == sessions_.end()) return;
     auto keep = std::move(found->second);
     sessions_.erase(found);
+    if (keep == successor_) stay();
     waiters_.forget(session->id());
     store_.end_session(session->id());
 }
@@ -191,14 +194,17 @@ void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     takeover_request_ = request;
     keep_ = true;
     loop_.unwatch(listener_.get());  // who comes now waits for the next one
-    for (const auto& [key, session] : sessions_) session->stop_reading();
-    stop_when_idle();
+    for (const auto& [key, session] : sessions_) session->set_reading(false);
+    stop_when_idle(std::chrono::steady_clock::now() + kHandOverPatience);
 }
 
-void Server::stop_when_idle() {
-    bool idle = std::ranges::all_of(sessions_, [](const auto& entry) { return entry.second->is_idle(); });
+void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
+    if (!successor_) return;  // it has gone, and we stay
+    // Who does not take its answers is not waited for.
+    const bool late = std::chrono::steady_clock::now() > deadline;
+    bool idle = std::ranges::all_of(sessions_, [&](const auto& entry) { return entry.second->is_idle(late); });
     if (!idle) {
-        loop_.after(std::chrono::milliseconds(1), [this] { stop_when_idle(); });
+        loop_.after(std::chrono::milliseconds(1), [this, deadline] { stop_when_idle(deadline); });
         return;
     }
     for (const auto& [key, session] : sessions_) {
@@ -207,18 +213,32 @@ void Server::stop_when_idle() {
     loop_.stop();
 }
 
+// Whoever was to come has died before it could take over.
+void Server::stay() {
+    log_warning("the gshmd that was to take over has gone");
+    successor_.reset();
+    keep_ = false;
+    for (const auto& [key, session] : sessions_) session->set_reading(true);
+    auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
+    if (!watched) log_error("{}", watched.error().message);
+}
+
 bool Server::end(int folder_lock) {
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();
+        auto turn = loop_.enter();  // devices' threads may be about to commit
         survival_.discard();
         return false;
     }
-    if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
-    survival_.close();
-    // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero it
-    // may have handed out.
-    left_ = true;
+    {
+        auto turn = loop_.enter();
+        if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
+        survival_.close();
+        // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero
+        // it may have handed out.
+        left_ = true;
+    }
     for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
     const int descriptors[] = {listener_.get(), folder_lock};

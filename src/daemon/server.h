@@ -79,7 +79,8 @@ private:
     void end_awaited(SessionId session);
     std::function<void()> on_unmounted();
     Status keep_mount();
-    void stop_when_idle();
+    void stop_when_idle(std::chrono::steady_clock::time_point deadline);
+    void stay();
     void refuse_for_want_of_descriptors();
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/mapping.h"
 #include "daemon/connection.h"
 #include "store/store.h"
@@ -41,9 +42,10 @@ public:
     void job_ended();
 
     // ---- when another gshmd takes over ----
-    void stop_reading() { connection_->hold(true); }
-    // Everything that it asked for and that was read has been answered, and the answers have been taken.
-    bool is_idle() const { return jobs_ == 0 && connection_->is_flushed(); }
+    void set_reading(bool reading) { connection_->hold(!reading || jobs_ >= limits::kSessionJobs); }
+    // Everything that it asked for and that was read has been answered, and the answers have been taken (unless that
+    // does not matter).
+    bool is_idle(bool taken_or_not) const { return jobs_ == 0 && (taken_or_not || connection_->is_flushed()); }
     // What it asks for from now on, and what it waits for, was not done: it is to ask the next one.
     void say_restart();
 

@@ -29,9 +29,18 @@ uint64_t random_instance() {
 
 }  // namespace
 
-Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::string& dir, KeeperKind kind) {
+Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::string& dir, KeeperKind kind,
+                                                   Earlier earlier) {
     std::unique_ptr<Survival> made(new Survival(dir));
     auto* self = made.get();
+    self->kind_ = kind;
+    if (kind != KeeperKind::process && TRY(holds_something(dir))) {
+        if (earlier != Earlier::begin) {
+            return fail(EBUSY, "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
+                        "or with --discard to give it up");
+        }
+        stop_keeper(dir);
+    }
     if (kind == KeeperKind::none) {
         self->remove_files();
         self->instance_ = random_instance();
@@ -40,6 +49,14 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     self->keeper_ = kind == KeeperKind::systemd
                         ? TRY(use_systemd_as_keeper(&self->kept_))
                         : TRY(find_or_start_keeper(loop, dir, [self] { self->put_all(); }, &self->kept_));
+    if (earlier == Earlier::begin) {
+        TRY(self->begin_anew());
+        return made;
+    }
+    if (self->kept_.instance == 0 && earlier == Earlier::resume) {
+        self->keeper_->stop();
+        return fail(ENODATA, "the keeper has nothing that could be taken over");
+    }
     if (self->kept_.instance == 0) {
         // One that has nothing to keep is not left behind.
         auto begun = self->begin_anew();
@@ -50,6 +67,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     self->catalog_ = TRY(Catalog::create(self->catalog_path()));
     auto instance = TRY(self->catalog_->value("instance"));
     if (!instance || *instance != std::to_string(self->kept_.instance)) {
+        if (earlier == Earlier::resume) return fail(EPROTO, "{} is not the catalog of what the keeper has",
+                                                    self->catalog_path());
         log_error("the keeper has memory of which {} does not know: it is given up", self->catalog_path());
         TRY(self->begin_anew());
         return made;
@@ -252,12 +271,13 @@ Status Survival::commit() {
 }
 
 void Survival::wait_for_dropped(EventLoop& loop) {
-    if (!keeper_) return;
+    std::shared_ptr<Keeper> keeper;
     {
         auto turn = loop.enter();
         (void)commit();
+        keeper = keeper_;
     }
-    keeper_->sync();
+    if (keeper) keeper->sync();
 }
 
 void Survival::discard() {

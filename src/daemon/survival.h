@@ -19,13 +19,15 @@ enum class KeeperKind { none, process, systemd };
 class Survival final : private Recorder {
 public:
     // What an earlier daemon has left in the folder is there afterwards, or nothing is: then all begins anew.
-    static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind);
+    // begin: it shall be nothing. resume: nothing would be a loss, and is an error.
+    enum class Earlier { any, begin, resume };
+    static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
+                                                    Earlier earlier);
     ~Survival() override;
 
     uint64_t instance() const { return instance_; }
     int keeper_pid() const { return keeper_ ? keeper_->pid() : 0; }
-    // Gives up what was there.
-    Status begin_anew();
+    KeeperKind kind() const { return kind_; }
     bool can_keep() const { return keeper_ != nullptr; }
     // There was an earlier daemon.
     bool is_resuming() const { return resuming_; }
@@ -72,6 +74,8 @@ private:
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
     std::string ledger_path() const { return dir_ + "/gshm.leases"; }
     void remove_files();
+    // Gives up what was there.
+    Status begin_anew();
     Status open_ledger();
     UniqueFd take(uint64_t key);
     Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DevicePool& devices);
@@ -84,7 +88,8 @@ private:
     void erased(const StoredExtent& extent) override;
 
     std::string dir_;
-    std::unique_ptr<Keeper> keeper_;  // null: none, and nothing else here either
+    KeeperKind kind_ = KeeperKind::none;
+    std::shared_ptr<Keeper> keeper_;  // null: none, and nothing else here either
     Keeper::Kept kept_;               // what is not taken up yet
     std::unique_ptr<Catalog> catalog_;
     UniqueFd ledger_file_;

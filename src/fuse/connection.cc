@@ -79,14 +79,27 @@ void Connection::forget_entry(uint64_t parent, std::string_view name) {
     });
 }
 
+bool Connection::forget_attributes_now(uint64_t node) {
+    fuse_notify_inval_inode_out out = {};
+    out.ino = node;
+    out.off = -1;  // of its bytes, none
+    const iovec parts[] = {{&out, sizeof out}};
+    return notify(FUSE_NOTIFY_INVAL_INODE, parts);
+}
+
 void Connection::forget_attributes(uint64_t node) {
     if (quiet_) return;
-    notices_.submit([this, node] {
-        fuse_notify_inval_inode_out out = {};
-        out.ino = node;
-        out.off = -1;  // of its bytes, none
-        const iovec parts[] = {{&out, sizeof out}};
-        notify(FUSE_NOTIFY_INVAL_INODE, parts);
+    notices_.submit([this, node] { forget_attributes_now(node); });
+}
+
+void Connection::survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown) {
+    if (quiet_) return;
+    notices_.submit([this, nodes = std::move(nodes), on_unknown = std::move(on_unknown)] {
+        std::vector<uint64_t> unknown;
+        for (uint64_t node : nodes) {
+            if (!forget_attributes_now(node) && errno == ENOENT) unknown.push_back(node);
+        }
+        on_unknown(unknown);
     });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 #include "base/fd.h"
 #include "base/worker.h"
@@ -24,6 +25,8 @@ public:
     // by calls which wait for us.
     void forget_entry(uint64_t parent, std::string_view name);
     void forget_attributes(uint64_t node);
+    // The attributes of all these, and then tells, in that thread, which of them the kernel does not know at all.
+    void survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown);
     // All names. False: this kernel cannot do that.
     bool forget_names();
     // What was read and not answered comes once more.
@@ -33,6 +36,7 @@ public:
 
 private:
     bool write(std::span<const iovec> parts);
+    bool forget_attributes_now(uint64_t node);
     bool notify(int32_t code, std::span<const iovec> parts);
 
     UniqueFd fd_;

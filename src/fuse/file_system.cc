@@ -91,11 +91,17 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
 void FileSystem::forget_all_remembered() {
     auto turn = backend_.enter();
     const bool names = connection_.forget_names();
+    std::vector<uint64_t> ids;
     for (Node* node : backend_.files().all()) {
-        connection_.forget_attributes(node->id);
+        ids.push_back(node->id);
         if (names) continue;
         if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
     }
+    // What the kernel does not know it will not forget either, and nobody need wait for that.
+    connection_.survey(std::move(ids), [this](const std::vector<uint64_t>& unknown) {
+        auto again = backend_.enter();
+        for (uint64_t id : unknown) backend_.files().is_unknown(id);
+    });
 }
 
 void FileSystem::dispatch(Call& call) {

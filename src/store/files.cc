@@ -39,6 +39,13 @@ void Files::forget(NodeId id, uint64_t lookups) {
     if (!node->is_known()) store_.free_if_unused(node);
 }
 
+void Files::is_unknown(NodeId id) {
+    Node* node = find(id);
+    if (node == nullptr) return;
+    node->known_before = false;
+    if (!node->is_known()) store_.free_if_unused(node);
+}
+
 void Files::forget_all() {
     for (Node* node : store_.nodes_.all()) {
         node->lookups = 0;

@@ -42,6 +42,8 @@ public:
     static void hold(Node* node) { ++node->lookups; }
     void forget(NodeId id, uint64_t lookups);
     void forget_all();
+    // The kernel knew nothing of it when this daemon began.
+    void is_unknown(NodeId id);
 
     // ---- names; errors as the system calls have them ----
     Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);
