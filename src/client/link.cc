@@ -239,7 +239,13 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, con
             if (outcome && *outcome == wire::SendOutcome::sent) return ticket;
             if (!outcome) {
                 pending_.erase(ticket.id);
-                if (outcome.error().code == EMSGSIZE) return std::unexpected(outcome.error());
+                const int code = outcome.error().code;
+                if (code == EMSGSIZE) return std::unexpected(outcome.error());
+                // It has gone; what it has said before is heard first, as others may wait for that.
+                while (socket_ == socket && (code == EPIPE || code == ECONNRESET)) {
+                    if (reading_) lock.wait(changed_);
+                    else read_one();
+                }
                 lose(socket, outcome.error());
                 if (attempt >= kAttempts) return std::unexpected(outcome.error());
                 break;  // nothing went out: once more, over a new connection

@@ -1,6 +1,7 @@
 #include <cstring>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <utility>
 
 #include "base/limits.h"
 #include "wire/message.h"
@@ -68,6 +69,7 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     Received received;
+    bool reset = false;
     for (;;) {
         ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
         if (bytes >= 0) {
@@ -77,6 +79,9 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
         if (errno == ECONNRESET) {
+            // It went with something of ours unread, which the kernel says once and first. What it had said before is
+            // still to be heard.
+            if (!std::exchange(reset, true)) continue;
             received.end = true;
             return received;
         }
