@@ -200,8 +200,10 @@ private:
     // Also one that an earlier daemon has started: it would hold its descriptors for ever.
     void end_process() {
         std::string name;
-        std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid_)), name);
-        if (pid_ > 0 && name == "gshm-keeper") kill(pid_, SIGKILL);
+        std::ifstream file(fmt::format("/proc/{}/comm", pid_));
+        std::getline(file, name);
+        // The number of one that is no child of ours may be another's by now.
+        if (pid_ > 0 && (is_child_ || name == "gshm-keeper")) kill(pid_, SIGKILL);
     }
     void end_child() {
         end_process();

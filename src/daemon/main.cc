@@ -198,11 +198,8 @@ Status serve(Options options, Readiness& readiness) {
         if (resuming) survival->close();
         return mounted;
     }
-    if (auto remembered = remember(options, *survival); !remembered) {
-        if (resuming) survival->close();
-        return remembered;
-    }
     undo.cancel();
+    if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
     stages.end("mount");
     if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);

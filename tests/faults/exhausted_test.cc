@@ -19,7 +19,7 @@ protected:
     bool mount_small(const char* size) {
         mkdir(dir().c_str(), 0755);
         std::string options = std::string("size=") + size;
-        return ::mount("tmpfs", dir().c_str(), "tmpfs", 0, options.c_str()) == 0;
+        return ::mount("tmpfs", dir().c_str(), "tmpfs", 0, (options + ",mode=0755").c_str()) == 0;
     }
     void fill_up() {
         int fd = open((dir() + "/ballast").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
