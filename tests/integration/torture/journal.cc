@@ -1,4 +1,4 @@
-#include "torture/journal.h"
+#include "integration/torture/journal.h"
 
 namespace gshm::torture {
 

@@ -15,8 +15,8 @@
 
 #include "integration/daemon_fixture.h"
 #include "support/pattern.h"
-#include "torture/library_user.h"
-#include "torture/verify.h"
+#include "integration/torture/library_user.h"
+#include "integration/torture/verify.h"
 
 namespace gshm::torture {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "torture/journal.h"
+#include "integration/torture/journal.h"
 
 namespace gshm::torture {
 

@@ -1,4 +1,4 @@
-#include "torture/verify.h"
+#include "integration/torture/verify.h"
 
 #include <cerrno>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 #include "catalog/sqlite.h"
 #include "keeper/message.h"
-#include "torture/library_user.h"
+#include "integration/torture/library_user.h"
 
 namespace gshm::torture {
 namespace {

@@ -1,5 +1,5 @@
 // Users of the library: one kind writes, the other reads what all of them have written and holds on to it.
-#include "torture/library_user.h"
+#include "integration/torture/library_user.h"
 
 #include <cerrno>
 #include <cstring>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "support/pattern.h"
-#include "torture/library_user.h"
+#include "integration/torture/library_user.h"
 
 namespace gshm::torture {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gshm/gshm.h"
-#include "torture/journal.h"
+#include "integration/torture/journal.h"
 
 namespace gshm::torture {
 
