@@ -76,13 +76,17 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
 }
 
 void Session::goodbye(uint64_t request) {
+    let_go();
+    reply_ok(request);
+}
+
+void Session::let_go() {
     Store& store = server_.store();
     server_.waiters().forget(id_);
     const Credentials who = store.credentials(id_);
     // What is said until the socket is closed is said in a session that has nothing.
     store.end_session(std::exchange(id_, store.begin_session(who)));
     has_.clear();
-    reply_ok(request);
 }
 
 void Session::reconcile(const wire::Reconcile& reconcile) {

@@ -233,6 +233,7 @@ bool Server::end(int folder_lock) {
     }
     {
         auto turn = loop_.enter();
+        if (successor_) successor_->let_go();  // the next one need not await itself
         if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
         survival_.close();
         // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero

@@ -41,6 +41,9 @@ public:
     void job_started();
     void job_ended();
 
+    // Ends what it holds, as if its client had gone; it itself goes on, with nothing.
+    void let_go();
+
     // ---- when another gshmd takes over ----
     void set_reading(bool reading) { connection_->hold(!reading || jobs_ >= limits::kSessionJobs); }
     // Everything that it asked for and that was read has been answered, and the answers have been taken (unless that

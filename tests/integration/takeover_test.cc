@@ -43,6 +43,20 @@ TEST_F(Replaced, ATakeoverThatCannotSucceedLeavesTheOldOneServing) {
     expect_all_there();
 }
 
+TEST_F(Replaced, TheNextOneDoesNotAwaitItself) {
+    ChildProcess next;
+    ASSERT_TRUE(next.spawn({bin("gshmd"), "--dir", dir(), "-f", "--takeover"}));
+    EXPECT_EQ(wait_for_end(), 0) << log();
+    gshm_daemon_info info = {};
+    info.struct_size = sizeof info;
+    ASSERT_EQ(gshm_daemon(client_.get(), &info), 0) << gshm_last_error();
+    EXPECT_EQ(info.pid, next.pid());
+    EXPECT_EQ(info.sessions, 1u);
+    expect_all_there();
+    EXPECT_EQ(gshm_shutdown(client_.get(), 0), 0);
+    EXPECT_EQ(next.wait(20s), 0);
+}
+
 TEST_F(Replaced, WithoutAKeeperThereIsNothingToTakeOver) {
     EXPECT_EQ(stop(), 0);
     EXPECT_EQ(run_daemon({"--takeover"}).exit_code, 1);
