@@ -1,5 +1,6 @@
 #include "daemon/keeper.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -27,7 +28,7 @@ Message make_message(Kind kind, std::span<const uint64_t> keys = {}) {
     Message message = {};
     message.kind = kind;
     message.count = static_cast<uint32_t>(keys.size());
-    memcpy(message.keys, keys.data(), keys.size_bytes());
+    std::ranges::copy(keys, message.keys);
     return message;
 }
 

@@ -12,8 +12,9 @@ namespace gshm::test {
 
 class MemoryExtent final : public Extent {
 public:
-    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, size_t* live)
-        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()), bytes_(std::move(bytes)), live_(live) {
+    // Counted where it is kept alive by whoever holds it: an extent may outlive its device.
+    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live)
+        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()), bytes_(std::move(bytes)), live_(std::move(live)) {
         ++*live_;
     }
     ~MemoryExtent() override { --*live_; }
@@ -37,7 +38,7 @@ public:
 
 private:
     std::unique_ptr<std::vector<std::byte>> bytes_;
-    size_t* live_;
+    std::shared_ptr<size_t> live_;
 };
 
 class MemoryDevice final : public Device {
@@ -50,18 +51,18 @@ public:
     }
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions&) override {
-        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), &live_);
+        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_);
     }
     Result<std::unique_ptr<Extent>> import_fd(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
     Result<std::unique_ptr<Extent>> import_dmabuf(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
     Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle&, uint64_t, Access) override {
         return fail(EOPNOTSUPP, "no");
     }
-    size_t live() const { return live_; }
+    size_t live() const { return *live_; }
 
 private:
     DeviceInfo info_;
-    size_t live_ = 0;
+    std::shared_ptr<size_t> live_ = std::make_shared<size_t>(0);
 };
 
 class ImmediateReclaimer final : public Reclaimer {
