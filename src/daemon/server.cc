@@ -72,6 +72,7 @@ Server::~Server() {
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
     janitor_.reset();
+    survival_.forget_store();
     loop_.set_after({});
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());

@@ -286,11 +286,17 @@ void Survival::discard() {
     remove_files();
 }
 
-void Survival::close() {
+void Survival::forget_store() {
     if (store_ != nullptr) {
         store_->set_recorder(nullptr);
         store_->set_ledger(nullptr);
     }
+    store_ = nullptr;
+    devices_ = nullptr;
+}
+
+void Survival::close() {
+    forget_store();
     catalog_.reset();
     keeper_.reset();
 }

@@ -62,6 +62,8 @@ public:
 
     // At the end: everything is let go of, and no trace is left.
     void discard();
+    // The store is about to go: what happens to it is not recorded any more.
+    void forget_store();
     // For the next daemon, which takes it all up: what is here is not used any more.
     void close();
 
