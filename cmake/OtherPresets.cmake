@@ -20,7 +20,7 @@ function(preset_test preset test)
     set_tests_properties(${preset}.${test} PROPERTIES
         FIXTURES_REQUIRED ${preset}
         SKIP_RETURN_CODE 77
-        TIMEOUT 600
+        TIMEOUT 1500
         COST 100 # the longest, so first
         ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
