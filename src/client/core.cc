@@ -108,7 +108,6 @@ Status Core::ensure_staging(uint64_t epoch) {
 
 // A copy can be done twice; over a new connection the staging memory is told first.
 Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object) {
-    constexpr int kAttempts = 20;
     for (int attempt = 0;; ++attempt) {
         auto copied = ensure_staging(epoch);
         if (copied) {
@@ -120,7 +119,7 @@ Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t b
         }
         // Told over one connection, copied over the next: EINVAL.
         bool lost = copied.error().code == ECONNRESET || link_->connection() != staging_.connection;
-        if (!lost || attempt == kAttempts) return copied;
+        if (!lost || attempt == Link::kAttempts) return copied;
     }
 }
 

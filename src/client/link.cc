@@ -17,8 +17,6 @@ namespace {
 // Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
 constexpr size_t kWindow = 4;
 constexpr int kGreetingTimeoutMs = 5000;
-// A gshmd that dies at every request is not asked for ever.
-constexpr int kAttempts = 20;
 
 // Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
 std::unexpected<Error> not_running(const std::string& dir) {

@@ -48,6 +48,8 @@ enum class Lost { retry, report };
 
 class Link final : public ForkSensitive {
 public:
+    // A gshmd that dies at every request is not asked for ever.
+    static constexpr int kAttempts = 20;
     using Build = std::function<flatbuffers::Offset<void>(flatbuffers::FlatBufferBuilder&)>;
 
     static Result<std::unique_ptr<Link>> create(std::string dir, int timeout_ms);

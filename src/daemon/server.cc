@@ -47,11 +47,13 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     // Things happen that nobody waits for, such as a client's end.
     loop.set_after([self] { (void)self->commit(); });
     self->devices_->set_also_wait([self] {
+        std::shared_ptr<Keeper> keeper;
         {
             auto turn = self->loop_.enter();
             (void)self->commit();
+            keeper = self->survival_.keeper();
         }
-        self->survival_.wait_for_dropped(self->loop_);
+        if (keeper) keeper->sync();
     });
     TRY(self->commit());
     TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
@@ -72,6 +74,7 @@ Server::~Server() {
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
     janitor_.reset();
+    successor_.reset();  // its session ends with the others, and nobody stays for that
     survival_.forget_store();
     loop_.set_after({});
     loop_.unwatch(listener_.get());

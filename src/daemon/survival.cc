@@ -270,16 +270,6 @@ Status Survival::commit() {
     return {};
 }
 
-void Survival::wait_for_dropped(EventLoop& loop) {
-    std::shared_ptr<Keeper> keeper;
-    {
-        auto turn = loop.enter();
-        (void)commit();
-        keeper = keeper_;
-    }
-    if (keeper) keeper->sync();
-}
-
 void Survival::discard() {
     if (keeper_) keeper_->stop();
     close();

@@ -45,6 +45,8 @@ public:
     Result<Sessions> load(Store& store, DevicePool& devices, bool with_mount);
 
     // ---- in one's turn ----
+    // Null: none. Shared, for who waits for it to have let go of something, without keeping others from their turn.
+    std::shared_ptr<Keeper> keeper() const { return keeper_; }
     void keep_mount(int fd);
     void drop_mount();
     void mark_done(uint64_t request, NodeId node, uint64_t answered);
@@ -57,8 +59,6 @@ public:
 
     // From any thread: there is something to commit. False means that there was nothing a moment ago.
     bool is_pending() const { return pending_.load(std::memory_order_acquire); }
-    // From any thread but the loop's, without one's turn: what was freed is.
-    void wait_for_dropped(EventLoop& loop);
 
     // At the end: everything is let go of, and no trace is left.
     void discard();
