@@ -37,6 +37,7 @@ struct DeviceInfo {
     bool files = false;
 };
 
+class Copier;
 class Device;
 class Extent;
 
@@ -105,6 +106,8 @@ public:
 
     // Null: its size is fixed.
     virtual ExtentFile* file() { return nullptr; }
+    // Null: ordinary memory, that needs none. Lives as long as the device.
+    virtual Copier* copier() { return nullptr; }
 
     // A descriptor that another process can import, made at the first call and kept: it stays the extent's. Access::read
     // gives one that cannot be made writable where the device can tell the difference (host), else an ordinary one.
