@@ -299,12 +299,8 @@ TEST_F(CliTest, PutAndGetAreTheSameBytes) {
 
 TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     write_file(file("empty"), "");
-    ::mkfifo(file("fifo").c_str(), 0600);
     fails(4, {"put", file("missing"), "x"}, "missing");
-    fails(2, {"put", file("empty"), "x"}, "empty");
-    fails(2, {"put", file("fifo"), "x"}, "regular file");
     fails(2, {"put", "/dev/zero", "x"}, "regular file");
-    fails(2, {"put", "-", "x"}, "gshm write");
     fails(9, {"put", scratch(), "x"}, "directory");
     std::filesystem::resize_file(file("empty"), uint64_t{1} << 40);
     fails(7, {"put", file("empty"), "x"}, "gshm df");
@@ -313,7 +309,6 @@ TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     ok({"create", "y", "--size", "1M"});
     fails(4, {"get", "nothing", file("out")}, "nothing");
     fails(4, {"get", "y", file("no/such/folder")}, "folder");
-    fails(2, {"get", "y", "-"}, "gshm cat");
     EXPECT_FALSE(std::filesystem::exists(file("out")));
 
     // A disk that is full, by the limit on what this process may write.
@@ -361,7 +356,8 @@ TEST_F(CliTest, InterruptedGetLeavesTheOldFile) {
     for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
         ChildProcess child;
         ASSERT_TRUE(child.spawn(cli_argv({"get", "large", file("out")})));
-        EXPECT_TRUE(eventually([&] { return files_like(".part") == 1 || !child.running(); }));
+        // It is at work when it has the object open.
+        EXPECT_TRUE(eventually([&] { return json({"stat", "large"})["objects"][0]["leases"] == 1 || !child.running(); }));
         child.signal(SIGTERM);
         interrupted = child.finish().exit_code == 128 + SIGTERM;
         if (!interrupted) write_file(file("out"), "old");
