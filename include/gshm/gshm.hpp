@@ -381,6 +381,10 @@ struct ExportedFabric {
     std::array<uint8_t, GSHM_FABRIC_HANDLE_BYTES> handle;
     HandleInfo info;
 };
+struct ExportedIpc {
+    std::array<uint8_t, GSHM_IPC_HANDLE_BYTES> handle;
+    HandleInfo info;
+};
 
 // ---- Files ---------------------------------------------------------------------------------------------------------
 
@@ -443,6 +447,17 @@ public:
         return make({device}, [&](gshm_object** ret) {
             return gshm_import_fabric(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
         });
+    }
+    static Result<Object> import_ipc(const std::string& device, std::span<const uint8_t, GSHM_IPC_HANDLE_BYTES> handle,
+                                     HandleInfo info, bool write = false) {
+        info.struct_size = sizeof info;
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_import_ipc(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
+        });
+    }
+    // Memory that the caller has already, on a GPU or not, and keeps at least as long as the object.
+    static Result<Object> wrap(void* memory, uint64_t size_bytes) {
+        return make({}, [&](gshm_object** ret) { return gshm_wrap(memory, size_bytes, ret); });
     }
 
     // The object behind a file of a gshm mount, whichever daemon's it is.
@@ -531,6 +546,16 @@ public:
         auto done = detail::call({}, [&] { return gshm_export_fabric(get(), out.handle.data(), &out.info); });
         if (!done) return std::move(done).error();
         return out;
+    }
+    Result<ExportedIpc> export_ipc() const {  // of wrapped memory from cudaMalloc
+        ExportedIpc out{{}, detail::sized<HandleInfo>()};
+        auto done = detail::call({}, [&] { return gshm_export_ipc(get(), out.handle.data(), &out.info); });
+        if (!done) return std::move(done).error();
+        return out;
+    }
+    // Waits for what the GPU was asked to do with it so far; see gshm_sync().
+    Result<void> sync() const {
+        return detail::call({}, [&] { return gshm_sync(get()); });
     }
 
 private:

@@ -46,6 +46,10 @@ struct CUmemFabricHandle {
     unsigned char data[64];
 };
 
+struct CUipcMemHandle {
+    char reserved[64];
+};
+
 struct CUexternalMemoryHandleDesc {
     int type;
     union {
@@ -105,6 +109,14 @@ inline constexpr int kMemRangeHandleTypeDmaBufFd = 1;
 inline constexpr int kExternalMemoryDmaBufFd = 9;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
 
+inline constexpr unsigned kMemoryTypeHost = 1;
+inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr int kPointerContext = 1;
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+inline constexpr uintptr_t kStreamLegacy = 1;  // a CUstream
+
 inline constexpr int kAttributeVmmSupported = 102;
 inline constexpr int kAttributePosixFdSupported = 103;
 inline constexpr int kAttributeGenericCompression = 107;
@@ -160,6 +172,12 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(external_memory_map, cuExternalMemoryGetMappedBuffer,                                                            \
       (CUdeviceptr * pointer, CUexternalMemory memory, const CUexternalMemoryBufferDesc* descriptor))                  \
     X(destroy_external_memory, cuDestroyExternalMemory, (CUexternalMemory memory))                                     \
+    X(pointer_get_attributes, cuPointerGetAttributes,                                                                  \
+      (unsigned count, int* attributes, void** values, CUdeviceptr pointer))                                           \
+    X(mem_get_address_range, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t* size, CUdeviceptr pointer))         \
+    X(ipc_get_mem_handle, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr pointer))                           \
+    X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned flags))      \
+    X(ipc_close_mem_handle, cuIpcCloseMemHandle, (CUdeviceptr pointer))                                                \
     X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                                                   \
     X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                                         \
       (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))                                    \

@@ -1,7 +1,10 @@
 #include "device/cuda.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unistd.h>
+
+#include "base/size.h"
 
 namespace gshm {
 namespace {
@@ -86,6 +89,13 @@ public:
         TRY(driver_.check("cuMemGetHandleForAddressRange",
                           driver_.mem_get_range_handle(&fd, address(), size(), cuda::kMemRangeHandleTypeDmaBufFd, 0)));
         return UniqueFd::adopt(fd);
+    }
+    // Not the device: other streams, and other contexts, go on.
+    Status sync() const override {
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        auto* legacy = reinterpret_cast<cuda::CUstream>(cuda::kStreamLegacy);
+        return driver_.check("cuStreamSynchronize", driver_.stream_synchronize(legacy));
     }
 
 protected:
@@ -180,6 +190,46 @@ public:
 
 private:
     cuda::CUexternalMemory memory_;
+};
+
+// Owns nothing.
+class WrappedExtent final : public CudaExtent {
+public:
+    WrappedExtent(const Driver& driver, cuda::CUcontext context, uint64_t address, uint64_t size)
+        : CudaExtent(driver, context, address, size, Access::write) {}
+
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "memory that gshm has not allocated cannot be exported as a descriptor");
+    }
+    Result<IpcExport> export_ipc() const override {
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        CUdeviceptr base = 0;
+        size_t bytes = 0;
+        TRY(driver_.check("cuMemGetAddressRange", driver_.mem_get_address_range(&base, &bytes, address())));
+        cuda::CUipcMemHandle handle = {};
+        IpcExport made{.allocation_bytes = bytes, .offset = address() - base};
+        auto result = driver_.ipc_get_mem_handle(&handle, base);
+        if (result == cuda::kErrorInvalidValue || size() > bytes - made.offset) return Extent::export_ipc();
+        TRY(driver_.check("cuIpcGetMemHandle", result));
+        memcpy(made.handle.data(), handle.reserved, sizeof handle.reserved);
+        return made;
+    }
+};
+
+// A whole allocation of another process's. The driver counts how often a handle is opened.
+class IpcExtent final : public CudaExtent {
+public:
+    IpcExtent(const Driver& driver, cuda::CUcontext context, CUdeviceptr pointer, uint64_t size, Access access)
+        : CudaExtent(driver, context, pointer, size, access) {}
+    ~IpcExtent() override {
+        cuda::ScopedContext current(driver_, context_);
+        driver_.ipc_close_mem_handle(address());
+    }
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "memory that was imported by a CUDA IPC handle cannot be exported again");
+    }
+    bool is_imported() const override { return true; }
 };
 
 std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
@@ -376,6 +426,63 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_
         return driver_.failure("cuExternalMemoryGetMappedBuffer", result);
     }
     return std::make_unique<ExternalExtent>(driver_, owner, memory, pointer, size_bytes, access);
+}
+
+std::optional<CudaPointer> CudaDevice::find(uint64_t address) {
+    const Driver* driver = Driver::started();
+    if (driver == nullptr || driver->pointer_get_attributes == nullptr) return std::nullopt;
+    unsigned type = 0;
+    CudaPointer found{.ordinal = -1};
+    int asked[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerContext};
+    void* values[] = {&type, &found.ordinal, &found.owner};
+    // Of an address that it does not know the driver says nothing, and no error.
+    if (driver->pointer_get_attributes(std::size(asked), asked, values, address) != cuda::kSuccess) return std::nullopt;
+    if (type != cuda::kMemoryTypeDevice || found.ordinal < 0) return std::nullopt;
+    return found;
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::wrap(uint64_t address, uint64_t size_bytes, cuda::CUcontext owner) {
+    if (owner == nullptr) owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    // One allocation after the other: a framework's segment may be many, mapped side by side.
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    for (uint64_t at = address; at - address < size_bytes; at = end) {
+        CUdeviceptr base = 0;
+        size_t bytes = 0;
+        if (driver_.mem_get_address_range(&base, &bytes, at) != cuda::kSuccess || base + bytes <= at) {
+            return fail(EINVAL, "{} of the {} bytes at {:#x} are on {}, the rest is not mapped", at - address, size_bytes,
+                        address, info_.name);
+        }
+        if (at == address) begin = base;
+        end = base + bytes;
+    }
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    begin = std::max(begin, address / page * page);
+    end = std::min(end, round_up(address + size_bytes, page));
+    return std::make_unique<WrappedExtent>(driver_, owner, begin, end - begin);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access) {
+    auto* owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    cuda::CUipcMemHandle copy = {};
+    memcpy(copy.reserved, handle.data(), handle.size());
+    CUdeviceptr pointer = 0;
+    auto result = driver_.ipc_open_mem_handle(&pointer, copy, cuda::kIpcLazyEnablePeerAccess);
+    if (result == cuda::kErrorInvalidContext) {
+        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that has exported it");
+    }
+    TRY(driver_.check("cuIpcOpenMemHandle", result));
+    auto extent = std::make_unique<IpcExtent>(driver_, owner, pointer, size_bytes, access);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess && base + bytes - pointer < size_bytes) {
+        return fail(EINVAL, "the CUDA IPC handle stands for {} bytes, not for {}", base + bytes - pointer, size_bytes);
+    }
+    return extent;
 }
 
 }  // namespace gshm

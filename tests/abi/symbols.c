@@ -63,7 +63,11 @@
     X(gshm_allocate, int, (const char*, uint64_t, uint32_t, gshm_object**))                            \
     X(gshm_import_fd, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))       \
     X(gshm_import_dmabuf, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))   \
-    X(gshm_import_fabric, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**))
+    X(gshm_import_fabric, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) \
+    X(gshm_export_ipc, int, (gshm_object*, uint8_t*, gshm_handle_info*))                               \
+    X(gshm_import_ipc, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) \
+    X(gshm_wrap, int, (void*, uint64_t, gshm_object**))                                                \
+    X(gshm_sync, int, (gshm_object*))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
     _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");

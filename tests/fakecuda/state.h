@@ -70,6 +70,7 @@ struct Mapping {
 struct Reservation {
     size_t size = 0;
     bool external = false;  // made by cuExternalMemoryGetMappedBuffer, undone by cuMemFree alone
+    unsigned opened = 0;    // so often by cuIpcOpenMemHandle, undone by cuIpcCloseMemHandle alone
     std::map<CUdeviceptr, Mapping> mappings;
 };
 
