@@ -55,13 +55,14 @@ bool Consumer::take(Entry* ret_entry) {
     Header& header = view_.header();
     const uint32_t waiting = header.submitted.load(std::memory_order_acquire) - accepted_;
     if (waiting == 0) return false;
-    // Accepted, and not yet known to be read by the client.
-    const uint32_t unread = accepted_ - header.taken.load(std::memory_order_acquire);
-    if (waiting > entries() || unread > entries()) {
+    // Completions are taken one after the other, and none before it is there.
+    const uint32_t taken = header.taken.load(std::memory_order_acquire);
+    if (waiting > entries() || taken - taken_ > completed_ - taken_) {
         broken_ = true;
         return false;
     }
-    if (unread == entries()) return false;
+    taken_ = taken;
+    if (accepted_ - taken_ == entries()) return false;
     memcpy(ret_entry, &view_.entry(accepted_), sizeof *ret_entry);
     // The copy is what is looked at from here on, whatever the client writes there meanwhile.
     std::atomic_signal_fence(std::memory_order_seq_cst);

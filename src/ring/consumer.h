@@ -36,6 +36,7 @@ private:
     // What the header says of these is for the client; here only these count.
     uint32_t accepted_ = 0;
     uint32_t completed_ = 0;
+    uint32_t taken_ = 0;  // what the client has said last
     bool broken_ = false;
 };
 
