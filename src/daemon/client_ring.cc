@@ -65,7 +65,12 @@ void ClientRing::pause(bool paused) {
 bool ClientRing::poll() {
     bool started = false;
     ring::Entry entry;
-    while (!paused_.load(std::memory_order_acquire)) {
+    for (uint32_t count = 0; !paused_.load(std::memory_order_acquire); ++count) {
+        // Entries that are refused are completed here: a client that sends nothing else does not hold the others up.
+        if (count > 2 * consumer_.entries()) {
+            eventfd_write(consumer_.doorbell(), 1);
+            break;
+        }
         // Counted before it is looked at whether we are paused: who pauses us then sees that it is under way.
         under_way_.fetch_add(1, std::memory_order_acq_rel);
         if (paused_.load(std::memory_order_acquire) || !consumer_.take(&entry)) {
