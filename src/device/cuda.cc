@@ -1,6 +1,8 @@
 #include "device/cuda.h"
 
+#include <cctype>
 #include <cstring>
+#include <fstream>
 #include <unistd.h>
 
 namespace gshm {
@@ -78,6 +80,7 @@ public:
             return driver_.memcpy_dtod_async(address() + offset, other->address() + source_offset, bytes, nullptr);
         });
     }
+    Copier* copier() override { return copier_->get(driver_, context_); }
     Result<UniqueFd> export_dmabuf() const override {
         if (driver_.mem_get_range_handle == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no dma-buf export");
         cuda::ScopedContext current(driver_, context_);
@@ -89,8 +92,9 @@ public:
     }
 
 protected:
-    CudaExtent(const Driver& driver, cuda::CUcontext context, uint64_t address, uint64_t size, Access access)
-        : Extent(address, size), driver_(driver), context_(context), access_(access) {}
+    CudaExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, uint64_t address,
+               uint64_t size, Access access)
+        : Extent(address, size), driver_(driver), context_(context), access_(access), copier_(std::move(copier)) {}
 
     // The legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
     template <typename Call>
@@ -108,13 +112,16 @@ protected:
     const Driver& driver_;
     cuda::CUcontext context_;
     Access access_;
+
+private:
+    std::shared_ptr<LazyCopier> copier_;
 };
 
 class VmmExtent final : public CudaExtent {
 public:
-    VmmExtent(const Driver& driver, cuda::CUdevice device, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory,
-              uint64_t size, Access access, bool imported)
-        : CudaExtent(driver, context, memory->pointer(), size, access),
+    VmmExtent(const Driver& driver, cuda::CUdevice device, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier,
+              std::unique_ptr<MappedHandle> memory, uint64_t size, Access access, bool imported)
+        : CudaExtent(driver, context, std::move(copier), memory->pointer(), size, access),
           memory_(std::move(memory)),
           device_(device),
           imported_(imported) {}
@@ -166,9 +173,9 @@ private:
 
 class ExternalExtent final : public CudaExtent {
 public:
-    ExternalExtent(const Driver& driver, cuda::CUcontext context, cuda::CUexternalMemory memory, CUdeviceptr pointer,
-                   uint64_t size, Access access)
-        : CudaExtent(driver, context, pointer, size, access), memory_(memory) {}
+    ExternalExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier,
+                   cuda::CUexternalMemory memory, CUdeviceptr pointer, uint64_t size, Access access)
+        : CudaExtent(driver, context, std::move(copier), pointer, size, access), memory_(memory) {}
     ~ExternalExtent() override {
         cuda::ScopedContext current(driver_, context_);
         driver_.mem_free(address());
@@ -189,6 +196,21 @@ std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
         text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
     }
     return text;
+}
+
+std::string pci_bus_id(const Driver& driver, cuda::CUdevice device) {
+    char text[32] = {};
+    if (driver.device_get_pci_bus_id == nullptr) return {};
+    if (driver.device_get_pci_bus_id(text, sizeof text, device) != cuda::kSuccess) return {};
+    for (char& digit : text) digit = static_cast<char>(std::tolower(static_cast<unsigned char>(digit)));
+    return text;
+}
+
+// The kernel says -1 where the firmware does not.
+int numa_node(const std::string& pci_bus_id) {
+    int node = -1;
+    std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+    return file >> node ? node : -1;
 }
 
 }  // namespace
@@ -238,11 +260,14 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .granularity_bytes = granularity,
         .handle_kinds = kinds,
         .compressible = has(cuda::kAttributeGenericCompression),
+        .pci_bus_id = pci_bus_id(driver, device),
     };
+    made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
 }
 
 CudaDevice::~CudaDevice() {
+    copier_->close();
     if (context_ != nullptr) driver_.primary_ctx_release(device_);
 }
 
@@ -252,6 +277,11 @@ Result<cuda::CUcontext> CudaDevice::context() {
         TRY(driver_.check("cuDevicePrimaryCtxRetain", driver_.primary_ctx_retain(&context_, device_)));
     }
     return context_;
+}
+
+Result<Copier*> CudaDevice::copier() {
+    auto* owner = TRY(context());
+    return copier_->get(driver_, owner);
 }
 
 cuda::CUmemAllocationProp CudaDevice::properties(bool compressible) const {
@@ -292,7 +322,8 @@ Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHan
     TRY(memory->map(size_bytes));
     bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
     if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
-    return std::make_unique<VmmExtent>(driver_, device_, current, std::move(memory), size_bytes, access, imported);
+    return std::make_unique<VmmExtent>(driver_, device_, current, copier_, std::move(memory), size_bytes, access,
+                                       imported);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
@@ -375,7 +406,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_
         driver_.destroy_external_memory(memory);
         return driver_.failure("cuExternalMemoryGetMappedBuffer", result);
     }
-    return std::make_unique<ExternalExtent>(driver_, owner, memory, pointer, size_bytes, access);
+    return std::make_unique<ExternalExtent>(driver_, owner, copier_, memory, pointer, size_bytes, access);
 }
 
 }  // namespace gshm
