@@ -18,10 +18,14 @@ namespace {
 
 constexpr std::string_view kSuffix = ".part";
 
+// Asked once: asking changes it for a moment, for all threads.
 mode_t default_mode() {
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    return 0666 & ~mask;
+    static const mode_t mode = [] {
+        const mode_t mask = ::umask(0);
+        ::umask(mask);
+        return 0666 & ~mask;
+    }();
+    return mode;
 }
 
 // For mkostemps().
