@@ -17,10 +17,17 @@
 namespace gshm::cli {
 namespace {
 
+// No more than there is to compare: a folder may have thousands of small files.
+size_t buffer_bytes(uint64_t size_bytes) {
+    const uint64_t blocks = (size_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    return static_cast<size_t>(std::clamp<uint64_t>(blocks, kBlockBytes, kChunkBytes));
+}
+
 // Reads a file past the page cache, which would only give back what it has just been given.
 class FreshReader {
 public:
-    explicit FreshReader(const FilePart& part) : part_(part), direct_(open_direct(part)), buffer_(kChunkBytes) {}
+    FreshReader(const FilePart& part, uint64_t size_bytes)
+        : part_(part), direct_(open_direct(part)), buffer_(buffer_bytes(size_bytes)) {}
 
     // Fewer than asked for where the file ends.
     std::span<const std::byte> read(uint64_t offset, size_t bytes) {
@@ -63,7 +70,7 @@ Failure difference(const std::string& name, const std::string& other, const std:
 template <typename Look>
 void read_back(gshm_object* object, const std::string& name, CopyWatch& watch, Look look) {
     const uint64_t size = gshm_size(object);
-    const BlockBuffer buffer(kChunkBytes);
+    const BlockBuffer buffer(buffer_bytes(size));
     for (uint64_t offset = 0; offset < size;) {
         const auto bytes = static_cast<size_t>(std::min<uint64_t>(buffer.size(), size - offset));
         check(gshm_copy_out(object, offset, buffer.data(), bytes), name);
@@ -76,7 +83,7 @@ void read_back(gshm_object* object, const std::string& name, CopyWatch& watch, L
 }  // namespace
 
 void compare_with_file(gshm_object* object, const std::string& name, const FilePart& part, CopyWatch& watch) {
-    FreshReader reader(part);
+    FreshReader reader(part, gshm_size(object));
     read_back(object, name, watch, [&](uint64_t offset, std::span<const std::byte> bytes) {
         const auto other = reader.read(offset, bytes.size());
         const auto differs = std::ranges::mismatch(bytes, other);
