@@ -88,6 +88,7 @@ public:
     // Takes it from the engine before the destructor does.
     void leave();
     unsigned polls() const { return polls_; }
+    size_t not_taken() const { return waiting_.size(); }  // after leave()
 
     int doorbell() const override { return bell_.get(); }
     bool poll() override;
