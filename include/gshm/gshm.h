@@ -64,6 +64,9 @@ typedef struct gshm_connect_options {
 /* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
  * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* The runtime folder, for connect's dir, of the daemon whose mount the path is in (a file or a folder), with NUL at its end.
+ * -EINVAL: it is in none. -ERANGE: capacity is too small. */
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
 /* Ends the session: leases end, unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
 void gshm_disconnect(gshm_client* client);
 

@@ -565,6 +565,14 @@ inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
 
 // ---- A connection --------------------------------------------------------------------------------------------------
 
+// The runtime folder of the daemon whose mount a file or folder is in; EINVAL: in none.
+inline Result<std::string> find_daemon(const std::string& path) {
+    char dir[4096];
+    if (auto done = detail::call({path}, [&] { return gshm_find_daemon(path.c_str(), dir, sizeof dir); }); !done)
+        return std::move(done).error();
+    return std::string(dir);
+}
+
 // A session with gshmd. It connects again by itself when the connection is lost.
 class Client {
 public:
@@ -593,7 +601,7 @@ public:
     }
     // Ends the daemon, not just this session; keep: what it holds stays, for the next.
     Result<void> shutdown(bool keep = false) const {
-        return detail::call({}, [&] { return gshm_shutdown(get(), keep ? GSHM_KEEP : 0u); });
+        return detail::call({}, [&] { return gshm_shutdown(get(), keep ? uint32_t{GSHM_KEEP} : 0u); });
     }
     Result<void> unmount(bool lazily = false) const {  // see gshm_unmount()
         return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });

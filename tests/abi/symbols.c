@@ -11,6 +11,7 @@
     X(gshm_last_error, const char*, (void))                                                            \
     X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                 \
     X(gshm_disconnect, void, (gshm_client*))                                                           \
+    X(gshm_find_daemon, int, (const char*, char*, size_t))                                             \
     X(gshm_ping, int, (gshm_client*))                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
     X(gshm_shutdown, int, (gshm_client*, uint32_t))                                                    \
