@@ -2,6 +2,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <hf3fs_usrbio.h>
 #include <linux/falloc.h>
 #include <sys/stat.h>
 #include <unistd.h>

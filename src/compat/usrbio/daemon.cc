@@ -50,8 +50,15 @@ Result<std::shared_ptr<Daemon>> Daemon::find(const char* mount_point) {
     std::weak_ptr<Daemon>& known = all.by_dir[dir];
     if (auto daemon = known.lock()) return daemon;
     auto client = TRY(Client::connect({.dir = dir}));
-    auto info = TRY(client.daemon());
-    std::shared_ptr<Daemon> daemon(new Daemon(std::move(client), info.instance));
+    const uint64_t instance = TRY(client.daemon()).instance;
+    // A folder may have several paths; memory and rings have to be of one connection.
+    for (const auto& [path, other] : all.by_dir) {
+        auto daemon = other.lock();
+        if (!daemon || daemon->instance() != instance) continue;
+        known = daemon;
+        return daemon;
+    }
+    std::shared_ptr<Daemon> daemon(new Daemon(std::move(client), instance));
     known = daemon;
     log_info("connected to the gshmd at {}", dir);
     return daemon;
