@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -385,6 +386,29 @@ struct ExportedIpc {
     HandleInfo info;
 };
 
+// ---- Files ---------------------------------------------------------------------------------------------------------
+
+using TransferInfo = gshm_transfer_info;  // which way the bytes took, how many, how long
+using Progress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
+
+namespace detail {
+
+template <class Call>
+Result<TransferInfo> transfer(std::initializer_list<std::string_view> strings, const Progress& progress, Call body) {
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    if (progress) {
+        options.progress = [](void* context, uint64_t done, uint64_t total) {
+            return (*static_cast<const Progress*>(context))(done, total) ? 0 : 1;
+        };
+        options.context = const_cast<Progress*>(&progress);
+    }
+    auto info = sized<TransferInfo>();
+    if (auto done = call(strings, [&] { return body(&options, &info); }); !done) return std::move(done).error();
+    return info;
+}
+
+}  // namespace detail
+
 // ---- An open object ------------------------------------------------------------------------------------------------
 
 // An open object (a lease), or memory that this process allocated or imported without a daemon.
@@ -499,6 +523,20 @@ public:
     // Makes data() usable from a further GPU too.
     Result<void> map_peer(const std::string& device) {
         return detail::call({device}, [&] { return gshm_map_peer(get(), device.c_str()); });
+    }
+
+    // A range of a file into the object, and the other way round. progress(done, total) may be empty; false stops it.
+    Result<TransferInfo> read_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
+                                   const Progress& progress = {}) {
+        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_read_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
+        });
+    }
+    Result<TransferInfo> write_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
+                                    const Progress& progress = {}) {
+        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_write_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
+        });
     }
 
     Result<ExportedFd> export_fd() const { return export_with(gshm_export_fd); }
@@ -617,6 +655,24 @@ public:
         const auto c = to_c(spec, attributes);
         if (!c) return c.error();
         return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
+    }
+    // A whole file becomes an object of the spec's name, sealed; the spec's size and `map` do not count. replace: over
+    // what has the name. And an object becomes a file.
+    Result<TransferInfo> put_file(const std::string& path, const CreateSpec& spec, bool replace = false,
+                                  const Progress& progress = {}) const {
+        std::vector<gshm_attribute> attributes;
+        auto c = to_c(spec, attributes);
+        if (!c) return c.error();
+        c->size_bytes = 0;
+        if (replace) c->flags |= GSHM_REPLACE;
+        return detail::transfer({path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_put_file(get(), path.c_str(), &*c, options, ret_info);
+        });
+    }
+    Result<TransferInfo> get_file(const std::string& name, const std::string& path, const Progress& progress = {}) const {
+        return detail::transfer({name, path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
+        });
     }
     // One result for each spec, in their order. `map` must be the same in all of them.
     std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {

@@ -179,6 +179,9 @@ private:
 void Parser::add_daemon_commands() {
     add("ping", cmd_ping, "whether gshmd answers, and how fast", "gshm ping");
 
+    add("doctor", cmd_doctor, "what this machine has of what gshm can use, and what to do about the rest",
+        "gshm doctor --json");
+
     const auto devices = add("devices", cmd_devices, "the devices and what they can do", "gshm devices --json");
     devices.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 

@@ -85,6 +85,10 @@ Status recall(Options& options, Survival& survival) {
         std::string limit = TRY(survival.setting("limit"));
         if (!limit.empty()) options.limit_bytes = std::stoull(limit);
     }
+    if (options.staging_bytes == 0) {
+        std::string staging = TRY(survival.setting("staging"));
+        if (!staging.empty()) options.staging_bytes = std::stoull(staging);
+    }
     return {};
 }
 
@@ -93,8 +97,12 @@ Status remember(const Options& options, Survival& survival) {
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
     TRY(survival.set_setting("devices", lines));
+    TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
+
+// Sixteen chunks for each direction and more: enough for a bus to be busy.
+constexpr uint64_t kStagingBytes = uint64_t{256} << 20;
 
 // Where the time of a start goes.
 class Stages {
@@ -190,6 +198,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = static_cast<bool>(mount_fd);
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
     stages.end("objects");
     if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.

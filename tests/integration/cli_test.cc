@@ -21,7 +21,7 @@ using Args = std::vector<std::string>;
 const std::vector<std::string> kCommands = {"ping",    "devices", "df",     "shutdown", "ls",   "mv",
                                             "rm",      "wait",    "create", "stat",     "seal", "attr",
                                             "holders", "cat",     "write",  "put",      "get",  "snapshot",
-                                            "restore"};
+                                            "restore", "doctor"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
