@@ -504,6 +504,9 @@ typedef struct gshm_completion {
  * for timeout_ms (< 0: for ever). How many were written, 0 if the time passed; or -errno: -EINVAL if `least` is more than
  * ret_completions has room for or than what is under way. */
 int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least, int timeout_ms);
+/* From any thread, as long as the ring is there: the gshm_ring_wait() that is under way, or else the next that would have to
+ * wait, returns at once with what there is. */
+void gshm_ring_wake(gshm_ring* ring);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -80,6 +80,7 @@
     X(gshm_ring_remove_file, int, (gshm_ring*, uint32_t)) \
     X(gshm_ring_prepare, int, (gshm_ring*, const gshm_io*)) \
     X(gshm_ring_submit, int, (gshm_ring*)) \
+    X(gshm_ring_wake, void, (gshm_ring*))                                                              \
     X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \

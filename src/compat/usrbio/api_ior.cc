@@ -2,25 +2,25 @@
 #include <climits>
 #include <cstring>
 
-#include "ring.h"
+#include "ior.h"
 
 using namespace gshm;
 using namespace gshm::usrbio;
 
 namespace {
 
-Ring* ring_of(const hf3fs_ior* ior) {
-    return ior != nullptr ? static_cast<Ring*>(ior->iorh) : nullptr;
+Ior* ior_of(const hf3fs_ior* ior) {
+    return ior != nullptr ? static_cast<Ior*>(ior->iorh) : nullptr;
 }
 
-int create_ring(const char* call, hf3fs_ior* ior, const char* mount_point, const Ring::Options& options, int priority,
+int create_ior(const char* call, hf3fs_ior* ior, const char* mount_point, const Ior::Options& options, int priority,
                 int timeout, int numa) {
     return guarded(call, [&]() -> Result<void> {
         TRY(check_argument(ior != nullptr && mount_point != nullptr, "ior or mount point is NULL"));
         TRY(check_argument(timeout >= 0, "the timeout is negative"));
         hf3fs_ior made = {};
         TRY(check_argument(strlen(mount_point) < sizeof made.mount_point, "the mount point is too long"));
-        auto ring = TRY(Ring::create(TRY(Daemon::find(mount_point)), options));
+        auto ring = TRY(Ior::create(TRY(Daemon::find(mount_point)), options));
         strcpy(made.mount_point, mount_point);
         strcpy(made.iov.mount_point, mount_point);
         const Id id = make_id();
@@ -51,35 +51,35 @@ size_t hf3fs_ior_size(int entries) {
 
 int hf3fs_iorcreate(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                     int numa) {
-    return create_ring("hf3fs_iorcreate", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, 0, 0, numa);
+    return create_ior("hf3fs_iorcreate", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, 0, 0, numa);
 }
 
 int hf3fs_iorcreate2(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                      int priority, int numa) {
-    return create_ring("hf3fs_iorcreate2", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, priority, 0, numa);
+    return create_ior("hf3fs_iorcreate2", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, priority, 0, numa);
 }
 
 int hf3fs_iorcreate3(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                      int priority, int timeout, int numa) {
-    return create_ring("hf3fs_iorcreate3", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, priority, timeout,
+    return create_ior("hf3fs_iorcreate3", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, priority, timeout,
                        numa);
 }
 
 int hf3fs_iorcreate4(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                      int timeout, int numa, uint64_t flags) {
-    return create_ring("hf3fs_iorcreate4", ior, hf3fs_mount_point, {entries, for_read, io_depth, flags}, 0, timeout, numa);
+    return create_ior("hf3fs_iorcreate4", ior, hf3fs_mount_point, {entries, for_read, io_depth, flags}, 0, timeout, numa);
 }
 
 void hf3fs_iordestroy(struct hf3fs_ior* ior) {
     (void)guarded("hf3fs_iordestroy", [&]() -> Result<void> {
-        std::unique_ptr<Ring> gone(ring_of(ior));
+        std::unique_ptr<Ior> gone(ior_of(ior));
         if (ior != nullptr) ior->iorh = nullptr;
         return {};
     });
 }
 
 int hf3fs_io_entries(const struct hf3fs_ior* ior) {
-    const Ring* ring = ring_of(ior);
+    const Ior* ring = ior_of(ior);
     return ring != nullptr ? ring->entries() : 0;
 }
 
@@ -101,7 +101,7 @@ void hf3fs_dereg_fd(int fd) {
 
 int hf3fs_prep_io(const struct hf3fs_ior* ior, const struct hf3fs_iov* iov, bool read, void* ptr, int fd, size_t off,
                   uint64_t len, const void* userdata) {
-    Ring* ring = ring_of(ior);
+    Ior* ring = ior_of(ior);
     const Iov* memory = Iov::of(iov);
     if (ring == nullptr || memory == nullptr || read != ior->for_read || len == 0 || fd == INT_MIN) return -EINVAL;
     const auto base = reinterpret_cast<uintptr_t>(iov->base);
@@ -116,13 +116,13 @@ int hf3fs_prep_io(const struct hf3fs_ior* ior, const struct hf3fs_iov* iov, bool
 }
 
 int hf3fs_submit_ios(const struct hf3fs_ior* ior) {
-    Ring* ring = ring_of(ior);
+    Ior* ring = ior_of(ior);
     return ring != nullptr ? ring->submit() : -EINVAL;
 }
 
 int hf3fs_wait_for_ios(const struct hf3fs_ior* ior, struct hf3fs_cqe* cqes, int cqec, int min_results,
                        const struct timespec* abs_timeout) {
-    Ring* ring = ring_of(ior);
+    Ior* ring = ior_of(ior);
     if (ring == nullptr || cqes == nullptr || cqec <= 0) return -EINVAL;
     return ring->wait({cqes, static_cast<size_t>(cqec)}, static_cast<size_t>(std::clamp(min_results, 0, cqec)), abs_timeout);
 }

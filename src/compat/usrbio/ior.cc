@@ -1,7 +1,8 @@
-#include "ring.h"
+#include "ior.h"
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace gshm::usrbio {
 namespace {
@@ -25,7 +26,7 @@ int ms_until(const timespec* deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<Ring>> Ring::create(std::shared_ptr<Daemon> daemon, const Options& options) {
+Result<std::unique_ptr<Ior>> Ior::create(std::shared_ptr<Daemon> daemon, const Options& options) {
     TRY(check_argument(options.entries > 0, "a ring has at least one entry"));
     gshm_ring_options asked = GSHM_RING_OPTIONS_INIT;
     asked.entries = static_cast<uint32_t>(options.entries);
@@ -33,10 +34,10 @@ Result<std::unique_ptr<Ring>> Ring::create(std::shared_ptr<Daemon> daemon, const
     if (int code = gshm_ring_create(daemon->client().get(), &asked, &ring); code != 0) {
         return Error{-code, gshm_last_error()};
     }
-    return std::unique_ptr<Ring>(new Ring(std::move(daemon), ring, options));
+    return std::unique_ptr<Ior>(new Ior(std::move(daemon), ring, options));
 }
 
-Ring::Ring(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options)
+Ior::Ior(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options)
     : daemon_(std::move(daemon)), ring_(ring), options_(options) {
     const auto entries = static_cast<size_t>(options.entries);
     completions_.resize(entries);
@@ -45,12 +46,12 @@ Ring::Ring(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& optio
     generation_ = FileTable::instance().generation();
 }
 
-Ring::~Ring() {
+Ior::~Ior() {
     gshm_ring_destroy(ring_);
 }
 
-Result<const Ring::AddedFile*> Ring::find_file(int fd) {
-    if (FileTable::instance().generation() != generation_) forget_removed_files();
+Result<const Ior::AddedFile*> Ior::find_file(int fd) {
+    if (FileTable::instance().generation() != generation_ || !removed_.empty()) forget_removed_files();
     if (auto found = files_.find(fd); found != files_.end()) return &found->second;
     AddedFile added{FileTable::instance().find(fd)};
     if (!added.file) return Error{EBADF, fmt::format("{} is not registered", fd)};
@@ -64,7 +65,7 @@ Result<const Ring::AddedFile*> Ring::find_file(int fd) {
     return &files_.emplace(fd, std::move(added)).first->second;
 }
 
-void Ring::forget_removed_files() {
+void Ior::forget_removed_files() {
     auto& table = FileTable::instance();
     generation_ = table.generation();
     for (auto at = files_.begin(); at != files_.end();) {
@@ -79,9 +80,25 @@ void Ring::forget_removed_files() {
     std::erase_if(removed_, [&](uint32_t index) { return gshm_ring_remove_file(ring_, index) != -EBUSY; });
 }
 
-int Ring::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64_t file_offset,
-                  const void* user_data) {
-    std::lock_guard lock(mutex_);
+std::unique_lock<std::mutex> Ior::enter() {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) return lock;
+    wanted_.fetch_add(1);
+    gshm_ring_wake(ring_);
+    lock.lock();
+    wanted_.fetch_sub(1);
+    return lock;
+}
+
+void Ior::let_others_go_first(std::unique_lock<std::mutex>& lock) {
+    if (wanted_.load() == 0) return;
+    lock.unlock();
+    while (wanted_.load() > 0) std::this_thread::yield();
+    lock.lock();
+}
+
+int Ior::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64_t file_offset, const void* user_data) {
+    auto lock = enter();
     auto added = find_file(fd);
     if (!added) return -added.error().code;
     const AddedFile& file = **added;
@@ -108,12 +125,12 @@ int Ring::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint6
     return index;
 }
 
-int Ring::submit() {
-    std::lock_guard lock(mutex_);
+int Ior::submit() {
+    auto lock = enter();
     return submit_prepared();
 }
 
-int Ring::submit_prepared() {
+int Ior::submit_prepared() {
     if (prepared_ == 0) return 0;
     int begun = gshm_ring_submit(ring_);
     if (begun < 0) return begun;
@@ -123,7 +140,7 @@ int Ring::submit_prepared() {
     return 0;
 }
 
-hf3fs_cqe Ring::finish(const gshm_completion& completion) {
+hf3fs_cqe Ior::finish(const gshm_completion& completion) {
     const auto index = static_cast<size_t>(completion.user_data);
     Slot slot = std::exchange(slots_[index], {});
     free_.push_back(static_cast<int>(index));
@@ -133,42 +150,39 @@ hf3fs_cqe Ring::finish(const gshm_completion& completion) {
     return {.index = static_cast<int32_t>(index), .reserved = 0, .result = result, .userdata = slot.user_data};
 }
 
-int Ring::take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
+int Ior::take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
     const size_t room = std::min(cqes.size(), completions_.size());
     const int taken = gshm_ring_wait(ring_, completions_.data(), room, std::min(least, room), timeout_ms);
-    if (taken <= 0) return taken;
-    std::lock_guard lock(mutex_);
     for (int i = 0; i < taken; ++i) cqes[static_cast<size_t>(i)] = finish(completions_[static_cast<size_t>(i)]);
     return taken;
 }
 
-int Ring::wait(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline) {
+int Ior::wait(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline) {
     std::unique_lock turn(waiting_, std::defer_lock);
     if (deadline == nullptr) turn.lock();
-    else if (!turn.try_lock_until(to_time_point(*deadline))) return 0;
+    else if (!turn.try_lock() && !turn.try_lock_until(to_time_point(*deadline))) return 0;
+    return wait_in_turn(cqes, least, deadline);
+}
 
+int Ior::wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline) {
     size_t filled = 0;
+    size_t awaited = 0;
+    int timeout_ms = 0;
+    auto lock = enter();
+    // First what is there, without waiting: also for a deadline that has passed.
     for (;;) {
-        // All that is there first, without waiting; 3FS gives it to whoever has waited too long, too.
-        const int taken = take(cqes.subspan(filled), 0, 0);
+        const int taken = take(cqes.subspan(filled), awaited, timeout_ms);
         if (taken < 0) return filled > 0 ? static_cast<int>(filled) : taken;
         filled += static_cast<size_t>(taken);
         if (filled >= least) return static_cast<int>(filled);
-        const int timeout_ms = ms_until(deadline);
+        timeout_ms = ms_until(deadline);
         if (timeout_ms == 0) return static_cast<int>(filled);
-
-        std::unique_lock lock(mutex_);
+        let_others_go_first(lock);
         // A program that forgot to submit would wait for ever.
         if (int code = submit_prepared(); code < 0) return filled > 0 ? static_cast<int>(filled) : code;
-        const size_t can_come = under_way_;
-        if (can_come == 0) {  // unless another thread begins something
-            begun_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
-            continue;
-        }
-        lock.unlock();
-        const int more = take(cqes.subspan(filled), std::min(least - filled, can_come), timeout_ms);
-        if (more < 0) return filled > 0 ? static_cast<int>(filled) : more;
-        filled += static_cast<size_t>(more);
+        awaited = std::min(least - filled, under_way_);
+        // Nothing will come unless another thread begins something.
+        if (under_way_ == 0) begun_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
     }
 }
 

@@ -2,6 +2,7 @@
 // handed. One thread prepares and submits; another may wait meanwhile.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <hf3fs_usrbio.h>
 #include <mutex>
@@ -15,7 +16,7 @@
 
 namespace gshm::usrbio {
 
-class Ring {
+class Ior {
 public:
     struct Options {
         int entries = 0;
@@ -23,9 +24,9 @@ public:
         int io_depth = 0;    // > 0: so many are begun at once
         uint64_t flags = 0;  // HF3FS_IOR_...
     };
-    static Result<std::unique_ptr<Ring>> create(std::shared_ptr<Daemon> daemon, const Options& options);
+    static Result<std::unique_ptr<Ior>> create(std::shared_ptr<Daemon> daemon, const Options& options);
     // Waits for what is under way.
-    ~Ring();
+    ~Ior();
 
     int entries() const { return options_.entries; }
     // An index >= 0, or -errno as hf3fs_prep_io() has them.
@@ -45,23 +46,28 @@ private:
         uint32_t index = 0;  // in gshm's ring
     };
 
-    Ring(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options);
+    Ior(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options);
     Result<const AddedFile*> find_file(int fd);
+    std::unique_lock<std::mutex> enter();
+    void let_others_go_first(std::unique_lock<std::mutex>& lock);
     void forget_removed_files();
     int submit_prepared();
     hf3fs_cqe finish(const gshm_completion& completion);
+    // What gshm's ring has, at least so many unless the time passes or somebody else wants it.
     int take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms);
+    int wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline);
 
     const std::shared_ptr<Daemon> daemon_;
     gshm_ring* const ring_;
     const Options options_;
 
-    // One waits at a time. Taken before mutex_.
-    std::timed_mutex waiting_;
-    std::vector<gshm_completion> completions_;  // of who waits
-
-    std::mutex mutex_;  // of all below; never held while waiting for I/O
+    // Gshm's ring is for one thread at a time, and 3FS's are not: whoever prepares while another waits in the ring wakes
+    // that one, who lets it go first and waits on.
+    std::timed_mutex waiting_;  // one waits at a time; taken before mutex_
+    std::mutex mutex_;          // of all below, and of gshm's ring
+    std::atomic<int> wanted_ = 0;  // threads that want mutex_ from who waits in the ring
     std::condition_variable begun_;
+    std::vector<gshm_completion> completions_;
     std::vector<Slot> slots_;
     std::vector<int> free_;  // indexes of slots that nothing is under way in
     size_t prepared_ = 0;    // and not yet begun
