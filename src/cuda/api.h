@@ -13,6 +13,7 @@ using CUdeviceptr = unsigned long long;
 using CUmemGenericAllocationHandle = unsigned long long;
 using CUcontext = struct CUctx_st*;
 using CUstream = struct CUstream_st*;
+using CUevent = struct CUevent_st*;
 using CUexternalMemory = struct CUextMemory_st*;
 
 struct CUuuid {
@@ -85,6 +86,7 @@ inline constexpr CUresult kErrorNvlinkUncorrectable = 220;
 inline constexpr CUresult kErrorContained = 226;
 inline constexpr CUresult kErrorInvalidHandle = 400;
 inline constexpr CUresult kErrorIllegalState = 401;
+inline constexpr CUresult kErrorNotReady = 600;
 inline constexpr CUresult kErrorIllegalAddress = 700;
 inline constexpr CUresult kErrorHardwareStackError = 714;
 inline constexpr CUresult kErrorMisalignedAddress = 716;
@@ -108,6 +110,9 @@ inline constexpr int kMemCompressionGeneric = 1;
 inline constexpr int kMemRangeHandleTypeDmaBufFd = 1;
 inline constexpr int kExternalMemoryDmaBufFd = 9;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventBlockingSync = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
 
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
@@ -191,6 +196,12 @@ inline constexpr int kAttributeFabricSupported = 128;
       (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream))                                   \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                              \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                                           \
-    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))
+    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                                                      \
+    X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                                  \
+    X(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                   \
+    X(event_synchronize, cuEventSynchronize, (CUevent event))                                                          \
+    X(event_query, cuEventQuery, (CUevent event))                                                                      \
+    X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                               \
+    X(device_get_pci_bus_id, cuDeviceGetPCIBusId, (char* bus_id, int length, CUdevice device))
 
 }  // namespace gshm::cuda

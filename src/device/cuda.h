@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cuda/driver.h"
+#include "device/cuda_copier.h"
 #include "device/device.h"
 
 namespace gshm {
@@ -45,6 +46,8 @@ public:
     cuda::CUdevice device() const { return device_; }
     // The primary context, retained until the device object goes.
     Result<cuda::CUcontext> context();
+    // Lives as long as the device. Makes the context where there is none yet.
+    Result<Copier*> copier();
 
 private:
     CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
@@ -61,6 +64,7 @@ private:
     bool rdma_capable_ = false;
     std::mutex mutex_;  // guards context_
     cuda::CUcontext context_ = nullptr;
+    std::shared_ptr<LazyCopier> copier_ = std::make_shared<LazyCopier>();
 };
 
 }  // namespace gshm

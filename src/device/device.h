@@ -41,6 +41,8 @@ struct DeviceInfo {
     uint64_t granularity_bytes = 0;  // extents are multiples of this
     uint32_t handle_kinds = 0;
     bool compressible = false;
+    std::string pci_bus_id;  // "0000:1b:00.0", as in /sys/bus/pci/devices; empty where there is none
+    int numa_node = -1;      // that the device is next to; -1: not known, or there is but one
     // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
     bool files = false;
 };

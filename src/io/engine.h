@@ -24,6 +24,8 @@ enum Path : uint32_t {
     kPathThreads = 1u << 5,
 };
 
+struct SourceSlot;
+
 // One transfer. It, the file, the memory and the copier stay until done() is called.
 class Transfer {
 public:
@@ -43,16 +45,21 @@ protected:
     Transfer() = default;
     Transfer(const Transfer&) = delete;
     Transfer& operator=(const Transfer&) = delete;
-    ~Transfer() = default;
+    virtual ~Transfer() = default;
 
 private:
-    friend class Engine;
-    friend class EngineState;
+    friend class EngineCore;
+    friend class TransferList;
     // What is left to do; the engine's.
     uint64_t next_ = 0;          // where the next piece begins
     uint64_t end_ = 0;           // where the file turned out to end, at most `bytes`
+    uint64_t stretch_end_ = 0;   // up to here, from next_ on, all is data or all is hole
     uint32_t pieces_ = 0;        // under way
-    Transfer* queue_next_ = nullptr;
+    bool in_hole_ = false;       // of which kind that stretch is
+    bool is_large_ = false;
+    bool in_list_ = false;
+    Transfer* list_next_ = nullptr;
+    SourceSlot* slot_ = nullptr;
     std::unique_ptr<Error> error_;
 };
 
@@ -60,12 +67,14 @@ private:
 class Source {
 public:
     virtual ~Source() = default;
-    // An eventfd that is written when there is something to start and sleep() had said that the engine sleeps.
+    // An eventfd that is written when there is something to start and sleep() had said that the engine sleeps. The engine
+    // does not read it, and nobody needs to. Stays open until remove() returns.
     virtual int doorbell() const = 0;
     // Starts what is there with Engine::start(). Called when the doorbell rang, when transfers of this source are done, and
     // before the engine sleeps. True: something was started.
     virtual bool poll() = 0;
-    // From now on the doorbell is needed (true) or not (false). After sleep(true) poll() is called once more.
+    // From now on the doorbell is needed (true) or not (false). After sleep(true) poll() is called once more, and must
+    // start all it can: the engine sleeps next.
     virtual void sleep(bool asleep) = 0;
 };
 
