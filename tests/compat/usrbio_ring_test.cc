@@ -286,16 +286,15 @@ TEST_P(UsrbioRing, RegisteredFiles) {
     const int fd = ::open(path_.c_str(), O_RDONLY);
     const int handle = hf3fs_reg_fd(fd, 0);
     ASSERT_LE(handle, 0);
-    ::close(fd);
+    const std::string other = make_file("other", "something else, of a hundred bytes or so");
+    const int opened = ::open(other.c_str(), O_RDONLY);
+    const int again = dup2(opened, fd);  // closes the first, and has its number
     for (int number : {fd, handle, -handle}) {
         ASSERT_GE(hf3fs_prep_io(&ior_, &iov_, true, iov_.base, number, 5, 100, nullptr), 0) << "it stays open here";
         ASSERT_EQ(hf3fs_submit_ios(&ior_), 0);
         ASSERT_EQ(take(1, 1).size(), 1u);
         EXPECT_EQ(read(iov_.base, 100), bytes_.substr(5, 100));
     }
-    const std::string other = make_file("other", "something else, of a hundred bytes or so");
-    const int opened = ::open(other.c_str(), O_RDONLY);
-    const int again = dup2(opened, fd);
     EXPECT_EQ(hf3fs_reg_fd(again, 0), EINVAL) << "the number is still the other file's";
     hf3fs_dereg_fd(fd);
     EXPECT_EQ(hf3fs_prep_io(&ior_, &iov_, true, iov_.base, fd, 0, 1, nullptr), -EBADF);

@@ -34,6 +34,20 @@ void Iov::destroy(hf3fs_iov* iov) {
 }
 
 void Iov::unlink() {
+    constexpr std::string_view kHidden = ".unlinked";
+    // Handles that were exported go on working, which takes a name: one that no id leads to.
+    const bool has_handles = gpu >= 0 && object.id() != 0;
+    if (!has_handles) return remove_name();
+    if (name.empty() || name.ends_with(kHidden)) return;
+    std::string hidden = name + std::string(kHidden);
+    if (auto done = daemon->client().rename(name, hidden); !done) {
+        log_warning("cannot unlink {}: {}", name, done.error().message);
+        return;
+    }
+    name = std::move(hidden);
+}
+
+void Iov::remove_name() {
     if (name.empty()) return;
     // Somebody may have done it already, in the mount for instance.
     if (auto done = daemon->client().unlink(name); !done && done.error().code != ENOENT) {
@@ -43,7 +57,7 @@ void Iov::unlink() {
 }
 
 Iov::~Iov() {
-    unlink();
+    remove_name();
     magic_ = 0;
 }
 

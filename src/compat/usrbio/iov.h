@@ -29,11 +29,14 @@ public:
     // Fills in the caller's struct, which has the handle from then on.
     static void hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size, int numa);
     static void destroy(hf3fs_iov* iov);
+    // From now on its id leads nowhere.
     void unlink();
 
     ~Iov();
 
 private:
+    void remove_name();
+
     static constexpr uint64_t kMagic = 0x766f695f6d687367;  // "gshm_iov"
     uint64_t magic_ = kMagic;
 };
