@@ -220,8 +220,12 @@ int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec*
         auto filled = as_status(gshm_read_file(made, 0, file.get(), 0, wanted.size_bytes, options, &info));
         if (filled) filled = as_status(replace ? gshm_replace(made, wanted.name) : gshm_seal(made));
         if (!filled) {
-            // One that was to be kept in any case does not go by itself.
-            if (!replace && (wanted.flags & GSHM_KEEP) != 0) (void)gshm_unlink(client, wanted.name);
+            // It would go with the session, but that may last; unless the name is another's by now.
+            gshm_stat_info now = {};
+            now.struct_size = sizeof now;
+            if (!replace && gshm_stat(client, wanted.name, &now) == 0 && now.id == gshm_id(made)) {
+                (void)gshm_unlink(client, wanted.name);
+            }
             return filled;
         }
         return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);

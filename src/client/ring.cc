@@ -56,7 +56,11 @@ Ring::~Ring() {
         }
     }
     MutexLock lock(registry());
-    for (auto* object : objects_) std::erase(object->rings, this);
+    for (auto* object : objects_) {
+        // One by one, since gshmd takes its time to end a ring: who seals the object next is not to wait for that.
+        remote_->release(*object);
+        std::erase(object->rings, this);
+    }
 }
 
 Result<uint32_t> Ring::add_file(int fd) {

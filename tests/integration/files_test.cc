@@ -120,14 +120,13 @@ TEST_P(FilesTest, RangesAndTheirProgress) {
     EXPECT_FALSE(seen.backwards);
     EXPECT_GT(info_.duration_ns, 0u);
     EXPECT_TRUE(bytes_of(object.get()).substr(100, length) == bytes.substr(200, length));
+    const int out = make_file("g", "");
+    ASSERT_EQ(gshm_write_file(object.get(), 100, out, 7, length, nullptr, &info_), 0) << gshm_last_error();
+    EXPECT_TRUE(contents(out).substr(7) == bytes.substr(200, length));
     EXPECT_EQ(gshm_read_file(object.get(), 0, fd, kMiB, 50 * kMiB, nullptr, nullptr), -ENODATA);
     EXPECT_EQ(gshm_read_file(object.get(), 1, fd, 0, 50 * kMiB, nullptr, nullptr), -EINVAL);
     EXPECT_EQ(gshm_read_file(object.get(), 0, -1, 0, 1, nullptr, nullptr), -EBADF);
     EXPECT_EQ(gshm_read_file(nullptr, 0, fd, 0, 1, nullptr, nullptr), -EINVAL);
-    const int out = make_file("g", "");
-    ASSERT_EQ(gshm_write_file(object.get(), 100, out, 7, length, nullptr, &info_), 0) << gshm_last_error();
-    EXPECT_TRUE(contents(out).substr(7) == bytes.substr(200, length));
-    // A full disk.
     const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
     EXPECT_EQ(gshm_write_file(object.get(), 0, full, 0, 100, nullptr, nullptr), -EINVAL) << "no regular file";
     ::close(full);
