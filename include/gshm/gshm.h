@@ -64,6 +64,9 @@ typedef struct gshm_connect_options {
 /* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
  * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* The runtime folder, for connect's dir, of the daemon whose mount the path is in (a file or a folder), with NUL at its end.
+ * -EINVAL: it is in none. -ERANGE: capacity is too small. */
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
 /* Ends the session: leases end, unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
 void gshm_disconnect(gshm_client* client);
 
@@ -501,6 +504,9 @@ typedef struct gshm_completion {
  * for timeout_ms (< 0: for ever). How many were written, 0 if the time passed; or -errno: -EINVAL if `least` is more than
  * ret_completions has room for or than what is under way. */
 int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least, int timeout_ms);
+/* From any thread, as long as the ring is there: the gshm_ring_wait() that is under way, or else the next that would have to
+ * wait, returns at once with what there is. */
+void gshm_ring_wake(gshm_ring* ring);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -603,6 +603,14 @@ inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
 
 // ---- A connection --------------------------------------------------------------------------------------------------
 
+// The runtime folder of the daemon whose mount a file or folder is in; EINVAL: in none.
+inline Result<std::string> find_daemon(const std::string& path) {
+    char dir[4096];
+    if (auto done = detail::call({path}, [&] { return gshm_find_daemon(path.c_str(), dir, sizeof dir); }); !done)
+        return std::move(done).error();
+    return std::string(dir);
+}
+
 // A session with gshmd. It connects again by itself when the connection is lost.
 class Client {
 public:

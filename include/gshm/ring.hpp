@@ -74,6 +74,8 @@ public:
         taken.resize(static_cast<size_t>(*many));
         return taken;
     }
+    // From any thread: the wait() that is under way, or the next that has to wait, returns at once with what there is.
+    void wake() { gshm_ring_wake(get()); }
 
 private:
     struct Destroy {

@@ -372,6 +372,16 @@ int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object**
     });
 }
 
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(path != nullptr && ret_dir != nullptr, "path or ret_dir is NULL"));
+        std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
+        if (dir.size() >= capacity) return fail(ERANGE, "the runtime folder's path has {} bytes", dir.size());
+        memcpy(ret_dir, dir.c_str(), dir.size() + 1);
+        return {};
+    });
+}
+
 int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object) {
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_object != nullptr, "path or ret_object is NULL"));

@@ -80,6 +80,10 @@ int gshm_ring_submit(gshm_ring* ring) {
     return counted(ring, [&](Ring& one) { return one.submit(); });
 }
 
+void gshm_ring_wake(gshm_ring* ring) {
+    if (ring != nullptr) ring->ring->wake();
+}
+
 int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least, int timeout_ms) {
     return counted(ring, [&](Ring& one) -> Result<size_t> {
         TRY(check_argument(ret_completions != nullptr || capacity == 0, "ret_completions is NULL"));

@@ -330,17 +330,18 @@ void Ring::collect() {
 
 void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
     std::vector<ring::Awaited> words;
-    bool there = false;
-    if (local_pieces_ > 0) words.push_back({&local_word_, local_word_.load(std::memory_order_acquire)});
+    const ring::Awaited here = {&local_word_, local_word_.load(std::memory_order_acquire)};
+    bool there = woken_.load();
     if (remote_pieces_ > 0) {
         auto& producer = remote_->producer();
         // Every operation has a piece at least, so that so many pieces are to come in any case.
         const size_t wanted = local_pieces_ > 0 ? 1 : std::min(missing, remote_pieces_);
         producer.announce(static_cast<uint32_t>(wanted));
         const uint32_t now = producer.word().load(std::memory_order_acquire);
-        there = producer.available() >= wanted;
+        there = there || producer.available() >= wanted;
         words.push_back({&producer.word(), now});
     }
+    words.push_back(here);  // last: a kernel that cannot wait for two waits for the first
     // After the words were read, so that what comes from here on changes them.
     for (auto& local : local_) there = there || (local && local->has_completions());
     if (!there) {
@@ -348,6 +349,12 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
         ring::wait_for_any(words, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
     }
     if (remote_pieces_ > 0) remote_->producer().withdraw();
+}
+
+void Ring::wake() {
+    woken_ = true;
+    local_word_.fetch_add(1);
+    ring::wake(local_word_);
 }
 
 Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {
@@ -362,7 +369,7 @@ Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t lea
     auto heard = Clock::now();
     for (size_t before = ready_.size(); ready_.size() < least;) {
         const auto now = Clock::now();
-        if (now >= until) break;
+        if (now >= until || woken_.exchange(false)) break;
         if (ready_.size() != before) heard = now;
         before = ready_.size();
         if (remote_pieces_ > 0 && (now - heard >= kDoubt || remote_->producer().is_broken())) {

@@ -13,7 +13,7 @@
 
 namespace gshm::client {
 
-// For one thread at a time, but release().
+// For one thread at a time, but release() and wake().
 class Ring {
 public:
     // core may be null: for memory without a daemon alone.
@@ -30,6 +30,8 @@ public:
     // How many operations were begun.
     Result<size_t> submit();
     Result<size_t> wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms);
+    // A wait() that is under way, or the next that has to wait, ends at once.
+    void wake();
     Status check_use() const { return check_generation(generation_); }
 
     // The object is closed or sealed next: gshmd is told that this ring does not use it any more, if that is so.
@@ -92,7 +94,8 @@ private:
     std::deque<gshm_completion> ready_;
     std::vector<File> files_;
     std::unique_ptr<RemoteRing> remote_;
-    std::atomic<uint32_t> local_word_ = 0;
+    std::atomic<uint32_t> local_word_ = 0;  // changes with local completions, and when it is woken
+    std::atomic<bool> woken_ = false;
     std::unique_ptr<LocalRing> local_[2];  // for ordinary memory, for GPUs
     std::unordered_set<gshm_object*> objects_;  // whose `rings` this is among; guarded like those
 };

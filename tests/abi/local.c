@@ -303,6 +303,11 @@ void test_memory_without_daemon(void) {
 }
 
 void test_no_daemon_there(void) {
+    char dir[64] = "as it was";
+    CHECK_STATUS(gshm_find_daemon("/proc", dir, sizeof dir), -EINVAL); /* no mount of ours */
+    CHECK_STATUS(gshm_find_daemon("/nonexistent/gshm", dir, sizeof dir), -ENOENT);
+    CHECK_STATUS(gshm_find_daemon(NULL, dir, sizeof dir), -EINVAL);
+    CHECK(strcmp(dir, "as it was") == 0);
     gshm_client* client = NULL;
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
     options.dir = "/nonexistent/gshm";

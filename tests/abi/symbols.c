@@ -11,6 +11,7 @@
     X(gshm_last_error, const char*, (void))                                                            \
     X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                 \
     X(gshm_disconnect, void, (gshm_client*))                                                           \
+    X(gshm_find_daemon, int, (const char*, char*, size_t))                                             \
     X(gshm_ping, int, (gshm_client*))                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
     X(gshm_shutdown, int, (gshm_client*, uint32_t))                                                    \
@@ -79,6 +80,7 @@
     X(gshm_ring_remove_file, int, (gshm_ring*, uint32_t)) \
     X(gshm_ring_prepare, int, (gshm_ring*, const gshm_io*)) \
     X(gshm_ring_submit, int, (gshm_ring*)) \
+    X(gshm_ring_wake, void, (gshm_ring*))                                                              \
     X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
