@@ -254,6 +254,7 @@ Status Ring::begin_remote() {
 
 Result<size_t> Ring::submit() {
     if (prepared_operations_ == 0) return 0;
+    if (remote_pieces_ == 0) heard_ = {};
     const bool has_remote = std::ranges::any_of(prepared_, [&](uint32_t token) { return pieces_[token].remote; });
     // Counted first: some may be done by the time the others are begun.
     const size_t count = prepared_operations_;
@@ -359,6 +360,7 @@ void Ring::wake() {
 
 Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {
     using Clock = std::chrono::steady_clock;
+    const size_t there = ready_.size();
     collect();
     if (least > ret_completions.size()) return fail(EINVAL, "there is no room for so many completions");
     if (least > ready_.size() + begun_operations_) {
@@ -366,16 +368,17 @@ Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t lea
                     ready_.size() + begun_operations_);
     }
     const auto until = timeout_ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
-    auto heard = Clock::now();
+    // Across calls: who waits for less than the doubt takes, again and again, is to find out as well.
+    if (heard_ == Clock::time_point() || ready_.size() != there) heard_ = Clock::now();
     for (size_t before = ready_.size(); ready_.size() < least;) {
         const auto now = Clock::now();
         if (now >= until || woken_.exchange(false)) break;
-        if (ready_.size() != before) heard = now;
+        if (ready_.size() != before) heard_ = now;
         before = ready_.size();
-        if (remote_pieces_ > 0 && (now - heard >= kDoubt || remote_->producer().is_broken())) {
+        if (remote_pieces_ > 0 && (now - heard_ >= kDoubt || remote_->producer().is_broken())) {
             TRY(remote_->look_for_daemon());
             TRY(follow());
-            heard = Clock::now();
+            heard_ = Clock::now();
         }
         sleep(least - ready_.size(), until);
         collect();

@@ -1,6 +1,7 @@
 // What a gshm_ring is: operations of one or several ranges, each of which gshmd or this process moves.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <span>
@@ -91,6 +92,7 @@ private:
     size_t begun_operations_ = 0;
     size_t local_pieces_ = 0;   // under way
     size_t remote_pieces_ = 0;
+    std::chrono::steady_clock::time_point heard_;  // when gshmd last gave a sign; none: not waited for yet
     std::deque<gshm_completion> ready_;
     std::vector<File> files_;
     std::unique_ptr<RemoteRing> remote_;
