@@ -37,6 +37,8 @@ Source open_source(const std::string& path) {
     const off_t end = S_ISBLK(info.st_mode) ? ::lseek(fd, 0, SEEK_END) : info.st_size;
     const off_t begin = standard ? ::lseek(fd, 0, SEEK_CUR) : 0;
     if (end < 0 || begin < 0) throw Failure::of_errno(path);
+    // The daemon reads through this descriptor, and is to wait for the disk.
+    if (!standard) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     source.begin = static_cast<uint64_t>(begin);
     source.size_bytes = end > begin ? static_cast<uint64_t>(end - begin) : 0;
     return source;
