@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <algorithm>
+#include <bit>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
@@ -48,8 +49,8 @@ void File::find_direct() {
                       (status.stx_mask & STATX_DIOALIGN) != 0;
     if (told && status.stx_dio_offset_align == 0) return;  // it has none
     if (told) {
-        alignment_ = std::max(kPage, status.stx_dio_offset_align);
-        memory_alignment_ = std::max<uint32_t>(status.stx_dio_mem_align, 1);
+        alignment_ = std::bit_ceil(std::max(kPage, status.stx_dio_offset_align));
+        memory_alignment_ = std::bit_ceil(std::max<uint32_t>(status.stx_dio_mem_align, 1));
     }
     const int mode = readable_ && writable_ ? O_RDWR : writable_ ? O_WRONLY : O_RDONLY;
     direct_fd_ = UniqueFd::adopt(reopen(fd(), mode | O_DIRECT));
@@ -74,11 +75,25 @@ bool File::is_cached(uint64_t offset, uint64_t bytes) const {
     return readable_ && is_in_page_cache(fd(), offset, bytes);
 }
 
+// A small file is looked at whole, a large one at some places: here and there, and where the request is. Requests all over
+// the file are what this is for, and a few parts of it in the page cache must not draw all of them there.
 bool File::look_again(uint64_t offset) {
-    constexpr uint64_t kNeighbourhood = uint64_t{16} << 20;
+    constexpr uint64_t kWhole = uint64_t{16} << 20;
+    constexpr uint64_t kPlaces = 8;
+    constexpr uint64_t kPlaceBytes = 64 << 10;
     const uint64_t end = size();
-    const uint64_t begin = std::min(offset, end) / kNeighbourhood * kNeighbourhood;
-    const bool cached = is_cached(begin, std::min(kNeighbourhood, end - begin));
+    bool cached = false;
+    if (end <= kWhole) {
+        cached = is_cached(0, end);
+    } else {
+        // Not the same places each time: where the kernel does not say, looking at one brings it into the page cache.
+        unsigned found = 0;
+        for (uint64_t i = 0; i < kPlaces; ++i) {
+            const uint64_t place = (offset + end / kPlaces * i) % end;
+            found += is_cached(place, std::min(kPlaceBytes, end - place)) ? 1 : 0;
+        }
+        cached = found * 4 >= kPlaces * 3;
+    }
     mostly_cached_.store(cached, std::memory_order_relaxed);
     answer_lasts_.store(kAnswerLasts, std::memory_order_relaxed);
     return cached;

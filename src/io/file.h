@@ -26,7 +26,7 @@ public:
     // Past the page cache: another description of the same file, since whoever passed the first may be using it. -1 where
     // the file system refuses. Offsets and sizes must be multiples of alignment(), addresses of memory_alignment().
     int direct_fd() const { return direct_works_.load(std::memory_order_relaxed) ? direct_fd_.get() : -1; }
-    // At least a page, so that what goes through the page cache and what goes past it never meet in one page.
+    // Both are powers of two, the first at least a page, so that what goes through the page cache and what goes past it never meet in one page.
     uint32_t alignment() const { return alignment_; }
     uint32_t memory_alignment() const { return memory_alignment_; }
     // The file system has refused after all.
@@ -34,7 +34,7 @@ public:
 
     // Whether most of these bytes are in the page cache. Costs a system call.
     bool is_cached(uint64_t offset, uint64_t bytes) const;
-    // The same for small requests: the answer is for the neighbourhood, and is asked for now and then only.
+    // The same for small requests: the answer is for the file as a whole, and is asked for now and then only.
     bool is_mostly_cached(uint64_t offset, uint64_t bytes) {
         const uint64_t cost = bytes + kSmallRequestCost;
         const uint64_t left = answer_lasts_.load(std::memory_order_relaxed);

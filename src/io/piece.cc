@@ -32,11 +32,11 @@ Request next_request(Piece& piece, const File& file, bool is_write, int zeros_fd
     uint64_t end = piece.file_end;
     if (piece.direct) {
         const uint64_t unit = file.alignment();
-        if (position % unit == 0 && position < piece.direct_end) {
+        if (align_down(position, unit) == position && position < piece.direct_end) {
             piece.last_direct = true;
             end = piece.direct_end;
-        } else if (round_up(position, unit) < piece.direct_end) {
-            end = std::min(end, round_up(position, unit));
+        } else if (align_up(position, unit) < piece.direct_end) {
+            end = std::min(end, align_up(position, unit));
         }
     }
     request.bytes = static_cast<uint32_t>(std::min(end - position, kRequestBytes));

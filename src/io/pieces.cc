@@ -59,20 +59,20 @@ bool EngineCore::begin_on_host(Transfer& transfer, Piece& piece) {
     const uint64_t position = transfer.file_offset + transfer.next_;
     const uint64_t unit = file.alignment();
     uint64_t bytes = transfer.stretch_end_ - transfer.next_;
-    if (bytes > kHostPieceBytes) bytes = (position + kHostPieceBytes) / unit * unit - position;
+    if (bytes > kHostPieceBytes) bytes = align_down(position + kHostPieceBytes, unit) - position;
     piece.bytes = bytes;
     piece.memory = reinterpret_cast<std::byte*>(transfer.address + transfer.next_);
     piece.file_begin = position;
     piece.file_end = position + bytes;
     piece.from_zeros = transfer.in_hole_;
     if (transfer.in_hole_) return true;
-    const bool agrees = (transfer.address - transfer.file_offset) % file.memory_alignment() == 0;
+    const bool agrees = ((transfer.address - transfer.file_offset) & (file.memory_alignment() - 1)) == 0;
     if (!agrees || !takes_direct(transfer, bytes)) return true;
     uint64_t end = piece.file_end;
     // The last block of a file is not read whole: what lies behind the end would come into memory with it.
     if (transfer.direction == Direction::read) end = std::min(end, file.known_size());
-    piece.direct_end = end / unit * unit;
-    piece.direct = round_up(position, unit) < piece.direct_end;
+    piece.direct_end = align_down(end, unit);
+    piece.direct = align_up(position, unit) < piece.direct_end;
     return true;
 }
 
@@ -80,11 +80,11 @@ bool EngineCore::begin_on_device(Transfer& transfer, Piece& piece) {
     const File& file = *transfer.file;
     const uint64_t position = transfer.file_offset + transfer.next_;
     const uint64_t unit = file.alignment();
-    const auto skipped = static_cast<uint32_t>(position % unit);
+    const auto skipped = static_cast<uint32_t>(position - align_down(position, unit));
     const uint64_t left = transfer.stretch_end_ - transfer.next_;
     const uint64_t most = transfer.bytes < kLargeChunksFrom ? kMediumChunkBytes : Staging::kLargeChunkBytes;
     // A transfer that has nothing under way takes what there is: it would wait for ever where small ones come and go.
-    piece.chunk = staging_->take(std::min(round_up(skipped + left, unit), most), transfer.pieces_ == 0, *mailbox_);
+    piece.chunk = staging_->take(std::min(align_up(skipped + left, unit), most), transfer.pieces_ == 0, *mailbox_);
     if (!piece.chunk) return false;
     piece.bytes = std::min(left, piece.chunk.bytes - skipped);
     piece.file_begin = position;
@@ -95,10 +95,10 @@ bool EngineCore::begin_on_device(Transfer& transfer, Piece& piece) {
         piece.lead = skipped;
         piece.file_begin -= skipped;
         piece.memory = piece.chunk.data;
-        piece.direct_end = round_up(piece.file_end, unit);
+        piece.direct_end = align_up(piece.file_end, unit);
     } else {
-        piece.direct_end = piece.file_end / unit * unit;
-        piece.direct = piece.direct && round_up(position, unit) < piece.direct_end;
+        piece.direct_end = align_down(piece.file_end, unit);
+        piece.direct = piece.direct && align_up(position, unit) < piece.direct_end;
     }
     transfer.path |= kPathStaged;
     return true;

@@ -40,8 +40,8 @@ public:
     void submit(const Request& request) override {
         {
             MutexLock lock(mutex_);
-            requests_.push_back(request);
-            if (idle_ >= requests_.size() || threads_.size() == most_) {
+            (request.bytes > kSmallBytes ? large_ : small_).push_back(request);
+            if (idle_ >= small_.size() + large_.size() || threads_.size() == most_) {
                 came_.notify_one();
                 return;
             }
@@ -76,6 +76,7 @@ public:
 private:
     static constexpr uint64_t kOwnTag = ~uint64_t{0};
     static constexpr int kRings = 64;
+    static constexpr uint32_t kSmallBytes = 64 << 10;
 
     explicit ThreadQueue(unsigned most) : most_(most) {}
 
@@ -108,17 +109,26 @@ private:
         MutexLock lock(mutex_);
         for (;;) {
             ++idle_;
-            while (requests_.empty() && !ending_) lock.wait(came_);
+            while (small_.empty() && !may_take_large() && !ending_) lock.wait(came_);
             --idle_;
-            if (requests_.empty()) return;
-            const Request request = requests_.front();
-            requests_.pop_front();
+            const bool is_large = small_.empty();
+            if (is_large && large_.empty()) return;
+            auto& requests = is_large ? large_ : small_;
+            const Request request = requests.front();
+            requests.pop_front();
+            if (is_large) ++doing_large_;
             lock.unlock();
             const int32_t result = perform(request);
             lock.lock();
+            if (is_large) --doing_large_;
             finished_.push_back({request.tag, result});
             if (finished_.size() == 1) eventfd_write(done_.get(), 1);
         }
+    }
+
+    // Small ones go first, and the last thread is theirs: large ones to one file may all wait for each other.
+    bool may_take_large() const REQUIRES(mutex_) {
+        return !large_.empty() && (doing_large_ + 1 < most_ || most_ == 1);
     }
 
     static int32_t perform(const Request& request) {
@@ -134,7 +144,9 @@ private:
     std::vector<std::thread> threads_;
     Mutex mutex_;
     std::condition_variable came_;
-    std::deque<Request> requests_ GUARDED_BY(mutex_);
+    std::deque<Request> small_ GUARDED_BY(mutex_);
+    std::deque<Request> large_ GUARDED_BY(mutex_);
+    size_t doing_large_ GUARDED_BY(mutex_) = 0;
     std::deque<Event> finished_ GUARDED_BY(mutex_);
     size_t idle_ GUARDED_BY(mutex_) = 0;
     bool ending_ GUARDED_BY(mutex_) = false;

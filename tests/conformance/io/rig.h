@@ -88,6 +88,7 @@ public:
     // Takes it from the engine before the destructor does.
     void leave();
     unsigned polls() const { return polls_; }
+    size_t not_taken() const { return waiting_.size(); }  // after leave()
 
     int doorbell() const override { return bell_.get(); }
     bool poll() override;
@@ -112,8 +113,13 @@ struct Case {
 };
 
 inline std::vector<Case> all_cases() {
-    return {{"uring_host", true, false}, {"uring_cuda", true, true}, {"threads_host", false, false}, {"threads_cuda", false, true}};
+    return {{"uring_host", true, false},
+            {"uring_cuda", true, true},
+            {"threads_host", false, false},
+            {"threads_cuda", false, true}};
 }
+inline std::vector<Case> host_cases() { return {{"uring_host", true, false}, {"threads_host", false, false}}; }
+inline std::vector<Case> cuda_cases() { return {{"uring_cuda", true, true}, {"threads_cuda", false, true}}; }
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
 
 class IoSuite : public ::testing::TestWithParam<Case> {
