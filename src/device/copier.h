@@ -18,6 +18,9 @@ public:
     virtual void copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) = 0;
     virtual void copy_out(std::byte* destination, uint64_t address, size_t bytes, Done done) = 0;
     virtual void fill(uint64_t address, size_t bytes, uint8_t value, Done done) = 0;
+    // Calls it in the calling thread, with what a vendor's library needs to find the memory by its address. False: it was
+    // not called.
+    virtual bool with_context(const std::function<void()>&) { return false; }
 };
 
 }  // namespace gshm

@@ -194,13 +194,15 @@ private:
     std::thread waiter_;
 };
 
-CudaCopier::CudaCopier(std::unique_ptr<Lane> in, std::unique_ptr<Lane> out) : in_(std::move(in)), out_(std::move(out)) {}
+CudaCopier::CudaCopier(const cuda::Driver& driver, cuda::CUcontext context, std::unique_ptr<Lane> in,
+                       std::unique_ptr<Lane> out)
+    : driver_(driver), context_(context), in_(std::move(in)), out_(std::move(out)) {}
 CudaCopier::~CudaCopier() = default;
 
 Result<std::unique_ptr<CudaCopier>> CudaCopier::create(const cuda::Driver& driver, cuda::CUcontext context) {
     auto in = TRY(Lane::create(driver, context));
     auto out = TRY(Lane::create(driver, context));
-    return std::unique_ptr<CudaCopier>(new CudaCopier(std::move(in), std::move(out)));
+    return std::unique_ptr<CudaCopier>(new CudaCopier(driver, context, std::move(in), std::move(out)));
 }
 
 void CudaCopier::copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) {
@@ -213,6 +215,13 @@ void CudaCopier::copy_out(std::byte* destination, uint64_t address, size_t bytes
 
 void CudaCopier::fill(uint64_t address, size_t bytes, uint8_t value, Done done) {
     in_->put({Kind::fill, address, nullptr, bytes, value, std::move(done)});
+}
+
+bool CudaCopier::with_context(const std::function<void()>& call) {
+    cuda::ScopedContext current(driver_, context_);
+    if (!current.status()) return false;
+    call();
+    return true;
 }
 
 Copier* LazyCopier::get(const cuda::Driver& driver, cuda::CUcontext context) {

@@ -20,11 +20,14 @@ public:
     void copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) override;
     void copy_out(std::byte* destination, uint64_t address, size_t bytes, Done done) override;
     void fill(uint64_t address, size_t bytes, uint8_t value, Done done) override;
+    bool with_context(const std::function<void()>& call) override;
 
 private:
     class Lane;
-    CudaCopier(std::unique_ptr<Lane> in, std::unique_ptr<Lane> out);
+    CudaCopier(const cuda::Driver& driver, cuda::CUcontext context, std::unique_ptr<Lane> in, std::unique_ptr<Lane> out);
 
+    const cuda::Driver& driver_;
+    cuda::CUcontext context_;
     std::unique_ptr<Lane> in_;
     std::unique_ptr<Lane> out_;
 };

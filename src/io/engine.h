@@ -58,6 +58,10 @@ private:
     bool in_hole_ = false;       // of which kind that stretch is
     bool is_large_ = false;
     bool in_list_ = false;
+    bool by_cufile_ = false;     // where it is not in the page cache
+    uint8_t trial_ = 0;          // how far it has come with measuring which way is faster; 0: it does not
+    uint64_t trial_since_ns_ = 0;
+    uint64_t trial_staged_ns_ = 0;
     Transfer* list_next_ = nullptr;
     SourceSlot* slot_ = nullptr;
     std::unique_ptr<Error> error_;
@@ -84,6 +88,8 @@ public:
         unsigned depth = 128;       // requests to the kernel at once
         bool allow_uring = true;    // false: threads, as where io_uring is refused
         unsigned threads = 16;      // of these, at most
+        bool allow_cufile = true;   // where it is there and measures faster than staging
+        uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, to find that out
     };
     // staging may be null: then transfers with a copier fail with ENOMEM.
     static Result<std::unique_ptr<Engine>> create(std::shared_ptr<Staging> staging, const Options& options);

@@ -109,6 +109,7 @@ void EngineCore::read_mail() {
         piece = next;
     }
     if (mailbox_->take_chunk_is_back()) {
+        stage_after_all();
         while (!starved_.empty()) queue(*starved_.pop());
     }
     for (auto& command : mailbox_->take_commands()) command();

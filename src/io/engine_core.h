@@ -52,13 +52,14 @@ private:
     }
 
     // One piece from its beginning to its end, pieces.cc.
-    enum class Begun { yes, no_piece, no_chunk };
+    enum class Begun { yes, not_now, no_chunk };
     Begun begin_piece(Transfer& transfer);
     bool begin_on_host(Transfer& transfer, Piece& piece);
     bool begin_on_device(Transfer& transfer, Piece& piece);
-    void begin_fill(Transfer& transfer, Piece& piece);
     void find_stretch(Transfer& transfer);
-    bool takes_direct(const Transfer& transfer, uint64_t bytes) const;
+    bool takes_direct(const Transfer& transfer, uint64_t position, uint64_t bytes) const;
+    bool stage(Transfer& transfer, Piece& piece, uint64_t most_bytes, bool any_chunk);
+    void go(Piece& piece);
     void submit(Piece& piece);
     void moved(Piece& piece, int32_t result);
     void file_part_done(Piece& piece);
@@ -66,6 +67,16 @@ private:
     void end_piece(Piece& piece);
     void fail_transfer(Transfer& transfer, Error error);
     Copier::Done when_copied(Piece& piece);
+
+    // The way by cuFile, and finding out which is faster, cufile_pieces.cc.
+    void consider_cufile(Transfer& transfer);
+    bool begin_by_cufile(Transfer& transfer, Piece& piece);
+    void submit_to_cufile(Piece& piece);
+    void cufile_done(Piece& piece);
+    void stage_after_all();
+    bool is_trial_held(Transfer& transfer);
+    void end_trial(Transfer& transfer);
+    uint64_t trial_end(const Transfer& transfer) const;
 
     const std::shared_ptr<Staging> staging_;
     const Options options_;
@@ -82,6 +93,7 @@ private:
     SourceSlot* current_ = nullptr;  // whose transfers start() gets
     TransferList finished_;          // done already when they were started
     TransferList starved_;           // waiting for a chunk
+    Piece* starved_pieces_ = nullptr;  // that cuFile has refused, likewise
     std::vector<Piece> pieces_;
     Piece* free_pieces_ = nullptr;
     unsigned free_count_ = 0;

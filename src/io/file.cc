@@ -34,7 +34,9 @@ Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     // With O_APPEND every write goes to the end, wherever it was meant to go.
     const bool writable = (mode == O_WRONLY || mode == O_RDWR) && (flags & O_APPEND) == 0;
     if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing at a place");
-    std::shared_ptr<File> file(new File(std::move(fd), readable, writable, S_ISBLK(status.st_mode)));
+    const bool is_block = S_ISBLK(status.st_mode);
+    std::shared_ptr<File> file(
+        new File(std::move(fd), readable, writable, is_block, is_block ? status.st_rdev : status.st_dev));
     file->has_size_ = file->size() != 0 || status.st_blocks != 0;
     file->find_direct();
     if (file->direct_fd_) return file;
@@ -97,6 +99,12 @@ bool File::look_again(uint64_t offset) {
     mostly_cached_.store(cached, std::memory_order_relaxed);
     answer_lasts_.store(kAnswerLasts, std::memory_order_relaxed);
     return cached;
+}
+
+std::shared_ptr<void> File::attachment(const std::function<std::shared_ptr<void>()>& make) {
+    std::lock_guard lock(attachment_mutex_);
+    if (!std::exchange(has_attachment_, true)) attachment_ = make();
+    return attachment_;
 }
 
 File::Stretch File::stretch_at(uint64_t offset) const {

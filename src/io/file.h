@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -55,13 +57,18 @@ public:
     };
     Stretch stretch_at(uint64_t offset) const;
 
+    // Where it is: what was measured there holds for all files of the same place.
+    uint64_t place() const { return place_; }
+    // Something that goes with the file and is dropped before its descriptors are; made by the first who asks.
+    std::shared_ptr<void> attachment(const std::function<std::shared_ptr<void>()>& make);
+
 private:
     // An answer about the page cache lasts for 4096 small requests or 64 MiB.
     static constexpr uint64_t kAnswerLasts = uint64_t{64} << 20;
     static constexpr uint64_t kSmallRequestCost = kAnswerLasts / 4096;
 
-    File(UniqueFd fd, bool readable, bool writable, bool is_block)
-        : fd_(std::move(fd)), readable_(readable), writable_(writable), is_block_(is_block) {}
+    File(UniqueFd fd, bool readable, bool writable, bool is_block, uint64_t place)
+        : fd_(std::move(fd)), readable_(readable), writable_(writable), is_block_(is_block), place_(place) {}
     void find_direct();
     bool look_again(uint64_t offset);
 
@@ -71,6 +78,7 @@ private:
     const bool readable_;
     const bool writable_;
     const bool is_block_;
+    const uint64_t place_;
     bool has_size_ = true;
     uint32_t alignment_ = 4096;
     uint32_t memory_alignment_ = 4096;
@@ -79,6 +87,9 @@ private:
     std::atomic<uint64_t> answer_lasts_{0};
     mutable std::atomic<uint64_t> known_size_{0};
     mutable std::atomic<bool> sparse_{false};
+    std::mutex attachment_mutex_;  // guards the next two
+    bool has_attachment_ = false;
+    std::shared_ptr<void> attachment_;
 };
 
 }  // namespace gshm::io

@@ -31,6 +31,8 @@ struct Piece {
     bool last_direct = false;   // the request under way is such a one
     bool in_parallel = false;
     bool from_zeros = false;    // a hole of the file: zeros, from the kernel
+    bool by_cufile = false;
+    int64_t cufile_moved = 0;
     uint8_t stalls = 0;         // writes in a row that wrote nothing
     Chunk chunk;
     std::unique_ptr<Error> copy_error;

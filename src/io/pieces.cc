@@ -23,7 +23,7 @@ constexpr uint64_t kMediumChunkBytes = uint64_t{2} << 20;
 
 EngineCore::Begun EngineCore::begin_piece(Transfer& transfer) {
     Piece* piece = free_pieces_;
-    if (piece == nullptr) return Begun::no_piece;
+    if (piece == nullptr || (transfer.trial_ != 0 && is_trial_held(transfer))) return Begun::not_now;
     if (transfer.next_ >= transfer.stretch_end_) find_stretch(transfer);
     piece->transfer = &transfer;
     piece->begin = transfer.next_;
@@ -32,26 +32,30 @@ EngineCore::Begun EngineCore::begin_piece(Transfer& transfer) {
     piece->stalls = 0;
     piece->in_parallel = false;
     piece->from_zeros = false;
+    piece->by_cufile = false;
     piece->direct = false;
-    const bool is_fill = transfer.in_hole_ && transfer.copier != nullptr;
-    const bool begun = is_fill                         ? true
-                       : transfer.copier == nullptr    ? begin_on_host(transfer, *piece)
-                                                       : begin_on_device(transfer, *piece);
+    const bool begun = transfer.copier == nullptr ? begin_on_host(transfer, *piece) : begin_on_device(transfer, *piece);
     if (!begun) return Begun::no_chunk;
     free_pieces_ = piece->next;
     --free_count_;
     ++transfer.pieces_;
-    if (is_fill) {
-        begin_fill(transfer, *piece);
-    } else {
-        transfer.next_ += piece->bytes;
-        if (piece->chunk && transfer.direction == Direction::write) {
-            transfer.copier->copy_out(piece->memory, transfer.address + piece->begin, piece->bytes, when_copied(*piece));
-        } else {
-            submit(*piece);
-        }
-    }
+    transfer.next_ += piece->bytes;
+    go(*piece);
     return Begun::yes;
+}
+
+// The first step of what was laid out.
+void EngineCore::go(Piece& piece) {
+    Transfer& transfer = *piece.transfer;
+    if (piece.by_cufile) return submit_to_cufile(piece);
+    if (piece.chunk && transfer.direction == Direction::write) {
+        transfer.copier->copy_out(piece.memory, transfer.address + piece.begin, piece.bytes, when_copied(piece));
+    } else if (piece.from_zeros && transfer.copier != nullptr) {
+        transfer.path |= kPathHole;
+        transfer.copier->fill(transfer.address + piece.begin, piece.bytes, 0, when_copied(piece));
+    } else {
+        submit(piece);
+    }
 }
 
 bool EngineCore::begin_on_host(Transfer& transfer, Piece& piece) {
@@ -67,7 +71,7 @@ bool EngineCore::begin_on_host(Transfer& transfer, Piece& piece) {
     piece.from_zeros = transfer.in_hole_;
     if (transfer.in_hole_) return true;
     const bool agrees = ((transfer.address - transfer.file_offset) & (file.memory_alignment() - 1)) == 0;
-    if (!agrees || !takes_direct(transfer, bytes)) return true;
+    if (!agrees || !takes_direct(transfer, position, bytes)) return true;
     uint64_t end = piece.file_end;
     // The last block of a file is not read whole: what lies behind the end would come into memory with it.
     if (transfer.direction == Direction::read) end = std::min(end, file.known_size());
@@ -77,20 +81,32 @@ bool EngineCore::begin_on_host(Transfer& transfer, Piece& piece) {
 }
 
 bool EngineCore::begin_on_device(Transfer& transfer, Piece& piece) {
+    const uint64_t left = std::min(transfer.stretch_end_, trial_end(transfer)) - transfer.next_;
+    if (transfer.in_hole_) {
+        piece.from_zeros = true;
+        piece.bytes = std::min(left, kFillBytes);
+        return true;
+    }
+    piece.bytes = left;
+    if ((transfer.by_cufile_ || transfer.trial_ != 0) && begin_by_cufile(transfer, piece)) return true;
+    // A transfer that has nothing under way takes what there is: it would wait for ever where small ones come and go.
+    const uint64_t most = transfer.bytes < kLargeChunksFrom ? kMediumChunkBytes : Staging::kLargeChunkBytes;
+    return stage(transfer, piece, most, transfer.pieces_ == 0);
+}
+
+// Through a chunk: as much of the piece as it holds. False: there is none.
+bool EngineCore::stage(Transfer& transfer, Piece& piece, uint64_t most_bytes, bool any_chunk) {
     const File& file = *transfer.file;
-    const uint64_t position = transfer.file_offset + transfer.next_;
+    const uint64_t position = transfer.file_offset + piece.begin;
     const uint64_t unit = file.alignment();
     const auto skipped = static_cast<uint32_t>(position - align_down(position, unit));
-    const uint64_t left = transfer.stretch_end_ - transfer.next_;
-    const uint64_t most = transfer.bytes < kLargeChunksFrom ? kMediumChunkBytes : Staging::kLargeChunkBytes;
-    // A transfer that has nothing under way takes what there is: it would wait for ever where small ones come and go.
-    piece.chunk = staging_->take(std::min(align_up(skipped + left, unit), most), transfer.pieces_ == 0, *mailbox_);
+    piece.chunk = staging_->take(std::min(align_up(skipped + piece.bytes, unit), most_bytes), any_chunk, *mailbox_);
     if (!piece.chunk) return false;
-    piece.bytes = std::min(left, piece.chunk.bytes - skipped);
+    piece.bytes = std::min(piece.bytes, piece.chunk.bytes - skipped);
     piece.file_begin = position;
     piece.file_end = position + piece.bytes;
     piece.memory = piece.chunk.data + skipped;
-    piece.direct = takes_direct(transfer, piece.bytes);
+    piece.direct = takes_direct(transfer, position, piece.bytes);
     if (piece.direct && transfer.direction == Direction::read) {
         piece.lead = skipped;
         piece.file_begin -= skipped;
@@ -102,14 +118,6 @@ bool EngineCore::begin_on_device(Transfer& transfer, Piece& piece) {
     }
     transfer.path |= kPathStaged;
     return true;
-}
-
-void EngineCore::begin_fill(Transfer& transfer, Piece& piece) {
-    piece.bytes = std::min(transfer.stretch_end_ - transfer.next_, kFillBytes);
-    piece.file_begin = piece.file_end = 0;
-    transfer.next_ += piece.bytes;
-    transfer.path |= kPathHole;
-    transfer.copier->fill(transfer.address + piece.begin, piece.bytes, 0, when_copied(piece));
 }
 
 void EngineCore::find_stretch(Transfer& transfer) {
@@ -130,10 +138,9 @@ void EngineCore::find_stretch(Transfer& transfer) {
     transfer.stretch_end_ = end;
 }
 
-bool EngineCore::takes_direct(const Transfer& transfer, uint64_t bytes) const {
+bool EngineCore::takes_direct(const Transfer& transfer, uint64_t position, uint64_t bytes) const {
     File& file = *transfer.file;
     if (file.direct_fd() < 0) return false;
-    const uint64_t position = transfer.file_offset + transfer.next_;
     return transfer.is_large_ ? !file.is_cached(position, bytes) : !file.is_mostly_cached(position, bytes);
 }
 
@@ -187,6 +194,7 @@ Copier::Done EngineCore::when_copied(Piece& piece) {
 }
 
 void EngineCore::copied(Piece& piece) {
+    if (piece.by_cufile) return cufile_done(piece);
     Transfer& transfer = *piece.transfer;
     if (piece.copy_error != nullptr) fail_transfer(transfer, std::move(*std::exchange(piece.copy_error, nullptr)));
     const bool file_is_next = piece.chunk && transfer.direction == Direction::write && transfer.error_ == nullptr;

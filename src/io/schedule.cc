@@ -37,6 +37,8 @@ void EngineCore::start(Transfer& transfer) {
 
 Status EngineCore::prepare(Transfer& transfer) {
     transfer.error_.reset();
+    transfer.by_cufile_ = false;
+    transfer.trial_ = 0;
     File& file = *transfer.file;
     const bool reads = transfer.direction == Direction::read;
     if (reads && !file.is_readable()) return fail(EBADF, "the file is not open for reading");
@@ -46,13 +48,17 @@ Status EngineCore::prepare(Transfer& transfer) {
     if (transfer.file_offset > kMost || transfer.bytes > kMost - transfer.file_offset) {
         return fail(EINVAL, "no file is that large");
     }
-    if (!reads) return {};
+    if (!reads) {
+        if (transfer.copier != nullptr && transfer.is_large_) consider_cufile(transfer);
+        return {};
+    }
     uint64_t size = file.known_size();
     if (transfer.is_large_ || transfer.file_offset + transfer.bytes > size) size = file.size();
     if (!file.has_size() && size == 0) return {};
     transfer.end_ = size > transfer.file_offset ? std::min(transfer.bytes, size - transfer.file_offset) : 0;
     if (!transfer.is_large_ || !file.is_sparse()) transfer.stretch_end_ = transfer.end_;
     transfer.in_hole_ = false;
+    if (transfer.copier != nullptr && transfer.is_large_) consider_cufile(transfer);
     return {};
 }
 
@@ -84,15 +90,17 @@ void EngineCore::serve(WaitingClass kind) {
     in_turn_[kind].pop_front();
     Transfer& transfer = *slot.waiting[kind].pop();
     const bool goes_on = transfer.error_ == nullptr && transfer.next_ < transfer.end_;
-    if (goes_on && begin_piece(transfer) == Begun::no_chunk) starved_.push(transfer);
+    const Begun begun = goes_on ? begin_piece(transfer) : Begun::not_now;
+    if (begun == Begun::no_chunk) starved_.push(transfer);
     else if (is_over(transfer)) finish(transfer);
-    else if (goes_on && transfer.next_ < transfer.end_ && transfer.pieces_ < kPiecesPerTransfer) queue(transfer);
+    else if (begun == Begun::yes && transfer.next_ < transfer.end_ && transfer.pieces_ < kPiecesPerTransfer) queue(transfer);
     slot.in_turn[kind] = !slot.waiting[kind].empty();
     if (slot.in_turn[kind]) in_turn_[kind].push_back(&slot);
 }
 
 void EngineCore::finish(Transfer& transfer) {
     SourceSlot& slot = *transfer.slot_;
+    if (transfer.trial_ != 0) end_trial(transfer);
     --slot.transfers;
     wake(slot);
     current_ = &slot;
