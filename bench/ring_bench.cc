@@ -1,8 +1,9 @@
 // Transfers between a file and an object through a ring, at a given depth:
 //   ring_bench FILE [--device D] [--block BYTES] [--depth N] [--seconds S] [--random] [--write] [--span BYTES]
+//   ring_bench FILE --put [--device D]
 //   ring_bench --copy-rate [--device cuda:N]
-// Prints "GB/s operations/s" of the whole run, to be held against fio at the same depth, or the rate of plain copies
-// from pinned memory to the GPU. Needs a gshmd, found by $GSHM_DIR; the object is made there and goes with this process.
+// Prints "GB/s operations/s" of the whole run, to be held against fio at the same depth; of a whole file that becomes an
+// object, without and with the making of that object; or of plain copies from pinned memory to the GPU. Needs a gshmd, found by $GSHM_DIR; the object is made there and goes with this process.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,7 @@ struct Options {
     bool random = false;
     bool write = false;
     bool copy_rate = false;
+    bool put = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -57,6 +59,7 @@ Options parse(int argc, char** argv) {
         else if (arg == "--random") options.random = true;
         else if (arg == "--write") options.write = true;
         else if (arg == "--copy-rate") options.copy_rate = true;
+        else if (arg == "--put") options.put = true;
         else options.file = arg;
     }
     if (options.file.empty() && !options.copy_rate) fail("usage", "see the head of bench/ring_bench.cc");
@@ -92,6 +95,21 @@ void copy_rate(const Options& options) {
     printf("%.3f 0\n", static_cast<double>(bytes) / seconds / 1e9);
 }
 
+int put(const Options& options, gshm_client* client) {
+    const std::string name = "ring_bench." + std::to_string(getpid());
+    gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
+    spec.name = name.c_str();
+    spec.device = options.device;
+    gshm_transfer_info info = {sizeof info, 0, 0, 0};
+    const auto begin = Clock::now();
+    check(gshm_put_file(client, options.file.c_str(), &spec, nullptr, &info), "put");
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    check(gshm_unlink(client, name.c_str()), "unlink");
+    const auto bytes = static_cast<double>(info.bytes);
+    printf("%.3f %.3f\n", bytes / static_cast<double>(info.duration_ns), bytes / seconds / 1e9);
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,6 +120,7 @@ int main(int argc, char** argv) {
     }
     gshm_client* client = nullptr;
     check(gshm_connect(nullptr, &client), "connect");
+    if (options.put) return put(options, client);
     const int fd = open(options.file.c_str(), options.write ? O_RDWR : O_RDONLY);
     struct stat status = {};
     if (fd < 0 || fstat(fd, &status) != 0) fail(options.file.c_str(), strerror(errno));
