@@ -76,12 +76,12 @@ private:
     } while (false)
 
 TEST(CuFileDeathTest, FasterIsTaken) {
-    EXPECT_WAY((Setting{.staging_delay_us = 30'000}), Direction::read, true);
-    EXPECT_WAY((Setting{.staging_delay_us = 30'000}), Direction::write, true);
+    EXPECT_WAY((Setting{.staging_delay_us = 100'000}), Direction::read, true);
+    EXPECT_WAY((Setting{.staging_delay_us = 100'000}), Direction::write, true);
 }
 
 TEST(CuFileDeathTest, SlowerIsNot) {
-    EXPECT_WAY((Setting{.cufile_delay_us = "300000"}), Direction::read, false);
+    EXPECT_WAY((Setting{.cufile_delay_us = "2000000"}), Direction::read, false);
 }
 
 TEST(CuFileDeathTest, NotForWhatIsInThePageCache) {
