@@ -31,7 +31,7 @@ foreach(folder unit conformance sim regress)
         preset_test(asan ${folder} ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
     endif()
 endforeach()
-foreach(folder integration mount) # these fork, which a sanitizer with threads of other tests does not survive
+foreach(folder integration mount compat) # these fork, which a sanitizer with threads of other tests does not survive
     if(TARGET ${folder}_tests)
         preset_test(asan ${folder} ${CMAKE_SOURCE_DIR}/cmake/one-by-one ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
     endif()

@@ -308,6 +308,31 @@ TEST_P(UsrbioRing, RegisteredFiles) {
     for (int one : {ends[0], ends[1], folder, opened, again}) ::close(one);
 }
 
+// A ring for each thread, all of them on one iov and one file.
+TEST_P(UsrbioRing, ManyThreadsHaveARingEach) {
+    make_iov();
+    constexpr size_t kThreads = 100;
+    std::vector<std::thread> threads;
+    std::atomic<size_t> good = 0;
+    for (size_t i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] {
+            hf3fs_ior ior = {};
+            if (hf3fs_iorcreate4(&ior, mount_point(), 4, true, 0, 0, -1, 0) != 0) return;
+            for (size_t round = 0; round < 10; ++round) {
+                hf3fs_cqe cqe = {};
+                if (hf3fs_prep_io(&ior, &iov_, true, iov_.base + i * 8192, fd_, i * 8192 + round, 8192, &i) < 0) return;
+                if (hf3fs_submit_ios(&ior) != 0 || hf3fs_wait_for_ios(&ior, &cqe, 1, 1, nullptr) != 1) return;
+                if (cqe.result != 8192 || cqe.userdata != &i) return;
+            }
+            hf3fs_iordestroy(&ior);
+            ++good;
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(good, kThreads);
+    for (size_t i = 0; i < kThreads; ++i) EXPECT_EQ(read(iov_.base + i * 8192, 8192), bytes_.substr(i * 8192 + 9, 8192));
+}
+
 TEST_P(UsrbioRing, AKilledProcessLeavesNoRing) {
     Peer peer([&](Peer& self) {
         make_iov();
