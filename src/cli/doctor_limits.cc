@@ -9,7 +9,7 @@
 namespace gshm::cli {
 namespace {
 
-constexpr uint64_t kStagingBytes = uint64_t{256} << 20;
+constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 constexpr uint64_t kSharedMemoryBytes = uint64_t{1} << 30;
 // Below the first nothing works: the daemon's own files, its keeper and a few clients. Every large object is one more.
 constexpr uint64_t kFewestDescriptors = 256;

@@ -101,8 +101,9 @@ Status remember(const Options& options, Survival& survival) {
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
-// Sixteen chunks for each direction and more: enough for a bus to be busy.
-constexpr uint64_t kStagingBytes = uint64_t{256} << 20;
+// Enough for a bus to be busy. More is slower: what is copied next is then not in the processor's cache any more (H200:
+// 47 GB/s out of the page cache with 64 MiB, 39 with 256, 34 with 512).
+constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
 // Where the time of a start goes.
 class Stages {

@@ -305,7 +305,7 @@ TEST_F(Doctor, Fuse) {
 TEST_F(Doctor, LimitsOfMemoryAndDescriptors) {
     machine("proc/self/limits", limits("8388608", "1024"));
     auto found = examine();
-    expect(found["memlock"], "warning", {"8.0M", "256M", "LimitMEMLOCK"});
+    expect(found["memlock"], "warning", {"8.0M", "64M", "LimitMEMLOCK"});
     expect(found["descriptors"], "warning", {"1024", "LimitNOFILE"});
 
     machine("proc/self/status", "CapEff:\t000001ffffffffff\n");  // root: gshmd raises the one, the other does not bind

@@ -4,6 +4,17 @@
 namespace gshm::test {
 namespace {
 
+// SIGSTOP is on its way to the threads when kill() returns.
+bool is_stopped(pid_t pid) {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+        std::ifstream file(task.path() / "stat");
+        const std::string stat{std::istreambuf_iterator<char>(file), {}};
+        const size_t name_end = stat.rfind(')');
+        if (name_end == std::string::npos || stat[name_end + 2] != 'T') return false;
+    }
+    return true;
+}
+
 TEST_P(RingTest, AWaitCanBeEndedFromOutside) {
     const int fd = make_file("f", pattern(10'000, 1));
     auto ring = make_ring();
@@ -15,6 +26,7 @@ TEST_P(RingTest, AWaitCanBeEndedFromOutside) {
     EXPECT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 0, -1), 0) << "nothing to wait for";
 
     ::kill(pid(), SIGSTOP);  // so that nothing comes
+    ASSERT_TRUE(eventually([&] { return is_stopped(pid()); }));
     ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 10'000}}, 7), 0);
     ASSERT_EQ(gshm_ring_submit(ring.get()), 1) << gshm_last_error();
     EXPECT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 1, kPatience), 0) << "woken before it began";
