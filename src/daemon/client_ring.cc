@@ -35,11 +35,11 @@ struct ClientRing::Job final : io::Transfer {
     std::shared_ptr<Mapping> mapping;
 };
 
-ClientRing::ClientRing(Server& server, ring::Consumer consumer, io::Engine& engine)
-    : server_(server), engine_(engine), consumer_(std::move(consumer)) {}
+ClientRing::ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine)
+    : server_(server), engine_(std::move(engine)), consumer_(std::move(consumer)) {}
 
 ClientRing::~ClientRing() {
-    engine_.remove(*this);
+    engine_->remove(*this);
 }
 
 void ClientRing::set_file(uint32_t slot, std::shared_ptr<io::File> file) {
@@ -116,7 +116,7 @@ int ClientRing::begin(const ring::Entry& entry) {
         idle_jobs_.push_back(std::move(job));
         return error;
     }
-    engine_.start(*job.release());
+    engine_->start(*job.release());
     return 0;
 }
 
@@ -160,7 +160,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
         const uint64_t size = gate.size_bytes.load(std::memory_order_relaxed);
         lock.unlock();
         if (moved && job.entry.object_offset + job.entry.bytes <= size && place(job) == 0) {
-            engine_.start(*owned.release());
+            engine_->start(*owned.release());
             return;
         }
         // What lies beyond an object's end is zeros, should it grow again.

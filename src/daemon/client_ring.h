@@ -39,11 +39,11 @@ private:
 
 class ClientRing final : private io::Source {
 public:
-    ClientRing(Server& server, ring::Consumer consumer, io::Engine& engine);
+    ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine);
     // Waits for what is under way, so not in the loop.
     ~ClientRing() override;
 
-    Status start() { return engine_.add(*this); }
+    Status start() { return engine_->add(*this); }
 
     // ---- the loop's ----
     void set_file(uint32_t slot, std::shared_ptr<io::File> file) EXCLUDES(mutex_);
@@ -68,7 +68,7 @@ private:
     std::unique_ptr<Job> take_job();
 
     Server& server_;
-    io::Engine& engine_;
+    const std::shared_ptr<io::Engine> engine_;
     ring::Consumer consumer_;  // the engine's thread's
     std::vector<std::unique_ptr<Job>> idle_jobs_;
     std::atomic<uint32_t> under_way_ = 0;

@@ -28,7 +28,7 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
                  doorbell = std::move(descriptors[1])]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
             auto consumer = TRY(ring::Consumer::create(std::move(memory), std::move(doorbell)));
-            auto made = std::make_shared<ClientRing>(server, std::move(consumer), *TRY(user.engine()));
+            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine()));
             TRY(made->start());
             return made;
         };

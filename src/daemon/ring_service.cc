@@ -37,12 +37,12 @@ void RingService::start() {
     promise_->set_value(nullptr);
 }
 
-Result<io::Engine*> RingService::User::engine() {
-    if (engines_.size() < engines_per_user()) {
-        engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {})));
-        return engines_.back().get();
-    }
-    return engines_[next_++ % engines_.size()].get();
+Result<std::shared_ptr<io::Engine>> RingService::User::engine() {
+    auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
+    const bool is_free = least != engines_.end() && least->use_count() == 1;
+    if (is_free || engines_.size() >= engines_per_user()) return *least;
+    engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {})));
+    return engines_.back();
 }
 
 RingService::User& RingService::user(uid_t uid) {

@@ -27,16 +27,16 @@ public:
     public:
         // What may wait for a file, in the user's thread.
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
-        // In the user's thread: the next of the engines.
-        Result<io::Engine*> engine();
+        // In the user's thread: an engine that nobody uses, or that few do. One that has worked before has its threads
+        // already.
+        Result<std::shared_ptr<io::Engine>> engine();
 
     private:
         friend class RingService;
         explicit User(RingService& service) : service_(service) {}
 
         RingService& service_;
-        std::vector<std::unique_ptr<io::Engine>> engines_;
-        size_t next_ = 0;
+        std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
         Worker worker_;  // ends first: what it still has to do needs the engines
     };
     User& user(uid_t uid);
