@@ -221,7 +221,7 @@ std::string on_terminal(const std::vector<std::string>& argv, int* ret_status) {
 }
 
 TEST_F(CliPutFaults, ProgressIsForTerminalsAlone) {
-    const auto path = write("in", noise(200 << 20, 1));
+    const auto path = write("in", noise(100 << 20, 1));
     // As slow as a pipe that takes its time, so that there is something to see.
     const auto slow = [&](const std::string& options) {
         const auto script = "(head -c 40M " + path + "; sleep 0.5; tail -c +41943041 " + path + ") | " + bin("gshm") +
@@ -231,15 +231,15 @@ TEST_F(CliPutFaults, ProgressIsForTerminalsAlone) {
         EXPECT_EQ(status, 0) << shown;
         return shown;
     };
-    const auto shown = slow("--size 200M - w");
+    const auto shown = slow("--size 100M - w");
     EXPECT_NE(shown.find("w: ["), std::string::npos) << shown;
     EXPECT_NE(shown.find("%, "), std::string::npos) << shown;
-    EXPECT_NE(shown.find(" of 200M, "), std::string::npos) << shown;
+    EXPECT_NE(shown.find(" of 100M, "), std::string::npos) << shown;
     EXPECT_NE(shown.find(" GB/s, "), std::string::npos) << shown;
     EXPECT_NE(shown.find(" left"), std::string::npos) << shown;
     EXPECT_TRUE(shown.ends_with("\r\x1b[K")) << "the line is cleared: " << shown;
-    EXPECT_EQ(slow("--json --size 200M - w > /dev/null"), "");
-    EXPECT_EQ(slow("--size 200M - w 2> /dev/null"), "");
+    EXPECT_EQ(slow("--json --size 100M - w > /dev/null"), "");
+    EXPECT_EQ(slow("--size 100M - w 2> /dev/null"), "");
 }
 
 }  // namespace
