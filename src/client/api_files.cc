@@ -1,4 +1,5 @@
 // gshm.h: whole files, and ranges of them.
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fcntl.h>
@@ -146,17 +147,21 @@ public:
         // What a link leads to is replaced, not the link.
         std::unique_ptr<char, decltype(&free)> real(exists ? realpath(path.c_str(), nullptr) : nullptr, &free);
         std::string target = real ? real.get() : path;
-        std::string part = target + ".XXXXXX";
-        auto file = UniqueFd::adopt(mkostemp(part.data(), O_CLOEXEC));
+        static std::atomic<unsigned> count = 0;
+        std::string part = fmt::format("{}.gshm-{}-{}", target, getpid(), ++count);
+        const auto slash = target.rfind('/');
+        const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+        // Without a name, where the file system can: then a process that is killed leaves nothing.
+        auto file = UniqueFd::adopt(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+        const bool is_named = !file;
+        if (!file) file = UniqueFd::adopt(open(part.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
         if (!file) return fail_errno(path.c_str());
-        const mode_t mask = umask(0);
-        umask(mask);
-        fchmod(file.get(), exists ? status.st_mode & 07777 : 0666 & ~mask);
-        return NewFile(std::move(target), std::move(part), std::move(file));
+        if (exists) fchmod(file.get(), status.st_mode & 07777);
+        return NewFile(std::move(target), std::move(part), std::move(file), is_named);
     }
     NewFile(NewFile&&) = default;
     ~NewFile() {
-        if (file_) unlink(part_.c_str());
+        if (file_ && is_named_) unlink(part_.c_str());
     }
     int fd() const { return file_.get(); }
     // So that a full disk is known before anything is copied.
@@ -166,19 +171,26 @@ public:
         return fail(errno, "no room for {} bytes at {}: {}", bytes, path_, strerror(errno));
     }
     Status commit() {
-        const int fd = file_.take();
-        if (close(fd) == 0 && rename(part_.c_str(), path_.c_str()) == 0) return {};
+        auto put = [&] {
+            const std::string itself = fmt::format("/proc/self/fd/{}", file_.get());
+            if (!is_named_ && linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
+            is_named_ = true;
+            // Some file systems tell of an error only now.
+            return close(file_.take()) == 0 && rename(part_.c_str(), path_.c_str()) == 0;
+        };
+        if (put()) return {};
         auto failed = fail_errno(path_.c_str());
-        unlink(part_.c_str());
+        if (is_named_) unlink(part_.c_str());
         return failed;
     }
 
 private:
-    NewFile(std::string path, std::string part, UniqueFd file)
-        : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
+    NewFile(std::string path, std::string part, UniqueFd file, bool is_named)
+        : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)), is_named_(is_named) {}
     std::string path_;
-    std::string part_;
+    std::string part_;  // beside it
     UniqueFd file_;
+    bool is_named_;  // by `part_`
 };
 
 }  // namespace
@@ -206,6 +218,7 @@ int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec*
         struct stat status = {};
         if (!file || fstat(file.get(), &status) != 0) return fail_errno(path);
         if (!S_ISREG(status.st_mode)) return fail(EINVAL, "{} is not a regular file", path);
+        fcntl(file.get(), F_SETFL, 0);  // O_NONBLOCK has served; some file systems would take it at its word
         gshm_create_spec wanted = *spec;
         wanted.size_bytes = static_cast<uint64_t>(status.st_size);
         const bool replace = (wanted.flags & GSHM_REPLACE) != 0;
