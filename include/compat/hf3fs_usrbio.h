@@ -1,10 +1,10 @@
 /* 3FS's usrbio interface on gshm: files read into and written from shared memory and GPU memory, many at once.
  *
- * Structs, values and signatures are those of 3FS, so that its programs compile and run unchanged; docs/usrbio.md says what
- * a mount point is here, which environment variables there are, and what differs. Link libgshm_usrbio.
+ * Structs, values and signatures are those of 3FS, so that its programs compile and run unchanged; docs/usrbio.md says
+ * what a mount point is here, which environment variables there are, and what differs. Link libgshm_usrbio.
  *
- * Calls return 0 or -errno unless they say otherwise. An iov or ior is the caller's own struct; create, open, wrap and import
- * fill it in, destroy lets go of what it stands for. */
+ * Calls return 0 or -errno unless they say otherwise. An iov or ior is the caller's own struct; create, open, wrap and
+ * import fill it in, destroy lets go of what it stands for. */
 #ifndef GSHM_COMPAT_HF3FS_USRBIO_H
 #define GSHM_COMPAT_HF3FS_USRBIO_H
 
@@ -107,8 +107,8 @@ void hf3fs_dereg_fd(int fd);
 int hf3fs_prep_io(const struct hf3fs_ior* ior, const struct hf3fs_iov* iov, bool read, void* ptr, int fd, size_t off,
                   uint64_t len, const void* userdata);
 int hf3fs_submit_ios(const struct hf3fs_ior* ior);
-/* How many were written, each as soon as it is there: at least min_results (cqec, if that is less), fewer when abs_timeout
- * (of CLOCK_REALTIME; NULL: for ever) has passed. */
+/* How many were written, each as soon as it is there: at least min_results (cqec, if that is less), fewer when
+ * abs_timeout (of CLOCK_REALTIME; NULL: for ever) has passed. */
 int hf3fs_wait_for_ios(const struct hf3fs_ior* ior, struct hf3fs_cqe* cqes, int cqec, int min_results,
                        const struct timespec* abs_timeout);
 
@@ -118,7 +118,7 @@ int hf3fs_hardlink(const char* target, const char* link_name);
 /* n ranges [start, end) become holes; the size stays. */
 int hf3fs_punchhole(int fd, int n, const size_t* start, const size_t* end, size_t flags);
 
-/* ---- GPU memory, in 3FS's later spelling; hf3fs_usrbio_gdr.h has the earlier one ---------------------------------- */
+/* ---- GPU memory, in 3FS's later spelling; hf3fs_usrbio_gdr.h has the earlier one -------------------------------- */
 
 enum hf3fs_mem_type {
     HF3FS_MEM_HOST = 0,

@@ -1,7 +1,8 @@
 /* 3FS's usrbio interface on gshm: GPU memory. Rings, files and prep_io are those of hf3fs_usrbio.h.
  *
- * -EINVAL: arguments that make no sense. -ENOTSUP: no CUDA here, or memory that cannot be had that way. -ENODEV: no such GPU,
- * here or at the daemon. -ENOMEM: the GPU is full. Device numbers are this process's own, as CUDA_VISIBLE_DEVICES has them. */
+ * -EINVAL: arguments that make no sense. -ENOTSUP: no CUDA here, or memory that cannot be had that way. -ENODEV: no such
+ * GPU, here or at the daemon. -ENOMEM: the GPU is full. Device numbers are this process's own, as CUDA_VISIBLE_DEVICES
+ * has them. */
 #ifndef GSHM_COMPAT_HF3FS_USRBIO_GDR_H
 #define GSHM_COMPAT_HF3FS_USRBIO_GDR_H
 

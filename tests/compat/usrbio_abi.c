@@ -1,5 +1,5 @@
-/* 3FS's interface as a C11 program that was written for it sees it: layouts and signatures when it is compiled, and that
- * every function is there and can take nothing for an argument when it runs. Numbers are those of 64-bit Linux. */
+/* 3FS's interface as a C11 program that was written for it sees it: layouts and signatures when it is compiled, and
+ * that every function is there and can take nothing for an argument when it runs. Numbers are those of 64-bit Linux. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -145,7 +145,8 @@ int main(void) {
     far[299] = '\0';
     CHECK(hf3fs_iovcreate(&iov, far, 1, 0, -1) == -EINVAL && hf3fs_iorcreate(&ior, far, 1, true, 0, -1) == -EINVAL);
     CHECK(hf3fs_iorcreate4(&ior, "/", 1, true, 0, -1, -1, 0) == -EINVAL);
-    CHECK(hf3fs_iorcreate(NULL, "/", 1, true, 0, -1) == -EINVAL && hf3fs_iorcreate(&ior, NULL, 1, true, 0, -1) == -EINVAL);
+    CHECK(hf3fs_iorcreate(NULL, "/", 1, true, 0, -1) == -EINVAL);
+    CHECK(hf3fs_iorcreate(&ior, NULL, 1, true, 0, -1) == -EINVAL);
     CHECK(hf3fs_reg_fd(-1, 0) == EBADF && hf3fs_reg_fd(9999, 0) == EBADF);
     hf3fs_dereg_fd(-1);
     hf3fs_dereg_fd(9999);

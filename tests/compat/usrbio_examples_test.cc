@@ -1,5 +1,5 @@
-// 3FS's own examples, unchanged: they name /mnt/hf3fs, so that is where a mount of gshm, or its runtime folder, is put, in a
-// mount namespace of this program's own.
+// 3FS's own examples, unchanged: they name /mnt/hf3fs, so that is where a mount of gshm, or its runtime folder, is put,
+// in a mount namespace of this program's own.
 #include <hf3fs_usrbio.h>
 #include <random>
 #include <sys/mount.h>

@@ -1,5 +1,5 @@
-// Programs of 3FS's beside a daemon with host memory and two fake GPUs; the fake driver is in both processes. Everything is
-// done once with GPU memory and once with host memory in its place.
+// Programs of 3FS's beside a daemon with host memory and two fake GPUs; the fake driver is in both processes.
+// Everything is done once with GPU memory and once with host memory in its place.
 #pragma once
 
 #include <fcntl.h>
@@ -151,7 +151,8 @@ protected:
         return cuda_malloc(bytes);
     }
 };
-#define GSHM_FOR_GPU_AND_HOST(suite) \
-    INSTANTIATE_TEST_SUITE_P(Memory, suite, ::testing::Values("cuda", "host"), [](const auto& info) { return info.param; })
+#define GSHM_FOR_GPU_AND_HOST(suite)                                           \
+    INSTANTIATE_TEST_SUITE_P(Memory, suite, ::testing::Values("cuda", "host"), \
+                             [](const auto& info) { return info.param; })
 
 }  // namespace gshm::test

@@ -90,9 +90,9 @@ TEST_P(UsrbioRing, ReadsAtAllPlaces) {
         size_t at, offset, length;
     };
     const size_t size = bytes_.size();
-    for (auto [at, offset, length] : {Case{0, 0, size}, Case{1, 1, 1}, Case{4095, 511, 513}, Case{777, size - 5, 5},
-                                      Case{3, size - 5, 100}, Case{0, size, 10}, Case{0, size + kMiB, 10},
-                                      Case{8 * kMiB - 100, 4096, 100}}) {
+    for (auto [at, offset, length] :
+         {Case{0, 0, size}, Case{1, 1, 1}, Case{4095, 511, 513}, Case{777, size - 5, 5}, Case{3, size - 5, 100},
+          Case{0, size, 10}, Case{0, size + kMiB, 10}, Case{8 * kMiB - 100, 4096, 100}}) {
         const size_t there = offset < size ? std::min(length, size - offset) : 0;
         EXPECT_EQ(do_one(at, offset, length), static_cast<int64_t>(there)) << at << " " << offset << " " << length;
         if (there == 0) continue;
@@ -264,7 +264,8 @@ TEST_P(UsrbioRing, HolesAreZerosOrForbidden) {
     const int fd = ::open(path_.c_str(), O_RDWR);
     ASSERT_EQ(hf3fs_punchhole(fd, 1, start, end, 0), 0);
     EXPECT_EQ(do_one(0, kMiB - 10, kMiB + 20), static_cast<int64_t>(kMiB + 20));
-    EXPECT_EQ(read(iov_.base, kMiB + 20), bytes_.substr(kMiB - 10, 10) + std::string(kMiB, '\0') + bytes_.substr(2 * kMiB, 10));
+    EXPECT_EQ(read(iov_.base, kMiB + 20),
+              bytes_.substr(kMiB - 10, 10) + std::string(kMiB, '\0') + bytes_.substr(2 * kMiB, 10));
     hf3fs_iordestroy(&ior_);
     make_ior(4, true, 0, HF3FS_IOR_FORBID_READ_HOLES);
     EXPECT_EQ(do_one(0, kMiB - 10, 20), -ENODATA);
@@ -330,7 +331,8 @@ TEST_P(UsrbioRing, ManyThreadsHaveARingEach) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(good, kThreads);
-    for (size_t i = 0; i < kThreads; ++i) EXPECT_EQ(read(iov_.base + i * 8192, 8192), bytes_.substr(i * 8192 + 9, 8192));
+    for (size_t i = 0; i < kThreads; ++i)
+        EXPECT_EQ(read(iov_.base + i * 8192, 8192), bytes_.substr(i * 8192 + 9, 8192));
 }
 
 TEST_P(UsrbioRing, AKilledProcessLeavesNoRing) {

@@ -29,7 +29,8 @@ protected:
         return driver;
     }
     static char* cuda_malloc(size_t bytes) {
-        auto allocate = reinterpret_cast<cuda::CUresult (*)(CUdeviceptr*, size_t)>(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+        auto allocate =
+            reinterpret_cast<cuda::CUresult (*)(CUdeviceptr*, size_t)>(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
         CUdeviceptr pointer = 0;
         EXPECT_EQ(allocate(&pointer, bytes), cuda::kSuccess);
         return reinterpret_cast<char*>(pointer);
@@ -63,7 +64,8 @@ TEST_F(WrapTest, OrdinaryMemoryStartsNoCuda) {
 
 TEST_F(WrapTest, OrdinaryMemoryIsLookedAtNotTouched) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    auto* pages = static_cast<char*>(mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* pages =
+        static_cast<char*>(mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(pages, MAP_FAILED);
     wrap(pages, 4 * page);
     unsigned char resident[4] = {};

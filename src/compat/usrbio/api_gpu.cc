@@ -42,8 +42,8 @@ int open_gpu(const char* call, hf3fs_iov* iov, const uint8_t id[16], const char*
     });
 }
 
-int wrap_gpu(const char* call, hf3fs_iov* iov, void* pointer, const uint8_t id[16], const char* mount_point, size_t size,
-             size_t block_size, int gpu) {
+int wrap_gpu(const char* call, hf3fs_iov* iov, void* pointer, const uint8_t id[16], const char* mount_point,
+             size_t size, size_t block_size, int gpu) {
     return guarded_gpu(call, [&]() -> Result<void> {
         TRY(check_iov_arguments(iov, mount_point, size));
         TRY(check_argument(pointer != nullptr && id != nullptr, "the pointer or the id is NULL"));
@@ -51,7 +51,8 @@ int wrap_gpu(const char* call, hf3fs_iov* iov, void* pointer, const uint8_t id[1
         auto made = std::make_unique<Iov>();
         made->daemon = TRY(Daemon::find(mount_point));
         made->object = TRY(Object::wrap(pointer, size));
-        TRY(check_argument(gpus_are_host() || gpu_number(made->object.device()) == gpu, "this is no memory of that GPU"));
+        TRY(check_argument(gpus_are_host() || gpu_number(made->object.device()) == gpu,
+                           "this is no memory of that GPU"));
         made->id = to_id(id);
         made->size = size;
         made->gpu = gpu;
@@ -66,7 +67,8 @@ int sync_iov(const char* call, const hf3fs_iov* iov, int direction, bool host_to
         Iov* found = Iov::of(iov);
         TRY(check_argument(found != nullptr && (host_too || found->gpu >= 0), "this is no iov of GPU memory"));
         TRY(check_argument(direction == 0 || direction == 1, "the direction is neither 0 nor 1"));
-        // Of a completed transfer every byte is in place, for whatever the GPU is asked to do next: nothing to wait for.
+        // Of a completed transfer every byte is in place, for whatever the GPU is asked to do next: nothing to wait
+        // for.
         if (direction == 1) return {};
         return found->object.sync();
     });

@@ -14,7 +14,7 @@ Ior* ior_of(const hf3fs_ior* ior) {
 }
 
 int create_ior(const char* call, hf3fs_ior* ior, const char* mount_point, const Ior::Options& options, int priority,
-                int timeout, int numa) {
+               int timeout, int numa) {
     return guarded(call, [&]() -> Result<void> {
         TRY(check_argument(ior != nullptr && mount_point != nullptr, "ior or mount point is NULL"));
         TRY(check_argument(timeout >= 0, "the timeout is negative"));
@@ -42,10 +42,11 @@ int create_ior(const char* call, hf3fs_ior* ior, const char* mount_point, const 
 
 extern "C" {
 
-// The ring's memory is gshm's own affair; this is what its entries take there (docs/ring.md), for programs that add it up.
+// The ring's memory is gshm's own affair; this is what its entries take there (docs/ring.md), for programs that add it
+// up.
 size_t hf3fs_ior_size(int entries) {
     constexpr size_t kHead = 4096;
-    constexpr size_t kEntry = 128;
+    constexpr size_t kEntry = 80;
     return entries > 0 ? kHead + static_cast<size_t>(entries) * kEntry : 0;
 }
 
@@ -62,12 +63,13 @@ int hf3fs_iorcreate2(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int e
 int hf3fs_iorcreate3(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                      int priority, int timeout, int numa) {
     return create_ior("hf3fs_iorcreate3", ior, hf3fs_mount_point, {entries, for_read, io_depth, 0}, priority, timeout,
-                       numa);
+                      numa);
 }
 
 int hf3fs_iorcreate4(struct hf3fs_ior* ior, const char* hf3fs_mount_point, int entries, bool for_read, int io_depth,
                      int timeout, int numa, uint64_t flags) {
-    return create_ior("hf3fs_iorcreate4", ior, hf3fs_mount_point, {entries, for_read, io_depth, flags}, 0, timeout, numa);
+    return create_ior("hf3fs_iorcreate4", ior, hf3fs_mount_point, {entries, for_read, io_depth, flags}, 0, timeout,
+                      numa);
 }
 
 void hf3fs_iordestroy(struct hf3fs_ior* ior) {
@@ -124,7 +126,8 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior* ior, struct hf3fs_cqe* cqes, int 
                        const struct timespec* abs_timeout) {
     Ior* ring = ior_of(ior);
     if (ring == nullptr || cqes == nullptr || cqec <= 0) return -EINVAL;
-    return ring->wait({cqes, static_cast<size_t>(cqec)}, static_cast<size_t>(std::clamp(min_results, 0, cqec)), abs_timeout);
+    return ring->wait({cqes, static_cast<size_t>(cqec)}, static_cast<size_t>(std::clamp(min_results, 0, cqec)),
+                      abs_timeout);
 }
 
 }  // extern "C"

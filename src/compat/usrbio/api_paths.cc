@@ -18,8 +18,8 @@ namespace {
 std::filesystem::path mount_of(std::filesystem::path path) {
     struct stat here = {};
     struct stat above = {};
-    while (path.has_relative_path() && stat(path.c_str(), &here) == 0 && stat(path.parent_path().c_str(), &above) == 0 &&
-           here.st_dev == above.st_dev) {
+    while (path.has_relative_path() && stat(path.c_str(), &here) == 0 &&
+           stat(path.parent_path().c_str(), &above) == 0 && here.st_dev == above.st_dev) {
         path = path.parent_path();
     }
     return path;
@@ -68,7 +68,8 @@ int hf3fs_punchhole(int fd, int n, const size_t* start, const size_t* end, size_
     for (int i = 0; i < n; ++i) {
         if (start[i] == end[i]) continue;
         const auto bytes = static_cast<off_t>(end[i] - start[i]);
-        if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start[i]), bytes) != 0) return errno;
+        if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start[i]), bytes) != 0)
+            return errno;
     }
     return 0;
 }

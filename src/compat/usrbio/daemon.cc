@@ -40,8 +40,9 @@ Result<std::shared_ptr<Daemon>> Daemon::find(const char* mount_point) {
     if (!is_runtime_folder(dir)) {
         auto found = find_daemon(dir);
         if (!found) {
-            return Error{found.error().code, fmt::format("{} is neither in a gshm mount nor the runtime folder of a gshmd: {}",
-                                                         mount_point, found.error().message)};
+            return Error{found.error().code,
+                         fmt::format("{} is neither in a gshm mount nor the runtime folder of a gshmd: {}", mount_point,
+                                     found.error().message)};
         }
         dir = *found;
     }

@@ -1,5 +1,5 @@
-// The daemon behind a mount point, and this process's connection to it: one for all that is made there, ended when the last
-// of it goes. What a process leaves behind goes with its connection.
+// The daemon behind a mount point, and this process's connection to it: one for all that is made there, ended when the
+// last of it goes. What a process leaves behind goes with its connection.
 #pragma once
 
 #include <memory>

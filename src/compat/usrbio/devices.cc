@@ -73,7 +73,8 @@ Result<int> number_here(const Daemon& daemon, const std::string& name, int expor
 Result<uint64_t> gpu_fingerprint(int gpu) {
     const auto found = TRY(local_gpu(gpu));
     uint64_t hash = 14695981039346656037u;  // FNV-1a
-    for (const char* at = found.uuid; *at != '\0'; ++at) hash = (hash ^ static_cast<unsigned char>(*at)) * 1099511628211u;
+    for (const char* at = found.uuid; *at != '\0'; ++at)
+        hash = (hash ^ static_cast<unsigned char>(*at)) * 1099511628211u;
     hash = (hash ^ hash >> 32) & ((1u << kFingerprintBits) - 1);
     return hash != 0 ? hash : 1;
 }

@@ -1,4 +1,5 @@
-// GPUs by the numbers that this process has for them, and where they are at the daemon: between processes a GPU is its UUID.
+// GPUs by the numbers that this process has for them, and where they are at the daemon: between processes a GPU is its
+// UUID.
 #pragma once
 
 #include <string>

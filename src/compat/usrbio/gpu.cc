@@ -45,7 +45,8 @@ Result<std::unique_ptr<Iov>> import_cuda(const CudaHandle& cuda, const GpuHandle
 
 Result<std::unique_ptr<Iov>> import_object(const ObjectHandle& object, const GpuHandle& handle,
                                            std::shared_ptr<Daemon> daemon) {
-    TRY(check_argument(object.instance == daemon->instance(), "the handle is of another gshmd, or of one that is gone"));
+    TRY(check_argument(object.instance == daemon->instance(),
+                       "the handle is of another gshmd, or of one that is gone"));
     auto made = std::make_unique<Iov>();
     made->object = TRY(daemon->client().open_id(object.object, {.write = true}));
     TRY(check_argument(made->object.size() == handle.size, "the handle is of another object"));
@@ -95,7 +96,8 @@ Result<void> publish(Iov& iov) {
     spec.attributes = &attribute;
     spec.attribute_count = 1;
     gshm_object* made = nullptr;
-    if (int code = gshm_create(iov.daemon->client().get(), &spec, &made); code != 0) return Error{-code, gshm_last_error()};
+    if (int code = gshm_create(iov.daemon->client().get(), &spec, &made); code != 0)
+        return Error{-code, gshm_last_error()};
     iov.publication = Object::adopt(made);
     iov.name = std::move(name);
     return {};

@@ -1,7 +1,8 @@
 // The 80 bytes that stand for GPU memory between processes: 64 of a handle, 8 of size, 8 of device.
 //
-// Of a daemon's object the 64 bytes are ours: which daemon, which object, the iov's id; the device is the exporter's number.
-// Of a program's own memory they are CUDA's, and stand for a whole allocation, so what they lack goes into the device:
+// Of a daemon's object the 64 bytes are ours: which daemon, which object, the iov's id; the device is the exporter's
+// number. Of a program's own memory they are CUDA's, and stand for a whole allocation, so what they lack goes into the
+// device:
 //   bits 0-5    the exporter's number of the GPU
 //   bits 6-19   which GPU that is (devices.h: gpu_fingerprint); 0: not known, the number has to do
 //   bits 20-63  where in the allocation the memory begins

@@ -13,7 +13,8 @@ Clock::time_point to_time_point(const timespec& time) {
     // Far away is for ever, and must not overflow.
     constexpr time_t kFar = 1'000'000'000;
     const std::chrono::seconds seconds(std::clamp<time_t>(time.tv_sec, 0, Clock::to_time_t(Clock::now()) + kFar));
-    return Clock::time_point(seconds + std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(time.tv_nsec)));
+    return Clock::time_point(seconds +
+                             std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(time.tv_nsec)));
 }
 
 // In pieces of a second, since somebody may set the clock meanwhile. 0: it has passed.
@@ -146,7 +147,8 @@ hf3fs_cqe Ior::finish(const gshm_completion& completion) {
     free_.push_back(static_cast<int>(index));
     --under_way_;
     int64_t result = completion.result;
-    if (result > 0 && slot.file && slot.file->has_hole(slot.file_offset, static_cast<uint64_t>(result))) result = -ENODATA;
+    if (result > 0 && slot.file && slot.file->has_hole(slot.file_offset, static_cast<uint64_t>(result)))
+        result = -ENODATA;
     return {.index = static_cast<int32_t>(index), .reserved = 0, .result = result, .userdata = slot.user_data};
 }
 
@@ -159,8 +161,10 @@ int Ior::take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
 
 int Ior::wait(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline) {
     std::unique_lock turn(waiting_, std::defer_lock);
-    if (deadline == nullptr) turn.lock();
-    else if (!turn.try_lock() && !turn.try_lock_until(to_time_point(*deadline))) return 0;
+    if (deadline == nullptr)
+        turn.lock();
+    else if (!turn.try_lock() && !turn.try_lock_until(to_time_point(*deadline)))
+        return 0;
     return wait_in_turn(cqes, least, deadline);
 }
 

@@ -1,5 +1,5 @@
-// What an hf3fs_ior's handle stands for: a ring of gshm's, the indexes and user data of 3FS's, and the files it has been
-// handed. One thread prepares and submits; another may wait meanwhile.
+// What an hf3fs_ior's handle stands for: a ring of gshm's, the indexes and user data of 3FS's, and the files it has
+// been handed. One thread prepares and submits; another may wait meanwhile.
 #pragma once
 
 #include <atomic>
@@ -61,17 +61,17 @@ private:
     gshm_ring* const ring_;
     const Options options_;
 
-    // Gshm's ring is for one thread at a time, and 3FS's are not: whoever prepares while another waits in the ring wakes
-    // that one, who lets it go first and waits on.
-    std::timed_mutex waiting_;  // one waits at a time; taken before mutex_
-    std::mutex mutex_;          // of all below, and of gshm's ring
+    // Gshm's ring is for one thread at a time, and 3FS's are not: whoever prepares while another waits in the ring
+    // wakes that one, who lets it go first and waits on.
+    std::timed_mutex waiting_;     // one waits at a time; taken before mutex_
+    std::mutex mutex_;             // of all below, and of gshm's ring
     std::atomic<int> wanted_ = 0;  // threads that want mutex_ from who waits in the ring
     std::condition_variable begun_;
     std::vector<gshm_completion> completions_;
     std::vector<Slot> slots_;
-    std::vector<int> free_;  // indexes of slots that nothing is under way in
-    size_t prepared_ = 0;    // and not yet begun
-    size_t under_way_ = 0;   // begun, and not yet taken
+    std::vector<int> free_;                     // indexes of slots that nothing is under way in
+    size_t prepared_ = 0;                       // and not yet begun
+    size_t under_way_ = 0;                      // begun, and not yet taken
     std::unordered_map<int, AddedFile> files_;  // by descriptor number
     std::vector<uint32_t> removed_;             // deregistered, but still in use in gshm's ring
     uint64_t generation_ = 0;                   // of the table that files_ is of

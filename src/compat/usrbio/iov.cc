@@ -92,8 +92,8 @@ Result<std::unique_ptr<Iov>> create_iov(std::shared_ptr<Daemon> daemon, size_t s
     made->id = make_id();
     std::string name = name_of(made->id);
     // An extent of its own on host, since programs count on whole pages.
-    made->object = TRY(daemon->client().create(
-        {.name = name, .size_bytes = size, .device = device, .dedicated = device == "host"}));
+    made->object = TRY(
+        daemon->client().create({.name = name, .size_bytes = size, .device = device, .dedicated = device == "host"}));
     made->name = std::move(name);
     made->daemon = std::move(daemon);
     made->size = size;

@@ -27,7 +27,8 @@ public:
     // Of a struct that one of the calls has filled in; null: it has not, or was destroyed.
     static Iov* of(const hf3fs_iov* iov);
     // Fills in the caller's struct, which has the handle from then on.
-    static void hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size, int numa);
+    static void hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size,
+                          int numa);
     static void destroy(hf3fs_iov* iov);
     // From now on its id leads nowhere.
     void unlink();

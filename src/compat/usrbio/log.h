@@ -1,15 +1,17 @@
 // What the library has to say, on standard error, as far as HF3FS_USRBIO_LIB_LOG asks for it.
 #pragma once
 
-#include <fmt/core.h>
 #include <string>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace gshm::usrbio {
 
 enum class LogLevel { debug, info, warning, error, none };
 
-// Of a word as 3FS takes it: DBG (DBG0 to DBG9, DEBUG), INFO, WARN, ERR, CRITICAL, FATAL, in any case; "WARN" for others.
+// Of a word as 3FS takes it: DBG (DBG0 to DBG9, DEBUG), INFO, WARN, ERR, CRITICAL, FATAL, in any case; "WARN" for
+// others.
 LogLevel parse_log_level(std::string_view word);
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, const std::string& text);

@@ -9,11 +9,11 @@
 namespace gshm::usrbio {
 
 // The value of a Result, or back to the caller with its error.
-#define TRY(...)                                            \
-    ({                                                      \
-        auto tried_ = (__VA_ARGS__);                        \
-        if (!tried_) return std::move(tried_).error();      \
-        std::move(tried_).value();                          \
+#define TRY(...)                                       \
+    ({                                                 \
+        auto tried_ = (__VA_ARGS__);                   \
+        if (!tried_) return std::move(tried_).error(); \
+        std::move(tried_).value();                     \
     })
 
 inline Result<void> check_argument(bool good, const char* what) {
