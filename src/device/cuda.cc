@@ -98,7 +98,14 @@ public:
         cuda::ScopedContext current(driver_, context_);
         TRY(current.status());
         auto* legacy = reinterpret_cast<cuda::CUstream>(cuda::kStreamLegacy);
-        return driver_.check("cuStreamSynchronize", driver_.stream_synchronize(legacy));
+        // An event of that stream comes after what the streams that wait for it were asked to do before, also where it has
+        // nothing to do itself.
+        cuda::CUevent event = nullptr;
+        TRY(driver_.check("cuEventCreate", driver_.event_create(&event, cuda::kEventDisableTiming)));
+        auto result = driver_.event_record(event, legacy);
+        if (result == cuda::kSuccess) result = driver_.event_synchronize(event);
+        driver_.event_destroy(event);
+        return driver_.check("waiting for the default stream", result);
     }
 
 protected:
