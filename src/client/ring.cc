@@ -330,7 +330,8 @@ void Ring::collect() {
 }
 
 void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
-    std::vector<ring::Awaited> words;
+    ring::Awaited words[2];
+    size_t count = 0;
     const ring::Awaited here = {&local_word_, local_word_.load(std::memory_order_acquire)};
     bool there = woken_.load();
     if (remote_pieces_ > 0) {
@@ -340,14 +341,14 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
         producer.announce(static_cast<uint32_t>(wanted));
         const uint32_t now = producer.word().load(std::memory_order_acquire);
         there = there || producer.available() >= wanted;
-        words.push_back({&producer.word(), now});
+        words[count++] = {&producer.word(), now};
     }
-    words.push_back(here);  // last: a kernel that cannot wait for two waits for the first
+    words[count++] = here;  // last: a kernel that cannot wait for two waits for the first
     // After the words were read, so that what comes from here on changes them.
     for (auto& local : local_) there = there || (local && local->has_completions());
     if (!there) {
         const auto left = until - std::chrono::steady_clock::now();
-        ring::wait_for_any(words, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
+        ring::wait_for_any({words, count}, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
     }
     if (remote_pieces_ > 0) remote_->producer().withdraw();
 }

@@ -80,6 +80,8 @@ bool ClientRing::poll() {
         if (int error = begin(entry); error != 0) complete(entry.token, -error, 0);
         else started = true;
     }
+    // The engine comes here after every turn in which something was done.
+    consumer_.flush();
     if (consumer_.is_broken()) log_debug("a ring's client has written what cannot be; nothing more is taken from it");
     return started;
 }

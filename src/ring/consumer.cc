@@ -71,9 +71,15 @@ bool Consumer::take(Entry* ret_entry) {
 }
 
 void Consumer::post(const Completion& completion) {
-    Header& header = view_.header();
     view_.completion(completed_) = completion;
-    header.completed.store(++completed_, std::memory_order_release);
+    view_.header().completed.store(++completed_, std::memory_order_release);
+    posted_ = true;
+}
+
+void Consumer::flush() {
+    if (!std::exchange(posted_, false)) return;
+    Header& header = view_.header();
+    // Either we see that it waits, or it sees the completions when it looks once more before it does.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (header.waiting.load(std::memory_order_relaxed) == 0) return;
     if (static_cast<int32_t>(completed_ - header.wake_at.load(std::memory_order_relaxed)) < 0) return;

@@ -19,8 +19,10 @@ public:
 
     // A copy of the next entry, if there is one and there will be room for its completion.
     bool take(Entry* ret_entry);
-    // Of one that was taken. The client sees it, and is woken if it waits for that many.
+    // Of one that was taken. The client sees it, but sleeps on.
     void post(const Completion& completion);
+    // Wakes it if it waits for what was posted: once for all of that, so that it finds many when it comes.
+    void flush();
     // Whether the client has to ring. After true: look once more.
     void set_asleep(bool asleep);
     // The client has written what cannot be; nothing more is taken.
@@ -36,6 +38,7 @@ private:
     // What the header says of these is for the client; here only these count.
     uint32_t accepted_ = 0;
     uint32_t completed_ = 0;
+    bool posted_ = false;  // since flush()
     uint32_t taken_ = 0;  // what the client has said last
     bool broken_ = false;
 };

@@ -51,6 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         }
         if (under_way > 0 && data[0] >= 128) {
             consumer->post({0, entry.token, 0});
+            if (data[0] >= 192) consumer->flush();
             --under_way;
         }
         if (consumer->is_broken()) require(!consumer->take(&entry));

@@ -101,6 +101,7 @@ TEST(Ring, WhoWaitsForSeveralIsWokenWhenTheyAreThere) {
             ASSERT_TRUE(ring.consumer.take(&taken));
             std::this_thread::sleep_for(2ms);
             ring.consumer.post({1, i, 0});
+            ring.consumer.flush();
         }
     });
     while (ring.producer.available() < 3) {
