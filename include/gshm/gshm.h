@@ -64,6 +64,9 @@ typedef struct gshm_connect_options {
 /* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
  * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* The runtime folder, for connect's dir, of the daemon whose mount the path is in (a file or a folder), with NUL at its end.
+ * -EINVAL: it is in none. -ERANGE: capacity is too small. */
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
 /* Ends the session: leases end, unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
 void gshm_disconnect(gshm_client* client);
 
@@ -97,6 +100,7 @@ enum {
     GSHM_HANDLE_POSIX_FD = 1,
     GSHM_HANDLE_FABRIC = 2,
     GSHM_HANDLE_DMABUF = 4,
+    GSHM_HANDLE_IPC = 8, /* CUDA's older handles, of memory that came from cudaMalloc; never gshm's own */
 };
 
 typedef struct gshm_device_info {
@@ -360,11 +364,14 @@ typedef struct gshm_handle_info {
 } gshm_handle_info;
 
 #define GSHM_FABRIC_HANDLE_BYTES 64
+#define GSHM_IPC_HANDLE_BYTES 64
 
 /* The descriptor is the caller's, close-on-exec. ret_info may be NULL. */
 int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
 int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
 int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info);
+/* Of memory that gshm_wrap() was given and that came from cudaMalloc; else -EOPNOTSUPP. */
+int gshm_export_ipc(gshm_object* object, uint8_t ret_handle[GSHM_IPC_HANDLE_BYTES], gshm_handle_info* ret_info);
 
 /* Memory of this process's own, of zeros, without a daemon and without a name. device is "host", "cuda:N" with this
  * process's ordinals, or "cuda" for the first. size_bytes is rounded up to the
@@ -377,6 +384,129 @@ int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info,
                        gshm_object** ret_object);
 int gshm_import_fabric(const char* device, const uint8_t handle[GSHM_FABRIC_HANDLE_BYTES], const gshm_handle_info* info,
                        uint32_t flags, gshm_object** ret_object);
+/* In another process than the one that has exported it. */
+int gshm_import_ipc(const char* device, const uint8_t handle[GSHM_IPC_HANDLE_BYTES], const gshm_handle_info* info,
+                    uint32_t flags, gshm_object** ret_object);
+/* A handle for memory that the caller has already and keeps: from cudaMalloc, a framework's tensor, VMM memory, ordinary
+ * memory; any address in it. It must stay until the handle is closed. -EINVAL if some of the range is not there. */
+int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object);
+/* Waits until what the GPU was asked to do so far with the object's memory, in the legacy default stream and in the
+ * streams that wait for it, is done; nothing to wait for on host. Needs no more than that before the bytes are read by a
+ * ring; a completion needs none. */
+int gshm_sync(gshm_object* object);
+
+/* ---- Files: between a file and objects, by the kernel and the GPU's copy engines ------------------------------------- */
+
+/* Which ways the bytes of a transfer took, or-ed. */
+enum {
+    GSHM_PATH_DIRECT = 1u << 0,     /* from or to the disk, past the page cache (O_DIRECT) */
+    GSHM_PATH_CACHED = 1u << 1,     /* through the page cache */
+    GSHM_PATH_STAGED = 1u << 2,     /* through pinned memory and a copy engine of the GPU */
+    GSHM_PATH_HOLE = 1u << 3,       /* zeros made in place, where the file has none */
+    GSHM_PATH_CUFILE = 1u << 4,     /* between disk and GPU by cuFile */
+    GSHM_PATH_THREADS = 1u << 5,    /* by threads, since io_uring is refused here */
+};
+
+typedef struct gshm_transfer_info {
+    uint32_t struct_size;
+    uint32_t path; /* GSHM_PATH_... */
+    uint64_t bytes;
+    uint64_t duration_ns;
+} gshm_transfer_info;
+
+typedef struct gshm_transfer_options {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED. */
+    int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
+    void* context;
+} gshm_transfer_options;
+#define GSHM_TRANSFER_OPTIONS_INIT {sizeof(gshm_transfer_options), 0, NULL, NULL}
+
+/* From the file into the object, and from the object into the file, a range each; options and ret_info may be NULL. The
+ * file may be anywhere and needs to be open for reading (writing); pipes, sockets and directories are -EINVAL. A file that
+ * ends before is -ENODATA. Nothing is said about the bytes that were to be written when it fails. */
+int gshm_read_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
+                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
+                    const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+
+/* A whole file becomes an object, sealed; spec as for gshm_create(), its size_bytes 0. With GSHM_REPLACE among its flags
+ * over whatever has the name, as gshm_replace(). If it fails there is no such object. */
+int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
+                  const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+/* An object becomes a file: written beside its place, and put there when it is whole. */
+int gshm_get_file(gshm_client* client, const char* name, const char* path, const gshm_transfer_options* options,
+                  gshm_transfer_info* ret_info);
+
+/* A ring does many such transfers at once. Of a daemon's objects its daemon does them, who is handed the file's descriptor
+ * and whom the calling process need not wait for; of other memory (gshm_wrap and the like) threads of this process do. A
+ * ring is for one thread at a time; several threads have one each. The layout is in docs/ring.md. When gshmd dies, what was
+ * under way is begun again by the next one. */
+typedef struct gshm_ring gshm_ring;
+
+typedef struct gshm_ring_options {
+    uint32_t struct_size;
+    uint32_t entries; /* how many ranges may be under way, 1 to 32768; rounded up to a power of two */
+} gshm_ring_options;
+#define GSHM_RING_OPTIONS_INIT {sizeof(gshm_ring_options), 128}
+
+/* options may be NULL. client NULL: for memory without a daemon only. -ENOSPC: there is no shared memory for it. */
+int gshm_ring_create(gshm_client* client, const gshm_ring_options* options, gshm_ring** ret_ring);
+/* Waits for what is under way. NULL is ignored. */
+void gshm_ring_destroy(gshm_ring* ring);
+/* What it was rounded up to. */
+size_t gshm_ring_entries(const gshm_ring* ring);
+
+/* The descriptor is the caller's, and may be closed then. *ret_file stands for the file in this ring. -EINVAL: no regular
+ * file or block device. */
+int gshm_ring_add_file(gshm_ring* ring, int fd, uint32_t* ret_file);
+/* -EBUSY while something is under way with it. */
+int gshm_ring_remove_file(gshm_ring* ring, uint32_t file);
+
+enum {
+    GSHM_IO_READ = 1,  /* from the file into the object */
+    GSHM_IO_WRITE = 2, /* from the object into the file */
+};
+
+typedef struct gshm_range {
+    gshm_object* object; /* may be closed as soon as the transfer is prepared */
+    uint64_t offset;
+    uint64_t bytes;
+} gshm_range;
+
+typedef struct gshm_io {
+    uint32_t struct_size;
+    uint32_t operation;       /* GSHM_IO_... */
+    uint32_t file;            /* as gshm_ring_add_file() said */
+    uint32_t flags;           /* 0 */
+    uint64_t file_offset;
+    const gshm_range* ranges; /* one after the other in the file */
+    size_t range_count;
+    uint64_t user_data;       /* comes back with the completion */
+} gshm_io;
+
+/* Nothing begins before gshm_ring_submit(). -EAGAIN: there is no room for so many ranges until completions are taken.
+ * -EBADF: no such file, or not open for that. -EINVAL: a range outside of its object. -EACCES, -EPERM: an object that must
+ * not be written. */
+int gshm_ring_prepare(gshm_ring* ring, const gshm_io* io);
+/* How many operations were begun, or -errno. */
+int gshm_ring_submit(gshm_ring* ring);
+
+typedef struct gshm_completion {
+    uint64_t user_data;
+    int64_t result;    /* bytes, fewer than asked for if the file ends there; or -errno */
+    uint32_t path;     /* GSHM_PATH_... */
+    uint32_t reserved;
+} gshm_completion;
+
+/* Takes completions, each as soon as it is there, in any order: waits until there are `least` (0: takes what is there), or
+ * for timeout_ms (< 0: for ever). How many were written, 0 if the time passed; or -errno: -EINVAL if `least` is more than
+ * ret_completions has room for or than what is under way. */
+int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least, int timeout_ms);
+/* From any thread, as long as the ring is there: the gshm_ring_wait() that is under way, or else the next that would have to
+ * wait, returns at once with what there is. */
+void gshm_ring_wake(gshm_ring* ring);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

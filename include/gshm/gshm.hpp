@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -380,6 +381,33 @@ struct ExportedFabric {
     std::array<uint8_t, GSHM_FABRIC_HANDLE_BYTES> handle;
     HandleInfo info;
 };
+struct ExportedIpc {
+    std::array<uint8_t, GSHM_IPC_HANDLE_BYTES> handle;
+    HandleInfo info;
+};
+
+// ---- Files ---------------------------------------------------------------------------------------------------------
+
+using TransferInfo = gshm_transfer_info;  // which way the bytes took, how many, how long
+using Progress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
+
+namespace detail {
+
+template <class Call>
+Result<TransferInfo> transfer(std::initializer_list<std::string_view> strings, const Progress& progress, Call body) {
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    if (progress) {
+        options.progress = [](void* context, uint64_t done, uint64_t total) {
+            return (*static_cast<const Progress*>(context))(done, total) ? 0 : 1;
+        };
+        options.context = const_cast<Progress*>(&progress);
+    }
+    auto info = sized<TransferInfo>();
+    if (auto done = call(strings, [&] { return body(&options, &info); }); !done) return std::move(done).error();
+    return info;
+}
+
+}  // namespace detail
 
 // ---- An open object ------------------------------------------------------------------------------------------------
 
@@ -419,6 +447,17 @@ public:
         return make({device}, [&](gshm_object** ret) {
             return gshm_import_fabric(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
         });
+    }
+    static Result<Object> import_ipc(const std::string& device, std::span<const uint8_t, GSHM_IPC_HANDLE_BYTES> handle,
+                                     HandleInfo info, bool write = false) {
+        info.struct_size = sizeof info;
+        return make({device}, [&](gshm_object** ret) {
+            return gshm_import_ipc(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
+        });
+    }
+    // Memory that the caller has already, on a GPU or not, and keeps at least as long as the object.
+    static Result<Object> wrap(void* memory, uint64_t size_bytes) {
+        return make({}, [&](gshm_object** ret) { return gshm_wrap(memory, size_bytes, ret); });
     }
 
     // The object behind a file of a gshm mount, whichever daemon's it is.
@@ -486,6 +525,20 @@ public:
         return detail::call({device}, [&] { return gshm_map_peer(get(), device.c_str()); });
     }
 
+    // A range of a file into the object, and the other way round. progress(done, total) may be empty; false stops it.
+    Result<TransferInfo> read_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
+                                   const Progress& progress = {}) {
+        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_read_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
+        });
+    }
+    Result<TransferInfo> write_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
+                                    const Progress& progress = {}) {
+        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_write_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
+        });
+    }
+
     Result<ExportedFd> export_fd() const { return export_with(gshm_export_fd); }
     Result<ExportedFd> export_dmabuf() const { return export_with(gshm_export_dmabuf); }
     Result<ExportedFabric> export_fabric() const {
@@ -493,6 +546,16 @@ public:
         auto done = detail::call({}, [&] { return gshm_export_fabric(get(), out.handle.data(), &out.info); });
         if (!done) return std::move(done).error();
         return out;
+    }
+    Result<ExportedIpc> export_ipc() const {  // of wrapped memory from cudaMalloc
+        ExportedIpc out{{}, detail::sized<HandleInfo>()};
+        auto done = detail::call({}, [&] { return gshm_export_ipc(get(), out.handle.data(), &out.info); });
+        if (!done) return std::move(done).error();
+        return out;
+    }
+    // Waits for what the GPU was asked to do with it so far; see gshm_sync().
+    Result<void> sync() const {
+        return detail::call({}, [&] { return gshm_sync(get()); });
     }
 
 private:
@@ -540,6 +603,14 @@ inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
 
 // ---- A connection --------------------------------------------------------------------------------------------------
 
+// The runtime folder of the daemon whose mount a file or folder is in; EINVAL: in none.
+inline Result<std::string> find_daemon(const std::string& path) {
+    char dir[4096];
+    if (auto done = detail::call({path}, [&] { return gshm_find_daemon(path.c_str(), dir, sizeof dir); }); !done)
+        return std::move(done).error();
+    return std::string(dir);
+}
+
 // A session with gshmd. It connects again by itself when the connection is lost.
 class Client {
 public:
@@ -568,7 +639,7 @@ public:
     }
     // Ends the daemon, not just this session; keep: what it holds stays, for the next.
     Result<void> shutdown(bool keep = false) const {
-        return detail::call({}, [&] { return gshm_shutdown(get(), keep ? GSHM_KEEP : 0u); });
+        return detail::call({}, [&] { return gshm_shutdown(get(), keep ? uint32_t{GSHM_KEEP} : 0u); });
     }
     Result<void> unmount(bool lazily = false) const {  // see gshm_unmount()
         return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
@@ -584,6 +655,24 @@ public:
         const auto c = to_c(spec, attributes);
         if (!c) return c.error();
         return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
+    }
+    // A whole file becomes an object of the spec's name, sealed; the spec's size and `map` do not count. replace: over
+    // what has the name. And an object becomes a file.
+    Result<TransferInfo> put_file(const std::string& path, const CreateSpec& spec, bool replace = false,
+                                  const Progress& progress = {}) const {
+        std::vector<gshm_attribute> attributes;
+        auto c = to_c(spec, attributes);
+        if (!c) return c.error();
+        c->size_bytes = 0;
+        if (replace) c->flags |= GSHM_REPLACE;
+        return detail::transfer({path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_put_file(get(), path.c_str(), &*c, options, ret_info);
+        });
+    }
+    Result<TransferInfo> get_file(const std::string& name, const std::string& path, const Progress& progress = {}) const {
+        return detail::transfer({name, path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
+        });
     }
     // One result for each spec, in their order. `map` must be the same in all of them.
     std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {

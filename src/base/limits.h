@@ -35,6 +35,12 @@ inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
 inline constexpr size_t kSessionJobs = 256;
 
+// Rings.
+inline constexpr uint32_t kRingEntries = 32768;
+inline constexpr uint32_t kRingFiles = 4096;
+inline constexpr uint32_t kRingObjects = 65536;
+inline constexpr size_t kSessionRings = 512;  // one or two for each of a program's threads
+
 // Copies through the daemon go by pieces of this size.
 inline constexpr size_t kStagingBytes = 4 << 20;
 

@@ -14,4 +14,12 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
+// The same, and down, for powers of two: without a division.
+constexpr uint64_t align_down(uint64_t value, uint64_t unit) {
+    return value & ~(unit - 1);
+}
+constexpr uint64_t align_up(uint64_t value, uint64_t unit) {
+    return align_down(value + unit - 1, unit);
+}
+
 }  // namespace gshm

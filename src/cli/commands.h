@@ -57,16 +57,19 @@ struct CatArgs {
 };
 
 struct PutArgs {
-    std::string file;
-    std::string name;
+    std::vector<std::string> sources_and_name;  // the last one is the name
     std::string device;
     std::optional<uint32_t> mode;
+    std::optional<uint64_t> size_bytes;  // of standard input or a pipe, if it is known
     bool replace = false;
+    bool recursive = false;
+    bool verify = false;
 };
 
 struct GetArgs {
-    std::string name;
-    std::string file;
+    std::vector<std::string> names_and_file;  // the last one is the file
+    bool recursive = false;
+    bool verify = false;
 };
 
 struct SnapshotArgs {
@@ -117,6 +120,7 @@ struct DfArgs {  // df, devices
 };
 
 int cmd_ping(Context& context);
+int cmd_doctor(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);

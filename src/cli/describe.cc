@@ -20,6 +20,15 @@ bool is_directory(const gshm_stat_info& info) {
     return info.kind == GSHM_KIND_DIRECTORY;
 }
 
+char type_letter(const gshm_stat_info& info) {
+    switch (info.kind) {
+        case GSHM_KIND_DIRECTORY: return 'd';
+        case GSHM_KIND_SYMLINK: return 'l';
+        case GSHM_KIND_SPECIAL: return '?';
+        default: return '-';
+    }
+}
+
 }  // namespace
 
 std::string kind_text(const gshm_stat_info& info) {
@@ -81,7 +90,7 @@ std::string stat_text(const std::string& name, const gshm_stat_info& info, const
         lines.emplace_back("flags", flags.empty() ? "-" : fmt::format("{}", fmt::join(flags, ", ")));
     }
     lines.emplace_back("mode",
-                       fmt::format("{} {}", mode_text(info.mode), permissions_text(is_directory(info), info.mode)));
+                       fmt::format("{} {}", mode_text(info.mode), permissions_text(type_letter(info), info.mode)));
     lines.emplace_back("owner", fmt::format("{} ({})", accounts.user(info.uid), info.uid));
     lines.emplace_back("group", fmt::format("{} ({})", accounts.group(info.gid), info.gid));
     lines.emplace_back("created", time_text(info.created_ns));

@@ -4,31 +4,36 @@
 #include <cstdint>
 #include <string>
 
+#include "failure.h"
 #include "streams.h"
 
 namespace gshm::cli {
 
 class Destination {
 public:
-    // path may be a directory: the file then has default_name there. Room for size_bytes is made at once, so that a
-    // full disk is known before the copy. What exists and is not a regular file (/dev/null, a fifo) is written to
-    // directly. Throws a Failure.
-    static Destination create(const std::string& path, const std::string& default_name, uint64_t size_bytes);
+    // Room for size_bytes is made at once, so that a full disk is known before the copy. A file that exists keeps its
+    // mode, and a link to it stays. Throws a Failure.
+    static Destination create(const std::string& path, uint64_t size_bytes);
     Destination(Destination&& other) noexcept = default;
     ~Destination();  // removes what is not committed
 
     const std::string& path() const { return path_; }
-    void write(const void* bytes, size_t count);
+    int fd() const { return file_.get(); }  // for reading and writing
+    // Why it cannot be written, with the room that there is if that is why. code: an errno.
+    Failure failure(int code) const;
     void commit();
 
 private:
-    Destination(std::string path, std::string part, int fd)
-        : path_(std::move(path)), part_(std::move(part)), file_(fd) {}
-    void reserve(uint64_t size_bytes);
+    Destination(std::string path, std::string part, int fd, uint64_t size_bytes)
+        : path_(std::move(path)), part_(std::move(part)), file_(fd), size_bytes_(size_bytes) {}
+    void reserve() const;
+    void give_name();
 
     std::string path_;
-    std::string part_;  // empty if written to directly, or committed
+    std::string
+        part_;  // where it is until it is whole; "": nowhere, as file systems allow that can make nameless files
     FileDescriptor file_;
+    uint64_t size_bytes_;
 };
 
 }  // namespace gshm::cli

@@ -67,10 +67,25 @@ CLI::Option* unmark(CLI::Option* option) {
         ""));
 }
 
+// Positionals that are a list and what follows it, such as "SOURCE... NAME", say themselves how many they are.
+class HelpFormatter : public CLI::Formatter {
+public:
+    std::string make_option_usage(const CLI::Option* option) const override {
+        return is_list(option) ? option->get_name(true) : Formatter::make_option_usage(option);
+    }
+    std::string make_option_opts(const CLI::Option* option) const override {
+        return is_list(option) ? " (required)" : Formatter::make_option_opts(option);
+    }
+
+private:
+    static bool is_list(const CLI::Option* option) { return option->get_name(true).find("... ") != std::string::npos; }
+};
+
 class Parser {
 public:
     explicit Parser(CommandLine& line) : line_(line) {
         app_.name("gshm");
+        app_.formatter(std::make_shared<HelpFormatter>());
         app_.require_subcommand(1);
         app_.set_version_flag("--version", fmt::format("gshm {}.{}.{}, libgshm {}", GSHM_VERSION_MAJOR,
                                                        GSHM_VERSION_MINOR, GSHM_VERSION_PATCH, gshm_version()))
@@ -125,6 +140,10 @@ private:
         CLI::Option* names(std::vector<std::string> Args::*member, const char* text) const {
             return unmark(app->add_option("NAME", (*args).*member, text))->required()->type_name("");
         }
+        // Two or more: CLI11 cannot tell a list from what follows it, so the command does.
+        CLI::Option* several(const char* positionals, std::vector<std::string> Args::*member, const char* text) const {
+            return unmark(app->add_option(positionals, (*args).*member, text))->required()->expected(2, 1 << 28)->type_name("");
+        }
         CLI::Option* flag(const char* flags, bool Args::*member, const char* text) const {
             return app->add_flag(flags, (*args).*member, text);
         }
@@ -178,6 +197,9 @@ private:
 
 void Parser::add_daemon_commands() {
     add("ping", cmd_ping, "whether gshmd answers, and how fast", "gshm ping");
+
+    add("doctor", cmd_doctor, "what this machine has of what gshm can use, and what to do about the rest",
+        "gshm doctor --json");
 
     const auto devices = add("devices", cmd_devices, "the devices and what they can do", "gshm devices --json");
     devices.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
@@ -258,18 +280,26 @@ void Parser::add_copy_commands() {
     cat.number("--offset", &CatArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
     cat.number("--length", &CatArgs::length, parse_size, "SIZE", "how much, less if it ends before; default: all");
 
-    const auto put =
-        add("put", cmd_put, "a file into a new, sealed object", "gshm put w0.bin models/w0 --device cuda:0");
-    put.name("FILE", &PutArgs::file, "regular file");
-    put.name("NAME", &PutArgs::name, "object to create");
+    const auto put = add("put", cmd_put, "files into new, sealed objects", R"(gshm put w0.bin models/w0 --device cuda:0
+  gshm put -r llama/ models/llama          (all that is in the folder)
+  zstd -dc w0.zst | gshm put - models/w0   (standard input))");
+    put.several("SOURCE... NAME", &PutArgs::sources_and_name,
+                "files (- is standard input; folders with -r), then the object to create, or a directory for them");
+    put.flag("-r,-R,--recursive", &PutArgs::recursive, "folders with all that is in them");
     put.flag("--replace", &PutArgs::replace, "in place of an object of that name, once the copy is whole");
+    put.flag("--verify", &PutArgs::verify, "compare what is in memory with the file before it gets its name");
     put.device(&PutArgs::device);
     put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of what is replaced");
+    put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "how much standard input or a pipe will bring, if known");
 
-    const auto get = add("get", cmd_get, "an object into a file, which is replaced when the copy is whole",
-                         "gshm get models/w0 w0.bin");
-    get.name("NAME", &GetArgs::name, "object");
-    get.name("FILE", &GetArgs::file, "file, or a directory for it");
+    const auto get = add("get", cmd_get, "objects into files, which are replaced when the copy is whole",
+                         R"(gshm get models/w0 w0.bin
+  gshm get -r models/llama backup/         (all that is in the directory)
+  gshm get models/w0 - | sha256sum         (standard output))");
+    get.several("NAME... FILE", &GetArgs::names_and_file,
+                "objects (directories with -r), then the file to write, a folder for them, or - (standard output)");
+    get.flag("-r,-R,--recursive", &GetArgs::recursive, "directories with all that is in them");
+    get.flag("--verify", &GetArgs::verify, "compare what is on the disk with the object before it takes its place");
 }
 
 void Parser::add_snapshot_commands() {

@@ -9,14 +9,15 @@ namespace gshm::cli {
 
 class Progress {
 public:
-    // Silent unless enabled, standard error is a terminal and the copy is a large one.
+    // Silent unless enabled, standard error is a terminal and the copy is a large one. total_bytes 0: nobody knows it
+    // yet.
     Progress(std::string what, uint64_t total_bytes, bool enabled);
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     ~Progress();  // clears the line
 
     void update(uint64_t done_bytes);
-    void clear();  // the line, for something else to be printed
+    void clear();            // the line, for something else to be printed
     double seconds() const;  // since it began
 
 private:
@@ -25,6 +26,7 @@ private:
     std::string what_;
     uint64_t total_bytes_;
     bool visible_;
+    bool shows_ = false;  // there is a line to clear
     Clock::time_point begin_ = Clock::now();
     Clock::time_point shown_ = begin_;
 };

@@ -1,87 +1,79 @@
 #include <algorithm>
-#include <cerrno>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include <fmt/core.h>
 
 #include "commands.h"
+#include "complaints.h"
 #include "context.h"
+#include "copies.h"
 #include "progress.h"
-#include "streams.h"
-#include "text.h"
+#include "put_object.h"
+#include "put_plan.h"
 
 namespace gshm::cli {
 namespace {
 
-FileDescriptor open_source(const std::string& path, uint64_t& ret_size) {
-    if (path == "-")
-        throw Failure::usage("put needs a file, whose size is known",
-                             "for standard input use `gshm create NAME --size SIZE` and `gshm write NAME`");
-    // A fifo would hold us here until it has a writer; a file does not care.
-    FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (file.get() < 0) throw Failure::of_errno(path);
-    struct stat info {};
-    if (::fstat(file.get(), &info) != 0) throw Failure::of_errno(path);
-    if (S_ISDIR(info.st_mode)) throw Failure(EISDIR, printable(path) + " is a directory", "put its files one by one");
-    if (!S_ISREG(info.st_mode))
-        throw Failure::usage(
-            printable(path) + " is not a regular file",
-            "use `gshm create NAME --size SIZE` and `gshm write NAME` for what has no size of its own");
-    if (info.st_size == 0) throw Failure::usage(printable(path) + " is empty: an object has one byte at least");
-    ret_size = static_cast<uint64_t>(info.st_size);
-    return file;
+std::vector<PutItem> take(std::vector<PutItem>& items, PutItem::Kind kind) {
+    std::vector<PutItem> taken;
+    for (auto& item : items)
+        if (item.kind == kind) taken.push_back(std::move(item));
+    std::erase_if(items, [&](const PutItem& item) { return item.kind == kind; });
+    return taken;
 }
 
-// What a new version has from the old one unless it is told otherwise: its mode and its device.
-void take_over(Context& context, const PutArgs& args, uint32_t& ret_mode, std::string& ret_device) {
-    auto old = sized<gshm_stat_info>();
-    const int status = gshm_stat(context.client(), args.name.c_str(), &old);
-    if (status == -ENOENT || status == -ENOTDIR) return;  // nothing there, or no way there: creating it will tell
-    check(status, args.name);
-    if (old.kind != GSHM_KIND_OBJECT) return;
-    if (!args.mode && (old.mode & 0777) != 0) ret_mode = old.mode & 0777;
-    if (args.device.empty()) ret_device = old.device;
+void make_directory(Context& context, const std::string& name) {
+    gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
+    spec.kind = GSHM_KIND_DIRECTORY;
+    spec.name = name.c_str();
+    if (const int status = gshm_make(context.client(), &spec); status < 0 && status != -EEXIST)
+        throw Failure::of_status(status, name);
+}
+
+// By this thread, and with signals as they are: there is nothing to clear away, and a read that waits ends at once.
+Copied put_one_stream(Context& context, const PutItem& item, const PutArgs& args) {
+    Progress progress(item.name, args.size_bytes.value_or(0), !context.json());
+    uint64_t done = 0;
+    CopyWatch watch(
+        [&](uint64_t bytes) {
+            progress.update(done += bytes);
+            return true;
+        },
+        args.verify);
+    return put_stream(context.client(), item, args.replace, args.size_bytes, watch);
 }
 
 }  // namespace
 
-// The object is not kept until it is sealed: if this fails or is killed on the way, it goes with the session.
 int cmd_put(Context& context, const PutArgs& args) {
-    uint64_t size = 0;
-    const auto file = open_source(args.file, size);
+    Complaints complaints(context);
+    auto plan = plan_put(context, args, complaints);
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<Copied> done;
+    const auto guarded = [&](const auto& body) {
+        try {
+            body();
+        } catch (const Failure& failure) {
+            complaints.fail(failure);
+        }
+    };
+    for (const auto& item : take(plan.items, PutItem::Kind::directory))
+        guarded([&] { make_directory(context, item.name); });
+    for (const auto& item : take(plan.items, PutItem::Kind::stream))
+        guarded([&] { done.push_back(put_one_stream(context, item, args)); });
 
-    uint32_t mode = args.mode.value_or(0600);
-    std::string device = args.device;
-    if (args.replace) take_over(context, args, mode, device);
-    gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
-    spec.name = args.name.c_str();
-    spec.size_bytes = size;
-    spec.mode = mode;
-    spec.device = device.empty() ? nullptr : device.c_str();
-    spec.flags = GSHM_NO_MAP | (args.replace ? uint32_t{GSHM_UNNAMED} : 0);
-    gshm_object* handle = nullptr;
-    check(gshm_create(context.client(), &spec, &handle), args.name);
-    const Object object(handle);
-
-    Progress progress(args.name, size, !context.json());
-    std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, size)), '\0');
-    for (uint64_t offset = 0; offset < size;) {
-        const auto wanted = static_cast<size_t>(std::min<uint64_t>(chunk.size(), size - offset));
-        if (read_all(file.get(), chunk.data(), wanted, args.file) < wanted)
-            throw Failure(EIO, fmt::format("{} became shorter while it was read", printable(args.file)),
-                          "put it again");
-        check(gshm_copy_in(handle, offset, chunk.data(), wanted), args.name);
-        offset += wanted;
-        progress.update(offset);
-    }
-    check(args.replace ? gshm_replace(handle, args.name.c_str()) : gshm_seal(handle), args.name);
-    if (context.json()) {
-        Record record;
-        record.add("name", args.name).add("file", args.file).add("bytes", size).add("seconds", progress.seconds());
-        context.print(record);
-    }
-    return 0;
+    std::vector<uint64_t> sizes;
+    for (const auto& item : plan.items) sizes.push_back(item.size_bytes);
+    Copies copies(context, sizes.size() == 1 ? plan.items[0].name : fmt::format("{} files", sizes.size()), sizes,
+                  args.verify);
+    copies.run([&](gshm_client* client, size_t index, CopyWatch& watch) {
+        return put_file(client, plan.items[index], args.replace, watch);
+    });
+    complaints.note(copies.exit_code());
+    for (const auto& copied : copies.done())
+        if (copied) done.push_back(*copied);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    print_copies(context, done, plan.single, seconds.count());
+    return complaints.exit_code();
 }
 
 }  // namespace gshm::cli

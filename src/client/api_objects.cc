@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "client/api.h"
+#include "client/ring.h"
 
 using namespace gshm;
 using namespace gshm::client;
@@ -302,7 +303,13 @@ void close_objects(std::span<gshm_object* const> objects) {
         if (object == nullptr) continue;
         if (!object->check_use()) {
             (void)object->own.release();  // a forked child: the driver must not be touched
-        } else if (object->core) {
+            delete object;
+            continue;
+        }
+        // Whoever ends the last transfer comes back here.
+        if (object->transfers.fetch_or(gshm_object::kClosing, std::memory_order_acq_rel) != 0) continue;
+        Ring::release(*object);
+        if (object->core) {
             const Key key{object->core.get(), object->key.epoch, object->core->remove(object)};
             Leases& leases = by_link[key];
             leases.core = object->core;
@@ -361,6 +368,16 @@ int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object**
         int status = 0;
         TRY(open_all(client, nullptr, &id, 1, flags, &object, &status));
         *ret_object = object;
+        return {};
+    });
+}
+
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(path != nullptr && ret_dir != nullptr, "path or ret_dir is NULL"));
+        std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
+        if (dir.size() >= capacity) return fail(ERANGE, "the runtime folder's path has {} bytes", dir.size());
+        memcpy(ret_dir, dir.c_str(), dir.size() + 1);
         return {};
     });
 }
@@ -437,6 +454,7 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             TRY(check_argument(objects[i]->core != nullptr, "memory without a daemon cannot be sealed"));
             if (objects[i]->access == Access::read) return fail(EACCES, "the object was opened for reading only");
             TRY(check_argument(objects[i]->core == objects[0]->core && objects[i]->key.epoch == objects[0]->key.epoch, "the objects of a batch must be of one connection"));
+            Ring::release(*objects[i]);
             ids.push_back(objects[i]->id);
         }
         if (count == 0) return {};
@@ -467,6 +485,7 @@ int gshm_replace(gshm_object* object, const char* name) {
         TRY(check_name_argument(name));
         TRY(check_argument(one.core != nullptr, "memory without a daemon cannot have a name"));
         if (one.access == Access::read) return fail(EACCES, "the object was opened for reading only");
+        Ring::release(one);
         TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Replace, [&](auto& builder) {
             return wire::CreateReplace(builder, one.id, builder.CreateString(name)).Union();
         }));

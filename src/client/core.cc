@@ -98,10 +98,11 @@ Status Core::ensure_staging(uint64_t epoch) {
     if (!staging_.file) TRY(make_staging());
     uint64_t connection = link_->connection();
     if (staging_.connection == connection) return {};
+    const int descriptors[] = {staging_.file.get()};
     TRY(link_->call_on(
         epoch, wire::RequestBody::AttachStaging,
         [](auto& builder) { return wire::CreateAttachStaging(builder, limits::kStagingBytes).Union(); }, Lost::report,
-        staging_.file.get()));
+        descriptors));
     staging_.connection = connection;
     return {};
 }

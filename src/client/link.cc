@@ -232,8 +232,7 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, con
         auto packet = wire::finish_request(builder, ticket.id, kind, build(builder));
         if (sending.expect) pending_[ticket.id].grants = sending.grants;
         for (auto socket = socket_;;) {
-            std::span<const int> descriptors(&sending.descriptor, sending.descriptor >= 0 ? 1 : 0);
-            auto outcome = wire::send_packet(socket->get(), packet, descriptors, false);
+            auto outcome = wire::send_packet(socket->get(), packet, sending.descriptors, false);
             if (outcome && *outcome == wire::SendOutcome::sent) return ticket;
             if (!outcome) {
                 pending_.erase(ticket.id);
@@ -318,9 +317,10 @@ Result<Answer> Link::finish(Ticket ticket) {
     }
 }
 
-Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost, int descriptor) {
+Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost,
+                             std::span<const int> descriptors) {
     for (int attempt = 0;; ++attempt) {
-        Ticket ticket = TRY(start(kind, build, {.descriptor = descriptor, .only_epoch = epoch}));
+        Ticket ticket = TRY(start(kind, build, {.descriptors = descriptors, .only_epoch = epoch}));
         auto answer = finish(ticket);
         if (!answer && attempt < kAttempts && may_ask_again(answer.error(), lost)) continue;
         if (!answer) return answer;
@@ -332,7 +332,7 @@ Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build
 
 void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
                     const OnAnswer& on_answer) {
-    auto begin = [&](size_t i) { return start(kind, builds[i], {.grants = grants}); };
+    auto begin = [&](size_t i) { return start(kind, builds[i], {.descriptors = {}, .grants = grants}); };
     std::vector<Result<Ticket>> tickets;
     for (size_t i = 0; i < builds.size(); ++i) {
         while (tickets.size() < builds.size() && tickets.size() < i + kWindow) tickets.push_back(begin(tickets.size()));
@@ -355,7 +355,7 @@ void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lo
 }
 
 void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted) {
-    (void)start(kind, build, {.only_epoch = epoch, .expect = false, .only_counted = counted});
+    (void)start(kind, build, {.descriptors = {}, .only_epoch = epoch, .expect = false, .only_counted = counted});
 }
 
 }  // namespace gshm::client

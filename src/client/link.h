@@ -62,11 +62,11 @@ public:
 
     // The reply, whatever it says; an Error if there is none, or if the reply is an error without a body.
     Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost) EXCLUDES(mutex_) {
-        return call_on(0, kind, build, lost, -1);
+        return call_on(0, kind, build, lost);
     }
     // The same, but in the session of that epoch or not at all (ESTALE): ids and leases are a session's own.
     Result<Answer> call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost = Lost::report,
-                           int descriptor = -1) EXCLUDES(mutex_);
+                           std::span<const int> descriptors = {}) EXCLUDES(mutex_);
     // Several requests in flight, a few at a time; hands over the answers in the order of the requests. If they grant
     // leases (an OpenReply), these count as held until on_answer has returned.
     using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
@@ -105,7 +105,7 @@ private:
     void lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) REQUIRES(mutex_);
     // Sends; connects first, and again if the connection turns out to be dead before anything went out.
     struct Sending {
-        int descriptor = -1;
+        std::span<const int> descriptors;
         uint64_t only_epoch = 0;
         bool expect = true;
         std::optional<Access> grants = std::nullopt;

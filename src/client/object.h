@@ -1,12 +1,17 @@
 // What the opaque handles of gshm.h are.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/core.h"
 #include "gshm/gshm.h"
+
+namespace gshm::client {
+class Ring;
+}
 
 struct gshm_client {
     std::shared_ptr<gshm::client::Core> core;
@@ -27,6 +32,10 @@ struct gshm_object {
     gshm_object* next = nullptr;  // of the core's
     gshm_object* previous = nullptr;
     uint64_t generation = gshm::client::fork_generation();
+    // Transfers under way, and kClosing once it is to be closed with the last of them.
+    static constexpr uint32_t kClosing = 1u << 31;
+    std::atomic<uint32_t> transfers = 0;
+    std::vector<gshm::client::Ring*> rings;  // that know it; guarded by a lock of ring.cc
 
     // The memory as this process has it; null with GSHM_NO_MAP.
     gshm::Extent* extent() const { return own ? own.get() : mapped != nullptr ? mapped->extent.get() : nullptr; }
@@ -57,7 +66,8 @@ struct gshm_listing {
 
 namespace gshm::client {
 
-// Ends the leases of these objects (of any daemons) and frees the handles.
+// Ends the leases of these objects (of any daemons) and frees the handles; of those that transfers are under way with,
+// when these have ended.
 void close_objects(std::span<gshm_object* const> objects);
 
 // Copies as much of a struct as the caller knows of. EINVAL if the caller's size is no size of it.

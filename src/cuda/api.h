@@ -13,6 +13,7 @@ using CUdeviceptr = unsigned long long;
 using CUmemGenericAllocationHandle = unsigned long long;
 using CUcontext = struct CUctx_st*;
 using CUstream = struct CUstream_st*;
+using CUevent = struct CUevent_st*;
 using CUexternalMemory = struct CUextMemory_st*;
 
 struct CUuuid {
@@ -44,6 +45,10 @@ struct CUmemAccessDesc {
 
 struct CUmemFabricHandle {
     unsigned char data[64];
+};
+
+struct CUipcMemHandle {
+    char reserved[64];
 };
 
 struct CUexternalMemoryHandleDesc {
@@ -81,6 +86,7 @@ inline constexpr CUresult kErrorNvlinkUncorrectable = 220;
 inline constexpr CUresult kErrorContained = 226;
 inline constexpr CUresult kErrorInvalidHandle = 400;
 inline constexpr CUresult kErrorIllegalState = 401;
+inline constexpr CUresult kErrorNotReady = 600;
 inline constexpr CUresult kErrorIllegalAddress = 700;
 inline constexpr CUresult kErrorHardwareStackError = 714;
 inline constexpr CUresult kErrorMisalignedAddress = 716;
@@ -104,6 +110,17 @@ inline constexpr int kMemCompressionGeneric = 1;
 inline constexpr int kMemRangeHandleTypeDmaBufFd = 1;
 inline constexpr int kExternalMemoryDmaBufFd = 9;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventBlockingSync = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+
+inline constexpr unsigned kMemoryTypeHost = 1;
+inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr int kPointerContext = 1;
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+inline constexpr uintptr_t kStreamLegacy = 1;  // a CUstream
 
 inline constexpr int kAttributeVmmSupported = 102;
 inline constexpr int kAttributePosixFdSupported = 103;
@@ -160,6 +177,12 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(external_memory_map, cuExternalMemoryGetMappedBuffer,                                                            \
       (CUdeviceptr * pointer, CUexternalMemory memory, const CUexternalMemoryBufferDesc* descriptor))                  \
     X(destroy_external_memory, cuDestroyExternalMemory, (CUexternalMemory memory))                                     \
+    X(pointer_get_attributes, cuPointerGetAttributes,                                                                  \
+      (unsigned count, int* attributes, void** values, CUdeviceptr pointer))                                           \
+    X(mem_get_address_range, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t* size, CUdeviceptr pointer))         \
+    X(ipc_get_mem_handle, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr pointer))                           \
+    X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2, (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned flags))      \
+    X(ipc_close_mem_handle, cuIpcCloseMemHandle, (CUdeviceptr pointer))                                                \
     X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                                                   \
     X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                                         \
       (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))                                    \
@@ -173,6 +196,12 @@ inline constexpr int kAttributeFabricSupported = 128;
       (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream))                                   \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                              \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                                           \
-    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))
+    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                                                      \
+    X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                                  \
+    X(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                   \
+    X(event_synchronize, cuEventSynchronize, (CUevent event))                                                          \
+    X(event_query, cuEventQuery, (CUevent event))                                                                      \
+    X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                               \
+    X(device_get_pci_bus_id, cuDeviceGetPCIBusId, (char* bus_id, int length, CUdevice device))
 
 }  // namespace gshm::cuda

@@ -79,6 +79,19 @@ Result<const Driver*> Driver::load() {
     return driver;
 }
 
+const Driver* Driver::started() {
+    void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == nullptr) return nullptr;
+    // A program may be linked against the driver and never use it. This call does not start it, but tells.
+    using Count = CUresult (*)(int*);
+    auto count_devices = reinterpret_cast<Count>(dlsym(library, "cuDeviceGetCount"));
+    int count = 0;
+    bool usable = count_devices != nullptr && count_devices(&count) == kSuccess;
+    dlclose(library);
+    auto driver = usable ? get() : nullptr;
+    return driver ? *driver : nullptr;
+}
+
 Result<const Driver*> Driver::get() {
     struct State {
         std::mutex mutex;  // guards the rest

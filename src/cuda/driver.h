@@ -12,6 +12,9 @@ public:
     // The process's driver: loaded and initialised (cuInit) on first use, never unloaded. Makes no context.
     // ENODEV with the reason where there is none. After fork() the child of a process that had it gets ECHILD.
     static Result<const Driver*> get();
+    // The same where somebody in this process has called cuInit already; else null, and nothing is loaded or started:
+    // no address can be a GPU's then. Null in a forked child, too, where those of the parent mean nothing.
+    static const Driver* started();
 
     // One member per call of GSHM_CUDA_CALLS. Calls that an older driver lacks are null.
 #define GSHM_CUDA_MEMBER(member, symbol, signature) CUresult(*member) signature = nullptr;

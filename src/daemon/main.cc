@@ -85,6 +85,10 @@ Status recall(Options& options, Survival& survival) {
         std::string limit = TRY(survival.setting("limit"));
         if (!limit.empty()) options.limit_bytes = std::stoull(limit);
     }
+    if (options.staging_bytes == 0) {
+        std::string staging = TRY(survival.setting("staging"));
+        if (!staging.empty()) options.staging_bytes = std::stoull(staging);
+    }
     return {};
 }
 
@@ -93,8 +97,13 @@ Status remember(const Options& options, Survival& survival) {
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
     TRY(survival.set_setting("devices", lines));
+    TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
+
+// Enough for a bus to be busy. More is slower: what is copied next is then not in the processor's cache any more (H200:
+// 47 GB/s out of the page cache with 64 MiB, 39 with 256, 34 with 512).
+constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
 // Where the time of a start goes.
 class Stages {
@@ -190,6 +199,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = static_cast<bool>(mount_fd);
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
     stages.end("objects");
     if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.

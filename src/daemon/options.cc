@@ -17,7 +17,7 @@ end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as
 (`gshm umount`, `fusermount3 -u`) ends the mount, not gshmd.
 
 Should gshmd be killed, gshm-keeper holds the memory. Start gshmd again, and all is there as it was: objects,
-clients, the mount, and the options --device and --limit where none are given now.
+clients, the mount, and the options --device, --limit and --staging where none are given now.
 
   -f, --foreground    stay in the foreground, log to stderr
   -d, --debug         log every request that fails and every session
@@ -27,6 +27,7 @@ clients, the mount, and the options --device and --limit where none are given no
                       cuda, cuda:0, cuda:0:40G (at most so much of it), host, host:4G
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
+      --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
@@ -42,14 +43,18 @@ clients, the mount, and the options --device and --limit where none are given no
 exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 wrong usage
 )";
 
+// A few of the chunks that large transfers take at a time.
+constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
+
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kStaging, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
-        {"limit", required_argument, nullptr, kLimit}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
+        {"limit", required_argument, nullptr, kLimit}, {"staging", required_argument, nullptr, kStaging},
+        {"no-passthrough", no_argument, nullptr, kNoPassthrough},
         {"io-uring", no_argument, nullptr, kIoUring}, {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
         {"discard", no_argument, nullptr, kDiscard}, {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
@@ -65,6 +70,10 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
             case kLimit:
                 options.limit_bytes = TRY(parse_size(optarg));
                 if (options.limit_bytes == 0) return fail(EINVAL, "--limit must be more than 0");
+                break;
+            case kStaging:
+                options.staging_bytes = TRY(parse_size(optarg));
+                if (options.staging_bytes < kStagingLeast) return fail(EINVAL, "--staging must be 32M or more");
                 break;
             case kNoPassthrough: options.passthrough = false; break;
             case kIoUring: options.io_uring = true; break;

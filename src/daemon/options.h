@@ -14,7 +14,8 @@ struct Options {
     std::string dir;
     std::string mountpoint;
     std::vector<std::string> devices;
-    uint64_t limit_bytes = 0;  // 0: none
+    uint64_t limit_bytes = 0;    // 0: none
+    uint64_t staging_bytes = 0;  // 0: as many as are useful
     bool foreground = false;
     bool passthrough = true;
     bool io_uring = false;

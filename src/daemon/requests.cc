@@ -83,6 +83,7 @@ void Session::goodbye(uint64_t request) {
 void Session::let_go() {
     Store& store = server_.store();
     server_.waiters().forget(id_);
+    drop_rings();
     const Credentials who = store.credentials(id_);
     // What is said until the socket is closed is said in a session that has nothing.
     store.end_session(std::exchange(id_, store.begin_session(who)));

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -17,6 +18,9 @@ namespace {
 constexpr std::chrono::minutes kUnseenPatience{2};
 // For clients that do not take their answers, when another gshmd waits to take over.
 constexpr std::chrono::seconds kHandOverPatience{1};
+
+// For transfers between files and objects that are under way when gshmd ends.
+constexpr std::chrono::seconds kTransferPatience{30};
 
 UniqueFd open_spare() {
     return UniqueFd::adopt(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -80,6 +84,12 @@ Server::~Server() {
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
     while (!sessions_.empty()) end_session(sessions_.begin()->first);
+    rings_.reset();  // their threads, too, work on the devices
+}
+
+void Server::start_rings(uint64_t staging_bytes) {
+    rings_ = std::make_unique<RingService>(*this, staging_bytes);
+    rings_->start();
 }
 
 void Server::on_accept() {
@@ -118,6 +128,7 @@ void Server::end_session(Session* session) {
     auto keep = std::move(found->second);
     sessions_.erase(found);
     if (keep == successor_) stay();
+    session->drop_rings();
     waiters_.forget(session->id());
     store_.end_session(session->id());
 }
@@ -227,7 +238,19 @@ void Server::stay() {
     if (!watched) log_error("{}", watched.error().message);
 }
 
+void Server::finish_transfers() {
+    for (const auto& [key, session] : sessions_) session->pause_rings(true);
+    const auto deadline = std::chrono::steady_clock::now() + kTransferPatience;
+    for (const auto& [key, session] : sessions_) {
+        while (!session->has_idle_rings() && std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+}
+
 bool Server::end(int folder_lock) {
+    // Their clients ask the next one for what is not completed: both must not write.
+    finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();

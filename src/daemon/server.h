@@ -10,6 +10,7 @@
 #include "daemon/device_pool.h"
 #include "daemon/loop.h"
 #include "daemon/mount_backend.h"
+#include "daemon/ring_service.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
 #include "daemon/waiters.h"
@@ -31,6 +32,7 @@ public:
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
     Survival& survival() { return survival_; }
+    RingService& rings() { return *rings_; }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
 
@@ -50,6 +52,9 @@ public:
 
     // What was changed so far outlives gshmd when this returns. In one's turn.
     Status commit();
+
+    // Before the loop runs: rings can be served from now on.
+    void start_rings(uint64_t staging_bytes);
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
     Status mount(const std::string& path, MountSettings settings);
@@ -79,6 +84,7 @@ private:
     void end_awaited(SessionId session);
     std::function<void()> on_unmounted();
     Status keep_mount();
+    void finish_transfers();
     void stop_when_idle(std::chrono::steady_clock::time_point deadline);
     void stay();
     void refuse_for_want_of_descriptors();
@@ -97,6 +103,7 @@ private:
     Waiters waiters_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
+    std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();

@@ -131,7 +131,7 @@ void Session::say_restart() {
     reply(0, wire::ReplyBody::NONE, 0, {}, ERESTART, "gshmd is being replaced");
 }
 
-void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>& descriptors) {
+void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& descriptors) {
     using wire::RequestBody;
     const uint64_t id = request.id();
     Store& store = server_.store();
@@ -190,6 +190,11 @@ void Session::dispatch(const wire::Request& request, const std::vector<UniqueFd>
             return reply_status(id, store.change(id_, wire::view(change.name()),
                                                  {change.what(), change.mode(), change.uid(), change.gid()}));
         }
+        case RequestBody::RingCreate: return ring_create(id, *request.body_as_RingCreate(), descriptors);
+        case RequestBody::RingDestroy: return ring_destroy(id, *request.body_as_RingDestroy());
+        case RequestBody::RingFile: return ring_file(id, *request.body_as_RingFile(), descriptors);
+        case RequestBody::RingObjects: return ring_objects(id, *request.body_as_RingObjects());
+        case RequestBody::RingRelease: return ring_release(*request.body_as_RingRelease());
         case RequestBody::NONE: break;
     }
     reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});

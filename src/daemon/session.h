@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 namespace gshm {
 
+class ClientRing;
 class Server;
 
 // What is told to whoever has changed something, when it could not be written down.
@@ -45,10 +47,20 @@ public:
     void let_go();
 
     // ---- when another gshmd takes over ----
-    void set_reading(bool reading) { connection_->hold(!reading || jobs_ >= limits::kSessionJobs); }
+    void set_reading(bool reading) {
+        connection_->hold(!reading || jobs_ >= limits::kSessionJobs);
+        pause_rings(!reading);
+    }
     // Everything that it asked for and that was read has been answered, and the answers have been taken (unless that
     // does not matter).
-    bool is_idle(bool taken_or_not) const { return jobs_ == 0 && (taken_or_not || connection_->is_flushed()); }
+    bool is_idle(bool taken_or_not) const {
+        return jobs_ == 0 && has_idle_rings() && (taken_or_not || connection_->is_flushed());
+    }
+    // Nothing further is begun for its rings.
+    void pause_rings(bool paused);
+    bool has_idle_rings() const;
+    // Ends them, when what is under way has ended.
+    void drop_rings();
     // What it asks for from now on, and what it waits for, was not done: it is to ask the next one.
     void say_restart();
 
@@ -58,7 +70,7 @@ private:
     void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override;
     void on_end(std::string_view why) override;
     void end_with(const Error& error);
-    void dispatch(const wire::Request& request, const std::vector<UniqueFd>& descriptors);
+    void dispatch(const wire::Request& request, std::vector<UniqueFd>& descriptors);
 
     // requests.cc: answered at once
     void hello(uint64_t request, const wire::Hello& hello);
@@ -85,6 +97,13 @@ private:
     // holders.cc
     void holders(uint64_t request, const wire::Holders& holders);
     void unlinked(uint64_t request, const wire::Unlinked& unlinked);
+    // ring_requests.cc
+    void ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors);
+    void ring_destroy(uint64_t request, const wire::RingDestroy& destroy);
+    void ring_file(uint64_t request, const wire::RingFile& file, std::vector<UniqueFd>& descriptors);
+    void ring_objects(uint64_t request, const wire::RingObjects& objects);
+    void ring_release(const wire::RingRelease& release);
+    ClientRing* find_ring(uint32_t number);
     // create.cc, transfer.cc: may take a while
     void create_objects(uint64_t request, const wire::CreateObjects& create);
     void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors);
@@ -110,6 +129,7 @@ private:
     size_t waits_ = 0;
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
     std::shared_ptr<Mapping> staging_;
+    std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_;  // null: not there yet
     std::unique_ptr<Connection> connection_;
 };
 

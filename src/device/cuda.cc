@@ -1,7 +1,12 @@
 #include "device/cuda.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
+#include <fstream>
 #include <unistd.h>
+
+#include "base/size.h"
 
 namespace gshm {
 namespace {
@@ -78,6 +83,7 @@ public:
             return driver_.memcpy_dtod_async(address() + offset, other->address() + source_offset, bytes, nullptr);
         });
     }
+    Copier* copier() override { return copier_->get(driver_, context_); }
     Result<UniqueFd> export_dmabuf() const override {
         if (driver_.mem_get_range_handle == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no dma-buf export");
         cuda::ScopedContext current(driver_, context_);
@@ -87,10 +93,25 @@ public:
                           driver_.mem_get_range_handle(&fd, address(), size(), cuda::kMemRangeHandleTypeDmaBufFd, 0)));
         return UniqueFd::adopt(fd);
     }
+    // Not the device: other streams, and other contexts, go on.
+    Status sync() const override {
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        auto* legacy = reinterpret_cast<cuda::CUstream>(cuda::kStreamLegacy);
+        // An event of that stream comes after what the streams that wait for it were asked to do before, also where it has
+        // nothing to do itself.
+        cuda::CUevent event = nullptr;
+        TRY(driver_.check("cuEventCreate", driver_.event_create(&event, cuda::kEventDisableTiming)));
+        auto result = driver_.event_record(event, legacy);
+        if (result == cuda::kSuccess) result = driver_.event_synchronize(event);
+        driver_.event_destroy(event);
+        return driver_.check("waiting for the default stream", result);
+    }
 
 protected:
-    CudaExtent(const Driver& driver, cuda::CUcontext context, uint64_t address, uint64_t size, Access access)
-        : Extent(address, size), driver_(driver), context_(context), access_(access) {}
+    CudaExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, uint64_t address,
+               uint64_t size, Access access)
+        : Extent(address, size), driver_(driver), context_(context), access_(access), copier_(std::move(copier)) {}
 
     // The legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
     template <typename Call>
@@ -108,13 +129,16 @@ protected:
     const Driver& driver_;
     cuda::CUcontext context_;
     Access access_;
+
+private:
+    std::shared_ptr<LazyCopier> copier_;
 };
 
 class VmmExtent final : public CudaExtent {
 public:
-    VmmExtent(const Driver& driver, cuda::CUdevice device, cuda::CUcontext context, std::unique_ptr<MappedHandle> memory,
-              uint64_t size, Access access, bool imported)
-        : CudaExtent(driver, context, memory->pointer(), size, access),
+    VmmExtent(const Driver& driver, cuda::CUdevice device, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier,
+              std::unique_ptr<MappedHandle> memory, uint64_t size, Access access, bool imported)
+        : CudaExtent(driver, context, std::move(copier), memory->pointer(), size, access),
           memory_(std::move(memory)),
           device_(device),
           imported_(imported) {}
@@ -166,9 +190,9 @@ private:
 
 class ExternalExtent final : public CudaExtent {
 public:
-    ExternalExtent(const Driver& driver, cuda::CUcontext context, cuda::CUexternalMemory memory, CUdeviceptr pointer,
-                   uint64_t size, Access access)
-        : CudaExtent(driver, context, pointer, size, access), memory_(memory) {}
+    ExternalExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier,
+                   cuda::CUexternalMemory memory, CUdeviceptr pointer, uint64_t size, Access access)
+        : CudaExtent(driver, context, std::move(copier), pointer, size, access), memory_(memory) {}
     ~ExternalExtent() override {
         cuda::ScopedContext current(driver_, context_);
         driver_.mem_free(address());
@@ -182,6 +206,48 @@ private:
     cuda::CUexternalMemory memory_;
 };
 
+// Owns nothing.
+class WrappedExtent final : public CudaExtent {
+public:
+    WrappedExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, uint64_t address,
+                  uint64_t size)
+        : CudaExtent(driver, context, std::move(copier), address, size, Access::write) {}
+
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "memory that gshm has not allocated cannot be exported as a descriptor");
+    }
+    Result<IpcExport> export_ipc() const override {
+        cuda::ScopedContext current(driver_, context_);
+        TRY(current.status());
+        CUdeviceptr base = 0;
+        size_t bytes = 0;
+        TRY(driver_.check("cuMemGetAddressRange", driver_.mem_get_address_range(&base, &bytes, address())));
+        cuda::CUipcMemHandle handle = {};
+        IpcExport made{.allocation_bytes = bytes, .offset = address() - base};
+        auto result = driver_.ipc_get_mem_handle(&handle, base);
+        if (result == cuda::kErrorInvalidValue || size() > bytes - made.offset) return Extent::export_ipc();
+        TRY(driver_.check("cuIpcGetMemHandle", result));
+        memcpy(made.handle.data(), handle.reserved, sizeof handle.reserved);
+        return made;
+    }
+};
+
+// A whole allocation of another process's. The driver counts how often a handle is opened.
+class IpcExtent final : public CudaExtent {
+public:
+    IpcExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, CUdeviceptr pointer,
+              uint64_t size, Access access)
+        : CudaExtent(driver, context, std::move(copier), pointer, size, access) {}
+    ~IpcExtent() override {
+        cuda::ScopedContext current(driver_, context_);
+        driver_.ipc_close_mem_handle(address());
+    }
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "memory that was imported by a CUDA IPC handle cannot be exported again");
+    }
+    bool is_imported() const override { return true; }
+};
+
 std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
     std::string text = model.find("MIG") == std::string::npos ? "GPU-" : "MIG-";
     for (int i = 0; i < 16; ++i) {
@@ -189,6 +255,21 @@ std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
         text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
     }
     return text;
+}
+
+std::string pci_bus_id(const Driver& driver, cuda::CUdevice device) {
+    char text[32] = {};
+    if (driver.device_get_pci_bus_id == nullptr) return {};
+    if (driver.device_get_pci_bus_id(text, sizeof text, device) != cuda::kSuccess) return {};
+    for (char& digit : text) digit = static_cast<char>(std::tolower(static_cast<unsigned char>(digit)));
+    return text;
+}
+
+// The kernel says -1 where the firmware does not.
+int numa_node(const std::string& pci_bus_id) {
+    int node = -1;
+    std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+    return file >> node ? node : -1;
 }
 
 }  // namespace
@@ -238,11 +319,14 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .granularity_bytes = granularity,
         .handle_kinds = kinds,
         .compressible = has(cuda::kAttributeGenericCompression),
+        .pci_bus_id = pci_bus_id(driver, device),
     };
+    made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
 }
 
 CudaDevice::~CudaDevice() {
+    copier_->close();
     if (context_ != nullptr) driver_.primary_ctx_release(device_);
 }
 
@@ -252,6 +336,11 @@ Result<cuda::CUcontext> CudaDevice::context() {
         TRY(driver_.check("cuDevicePrimaryCtxRetain", driver_.primary_ctx_retain(&context_, device_)));
     }
     return context_;
+}
+
+Result<Copier*> CudaDevice::copier() {
+    auto* owner = TRY(context());
+    return copier_->get(driver_, owner);
 }
 
 cuda::CUmemAllocationProp CudaDevice::properties(bool compressible) const {
@@ -292,7 +381,8 @@ Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHan
     TRY(memory->map(size_bytes));
     bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
     if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
-    return std::make_unique<VmmExtent>(driver_, device_, current, std::move(memory), size_bytes, access, imported);
+    return std::make_unique<VmmExtent>(driver_, device_, current, copier_, std::move(memory), size_bytes, access,
+                                       imported);
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
@@ -375,7 +465,67 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_
         driver_.destroy_external_memory(memory);
         return driver_.failure("cuExternalMemoryGetMappedBuffer", result);
     }
-    return std::make_unique<ExternalExtent>(driver_, owner, memory, pointer, size_bytes, access);
+    return std::make_unique<ExternalExtent>(driver_, owner, copier_, memory, pointer, size_bytes, access);
+}
+
+std::optional<CudaPointer> CudaDevice::find(uint64_t address) {
+    const Driver* driver = Driver::started();
+    if (driver == nullptr || driver->pointer_get_attributes == nullptr) return std::nullopt;
+    unsigned type = 0;
+    CudaPointer found{.ordinal = -1};
+    int asked[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerContext};
+    void* values[] = {&type, &found.ordinal, &found.owner};
+    // Of an address that it does not know the driver says nothing, and no error.
+    if (driver->pointer_get_attributes(std::size(asked), asked, values, address) != cuda::kSuccess) return std::nullopt;
+    if (type != cuda::kMemoryTypeDevice || found.ordinal < 0) return std::nullopt;
+    return found;
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::wrap(uint64_t address, uint64_t size_bytes, cuda::CUcontext owner) {
+    auto* primary = TRY(context());
+    if (owner == nullptr) owner = primary;
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    // One allocation after the other: a framework's segment may be many, mapped side by side.
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    for (uint64_t at = address; at - address < size_bytes; at = end) {
+        CUdeviceptr base = 0;
+        size_t bytes = 0;
+        if (driver_.mem_get_address_range(&base, &bytes, at) != cuda::kSuccess || base + bytes <= at) {
+            return fail(EINVAL, "{} of the {} bytes at {:#x} are on {}, the rest is not mapped", at - address, size_bytes,
+                        address, info_.name);
+        }
+        if (at == address) begin = base;
+        end = base + bytes;
+    }
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    begin = std::max(begin, address / page * page);
+    end = std::min(end, round_up(address + size_bytes, page));
+    // What is in a context of the program's own is copied there, and only while that is sure to live.
+    auto copier = owner == primary ? copier_ : std::make_shared<LazyCopier>();
+    return std::make_unique<WrappedExtent>(driver_, owner, std::move(copier), begin, end - begin);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access) {
+    auto* owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    cuda::CUipcMemHandle copy = {};
+    memcpy(copy.reserved, handle.data(), handle.size());
+    CUdeviceptr pointer = 0;
+    auto result = driver_.ipc_open_mem_handle(&pointer, copy, cuda::kIpcLazyEnablePeerAccess);
+    if (result == cuda::kErrorInvalidContext) {
+        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that has exported it");
+    }
+    TRY(driver_.check("cuIpcOpenMemHandle", result));
+    auto extent = std::make_unique<IpcExtent>(driver_, owner, copier_, pointer, size_bytes, access);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess && base + bytes - pointer < size_bytes) {
+        return fail(EINVAL, "the CUDA IPC handle stands for {} bytes, not for {}", base + bytes - pointer, size_bytes);
+    }
+    return extent;
 }
 
 }  // namespace gshm

@@ -2,11 +2,19 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 
 #include "cuda/driver.h"
+#include "device/cuda_copier.h"
 #include "device/device.h"
 
 namespace gshm {
+
+// What the driver knows of an address of this process.
+struct CudaPointer {
+    int ordinal = 0;
+    cuda::CUcontext owner = nullptr;  // null: it belongs to none (VMM memory, pools)
+};
 
 class CudaDevice final : public Device {
 public:
@@ -14,6 +22,8 @@ public:
     // one, at the first allocation or import.
     static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
     static Result<int> count();
+    // Nothing: ordinary memory (pinned too), or CUDA has not been started in this process, and is not.
+    static std::optional<CudaPointer> find(uint64_t address);
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }
@@ -23,6 +33,12 @@ public:
     Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                   Access access) override;
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
+    // Memory that somebody else in this process has and keeps, any part of it. `owner` is the context it belongs to; null:
+    // none (VMM memory, pools), and the primary one does. EINVAL if some of the range is not mapped. The extent is a little
+    // wider where pages of the CPU's begin and end elsewhere, since dma-bufs are made of those.
+    Result<std::unique_ptr<Extent>> wrap(uint64_t address, uint64_t size_bytes, cuda::CUcontext owner);
+    // Of a whole allocation of another process's, with CUDA's older handles.
+    Result<std::unique_ptr<Extent>> import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access);
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
 
@@ -30,6 +46,8 @@ public:
     cuda::CUdevice device() const { return device_; }
     // The primary context, retained until the device object goes.
     Result<cuda::CUcontext> context();
+    // Lives as long as the device. Makes the context where there is none yet.
+    Result<Copier*> copier();
 
 private:
     CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
@@ -46,6 +64,7 @@ private:
     bool rdma_capable_ = false;
     std::mutex mutex_;  // guards context_
     cuda::CUcontext context_ = nullptr;
+    std::shared_ptr<LazyCopier> copier_ = std::make_shared<LazyCopier>();
 };
 
 }  // namespace gshm

@@ -47,6 +47,10 @@ Result<UniqueFd> Extent::export_dmabuf() const {
     return fail(EOPNOTSUPP, "this device has no dma-buf export");
 }
 
+Result<IpcExport> Extent::export_ipc() const {
+    return fail(EOPNOTSUPP, "only memory from cudaMalloc has CUDA IPC handles");
+}
+
 Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&) {
     return fail(EOPNOTSUPP, "memory of {} cannot be kept", info().name);
 }

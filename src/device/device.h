@@ -24,6 +24,14 @@ enum class Access { read, write };
 enum HandleKind : uint32_t { kHandlePosixFd = 1, kHandleFabric = 2, kHandleDmaBuf = 4 };
 
 using FabricHandle = std::array<uint8_t, 64>;
+using IpcHandle = std::array<uint8_t, 64>;
+
+// The handle stands for the whole allocation that the extent is in.
+struct IpcExport {
+    IpcHandle handle = {};
+    uint64_t allocation_bytes = 0;
+    uint64_t offset = 0;  // of the extent in it
+};
 
 struct DeviceInfo {
     std::string name;   // "host", "cuda:0" (this process's ordinal)
@@ -33,10 +41,13 @@ struct DeviceInfo {
     uint64_t granularity_bytes = 0;  // extents are multiples of this
     uint32_t handle_kinds = 0;
     bool compressible = false;
+    std::string pci_bus_id;  // "0000:1b:00.0", as in /sys/bus/pci/devices; empty where there is none
+    int numa_node = -1;      // that the device is next to; -1: not known, or there is but one
     // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
     bool files = false;
 };
 
+class Copier;
 class Device;
 class Extent;
 
@@ -105,6 +116,8 @@ public:
 
     // Null: its size is fixed.
     virtual ExtentFile* file() { return nullptr; }
+    // Null: ordinary memory, that needs none. Lives as long as the device.
+    virtual Copier* copier() { return nullptr; }
 
     // A descriptor that another process can import, made at the first call and kept: it stays the extent's. Access::read
     // gives one that cannot be made writable where the device can tell the difference (host), else an ordinary one.
@@ -122,6 +135,9 @@ public:
     // went with that process.
     virtual bool is_imported() const { return false; }
     virtual Result<UniqueFd> export_dmabuf() const;
+    virtual Result<IpcExport> export_ipc() const;
+    // Waits for what the device was asked to do with it so far, as gshm_sync() says.
+    virtual Status sync() const { return {}; }
     // Lets a further device reach the memory at the same address.
     virtual Status map_peer(Device& peer);
 

@@ -3,23 +3,26 @@
 #pragma once
 
 #include "device/device.h"
+#include "device/refusing_copier.h"
 
 namespace gshm {
 
 class UnavailableExtent final : public Extent {
 public:
-    UnavailableExtent(UniqueFd fd, uint64_t size_bytes, Error why) : Extent(0, size_bytes), why_(std::move(why)) {
+    UnavailableExtent(UniqueFd fd, uint64_t size_bytes, Error why) : Extent(0, size_bytes), why_(std::move(why)), copier_(why_) {
         keep_descriptor(std::move(fd));
     }
     Status copy_in(uint64_t, std::span<const std::byte>) override { return std::unexpected(why_); }
     Status copy_out(uint64_t, std::span<std::byte>) const override { return std::unexpected(why_); }
     Status fill(uint64_t, uint64_t, uint8_t) override { return std::unexpected(why_); }
+    Copier* copier() override { return &copier_; }
     Result<int> descriptor(Access) override { return kept_descriptor(); }
     Result<FabricHandle> export_fabric() const override { return std::unexpected(why_); }
     Result<UniqueFd> export_dmabuf() const override { return std::unexpected(why_); }
 
 private:
     Error why_;
+    RefusingCopier copier_;
 };
 
 }  // namespace gshm

@@ -125,7 +125,7 @@ void FileSystem::forget(Call& call) {
     if (!in) return;
     auto turn = backend_.enter();
     Node* node = backend_.files().find(call.node());
-    if (node != nullptr && node->lookups <= (*in)->nlookup) drop_backing(node->id);
+    if (node != nullptr && Files::forgets_all(*node, (*in)->nlookup)) drop_backing(node->id);
     backend_.files().forget(call.node(), (*in)->nlookup);
 }
 
@@ -138,7 +138,7 @@ void FileSystem::forget_many(Call& call) {
         auto one = call.part<fuse_forget_one>();
         if (!one) return;
         Node* node = backend_.files().find((*one)->nodeid);
-        if (node != nullptr && node->lookups <= (*one)->nlookup) drop_backing(node->id);
+        if (node != nullptr && Files::forgets_all(*node, (*one)->nlookup)) drop_backing(node->id);
         backend_.files().forget((*one)->nodeid, (*one)->nlookup);
     }
 }

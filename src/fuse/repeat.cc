@@ -106,7 +106,7 @@ void FileSystem::take_back_refused() {
     auto turn = backend_.enter();
     if (refused_answer.file != 0) backend_.files().close(refused_answer.file);
     Node* node = backend_.files().find(refused_answer.node);
-    if (node != nullptr && node->lookups == 1) drop_backing(node->id);
+    if (node != nullptr && Files::forgets_all(*node, 1)) drop_backing(node->id);
     backend_.files().forget(refused_answer.node, 1);
     refused_answer = {};
 }

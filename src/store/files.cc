@@ -33,10 +33,20 @@ Node* Files::child(const Directory& parent, std::string_view name) {
 void Files::forget(NodeId id, uint64_t lookups) {
     Node* node = find(id);
     if (node == nullptr) return;
-    // It forgets all at once, but for rare failures: then those from before are among them.
-    if (lookups >= node->lookups) node->known_before = false;
-    node->lookups -= std::min(lookups, node->lookups);
+    if (forgets_all(*node, lookups)) node->lookups = 0;
+    else if (!node->known_before) node->lookups -= lookups;
+    node->known_before = false;
     if (!node->is_known()) store_.free_if_unused(node);
+}
+
+bool Files::forgets_all(const Node& node, uint64_t lookups) {
+    if (!node.known_before || node.lookups == 0) return lookups >= node.lookups;
+    // It forgets an inode all at once, with all lookups that it ever had. If that is one from before which we have added
+    // to, they are more than ours. If it is one from before that it has replaced since, they may be as many as they like,
+    // but then the inode that it has now may be open.
+    const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
+    const bool is_open = object != nullptr && object->leases > object->session_leases;
+    return lookups > node.lookups && !is_open;
 }
 
 void Files::is_unknown(NodeId id) {

@@ -41,6 +41,8 @@ public:
     // The kernel learns of the node, or forgets that many of its lookups.
     static void hold(Node* node) { ++node->lookups; }
     void forget(NodeId id, uint64_t lookups);
+    // Whether it knows nothing of the node any more then.
+    static bool forgets_all(const Node& node, uint64_t lookups);
     void forget_all();
     // The kernel knew nothing of it when this daemon began.
     void is_unknown(NodeId id);

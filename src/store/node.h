@@ -87,6 +87,7 @@ struct Gate {
     std::shared_ptr<Extent> memory;  // null: no memory
     uint64_t offset = 0;
     std::atomic<int> writers = 0;  // at work now
+    std::atomic<uint64_t> size_bytes = 0;  // of the object, as the store knows it
 };
 
 // A range of an extent.

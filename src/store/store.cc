@@ -151,6 +151,7 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     object->extent = where.extent;
     object->offset = where.offset;
     object->size_bytes = size_bytes;
+    if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
     nodes_.changed(object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
@@ -271,8 +272,19 @@ std::shared_ptr<Gate> Store::gate(Object* object) {
         object->gate = std::make_shared<Gate>();
         if (object->extent != nullptr) object->gate->memory = object->extent->memory;
         object->gate->offset = object->offset;
+        object->gate->size_bytes = object->size_bytes;
     }
     return object->gate;
+}
+
+void Store::pin_memory(Object* object, Access access) {
+    ++object->session_leases;
+    pin(object, access);
+}
+
+void Store::unpin_memory(Object* object, Access access) {
+    --object->session_leases;
+    unpin(object, access);
 }
 
 Status Store::seal(SessionId session, std::string_view name) {
@@ -385,6 +397,7 @@ void Store::set_size(Object* object, uint64_t size_bytes) {
     use.object_bytes += size_bytes - object->size_bytes;
     if (object->links == 0) use.unlinked_bytes += size_bytes - object->size_bytes;
     object->size_bytes = size_bytes;
+    if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
 }
 
 std::optional<FileStatus> Store::refresh(Object* object) {

@@ -126,6 +126,9 @@ public:
     void pin(Object* object, Access access);
     void unpin(Object* object, Access access);
     static std::shared_ptr<Gate> gate(Object* object);
+    // The same for who does not hold the gate: memory that was the object's stays as well, as it does for sessions.
+    void pin_memory(Object* object, Access access);
+    void unpin_memory(Object* object, Access access);
     // A thread has written to it.
     void modified(Object* object);
     // EACCES where mapping the object would let the session reach others in its slab that it may not open: its rights,

@@ -116,7 +116,9 @@ LAYOUT(gshm_handle_info, size_bytes, 24, 8);
 VALUE(GSHM_HANDLE_POSIX_FD, 1);
 VALUE(GSHM_HANDLE_FABRIC, 2);
 VALUE(GSHM_HANDLE_DMABUF, 4);
+VALUE(GSHM_HANDLE_IPC, 8);
 VALUE(GSHM_FABRIC_HANDLE_BYTES, 64);
+VALUE(GSHM_IPC_HANDLE_BYTES, 64);
 
 VALUE(GSHM_KEEP, 1);
 VALUE(GSHM_COMPRESSIBLE, 2);
@@ -143,3 +145,48 @@ VALUE(GSHM_WAIT_SEALED, 2);
 
 VALUE(GSHM_VERSION_MAJOR, 0);
 _Static_assert(GSHM_VERSION_MINOR >= 1 && GSHM_VERSION_PATCH >= 0, "the version is a number");
+
+LAYOUT_SIZE(gshm_transfer_info, 24);
+LAYOUT(gshm_transfer_info, struct_size, 0, 4);
+LAYOUT(gshm_transfer_info, path, 4, 4);
+LAYOUT(gshm_transfer_info, bytes, 8, 8);
+LAYOUT(gshm_transfer_info, duration_ns, 16, 8);
+
+LAYOUT_SIZE(gshm_transfer_options, 24);
+LAYOUT(gshm_transfer_options, struct_size, 0, 4);
+LAYOUT(gshm_transfer_options, flags, 4, 4);
+LAYOUT(gshm_transfer_options, progress, 8, 8);
+LAYOUT(gshm_transfer_options, context, 16, 8);
+
+LAYOUT_SIZE(gshm_ring_options, 8);
+LAYOUT(gshm_ring_options, struct_size, 0, 4);
+LAYOUT(gshm_ring_options, entries, 4, 4);
+
+LAYOUT_SIZE(gshm_range, 24);
+LAYOUT(gshm_range, object, 0, 8);
+LAYOUT(gshm_range, offset, 8, 8);
+LAYOUT(gshm_range, bytes, 16, 8);
+
+LAYOUT_SIZE(gshm_io, 48);
+LAYOUT(gshm_io, struct_size, 0, 4);
+LAYOUT(gshm_io, operation, 4, 4);
+LAYOUT(gshm_io, file, 8, 4);
+LAYOUT(gshm_io, flags, 12, 4);
+LAYOUT(gshm_io, file_offset, 16, 8);
+LAYOUT(gshm_io, ranges, 24, 8);
+LAYOUT(gshm_io, range_count, 32, 8);
+LAYOUT(gshm_io, user_data, 40, 8);
+
+LAYOUT_SIZE(gshm_completion, 24);
+LAYOUT(gshm_completion, user_data, 0, 8);
+LAYOUT(gshm_completion, result, 8, 8);
+LAYOUT(gshm_completion, path, 16, 4);
+
+VALUE(GSHM_PATH_DIRECT, 1);
+VALUE(GSHM_PATH_CACHED, 2);
+VALUE(GSHM_PATH_STAGED, 4);
+VALUE(GSHM_PATH_HOLE, 8);
+VALUE(GSHM_PATH_CUFILE, 16);
+VALUE(GSHM_PATH_THREADS, 32);
+VALUE(GSHM_IO_READ, 1);
+VALUE(GSHM_IO_WRITE, 2);

@@ -78,6 +78,8 @@ static void bad_imports(void) {
     CHECK(gshm_import_fabric("host", fabric, &info, 0, &object) < 0);
     CHECK_STATUS(gshm_import_fabric("host", NULL, &info, 0, &object), -EINVAL);
     CHECK(gshm_import_dmabuf("host", -1, &info, 0, &object) < 0);
+    CHECK_STATUS(gshm_import_ipc("host", fabric, &info, 0, &object), -EOPNOTSUPP);
+    CHECK_STATUS(gshm_import_ipc("host", NULL, &info, 0, &object), -EINVAL);
     CHECK(object == NULL);
 }
 
@@ -133,6 +135,8 @@ void test_bad_arguments(void) {
     CHECK_STATUS(gshm_export_dmabuf(NULL, &status, NULL), -EINVAL);
     uint8_t fabric[GSHM_FABRIC_HANDLE_BYTES];
     CHECK_STATUS(gshm_export_fabric(NULL, fabric, NULL), -EINVAL);
+    CHECK_STATUS(gshm_export_ipc(NULL, fabric, NULL), -EINVAL);
+    CHECK_STATUS(gshm_sync(NULL), -EINVAL);
     CHECK(object == NULL && listing == NULL);
 
     bad_memory();
@@ -237,6 +241,41 @@ static void forked_child_is_refused(gshm_object* object) {
     CHECK(status == 0); /* the child was told, and could close its copy */
 }
 
+/* A handle over a part of what there is already; the same bytes, on host and on a GPU. */
+static void wrapped(const char* device, gshm_object* object) {
+    enum { AT = 1001, BYTES = 4099 };
+    gshm_object* part = NULL;
+    char* memory = gshm_data(object);
+    CHECK_STATUS(gshm_wrap(memory, BYTES, NULL), -EINVAL);
+    CHECK_STATUS(gshm_wrap(NULL, BYTES, &part), -EINVAL);
+    CHECK_STATUS(gshm_wrap(memory, 0, &part), -EINVAL);
+    CHECK_STATUS(gshm_wrap(memory, UINT64_C(1) << 40, &part), -EINVAL); /* more than is there */
+    CHECK(part == NULL);
+    CHECK_OK(gshm_wrap(memory + AT, BYTES, &part));
+    if (!part) return;
+    CHECK(gshm_data(part) == memory + AT && gshm_size(part) == BYTES && gshm_id(part) == 0);
+    CHECK(strcmp(gshm_device(part), device) == 0);
+    CHECK_OK(gshm_fill(part, 0, BYTES, 0xCD));
+    CHECK_OK(gshm_copy_in(part, 1, "part", 4));
+    CHECK_STATUS(gshm_copy_in(part, BYTES - 3, "part", 4), -EINVAL);
+    unsigned char text[8];
+    CHECK_OK(gshm_copy_out(object, AT - 1, text, 6));
+    CHECK(text[0] == 0 && text[1] == 0xCD && memcmp(text + 2, "part", 4) == 0);
+    CHECK_OK(gshm_copy_out(object, AT + BYTES - 1, text, 2));
+    CHECK(text[0] == 0xCD && text[1] == 0);
+    CHECK_OK(gshm_sync(part));
+    CHECK_OK(gshm_sync(object));
+    uint8_t handle[GSHM_IPC_HANDLE_BYTES];
+    CHECK_STATUS(gshm_export_ipc(part, handle, NULL), -EOPNOTSUPP); /* gshm's own memory has none */
+    CHECK_STATUS(gshm_export_ipc(object, handle, NULL), -EOPNOTSUPP);
+    int fd = -1;
+    CHECK_STATUS(gshm_export_fd(part, &fd, NULL), -EOPNOTSUPP);
+    CHECK(gshm_seal(part) < 0);
+    CHECK_OK(gshm_fill(part, 0, BYTES, 0));
+    gshm_close(part);
+    CHECK_OK(gshm_copy_out(object, AT, text, 1)); /* what was wrapped stays */
+}
+
 static void memory_of(const gshm_device_info* device) {
     gshm_object* object = NULL;
     CHECK_OK(gshm_allocate(device->name, MEMORY_BYTES, 0, &object));
@@ -245,6 +284,7 @@ static void memory_of(const gshm_device_info* device) {
     CHECK(gshm_id(object) == 0);
     CHECK(strcmp(gshm_device(object), device->name) == 0);
     CHECK(gshm_data(object) != NULL);
+    wrapped(device->name, object);
     copies(object);
     CHECK(gshm_seal(object) < 0); /* there is nobody to seal it for */
     CHECK(gshm_map_peer(object, "cuda:99") < 0);
@@ -263,6 +303,11 @@ void test_memory_without_daemon(void) {
 }
 
 void test_no_daemon_there(void) {
+    char dir[64] = "as it was";
+    CHECK_STATUS(gshm_find_daemon("/proc", dir, sizeof dir), -EINVAL); /* no mount of ours */
+    CHECK_STATUS(gshm_find_daemon("/nonexistent/gshm", dir, sizeof dir), -ENOENT);
+    CHECK_STATUS(gshm_find_daemon(NULL, dir, sizeof dir), -EINVAL);
+    CHECK(strcmp(dir, "as it was") == 0);
     gshm_client* client = NULL;
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
     options.dir = "/nonexistent/gshm";

@@ -11,6 +11,7 @@
     X(gshm_last_error, const char*, (void))                                                            \
     X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                 \
     X(gshm_disconnect, void, (gshm_client*))                                                           \
+    X(gshm_find_daemon, int, (const char*, char*, size_t))                                             \
     X(gshm_ping, int, (gshm_client*))                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
     X(gshm_shutdown, int, (gshm_client*, uint32_t))                                                    \
@@ -63,7 +64,24 @@
     X(gshm_allocate, int, (const char*, uint64_t, uint32_t, gshm_object**))                            \
     X(gshm_import_fd, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))       \
     X(gshm_import_dmabuf, int, (const char*, int, const gshm_handle_info*, uint32_t, gshm_object**))   \
-    X(gshm_import_fabric, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**))
+    X(gshm_import_fabric, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) \
+    X(gshm_export_ipc, int, (gshm_object*, uint8_t*, gshm_handle_info*))                               \
+    X(gshm_import_ipc, int, (const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) \
+    X(gshm_wrap, int, (void*, uint64_t, gshm_object**))                                                \
+    X(gshm_sync, int, (gshm_object*))                                                                  \
+    X(gshm_read_file, int, (gshm_object*, uint64_t, int, uint64_t, uint64_t, const gshm_transfer_options*, gshm_transfer_info*)) \
+    X(gshm_write_file, int, (gshm_object*, uint64_t, int, uint64_t, uint64_t, const gshm_transfer_options*, gshm_transfer_info*)) \
+    X(gshm_put_file, int, (gshm_client*, const char*, const gshm_create_spec*, const gshm_transfer_options*, gshm_transfer_info*)) \
+    X(gshm_get_file, int, (gshm_client*, const char*, const char*, const gshm_transfer_options*, gshm_transfer_info*)) \
+    X(gshm_ring_create, int, (gshm_client*, const gshm_ring_options*, gshm_ring**)) \
+    X(gshm_ring_destroy, void, (gshm_ring*)) \
+    X(gshm_ring_entries, size_t, (const gshm_ring*)) \
+    X(gshm_ring_add_file, int, (gshm_ring*, int, uint32_t*)) \
+    X(gshm_ring_remove_file, int, (gshm_ring*, uint32_t)) \
+    X(gshm_ring_prepare, int, (gshm_ring*, const gshm_io*)) \
+    X(gshm_ring_submit, int, (gshm_ring*)) \
+    X(gshm_ring_wake, void, (gshm_ring*))                                                              \
+    X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
     _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");

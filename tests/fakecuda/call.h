@@ -39,6 +39,7 @@ public:
     // Of the context in use, after refusal() has found nothing wrong with a call of Scope::context.
     Device& context_device() { return *context_device_; }
     bool admitted() const { return admitted_; }
+    std::unique_lock<std::mutex>& lock() { return lock_; }
     void unlock() { lock_.unlock(); }
     void relock() { lock_.lock(); }
 

@@ -3,8 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "cuda/api.h"
+
+namespace fakecuda {
+class Lane;
+}
 
 // Handles that are opaque to callers; here is what they point to.
 namespace gshm::cuda {
@@ -15,6 +20,15 @@ struct CUctx_st {
 
 struct CUstream_st {
     CUcontext context;
+    unsigned flags;
+    std::shared_ptr<fakecuda::Lane> lane;
+};
+
+// What had been put on a stream when the event was recorded last.
+struct CUevent_st {
+    CUcontext context;
+    std::shared_ptr<fakecuda::Lane> lane;
+    uint64_t ticket;
 };
 
 }  // namespace gshm::cuda

@@ -47,6 +47,9 @@ Config read() {
         if (strcmp(text, "all") != 0 && strcmp(text, "context") != 0) die("FAKECUDA_STICKY must be context or all");
         made.sticky_all = strcmp(text, "all") == 0;
     }
+    if (const char* text = getenv("FAKECUDA_COPY_DELAY_US")) {
+        made.copy_delay_us = static_cast<unsigned>(parse_size("FAKECUDA_COPY_DELAY_US", text));
+    }
     if (const char* text = getenv("FAKECUDA_FAIL")) made.fail = text;
     if (const char* text = getenv("FAKECUDA_CONTROL")) made.control = text;
     if (const char* text = getenv("CUDA_VISIBLE_DEVICES")) {

@@ -1,4 +1,4 @@
-// fakecuda, a test double of NVIDIA's driver: primary contexts, the stack of current ones, streams.
+// fakecuda, a test double of NVIDIA's driver: primary contexts, the stack of current ones.
 #include <algorithm>
 
 #include "call.h"
@@ -72,36 +72,6 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     if (free_bytes != nullptr) *free_bytes = total - std::min(total, call.context_device().used_bytes);
     if (total_bytes != nullptr) *total_bytes = total;
     return kSuccess;
-}
-
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    Call call(Symbol::cuStreamCreate, Scope::context);
-    if (CUresult refused = call.refusal()) return refused;
-    if (stream == nullptr || flags > 1) return kErrorInvalidValue;
-    *stream = new CUstream_st{&call.context_device().context};
-    state().streams.insert(*stream);
-    return kSuccess;
-}
-
-// The default streams cannot be destroyed. This check comes before that of the context.
-CUresult cuStreamDestroy_v2(CUstream stream) {
-    Call call(Symbol::cuStreamDestroy_v2, Scope::context);
-    const bool ours = call.admitted() && state().streams.contains(stream);
-    if (ours) call.use(stream->context);
-    CUresult refused = call.refusal();
-    if (call.admitted() && !ours && (refused == kSuccess || refused == kErrorInvalidContext))
-        return kErrorInvalidHandle;
-    if (refused != kSuccess) return refused;
-    state().streams.erase(stream);
-    delete stream;
-    return kSuccess;
-}
-
-CUresult cuStreamSynchronize(CUstream stream) {
-    Call call(Symbol::cuStreamSynchronize, Scope::context);
-    const bool known = call.use_stream(stream);
-    if (CUresult refused = call.refusal()) return refused;
-    return known ? kSuccess : kErrorInvalidHandle;
 }
 
 }  // namespace fakecuda

@@ -1,5 +1,5 @@
-// fakecuda, a test double of NVIDIA's driver: copies and fills. They are done when the call returns, whatever the
-// stream.
+// fakecuda, a test double of NVIDIA's driver: copies and fills. They are done when the call returns on a default
+// stream, and later by the stream's thread on any other.
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "call.h"
+#include "stream.h"
 
 namespace fakecuda {
 namespace {
@@ -42,7 +43,7 @@ std::vector<Piece> find_pieces(Call& call, const Device& device, CUdeviceptr poi
 // Calls step(fd, offset, done, bytes) until all is done; it says how far it got. False: it got nowhere, since the
 // host's address is wrong or the machine has no memory left.
 template <typename Step>
-bool for_all(const std::vector<Piece>& pieces, Step&& step) {
+bool for_all(const std::vector<Piece>& pieces, const Step& step) {
     size_t done = 0;
     for (const Piece& piece : pieces) {
         for (size_t at = 0; at < piece.size;) {
@@ -66,9 +67,23 @@ ssize_t fill(int fd, off_t offset, size_t bytes, unsigned char value) {
     return pwrite(fd, chunk.data(), chunk.size(), offset);
 }
 
-// What all three have in common. The lock is not held while bytes move, but again when the pieces go.
+// Does the work in its turn. The lock is not held while bytes move, but again when what the work holds on to goes.
+CUresult in_turn(Call& call, CUstream stream, Work work) {
+    if (Lane* lane = lane_of(stream)) {
+        lane->put(std::move(work));
+        return kSuccess;
+    }
+    wait_for_turn(call, stream);
+    call.unlock();
+    const bool all = work();
+    call.relock();
+    work = nullptr;
+    return all ? kSuccess : kErrorInvalidValue;
+}
+
+// What all but the copies inside the device have in common.
 template <typename Step>
-CUresult run(Symbol symbol, CUdeviceptr pointer, size_t bytes, CUstream stream, int wanted, Step&& step) {
+CUresult run(Symbol symbol, CUdeviceptr pointer, size_t bytes, CUstream stream, int wanted, Step step) {
     Call call(symbol, Scope::context);
     const bool known_stream = call.use_stream(stream);
     call.mapping(pointer);
@@ -77,25 +92,21 @@ CUresult run(Symbol symbol, CUdeviceptr pointer, size_t bytes, CUstream stream, 
     if (bytes == 0) return kSuccess;
     auto pieces = find_pieces(call, call.context_device(), pointer, bytes, wanted);
     if (pieces.empty()) return kErrorInvalidValue;
-    call.unlock();
-    const bool all = for_all(pieces, step);
-    call.relock();
-    pieces.clear();
-    return all ? kSuccess : kErrorInvalidValue;
+    return in_turn(call, stream, [pieces = std::move(pieces), step] { return for_all(pieces, step); });
 }
 
 }  // namespace
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, size_t bytes, CUstream stream) {
     return run(Symbol::cuMemcpyHtoDAsync_v2, destination, bytes, stream, kMemAccessProtReadWrite,
-               [&](int fd, off_t offset, size_t done, size_t left) {
+               [source](int fd, off_t offset, size_t done, size_t left) {
                    return pwrite(fd, static_cast<const char*>(source) + done, left, offset);
                });
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, size_t bytes, CUstream stream) {
     return run(Symbol::cuMemcpyDtoHAsync_v2, source, bytes, stream, kMemAccessProtRead,
-               [&](int fd, off_t offset, size_t done, size_t left) {
+               [destination](int fd, off_t offset, size_t done, size_t left) {
                    return pread(fd, static_cast<char*>(destination) + done, left, offset);
                });
 }
@@ -111,17 +122,16 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_
     auto from = find_pieces(call, call.context_device(), source, bytes, kMemAccessProtRead);
     auto to = find_pieces(call, call.context_device(), destination, bytes, kMemAccessProtReadWrite);
     if (from.empty() || to.empty()) return kErrorInvalidValue;
-    call.unlock();
-    std::vector<char> bounce(bytes);
-    const bool all = for_all(from, [&](int fd, off_t offset, size_t done, size_t left) {
-        return pread(fd, bounce.data() + done, left, offset);
-    }) && for_all(to, [&](int fd, off_t offset, size_t done, size_t left) {
-        return pwrite(fd, bounce.data() + done, left, offset);
+    return in_turn(call, stream, [from = std::move(from), to = std::move(to), bytes] {
+        std::vector<char> bounce(bytes);
+        return for_all(from,
+                       [&](int fd, off_t offset, size_t done, size_t left) {
+                           return pread(fd, bounce.data() + done, left, offset);
+                       }) &&
+               for_all(to, [&](int fd, off_t offset, size_t done, size_t left) {
+                   return pwrite(fd, bounce.data() + done, left, offset);
+               });
     });
-    call.relock();
-    from.clear();
-    to.clear();
-    return all ? kSuccess : kErrorInvalidValue;
 }
 
 // Host memory is as fast registered as not; the driver's refusals are kept.
@@ -139,7 +149,7 @@ CUresult cuMemHostUnregister(void* memory) {
 
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream) {
     return run(Symbol::cuMemsetD8Async, destination, bytes, stream, kMemAccessProtReadWrite,
-               [&](int fd, off_t offset, size_t, size_t left) { return fill(fd, offset, left, value); });
+               [value](int fd, off_t offset, size_t, size_t left) { return fill(fd, offset, left, value); });
 }
 
 }  // namespace fakecuda

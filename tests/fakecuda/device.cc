@@ -168,6 +168,17 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     return kSuccess;
 }
 
+// No such place in sysfs: the double has no NUMA node.
+CUresult cuDeviceGetPCIBusId(char* bus_id, int length, CUdevice device) {
+    Call call(Symbol::cuDeviceGetPCIBusId, Scope::device);
+    Device* found = call.device(device);
+    if (CUresult refused = call.refusal()) return refused;
+    if (bus_id == nullptr || length <= 0) return kErrorInvalidValue;
+    if (found == nullptr) return kErrorInvalidDevice;
+    snprintf(bus_id, static_cast<size_t>(length), "FA4E:%02X:00.0", found->physical);
+    return kSuccess;
+}
+
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
     Call call(Symbol::cuDeviceTotalMem_v2, Scope::device);
     Device* found = call.device(device);

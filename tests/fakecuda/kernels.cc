@@ -1,6 +1,6 @@
 // fakecuda, a test double of NVIDIA's driver: the two kernels of examples/kernels.cu and what examples/test_client
 // needs beside them. Nothing is compiled or run: the names are recognised in the image, and a launch does on the CPU
-// what a kernel of that name is known to do. It is done when the call returns.
+// what a kernel of that name is known to do. It is done when the call returns, after what was on the stream before.
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>
@@ -9,6 +9,7 @@
 #include "allocation.h"
 #include "call.h"
 #include "config.h"
+#include "stream.h"
 
 namespace fakecuda {
 namespace {
@@ -179,6 +180,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     }
     if (found->module->context != &call.context_device().context) return kErrorInvalidHandle;
     Device& device = call.context_device();
+    wait_for_turn(call, stream);
     if (argument<CUdeviceptr>(parameters, 0) % sizeof(uint32_t) != 0) {
         device.lost = kErrorMisalignedAddress;
     } else if (!(found->kernel == Kernel::fill_pattern ? fill_pattern : check_pattern)(call, parameters)) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <pthread.h>
 
+#include "stream.h"
+
 namespace fakecuda {
 
 State& state() {
@@ -76,9 +78,15 @@ void State::drop_context(Device& device) {
             ++at;
             continue;
         }
+        (*at)->lane->end();
         delete *at;
         at = streams.erase(at);
     }
+    std::erase_if(events, [&](CUevent event) {
+        if (event->context != &device.context) return false;
+        delete event;
+        return true;
+    });
     std::erase_if(modules, [&](const auto& entry) { return entry.second->context == &device.context; });
 }
 

@@ -70,6 +70,7 @@ struct Mapping {
 struct Reservation {
     size_t size = 0;
     bool external = false;  // made by cuExternalMemoryGetMappedBuffer, undone by cuMemFree alone
+    unsigned opened = 0;    // so often by cuIpcOpenMemHandle, undone by cuIpcCloseMemHandle alone
     std::map<CUdeviceptr, Mapping> mappings;
 };
 
@@ -84,6 +85,7 @@ struct State {
     std::unordered_map<ino_t, std::weak_ptr<Allocation>> allocations;
     std::map<CUdeviceptr, Reservation> reservations;
     std::unordered_set<CUstream> streams;
+    std::unordered_set<CUevent> events;
     std::unordered_set<CUexternalMemory> external;
     std::unordered_map<CUmodule, std::unique_ptr<CUmod_st>> modules;
     CUmemGenericAllocationHandle next_handle = 0x10000;
@@ -94,7 +96,7 @@ struct State {
     Reservation* reservation_at(CUdeviceptr pointer, size_t size);  // the one that holds all of that range
     Mapping* mapping_at(CUdeviceptr pointer, CUdeviceptr* start);   // the one that holds that address
     bool is_stream(CUstream stream) const;                          // the default streams too
-    void drop_context(Device& device);                              // and its streams and modules
+    void drop_context(Device& device);                              // and its streams, events and modules
 };
 
 State& state();

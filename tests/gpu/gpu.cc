@@ -192,6 +192,9 @@ const FurtherCalls& FurtherCalls::get() {
         load(found.module_get_function, "cuModuleGetFunction");
         load(found.module_unload, "cuModuleUnload");
         load(found.launch_kernel, "cuLaunchKernel");
+        load(found.mem_alloc, "cuMemAlloc_v2");
+        load(found.mem_alloc_managed, "cuMemAllocManaged");
+        load(found.mem_alloc_async, "cuMemAllocAsync");
         return found;
     }();
     return calls;

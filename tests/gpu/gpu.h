@@ -72,6 +72,9 @@ struct FurtherCalls {
     cuda::CUresult (*launch_kernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                     unsigned block_y, unsigned block_z, unsigned shared_bytes, cuda::CUstream stream,
                                     void** parameters, void** extra) = nullptr;
+    cuda::CUresult (*mem_alloc)(cuda::CUdeviceptr* pointer, size_t bytes) = nullptr;
+    cuda::CUresult (*mem_alloc_managed)(cuda::CUdeviceptr* pointer, size_t bytes, unsigned flags) = nullptr;
+    cuda::CUresult (*mem_alloc_async)(cuda::CUdeviceptr* pointer, size_t bytes, cuda::CUstream stream) = nullptr;
     static const FurtherCalls& get();
 };
 

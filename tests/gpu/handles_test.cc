@@ -37,12 +37,7 @@ protected:
         const int code = gshm_export_fabric(object, handle, &info);
         if (code == -EOPNOTSUPP) GTEST_SKIP() << gshm_last_error();
         ASSERT_EQ(code, 0) << gshm_last_error();
-        std::string hex;
-        for (uint8_t byte : handle) {
-            hex += "0123456789abcdef"[byte >> 4];
-            hex += "0123456789abcdef"[byte & 15];
-        }
-        const auto result = run_role("import_fabric", import_arguments(hex, seed, info));
+        const auto result = run_role("import_fabric", import_arguments(to_hex(handle), seed, info));
         EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     }
 };

@@ -123,16 +123,23 @@ int import_fd(const Arguments& arguments) {
     return compare(Object(made).get(), arguments[0], static_cast<unsigned>(number(arguments[2])));
 }
 
-// GPU HANDLE-IN-HEX SEED INFO...: the same with a fabric handle.
-int import_fabric(const Arguments& arguments) {
+// GPU HANDLE-IN-HEX SEED INFO...: the same with 64 bytes of handle.
+int import_bytes(const Arguments& arguments,
+                 int (*import)(const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) {
     const auto info = handle_info(arguments, 3);
     uint8_t handle[GSHM_FABRIC_HANDLE_BYTES] = {};
     for (size_t i = 0; i < sizeof handle; ++i) {
         handle[i] = static_cast<uint8_t>(std::strtoul(arguments[1].substr(2 * i, 2).c_str(), nullptr, 16));
     }
     gshm_object* made = nullptr;
-    if (gshm_import_fabric(arguments[0].c_str(), handle, &info, 0, &made) != 0) return failed("import");
+    if (import(arguments[0].c_str(), handle, &info, 0, &made) != 0) return failed("import");
     return compare(Object(made).get(), arguments[0], static_cast<unsigned>(number(arguments[2])));
+}
+int import_fabric(const Arguments& arguments) {
+    return import_bytes(arguments, gshm_import_fabric);
+}
+int import_ipc(const Arguments& arguments) {
+    return import_bytes(arguments, gshm_import_ipc);
 }
 
 // DIR NAME GPU copy|kernel: goes around the library and writes to what it has opened for reading. Prints what came of
@@ -203,6 +210,7 @@ const std::map<std::string, Role> kRoles = {
     {"read_batch", {4, read_batch}},
     {"import_fd", {7, import_fd}},
     {"import_fabric", {7, import_fabric}},
+    {"import_ipc", {7, import_ipc}},
     {"write_to_read_only", {4, write_to_read_only}},
     {"watch_context", {3, watch_context}},
     {"be_blind", {2, be_blind}},
@@ -227,6 +235,15 @@ RunResult run_role(const std::string& name, const std::vector<std::string>& argu
     ChildProcess child;
     if (!child.spawn(role(name, arguments), env)) return {};
     return child.finish({}, std::chrono::minutes(10));
+}
+
+std::string to_hex(const uint8_t* handle) {
+    std::string hex;
+    for (size_t i = 0; i < GSHM_FABRIC_HANDLE_BYTES; ++i) {
+        hex += "0123456789abcdef"[handle[i] >> 4];
+        hex += "0123456789abcdef"[handle[i] & 15];
+    }
+    return hex;
 }
 
 std::vector<std::string> to_arguments(const gshm_handle_info& info) {

@@ -20,6 +20,8 @@ std::vector<std::string> role(const std::string& name, const std::vector<std::st
 RunResult run_role(const std::string& name, const std::vector<std::string>& arguments,
                    const std::vector<std::string>& env = {});
 
+// 64 bytes of handle as an argument.
+std::string to_hex(const uint8_t* handle);
 // A handle info as arguments, in the order that the import parts take them.
 std::vector<std::string> to_arguments(const gshm_handle_info& info);
 

@@ -21,7 +21,7 @@ using Args = std::vector<std::string>;
 const std::vector<std::string> kCommands = {"ping",    "devices", "df",     "shutdown", "ls",   "mv",
                                             "rm",      "wait",    "create", "stat",     "seal", "attr",
                                             "holders", "cat",     "write",  "put",      "get",  "snapshot",
-                                            "restore"};
+                                            "restore", "doctor"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -299,12 +299,8 @@ TEST_F(CliTest, PutAndGetAreTheSameBytes) {
 
 TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     write_file(file("empty"), "");
-    ::mkfifo(file("fifo").c_str(), 0600);
     fails(4, {"put", file("missing"), "x"}, "missing");
-    fails(2, {"put", file("empty"), "x"}, "empty");
-    fails(2, {"put", file("fifo"), "x"}, "regular file");
     fails(2, {"put", "/dev/zero", "x"}, "regular file");
-    fails(2, {"put", "-", "x"}, "gshm write");
     fails(9, {"put", scratch(), "x"}, "directory");
     std::filesystem::resize_file(file("empty"), uint64_t{1} << 40);
     fails(7, {"put", file("empty"), "x"}, "gshm df");
@@ -313,7 +309,6 @@ TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     ok({"create", "y", "--size", "1M"});
     fails(4, {"get", "nothing", file("out")}, "nothing");
     fails(4, {"get", "y", file("no/such/folder")}, "folder");
-    fails(2, {"get", "y", "-"}, "gshm cat");
     EXPECT_FALSE(std::filesystem::exists(file("out")));
 
     // A disk that is full, by the limit on what this process may write.
@@ -357,11 +352,23 @@ TEST_F(CliTest, InterruptedPutLeavesNoName) {
 TEST_F(CliTest, InterruptedGetLeavesTheOldFile) {
     ok({"create", "large", "--size", "200M"});
     write_file(file("out"), "old");
+    gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
+    const auto folder = dir();
+    options.dir = folder.c_str();
+    gshm_client* client = nullptr;
+    ASSERT_EQ(gshm_connect(&options, &client), 0) << gshm_last_error();
+    const auto leases = [&] {
+        gshm_stat_info info = {};
+        info.struct_size = sizeof info;
+        EXPECT_EQ(gshm_stat(client, "large", &info), 0) << gshm_last_error();
+        return info.leases;
+    };
     bool interrupted = false;
     for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
         ChildProcess child;
         ASSERT_TRUE(child.spawn(cli_argv({"get", "large", file("out")})));
-        EXPECT_TRUE(eventually([&] { return files_like(".part") == 1 || !child.running(); }));
+        // It is at work when it has the object open.
+        EXPECT_TRUE(eventually([&] { return leases() > 0 || !child.running(); }));
         child.signal(SIGTERM);
         interrupted = child.finish().exit_code == 128 + SIGTERM;
         if (!interrupted) write_file(file("out"), "old");
@@ -369,6 +376,7 @@ TEST_F(CliTest, InterruptedGetLeavesTheOldFile) {
     EXPECT_TRUE(interrupted);
     EXPECT_EQ(read_file(file("out")), "old");
     EXPECT_EQ(files_like(".part"), 0u);
+    gshm_disconnect(client);
 }
 
 TEST_F(CliTest, AReaderThatGoesAwayEndsCatQuietly) {

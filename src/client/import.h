@@ -1,0 +1,42 @@
+// What the imports of gshm.h have in common.
+#pragma once
+
+#include "client/api.h"
+
+namespace gshm::client {
+
+inline Status check_import(const char* device, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
+    TRY(check_argument(device != nullptr && info != nullptr && ret_object != nullptr,
+                       "device, info or ret_object is NULL"));
+    TRY(check_argument(info->struct_size >= sizeof(gshm_handle_info), "struct_size of the handle info is wrong"));
+    if ((flags & ~static_cast<uint32_t>(GSHM_WRITE)) != 0) return fail(EINVAL, "unknown import flags {:#x}", flags);
+    if (info->extent_bytes == 0 || info->extent_bytes > limits::kObjectBytes) {
+        return fail(EINVAL, "an extent of {} bytes", info->extent_bytes);
+    }
+    if (info->offset > info->extent_bytes || info->size_bytes > info->extent_bytes - info->offset ||
+        info->size_bytes == 0) {
+        return fail(EINVAL, "range {}+{} is outside of the extent's {} bytes", info->offset, info->size_bytes,
+                    info->extent_bytes);
+    }
+    return {};
+}
+
+template <typename Import>
+int import_object(const char* device, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object,
+                  Import&& import) {
+    return guarded([&]() -> Status {
+        TRY(check_import(device, info, flags, ret_object));
+        Access access = (flags & GSHM_WRITE) != 0 ? Access::write : Access::read;
+        Device* local = TRY(LocalDevices::instance().by_name(device));
+        auto object = std::make_unique<gshm_object>();
+        object->own = TRY(import(*local, access));
+        object->access = access;
+        object->size_bytes = info->size_bytes;
+        object->offset = info->offset;
+        object->device = local->info().name;
+        *ret_object = object.release();
+        return {};
+    });
+}
+
+}  // namespace gshm::client

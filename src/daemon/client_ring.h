@@ -1,0 +1,82 @@
+// One client's ring: turns its entries into transfers of an engine, and their results into completions.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "io/engine.h"
+#include "ring/consumer.h"
+#include "store/store.h"
+
+namespace gshm {
+
+class Server;
+
+// An object that a ring reaches. Pinned while it lives, with the memory that it had; let go of in the loop's turn.
+class RingObject {
+public:
+    // In the loop's turn.
+    RingObject(Server& server, Object* object, Access access);
+    ~RingObject();
+    RingObject(const RingObject&) = delete;
+    RingObject& operator=(const RingObject&) = delete;
+
+    Gate& gate() const { return *gate_; }
+    bool is_writable() const { return access_ == Access::write; }
+    DeviceIndex device() const { return device_; }
+    void set_written() { written_.store(true, std::memory_order_relaxed); }
+
+private:
+    Server& server_;
+    Object* object_;
+    Access access_;
+    DeviceIndex device_;
+    std::shared_ptr<Gate> gate_;
+    std::atomic<bool> written_ = false;
+};
+
+class ClientRing final : private io::Source {
+public:
+    ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine);
+    // Waits for what is under way, so not in the loop.
+    ~ClientRing() override;
+
+    Status start() { return engine_->add(*this); }
+
+    // ---- the loop's ----
+    void set_file(uint32_t slot, std::shared_ptr<io::File> file) EXCLUDES(mutex_);
+    void set_object(uint32_t slot, std::shared_ptr<RingObject> object) EXCLUDES(mutex_);
+    // Nothing further is begun.
+    void pause(bool paused);
+    bool is_idle() const { return under_way_.load(std::memory_order_acquire) == 0; }
+
+private:
+    struct Job;
+
+    int doorbell() const override { return consumer_.doorbell(); }
+    bool poll() override;
+    void sleep(bool asleep) override { consumer_.set_asleep(asleep); }
+
+    // 0 if it was begun, or an errno.
+    int begin(const ring::Entry& entry) EXCLUDES(mutex_);
+    // Where the object's bytes are now.
+    int place(Job& job);
+    void end(Job& job, Result<uint64_t> bytes);
+    void complete(uint32_t token, int64_t result, uint32_t path);
+    std::unique_ptr<Job> take_job();
+
+    Server& server_;
+    const std::shared_ptr<io::Engine> engine_;
+    ring::Consumer consumer_;  // the engine's thread's
+    std::vector<std::unique_ptr<Job>> idle_jobs_;
+    std::atomic<uint32_t> under_way_ = 0;
+    std::atomic<bool> paused_ = false;
+
+    Mutex mutex_;  // nothing else is taken with it
+    std::vector<std::shared_ptr<io::File>> files_ GUARDED_BY(mutex_);
+    std::vector<std::shared_ptr<RingObject>> objects_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gshm

@@ -1,0 +1,149 @@
+// What a session asks about its rings. The bytes themselves go past the session: see client_ring.h.
+#include "base/limits.h"
+#include "daemon/ring_service.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+namespace gshm {
+namespace {
+
+Error no_such_ring(uint32_t ring) {
+    return {EINVAL, fmt::format("this session has no ring {}", ring)};
+}
+
+}  // namespace
+
+void Session::ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors) {
+    const uint32_t number = create.ring();
+    if (descriptors.size() != 2) return reply_error(request, {EINVAL, "a ring is two descriptors: memory and doorbell"});
+    if (rings_.contains(number)) return reply_error(request, {EEXIST, fmt::format("there is a ring {}", number)});
+    if (rings_.size() >= limits::kSessionRings) {
+        return reply_error(request, {EMFILE, fmt::format("a session has at most {} rings", limits::kSessionRings)});
+    }
+    rings_[number];  // taken from now on; nothing can be asked of it yet
+    job_started();
+    const uid_t uid = server_.store().credentials(id_).uid;
+    auto& user = server_.rings().user(uid);
+    user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number, memory = std::move(descriptors[0]),
+                 doorbell = std::move(descriptors[1])]() mutable {
+        auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
+            auto consumer = TRY(ring::Consumer::create(std::move(memory), std::move(doorbell)));
+            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine()));
+            TRY(made->start());
+            return made;
+        };
+        server.loop().post([&server, uid, self, request, number, made = make()]() mutable {
+            auto session = self.lock();
+            if (!session) {
+                if (made) server.rings().dispose(uid, std::move(*made));
+                return;
+            }
+            session->job_ended();
+            if (!made) {
+                session->rings_.erase(number);
+                return session->reply_error(request, made.error());
+            }
+            if (server.is_handing_over()) (*made)->pause(true);
+            session->rings_[number] = std::move(*made);
+            session->reply_ok(request);
+        });
+    });
+}
+
+void Session::ring_destroy(uint64_t request, const wire::RingDestroy& destroy) {
+    auto found = rings_.find(destroy.ring());
+    if (found == rings_.end() || !found->second) return reply_error(request, no_such_ring(destroy.ring()));
+    server_.rings().dispose(server_.store().credentials(id_).uid, std::move(found->second));
+    rings_.erase(found);
+    reply_ok(request);
+}
+
+void Session::drop_rings() {
+    const uid_t uid = server_.store().credentials(id_).uid;
+    for (auto& [number, ring] : rings_) {
+        if (ring) server_.rings().dispose(uid, std::move(ring));
+    }
+    rings_.clear();
+}
+
+ClientRing* Session::find_ring(uint32_t number) {
+    auto found = rings_.find(number);
+    return found == rings_.end() ? nullptr : found->second.get();
+}
+
+void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vector<UniqueFd>& descriptors) {
+    ClientRing* ring = find_ring(file.ring());
+    if (ring == nullptr) return reply_error(request, no_such_ring(file.ring()));
+    if (file.slot() >= limits::kRingFiles || descriptors.size() > 1) {
+        return reply_error(request, {EINVAL, fmt::format("a ring has slots for {} files", limits::kRingFiles)});
+    }
+    if (descriptors.empty()) {
+        ring->set_file(file.slot(), nullptr);
+        return reply_ok(request);
+    }
+    job_started();
+    // Looking at it may wait for its file system.
+    server_.rings().user(server_.store().credentials(id_).uid)
+        .submit([&server = server_, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
+                 descriptor = std::move(descriptors[0])]() mutable {
+            auto opened = io::File::create(std::move(descriptor));
+            server.loop().post([self, request, number, slot, opened = std::move(opened)]() mutable {
+                auto session = self.lock();
+                if (!session) return;
+                session->job_ended();
+                if (!opened) return session->reply_error(request, opened.error());
+                ClientRing* ring = session->find_ring(number);
+                if (ring == nullptr) return session->reply_error(request, no_such_ring(number));
+                ring->set_file(slot, std::move(*opened));
+                session->reply_ok(request);
+            });
+        });
+}
+
+void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
+    ClientRing* ring = find_ring(objects.ring());
+    if (ring == nullptr) return reply_error(request, no_such_ring(objects.ring()));
+    const size_t count = objects.slots()->size();
+    if (count > limits::kBatchItems || objects.ids()->size() != count || objects.write()->size() != count) {
+        return reply_error(request, {EINVAL, "a batch of objects for a ring has as many slots as objects"});
+    }
+    std::vector<int> statuses;
+    Error first{0, ""};
+    for (unsigned i = 0; i < count; ++i) {
+        const Access access = objects.write()->Get(i) != 0 ? Access::write : Access::read;
+        auto add = [&]() -> Status {
+            if (objects.slots()->Get(i) >= limits::kRingObjects) {
+                return fail(EINVAL, "a ring has slots for {} objects", limits::kRingObjects);
+            }
+            Object* object = TRY(object_range(objects.ids()->Get(i), 0, 0, access));
+            ring->set_object(objects.slots()->Get(i), std::make_shared<RingObject>(server_, object, access));
+            return {};
+        };
+        auto added = add();
+        statuses.push_back(added ? 0 : added.error().code);
+        if (!added && first.code == 0) first = added.error();
+    }
+    auto& out = builder();
+    auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
+    reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
+}
+
+void Session::ring_release(const wire::RingRelease& release) {
+    ClientRing* ring = find_ring(release.ring());
+    if (ring == nullptr) return;
+    for (uint32_t slot : *release.slots()) {
+        if (slot < limits::kRingObjects) ring->set_object(slot, nullptr);
+    }
+}
+
+void Session::pause_rings(bool paused) {
+    for (auto& [number, ring] : rings_) {
+        if (ring) ring->pause(paused);
+    }
+}
+
+bool Session::has_idle_rings() const {
+    return std::ranges::all_of(rings_, [](const auto& entry) { return !entry.second || entry.second->is_idle(); });
+}
+
+}  // namespace gshm

@@ -1,0 +1,58 @@
+#include "daemon/ring_service.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+#include "daemon/server.h"
+
+namespace gshm {
+namespace {
+
+// An engine's thread copies nothing itself, so that few do.
+size_t engines_per_user() {
+    return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+}
+
+}  // namespace
+
+RingService::RingService(Server& server, uint64_t staging_bytes) : server_(server), staging_bytes_(staging_bytes) {}
+
+RingService::~RingService() = default;
+
+void RingService::start() {
+    DevicePool& devices = server_.devices();
+    for (DeviceIndex i = 0; i < devices.size(); ++i) {
+        if (devices.info(i).uuid.empty() || !devices.check(i)) continue;
+        return devices.submit(
+            i,
+            [promise = promise_, bytes = staging_bytes_](Device& device) -> Status {
+                auto staging = io::Staging::create(device, bytes);
+                promise->set_value(staging ? *staging : nullptr);
+                if (!staging) log_warning("no staging memory for file transfers: {}", staging.error().message);
+                return {};
+            },
+            nullptr);
+    }
+    promise_->set_value(nullptr);
+}
+
+Result<std::shared_ptr<io::Engine>> RingService::User::engine() {
+    auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
+    const bool is_free = least != engines_.end() && least->use_count() == 1;
+    if (is_free || engines_.size() >= engines_per_user()) return *least;
+    engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {})));
+    return engines_.back();
+}
+
+RingService::User& RingService::user(uid_t uid) {
+    auto& user = users_[uid];
+    if (!user) user.reset(new User(*this));
+    return *user;
+}
+
+void RingService::dispose(uid_t uid, std::shared_ptr<ClientRing> ring) {
+    user(uid).submit([ring = std::move(ring)]() mutable { ring.reset(); });
+}
+
+}  // namespace gshm

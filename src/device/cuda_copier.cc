@@ -1,0 +1,247 @@
+#include "device/cuda_copier.h"
+
+#include <condition_variable>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "device/refusing_copier.h"
+
+namespace gshm {
+namespace {
+
+enum class Kind { in, out, fill };
+
+struct Job {
+    Kind kind;
+    uint64_t address;
+    std::byte* memory;
+    size_t bytes;
+    uint8_t value;
+    Copier::Done done;
+};
+
+}  // namespace
+
+// One stream and its two threads. One puts copies on the stream as they come, so that the next is there when one ends
+// and callers wait neither for the driver's locks nor for a copy of memory that is not pinned. The other sleeps until the
+// oldest has ended: a thread that did both would leave the stream empty while it sleeps.
+class CudaCopier::Lane {
+public:
+    static Result<std::unique_ptr<Lane>> create(const cuda::Driver& driver, cuda::CUcontext context) {
+        cuda::ScopedContext current(driver, context);
+        TRY(current.status());
+        cuda::CUstream stream = nullptr;
+        // Not ordered after what others do on the legacy stream: nobody's kernel is waited for.
+        TRY(driver.check("cuStreamCreate", driver.stream_create(&stream, cuda::kStreamNonBlocking)));
+        return std::unique_ptr<Lane>(new Lane(driver, context, stream));
+    }
+    ~Lane() {
+        {
+            MutexLock lock(mutex_);
+            ending_ = true;
+        }
+        job_came_.notify_one();
+        issuer_.join();
+        {
+            MutexLock lock(mutex_);
+            issuer_ended_ = true;
+        }
+        copy_began_.notify_one();
+        waiter_.join();
+        cuda::ScopedContext current(driver_, context_);
+        for (cuda::CUevent event : events_) driver_.event_destroy(event);
+        driver_.stream_destroy(stream_);
+    }
+
+    void put(Job job) EXCLUDES(mutex_) {
+        {
+            MutexLock lock(mutex_);
+            jobs_.push_back(std::move(job));
+        }
+        job_came_.notify_one();
+    }
+
+private:
+    struct Copy {
+        cuda::CUevent event;
+        Done done;
+    };
+
+    Lane(const cuda::Driver& driver, cuda::CUcontext context, cuda::CUstream stream)
+        : driver_(driver),
+          context_(context),
+          stream_(stream),
+          issuer_([this] { issue_all(); }),
+          waiter_([this] { wait_for_all(); }) {}
+
+    void issue_all() EXCLUDES(mutex_) {
+        cuda::ScopedContext current(driver_, context_);
+        std::deque<Job> jobs;
+        for (;;) {
+            {
+                MutexLock lock(mutex_);
+                while (jobs_.empty() && !ending_) lock.wait(job_came_);
+                if (jobs_.empty()) return;
+                jobs.swap(jobs_);
+            }
+            for (Job& job : jobs) {
+                auto event = begin(current.status(), job);
+                if (!event) {
+                    job.done(std::unexpected(std::move(event.error())));
+                    continue;
+                }
+                MutexLock lock(mutex_);
+                copies_.push_back({*event, std::move(job.done)});
+                copy_began_.notify_one();
+            }
+            jobs.clear();
+        }
+    }
+
+    Result<cuda::CUevent> begin(const Status& context, const Job& job) EXCLUDES(mutex_) {
+        TRY(Status(context));
+        cuda::CUevent event = TRY(take_event());
+        auto begun = put_on_stream(job);
+        if (begun) begun = driver_.check("cuEventRecord", driver_.event_record(event, stream_));
+        if (begun) return event;
+        give_event(event);
+        // The copy may be under way without an event to wait for; the memory is the caller's again only when it is not.
+        driver_.stream_synchronize(stream_);
+        return std::unexpected(std::move(begun.error()));
+    }
+
+    Status put_on_stream(const Job& job) {
+        switch (job.kind) {
+            case Kind::in:
+                return driver_.check("cuMemcpyHtoDAsync",
+                                     driver_.memcpy_htod_async(job.address, job.memory, job.bytes, stream_));
+            case Kind::out:
+                return driver_.check("cuMemcpyDtoHAsync",
+                                     driver_.memcpy_dtoh_async(job.memory, job.address, job.bytes, stream_));
+            case Kind::fill: break;
+        }
+        return driver_.check("cuMemsetD8Async", driver_.memset_d8_async(job.address, job.value, job.bytes, stream_));
+    }
+
+    void wait_for_all() EXCLUDES(mutex_) {
+        cuda::ScopedContext current(driver_, context_);
+        for (;;) {
+            {
+                MutexLock lock(mutex_);
+                while (copies_.empty() && !issuer_ended_) lock.wait(copy_began_);
+                if (copies_.empty()) return;
+            }
+            // Only this thread takes from the front, and a deque's elements stay where they are.
+            cuda::CUevent event = oldest();
+            auto ended = driver_.event_synchronize(event);
+            // One sleep for all that have ended meanwhile.
+            do {
+                finish_oldest(driver_.check("cuEventSynchronize", ended));
+                event = oldest();
+                ended = event == nullptr ? cuda::kErrorNotReady : driver_.event_query(event);
+            } while (ended != cuda::kErrorNotReady);
+        }
+    }
+
+    cuda::CUevent oldest() EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        return copies_.empty() ? nullptr : copies_.front().event;
+    }
+    void finish_oldest(Status status) EXCLUDES(mutex_) {
+        Done done;
+        {
+            MutexLock lock(mutex_);
+            done = std::move(copies_.front().done);
+            events_.push_back(copies_.front().event);
+            copies_.pop_front();
+        }
+        done(std::move(status));
+    }
+
+    Result<cuda::CUevent> take_event() EXCLUDES(mutex_) {
+        {
+            MutexLock lock(mutex_);
+            if (!events_.empty()) {
+                cuda::CUevent event = events_.back();
+                events_.pop_back();
+                return event;
+            }
+        }
+        cuda::CUevent event = nullptr;
+        TRY(driver_.check("cuEventCreate",
+                          driver_.event_create(&event, cuda::kEventBlockingSync | cuda::kEventDisableTiming)));
+        return event;
+    }
+    void give_event(cuda::CUevent event) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        events_.push_back(event);
+    }
+
+    const cuda::Driver& driver_;
+    cuda::CUcontext context_;
+    cuda::CUstream stream_;
+    Mutex mutex_;
+    std::condition_variable job_came_;
+    std::condition_variable copy_began_;
+    std::deque<Job> jobs_ GUARDED_BY(mutex_);              // not yet on the stream
+    std::deque<Copy> copies_ GUARDED_BY(mutex_);           // on the stream, in its order
+    std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // in no use
+    bool ending_ GUARDED_BY(mutex_) = false;
+    bool issuer_ended_ GUARDED_BY(mutex_) = false;
+    std::thread issuer_;
+    std::thread waiter_;
+};
+
+CudaCopier::CudaCopier(const cuda::Driver& driver, cuda::CUcontext context, std::unique_ptr<Lane> in,
+                       std::unique_ptr<Lane> out)
+    : driver_(driver), context_(context), in_(std::move(in)), out_(std::move(out)) {}
+CudaCopier::~CudaCopier() = default;
+
+Result<std::unique_ptr<CudaCopier>> CudaCopier::create(const cuda::Driver& driver, cuda::CUcontext context) {
+    auto in = TRY(Lane::create(driver, context));
+    auto out = TRY(Lane::create(driver, context));
+    return std::unique_ptr<CudaCopier>(new CudaCopier(driver, context, std::move(in), std::move(out)));
+}
+
+void CudaCopier::copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) {
+    in_->put({Kind::in, address, const_cast<std::byte*>(source), bytes, 0, std::move(done)});
+}
+
+void CudaCopier::copy_out(std::byte* destination, uint64_t address, size_t bytes, Done done) {
+    out_->put({Kind::out, address, destination, bytes, 0, std::move(done)});
+}
+
+void CudaCopier::fill(uint64_t address, size_t bytes, uint8_t value, Done done) {
+    in_->put({Kind::fill, address, nullptr, bytes, value, std::move(done)});
+}
+
+bool CudaCopier::with_context(const std::function<void()>& call) {
+    cuda::ScopedContext current(driver_, context_);
+    if (!current.status()) return false;
+    call();
+    return true;
+}
+
+Copier* LazyCopier::get(const cuda::Driver& driver, cuda::CUcontext context) {
+    std::lock_guard lock(mutex_);
+    if (copier_ != nullptr) return copier_.get();
+    auto made = closed_ ? Result<std::unique_ptr<CudaCopier>>(fail(ENODEV, "the GPU of this memory is no longer in use"))
+                        : CudaCopier::create(driver, context);
+    if (made) {
+        copier_ = std::move(*made);
+        return copier_.get();
+    }
+    // Kept, since somebody may hold it; the next call tries again.
+    if (refusal_ == nullptr) refusal_ = std::make_unique<RefusingCopier>(std::move(made.error()));
+    return refusal_.get();
+}
+
+void LazyCopier::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    copier_.reset();
+}
+
+}  // namespace gshm

@@ -1,0 +1,178 @@
+#include "io/engine_core.h"
+
+#include <algorithm>
+#include <csignal>
+#include <fcntl.h>
+#include <future>
+
+#include "base/log.h"
+
+namespace gshm::io {
+namespace {
+
+constexpr uint64_t kMailTag = 1;
+constexpr uint64_t kFirstDoorbellTag = 3;  // odd, as those of all that is watched
+constexpr size_t kEvents = 256;
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<Staging> staging, const Options& options) {
+    return EngineCore::create(std::move(staging), options, [options]() -> Result<std::unique_ptr<Queue>> {
+        if (options.allow_uring) {
+            auto uring = make_uring_queue(options.depth, options.threads);
+            if (uring) return uring;
+            log_info("{}: files are read and written by threads", uring.error().message);
+        }
+        return make_thread_queue(options.threads);
+    });
+}
+
+Result<std::unique_ptr<Engine>> EngineCore::create(std::shared_ptr<Staging> staging, const Options& options,
+                                                   MakeQueue make_queue) {
+    std::unique_ptr<EngineCore> made(new EngineCore(std::move(staging), options));
+    made->mailbox_ = TRY(Mailbox::create());
+    std::promise<Status> opened;
+    // Signals are for the process's other threads; a write beyond its limit would end it with SIGXFSZ.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    made->thread_ = std::thread([core = made.get(), &opened, &make_queue] {
+        auto status = core->open(make_queue);
+        const bool good = status.has_value();
+        opened.set_value(std::move(status));
+        if (good) core->run();
+        core->queue_.reset();
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    TRY(opened.get_future().get());
+    return made;
+}
+
+EngineCore::EngineCore(std::shared_ptr<Staging> staging, const Options& options)
+    : staging_(std::move(staging)), options_(options), pieces_(std::max(options.depth, 1U)) {
+    for (Piece& piece : pieces_) {
+        piece.next = free_pieces_;
+        free_pieces_ = &piece;
+    }
+    free_count_ = static_cast<unsigned>(pieces_.size());
+}
+
+EngineCore::~EngineCore() {
+    if (thread_.joinable()) {
+        mailbox_->post([this] { ending_ = true; });
+        thread_.join();
+    }
+    if (staging_ != nullptr) staging_->forget(*mailbox_);
+}
+
+Status EngineCore::open(MakeQueue& make_queue) {
+    pthread_setname_np(pthread_self(), "gshm-io");
+    queue_ = TRY(make_queue());
+    uses_uring_ = queue_->is_uring();
+    zeros_ = UniqueFd::adopt(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    if (!zeros_) return fail_errno("/dev/zero");
+    return queue_->watch(mailbox_->fd(), kMailTag);
+}
+
+void EngineCore::run() {
+    Event events[kEvents];
+    for (;;) {
+        poll_sources();
+        begin_waiting();
+        while (!finished_.empty()) finish(*finished_.pop());
+        if (ending_ && std::ranges::none_of(slots_, [](const SourceSlot& slot) { return slot.source != nullptr; })) return;
+        // What done() has started or asked for is looked at before the engine sleeps.
+        const bool block = awake_.empty() && finished_.empty();
+        const size_t count = queue_->wait(events, block);
+        for (size_t i = 0; i < count; ++i) handle(events[i]);
+    }
+}
+
+void EngineCore::handle(const Event& event) {
+    if ((event.tag & 1) == 0) {
+        moved(*reinterpret_cast<Piece*>(event.tag), event.result);
+    } else if (event.tag == kMailTag) {
+        read_mail();
+    } else {
+        // The bell of a source that has gone may ring for the one that has its slot now: it is polled for nothing.
+        SourceSlot& slot = slots_[(event.tag - kFirstDoorbellTag) / 2];
+        if (slot.source != nullptr) wake(slot);
+    }
+}
+
+void EngineCore::read_mail() {
+    mailbox_->heard();
+    for (Piece* piece = mailbox_->take_copied(); piece != nullptr;) {
+        Piece* next = piece->next;
+        copied(*piece);
+        piece = next;
+    }
+    if (mailbox_->take_chunk_is_back()) {
+        stage_after_all();
+        while (!starved_.empty()) queue(*starved_.pop());
+    }
+    for (auto& command : mailbox_->take_commands()) command();
+}
+
+// Each is told that its doorbell is needed, and asked once more: whatever comes later rings, so the engine may sleep.
+void EngineCore::poll_sources() {
+    for (size_t i = 0; i < awake_.size(); ++i) {
+        SourceSlot& slot = *awake_[i];
+        slot.is_awake = false;
+        slot.source->sleep(true);
+        current_ = &slot;
+        slot.source->poll();
+    }
+    awake_.clear();
+}
+
+void EngineCore::wake(SourceSlot& slot) {
+    if (slot.is_awake || slot.removed) return;
+    slot.is_awake = true;
+    awake_.push_back(&slot);
+    slot.source->sleep(false);
+}
+
+Status EngineCore::add(Source& source) {
+    std::promise<Status> added;
+    mailbox_->post([&] { added.set_value(add_slot(source)); });
+    return added.get_future().get();
+}
+
+void EngineCore::remove(Source& source) {
+    std::promise<void> removed;
+    mailbox_->post([&] { remove_slot(source, [&] { removed.set_value(); }); });
+    removed.get_future().get();
+}
+
+Status EngineCore::add_slot(Source& source) {
+    auto slot = std::ranges::find(slots_, nullptr, &SourceSlot::source);
+    if (slot == slots_.end()) {
+        const uint64_t tag = kFirstDoorbellTag + 2 * slots_.size();
+        slots_.emplace_back().tag = tag;
+        slot = slots_.end() - 1;
+    }
+    TRY(queue_->watch(source.doorbell(), slot->tag));
+    slot->source = &source;
+    wake(*slot);
+    return {};
+}
+
+void EngineCore::remove_slot(Source& source, std::move_only_function<void()> removed) {
+    auto slot = std::ranges::find(slots_, &source, &SourceSlot::source);
+    if (slot == slots_.end()) return removed();
+    queue_->unwatch(source.doorbell(), slot->tag);
+    std::erase(awake_, &*slot);
+    slot->is_awake = false;
+    slot->removed = std::move(removed);
+    drop_if_over(*slot);
+}
+
+void EngineCore::drop_if_over(SourceSlot& slot) {
+    if (!slot.removed || slot.transfers != 0) return;
+    slot.source = nullptr;
+    std::exchange(slot.removed, nullptr)();
+}
+
+}  // namespace gshm::io

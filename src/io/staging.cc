@@ -1,0 +1,116 @@
+#include "io/staging.h"
+
+#include <algorithm>
+#include <bit>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/size.h"
+
+namespace gshm::io {
+namespace {
+
+// Before any page is touched. A wish: on a full node the memory comes from another.
+void place_near(std::span<std::byte> memory, int node) {
+    constexpr int kPreferred = 1;
+    constexpr int kNodes = 1024;
+    if (node < 0 || node >= kNodes) return;
+    unsigned long mask[kNodes / 64] = {};
+    mask[node / 64] = 1UL << (node % 64);
+    if (syscall(SYS_mbind, memory.data(), memory.size(), kPreferred, mask, kNodes, 0) != 0) {
+        log_debug("staging memory could not be placed on NUMA node {}: errno {}", node, errno);
+    }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
+    const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);
+    // Twice as aligned as mmap gives it, so that the kernel can use huge pages.
+    void* mapped = mmap(nullptr, size + kLargeChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return fail(ENOMEM, "no memory for {} bytes of staging", size);
+    auto* first = static_cast<std::byte*>(mapped);
+    auto* begin = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uint64_t>(first), kLargeChunkBytes));
+    if (begin > first) munmap(first, begin - first);
+    munmap(begin + size, first + kLargeChunkBytes - begin);
+    std::span<std::byte> memory(begin, size);
+    madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+    madvise(memory.data(), memory.size(), MADV_DONTFORK);
+    place_near(memory, device.info().numa_node);
+    auto pinned = device.register_host_memory(memory);
+    if (!pinned) {
+        log_warning("{} MiB of staging memory cannot be pinned, copies to and from {} will be slower: {}. Raise "
+                    "RLIMIT_MEMLOCK (ulimit -l; LimitMEMLOCK= of the service) or make the staging memory smaller",
+                    size >> 20, device.info().name, pinned.error().message);
+    }
+    return std::shared_ptr<Staging>(new Staging(device, memory, pinned.has_value()));
+}
+
+Staging::Staging(Device& device, std::span<std::byte> memory, bool pinned)
+    : device_(device), memory_(memory), pinned_(pinned), slabs_(memory.size() / kLargeChunkBytes) {}
+
+Staging::~Staging() {
+    if (pinned_) device_.unregister_host_memory(memory_);
+    munmap(memory_.data(), memory_.size());
+}
+
+Chunk Staging::take(size_t bytes, bool any, Listener& listener) {
+    size_t kind = 0;
+    while (kind + 1 < kKinds && kChunkBytes[kind] < bytes) ++kind;
+    MutexLock lock(mutex_);
+    Chunk chunk = take_of(kind);
+    while (!chunk && any && kind > 0) chunk = take_of(--kind);
+    if (!chunk && std::ranges::find(listeners_, &listener) == listeners_.end()) listeners_.push_back(&listener);
+    return chunk;
+}
+
+// Slabs that are cut already first, so that others stay whole.
+Chunk Staging::take_of(size_t kind) {
+    size_t whole = slabs_.size();
+    for (size_t i = 0; i < slabs_.size(); ++i) {
+        Slab& slab = slabs_[i];
+        if (slab.taken == 0) whole = std::min(whole, i);
+        else if (slab.kind == kind && slab.taken < kLargeChunkBytes / kChunkBytes[kind]) return take_from(i);
+    }
+    if (whole == slabs_.size()) return {};
+    Slab& slab = slabs_[whole];
+    slab.kind = kind;
+    const size_t chunks = kLargeChunkBytes / kChunkBytes[kind];
+    for (size_t i = 0; i < std::size(slab.free); ++i) {
+        const size_t here = chunks > i * 64 ? std::min<size_t>(chunks - i * 64, 64) : 0;
+        slab.free[i] = here == 64 ? ~uint64_t{0} : (uint64_t{1} << here) - 1;
+    }
+    return take_from(whole);
+}
+
+Chunk Staging::take_from(size_t index) {
+    Slab& slab = slabs_[index];
+    size_t word = 0;
+    while (slab.free[word] == 0) ++word;
+    const auto bit = static_cast<size_t>(std::countr_zero(slab.free[word]));
+    slab.free[word] &= slab.free[word] - 1;
+    ++slab.taken;
+    const size_t bytes = kChunkBytes[slab.kind];
+    return {memory_.data() + index * kLargeChunkBytes + (word * 64 + bit) * bytes, bytes};
+}
+
+void Staging::give(Chunk chunk) {
+    const auto offset = static_cast<size_t>(chunk.data - memory_.data());
+    MutexLock lock(mutex_);
+    Slab& slab = slabs_[offset / kLargeChunkBytes];
+    const size_t number = offset % kLargeChunkBytes / kChunkBytes[slab.kind];
+    slab.free[number / 64] |= uint64_t{1} << (number % 64);
+    --slab.taken;
+    // Under the lock, so that forget() is the end of it.
+    for (Listener* listener : listeners_) listener->chunk_is_back();
+    listeners_.clear();
+}
+
+void Staging::forget(Listener& listener) {
+    MutexLock lock(mutex_);
+    std::erase(listeners_, &listener);
+}
+
+}  // namespace gshm::io

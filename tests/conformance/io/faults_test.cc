@@ -1,0 +1,127 @@
+// Requests that are interrupted, done in part, or fail, in the middle of a transfer.
+#include <unistd.h>
+
+#include "faulty_queue.h"
+#include "rig.h"
+
+namespace gshm::io::test {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class Faults : public IoSuite {
+protected:
+    void use(FaultyQueue::Decide decide, unsigned depth = 128) {
+        source_.reset();
+        engine_ = *make_wrapped({.depth = depth}, [decide](std::unique_ptr<Queue> queue) {
+            return std::make_unique<FaultyQueue>(std::move(queue), decide);
+        });
+        source_ = std::make_unique<TestSource>(*engine_);
+    }
+};
+
+// Whatever part of a request is done, the rest follows, through the right descriptor.
+TEST_P(Faults, ShortAndInterrupted) {
+    use([random = std::make_shared<gshm::test::Random>(1)](const Request& request, uint64_t) -> std::optional<int32_t> {
+        switch (random->below(8)) {
+            case 0: return -EINTR;
+            case 1: return -EAGAIN;
+            case 2: return 1 + static_cast<int32_t>(random->below(request.bytes));
+            case 3: return 1 + static_cast<int32_t>(random->below(std::min(request.bytes, 5000U)));
+            case 4: return 4096;
+            case 5: return 512;
+            default: return std::nullopt;
+        }
+    });
+    const std::string content = pattern(5 * kMiB + 321, 1);
+    Memory memory(device(), content.size() + 8192);
+    gshm::test::Random random(2);
+    for (int round = 0; round < 40; ++round) {
+        TestFile from(content);
+        TestFile to;
+        if (round % 2 == 0) from.evict();
+        from.open_again();
+        const uint64_t offset = random.below(2) == 0 ? random.below(9000) : random.below(3) * 4096;
+        const uint64_t at = random.below(2) == 0 ? random.below(5000) : 4096;
+        const uint64_t bytes = random.below(3) == 0 ? random.below(20'000) : content.size() - offset;
+        auto in = read(from, offset, memory, at, bytes);
+        auto got = source_->run(in);
+        ASSERT_TRUE(got) << got.error().message;
+        ASSERT_EQ(*got, std::min(bytes, content.size() - offset));
+        ASSERT_TRUE(memory.get(at, *got) == content.substr(offset, *got)) << round;
+        auto out = write(to, offset, memory, at, *got);
+        auto wrote = source_->run(out);
+        ASSERT_TRUE(wrote) << wrote.error().message;
+        ASSERT_TRUE(to.content() == (*got == 0 ? "" : std::string(offset, '\0') + content.substr(offset, *got))) << round;
+    }
+}
+
+TEST_P(Faults, AnErrorInTheMiddle) {
+    for (int code : {EIO, ENOSPC, EDQUOT}) {
+        auto begun = std::make_shared<std::atomic<unsigned>>(0);
+        use([=](const Request& request, uint64_t) -> std::optional<int32_t> {
+            ++*begun;
+            if (request.offset >= 20 * kMiB && request.offset < 28 * kMiB) return -code;
+            return std::nullopt;
+        }, 8);
+        TestFile file(pattern(100 * kMiB, 1));
+        file.evict();
+        Memory memory(device(), 100 * kMiB);
+        for (auto way : {Direction::read, Direction::write}) {
+            *begun = 0;
+            TestTransfer transfer(way, file.file(), 0, memory.address(), memory.copier(), 100 * kMiB);
+            auto got = source_->run(transfer);
+            ASSERT_FALSE(got);
+            EXPECT_EQ(got.error().code, code);
+            EXPECT_LT(*begun, 60u) << "the rest was begun all the same";
+            auto after = read(file, 0, memory, 0, kMiB);
+            EXPECT_TRUE(source_->run(after)) << "the engine is well";
+        }
+    }
+}
+
+TEST_P(Faults, WritesThatGetNowhere) {
+    use([](const Request& request, uint64_t) -> std::optional<int32_t> {
+        if (request.is_write) return 0;
+        return std::nullopt;
+    });
+    TestFile file;
+    Memory memory(device(), kMiB);
+    for (uint64_t bytes : {uint64_t{1}, uint64_t{4096}, kMiB}) {
+        auto transfer = write(file, 0, memory, 0, bytes);
+        EXPECT_EQ(source_->run(transfer).error().code, EIO);
+    }
+}
+
+TEST_P(Faults, InterruptedForEver) {
+    use([](const Request&, uint64_t) -> std::optional<int32_t> { return -EAGAIN; });
+    TestFile file(pattern(kMiB, 1));
+    Memory memory(device(), kMiB);
+    auto transfer = read(file, 0, memory, 0, kMiB);
+    EXPECT_EQ(source_->run(transfer).error().code, EAGAIN);
+}
+
+// Some file systems take the flag O_DIRECT and refuse the requests.
+TEST_P(Faults, DirectRefusedAfterAll) {
+    int direct = -1;
+    use([&direct](const Request& request, uint64_t) -> std::optional<int32_t> {
+        if (request.fd == direct) return -EINVAL;
+        return std::nullopt;
+    });
+    const std::string content = pattern(20 * kMiB + 5, 1);
+    TestFile file(content);
+    file.evict();
+    direct = file.file().direct_fd();
+    if (direct < 0) GTEST_SKIP() << "the folder for temporary files has no O_DIRECT";
+    Memory memory(device(), content.size());
+    auto transfer = read(file, 3, memory, 3, content.size() - 3);
+    auto got = source_->run(transfer);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_TRUE(memory.get(3, *got) == content.substr(3));
+    EXPECT_LT(file.file().direct_fd(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_cases()), case_name);
+
+}  // namespace
+}  // namespace gshm::io::test

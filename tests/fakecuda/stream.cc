@@ -1,0 +1,159 @@
+// fakecuda, a test double of NVIDIA's driver: streams and events.
+#include "stream.h"
+
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "config.h"
+
+namespace fakecuda {
+
+std::shared_ptr<Lane> Lane::create(Device& device) {
+    std::shared_ptr<Lane> made(new Lane(device));
+    std::thread([made] { made->run(); }).detach();
+    return made;
+}
+
+void Lane::put(Work work) {
+    work_.push_back(std::move(work));
+    ++put_;
+    changed_.notify_all();
+}
+
+void Lane::wait(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
+    changed_.wait(lock, [&] { return is_done(ticket); });
+}
+
+void Lane::end() {
+    ending_ = true;
+    changed_.notify_all();
+}
+
+void Lane::run() {
+    std::unique_lock lock(state().mutex);
+    for (;;) {
+        changed_.wait(lock, [&] { return ending_ || !work_.empty(); });
+        if (work_.empty()) return;
+        Work work = std::move(work_.front());
+        work_.pop_front();
+        lock.unlock();
+        usleep(config().copy_delay_us);
+        const bool good = work();
+        lock.lock();
+        work = nullptr;
+        if (!good && device_.lost == kSuccess) device_.lost = kErrorIllegalAddress;
+        ++done_;
+        changed_.notify_all();
+    }
+}
+
+Lane* lane_of(CUstream stream) {
+    return state().streams.contains(stream) ? stream->lane.get() : nullptr;
+}
+
+void wait_for_turn(Call& call, CUstream stream) {
+    std::vector<std::shared_ptr<Lane>> before;
+    for (CUstream other : state().streams) {
+        const bool same_context = other->context == &call.context_device().context;
+        if (other == stream || (lane_of(stream) == nullptr && same_context && other->flags == 0)) {
+            before.push_back(other->lane);
+        }
+    }
+    for (auto& lane : before) lane->wait(call.lock(), lane->ticket());
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+    Call call(Symbol::cuStreamCreate, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    if (stream == nullptr || flags > kStreamNonBlocking) return kErrorInvalidValue;
+    Device& device = call.context_device();
+    *stream = new CUstream_st{&device.context, flags, Lane::create(device)};
+    state().streams.insert(*stream);
+    return kSuccess;
+}
+
+// The default streams cannot be destroyed. This check comes before that of the context.
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    Call call(Symbol::cuStreamDestroy_v2, Scope::context);
+    const bool ours = call.admitted() && state().streams.contains(stream);
+    if (ours) call.use(stream->context);
+    CUresult refused = call.refusal();
+    if (call.admitted() && !ours && (refused == kSuccess || refused == kErrorInvalidContext))
+        return kErrorInvalidHandle;
+    if (refused != kSuccess) return refused;
+    state().streams.erase(stream);
+    stream->lane->end();
+    delete stream;
+    return kSuccess;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    Call call(Symbol::cuStreamSynchronize, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known) return kErrorInvalidHandle;
+    wait_for_turn(call, stream);
+    return call.context_device().lost;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
+    constexpr unsigned kInterprocess = 4;
+    Call call(Symbol::cuEventCreate, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    if (event == nullptr || flags >= 2 * kInterprocess) return kErrorInvalidValue;
+    if ((flags & kInterprocess) != 0 && (flags & kEventDisableTiming) == 0) return kErrorInvalidValue;
+    *event = new CUevent_st{&call.context_device().context, nullptr, 0};
+    state().events.insert(*event);
+    return kSuccess;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    Call call(Symbol::cuEventRecord, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known || !state().events.contains(event)) return kErrorInvalidHandle;
+    if (event->context != &call.context_device().context) return kErrorInvalidHandle;
+    if (lane_of(stream) == nullptr) wait_for_turn(call, stream);
+    event->lane = lane_of(stream) == nullptr ? nullptr : stream->lane;
+    event->ticket = event->lane == nullptr ? 0 : event->lane->ticket();
+    return kSuccess;
+}
+
+namespace {
+
+// Events are asked about without a current context, too.
+CUresult use_event(Call& call, CUevent event) {
+    const bool known = call.admitted() && state().events.contains(event);
+    if (known) call.use(event->context);
+    CUresult refused = call.refusal();
+    if (call.admitted() && !known && (refused == kSuccess || refused == kErrorInvalidContext))
+        return kErrorInvalidHandle;
+    return refused;
+}
+
+}  // namespace
+
+CUresult cuEventSynchronize(CUevent event) {
+    Call call(Symbol::cuEventSynchronize, Scope::context);
+    if (CUresult refused = use_event(call, event)) return refused;
+    // The event may be recorded again, or destroyed, meanwhile.
+    if (auto lane = event->lane) lane->wait(call.lock(), event->ticket);
+    return call.context_device().lost;
+}
+
+CUresult cuEventQuery(CUevent event) {
+    Call call(Symbol::cuEventQuery, Scope::context);
+    if (CUresult refused = use_event(call, event)) return refused;
+    return event->lane == nullptr || event->lane->is_done(event->ticket) ? kSuccess : kErrorNotReady;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+    Call call(Symbol::cuEventDestroy_v2, Scope::context);
+    if (CUresult refused = use_event(call, event)) return refused;
+    state().events.erase(event);
+    delete event;
+    return kSuccess;
+}
+
+}  // namespace fakecuda

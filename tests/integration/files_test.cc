@@ -1,0 +1,151 @@
+// Whole files into objects and back: put_file, get_file, and ranges.
+#include "integration/ring_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+class FilesTest : public RingTest {
+protected:
+    gshm_create_spec wanted(const char* name, uint32_t flags = 0) { return spec(name, 0, where(), flags); }
+    int put(const std::string& file, const char* name, uint32_t flags = 0) {
+        const auto spec = wanted(name, flags);
+        return gshm_put_file(client_.get(), file_path(file).c_str(), &spec, nullptr, &info_);
+    }
+    int get(const char* name, const std::string& file) {
+        return gshm_get_file(client_.get(), name, file_path(file).c_str(), nullptr, &info_);
+    }
+    std::string read(const std::string& file) {
+        std::ifstream in(file_path(file), std::ios::binary);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    size_t files_in_scratch() {
+        size_t count = 0;
+        for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch())) ++count;
+        return count;
+    }
+
+    gshm_transfer_info info_ = {sizeof info_, 0, 0, 0};
+};
+
+TEST_P(FilesTest, ThereAndBack) {
+    for (uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{4096}, uint64_t{70'001}, 33 * kMiB + 5}) {
+        const std::string bytes = pattern(size, size);
+        make_file("f", bytes);
+        const std::string name = "models/o" + std::to_string(size);
+        ASSERT_EQ(put("f", name.c_str()), 0) << gshm_last_error();
+        EXPECT_EQ(info_.bytes, size);
+        if (size > 0) {
+            EXPECT_NE(info_.path, 0u);
+            EXPECT_EQ((info_.path & GSHM_PATH_STAGED) != 0, std::string(where()) != "host");
+        }
+        EXPECT_EQ(stat(client_.get(), name.c_str()).state, static_cast<uint32_t>(GSHM_STATE_SEALED));
+        ASSERT_EQ(get(name.c_str(), "g"), 0) << gshm_last_error();
+        EXPECT_EQ(info_.bytes, size);
+        EXPECT_TRUE(read("g") == bytes) << size;
+    }
+}
+
+TEST_P(FilesTest, ReplacingAndNotReplacing) {
+    make_file("f", "first");
+    make_file("g", "the second");
+    ASSERT_EQ(put("f", "o"), 0);
+    auto held = open(client_.get(), "o", GSHM_NO_MAP);
+    EXPECT_EQ(put("g", "o"), -EEXIST);
+    ASSERT_EQ(put("g", "o", GSHM_REPLACE), 0) << gshm_last_error();
+    EXPECT_EQ(bytes_of(held.get()), "first");
+    EXPECT_EQ(bytes_of(open(client_.get(), "o", GSHM_NO_MAP).get()), "the second");
+    ASSERT_EQ(get("o", "f"), 0);
+    EXPECT_EQ(read("f"), "the second");
+}
+
+TEST_P(FilesTest, WhatFailsLeavesNothing) {
+    make_file("f", pattern(20 * kMiB, 1));
+    const size_t files = files_in_scratch();
+    EXPECT_EQ(put("none", "o"), -ENOENT);
+    EXPECT_EQ(get("none", "g"), -ENOENT);
+    auto spec_of_directory = wanted("o");
+    EXPECT_EQ(gshm_put_file(client_.get(), scratch().c_str(), &spec_of_directory, nullptr, nullptr), -EINVAL);
+    ASSERT_EQ(mkfifo(file_path("fifo").c_str(), 0600), 0);
+    EXPECT_EQ(put("fifo", "o"), -EINVAL);
+    unlink(file_path("fifo").c_str());
+    // Stopped on the way.
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    uint64_t calls = 0;
+    options.context = &calls;
+    options.progress = [](void* context, uint64_t, uint64_t) { return ++*static_cast<uint64_t*>(context) > 1 ? 1 : 0; };
+    for (uint32_t flags : {0u, uint32_t{GSHM_KEEP}, uint32_t{GSHM_REPLACE}}) {
+        calls = 0;
+        const auto stopped = wanted("stopped", flags);
+        EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &stopped, &options, nullptr), -ECANCELED);
+        EXPECT_TRUE(eventually([&] { return open_code(client_.get(), "stopped") == -ENOENT; })) << flags;
+    }
+    ASSERT_EQ(put("f", "o"), 0);
+    calls = 0;
+    EXPECT_EQ(gshm_get_file(client_.get(), "o", file_path("g").c_str(), &options, nullptr), -ECANCELED);
+    EXPECT_EQ(get("o", "no/such/folder"), -ENOENT);
+    EXPECT_EQ(gshm_get_file(client_.get(), "o", scratch().c_str(), nullptr, nullptr), -EISDIR);
+    EXPECT_EQ(gshm_get_file(client_.get(), "o", "/dev/null", nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(files_in_scratch(), files) << "something was left behind";
+}
+
+TEST_P(FilesTest, AFullDeviceIsSaidSo) {
+    const int fd = make_file("large", "");
+    ASSERT_EQ(ftruncate(fd, off_t{1} << 42), 0);
+    EXPECT_EQ(put("large", "o"), -ENOSPC) << gshm_last_error();
+    EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
+}
+
+TEST_P(FilesTest, RangesAndTheirProgress) {
+    const std::string bytes = pattern(50 * kMiB, 1);
+    const int fd = make_file("f", bytes);
+    auto object = create(client_.get(), "o", 50 * kMiB, where(), GSHM_NO_MAP);
+    struct Seen {
+        uint64_t last = 0;
+        uint64_t total = 0;
+        bool backwards = false;
+    } seen;
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.context = &seen;
+    options.progress = [](void* context, uint64_t done, uint64_t total) {
+        auto& seen = *static_cast<Seen*>(context);
+        seen.backwards = seen.backwards || done < seen.last;
+        seen.last = done;
+        seen.total = total;
+        return 0;
+    };
+    const uint64_t length = 50 * kMiB - 300;
+    ASSERT_EQ(gshm_read_file(object.get(), 100, fd, 200, length, &options, &info_), 0) << gshm_last_error();
+    EXPECT_EQ(seen.last, length);
+    EXPECT_EQ(seen.total, length);
+    EXPECT_FALSE(seen.backwards);
+    EXPECT_GT(info_.duration_ns, 0u);
+    EXPECT_TRUE(bytes_of(object.get()).substr(100, length) == bytes.substr(200, length));
+    const int out = make_file("g", "");
+    ASSERT_EQ(gshm_write_file(object.get(), 100, out, 7, length, nullptr, &info_), 0) << gshm_last_error();
+    EXPECT_TRUE(contents(out).substr(7) == bytes.substr(200, length));
+    EXPECT_EQ(gshm_read_file(object.get(), 0, fd, kMiB, 50 * kMiB, nullptr, nullptr), -ENODATA);
+    EXPECT_EQ(gshm_read_file(object.get(), 1, fd, 0, 50 * kMiB, nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(gshm_read_file(object.get(), 0, -1, 0, 1, nullptr, nullptr), -EBADF);
+    EXPECT_EQ(gshm_read_file(nullptr, 0, fd, 0, 1, nullptr, nullptr), -EINVAL);
+    const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+    EXPECT_EQ(gshm_write_file(object.get(), 0, full, 0, 100, nullptr, nullptr), -EINVAL) << "no regular file";
+    ::close(full);
+}
+
+TEST_P(FilesTest, MemoryWithoutADaemon) {
+    const std::string bytes = pattern(20 * kMiB + 3, 8);
+    const int fd = make_file("f", bytes);
+    gshm_object* handle = nullptr;
+    ASSERT_EQ(gshm_allocate(where(), bytes.size(), 0, &handle), 0) << gshm_last_error();
+    Object mine(handle);
+    ASSERT_EQ(gshm_read_file(handle, 0, fd, 0, bytes.size(), nullptr, &info_), 0) << gshm_last_error();
+    EXPECT_TRUE(bytes_of(handle) == bytes);
+    const int out = make_file("g", "");
+    ASSERT_EQ(gshm_write_file(handle, 0, out, 0, bytes.size(), nullptr, nullptr), 0) << gshm_last_error();
+    EXPECT_TRUE(contents(out) == bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FilesTest, ::testing::Values("host", "cuda:0"), device_of);
+
+}  // namespace
+}  // namespace gshm::test
