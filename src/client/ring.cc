@@ -213,7 +213,9 @@ Status Ring::push_remote(State state) {
         const uint32_t file = pieces_[token].entry.file;
         if (file_errors.contains(file)) continue;
         auto told = remote_->announce_file(file, files_[file].fd.get());
-        if (!told && (told.error().code == ECONNRESET || told.error().code == ERESTART)) return told;
+        if (!told && (told.error().code == ECONNRESET || told.error().code == ERESTART || !remote_->is_attached())) {
+            return told;
+        }
         if (!told) file_errors.emplace(file, told.error());
     }
     for (uint32_t token : tokens) {
@@ -233,22 +235,25 @@ Status Ring::push_remote(State state) {
 }
 
 Status Ring::follow() {
-    if (remote_->is_attached()) return {};
-    // What the one before has completed is completed.
-    collect();
-    TRY(remote_->attach());
-    return push_remote(State::begun);
+    if (!remote_->is_attached()) {
+        // What the one before has completed is completed.
+        collect();
+        TRY(remote_->attach());
+        is_behind_ = true;
+    }
+    if (is_behind_) TRY(push_remote(State::begun));
+    is_behind_ = false;
+    return {};
 }
 
-Status Ring::begin_remote() {
+// A gshmd that is replaced on the way knows nothing of what the one before was told.
+Status Ring::reach_daemon(State state) {
     for (int attempt = 0;; ++attempt) {
-        auto pushed = [&]() -> Status {
-            TRY(follow());
-            return push_remote(State::prepared);
-        }();
-        if (pushed || attempt == Link::kAttempts) return pushed;
-        const int code = pushed.error().code;
-        if (code != ECONNRESET && code != ERESTART && remote_->is_attached()) return pushed;
+        auto reached = follow();
+        if (reached && state == State::prepared) reached = push_remote(state);
+        if (reached || attempt == Link::kAttempts) return reached;
+        const int code = reached.error().code;
+        if (code != ECONNRESET && code != ERESTART && remote_->is_attached()) return reached;
     }
 }
 
@@ -260,7 +265,7 @@ Result<size_t> Ring::submit() {
     const size_t count = prepared_operations_;
     begun_operations_ += std::exchange(prepared_operations_, 0);
     for (uint32_t token : prepared_) operations_[pieces_[token].operation].begun = true;
-    auto begun = has_remote ? begin_remote() : Status{};
+    auto begun = has_remote ? reach_daemon(State::prepared) : Status{};
     if (begun) begun = begin_local();
     if (!begun) {
         // Those that were not begun end here, so that nobody waits for them.
@@ -378,7 +383,7 @@ Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t lea
         before = ready_.size();
         if (remote_pieces_ > 0 && (now - heard_ >= kDoubt || remote_->producer().is_broken())) {
             TRY(remote_->look_for_daemon());
-            TRY(follow());
+            TRY(reach_daemon(State::begun));
             heard_ = Clock::now();
         }
         sleep(least - ready_.size(), until);

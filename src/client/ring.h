@@ -69,7 +69,8 @@ private:
     Result<LocalRing*> local(const gshm_object& object);
     void associate(gshm_object& object);
 
-    Status begin_remote();
+    // Whatever gshmd is there has been told of what is under way, and of what is prepared if that is asked for.
+    Status reach_daemon(State state);
     // Those that are to be (or to be again) in the remote ring.
     Status push_remote(State state);
     Status begin_local();
@@ -96,6 +97,7 @@ private:
     std::deque<gshm_completion> ready_;
     std::vector<File> files_;
     std::unique_ptr<RemoteRing> remote_;
+    bool is_behind_ = false;  // it is attached, and has not been told again of what is under way
     std::atomic<uint32_t> local_word_ = 0;  // changes with local completions, and when it is woken
     std::atomic<bool> woken_ = false;
     std::unique_ptr<LocalRing> local_[2];  // for ordinary memory, for GPUs
