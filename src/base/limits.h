@@ -38,6 +38,7 @@ inline constexpr size_t kSessionJobs = 256;
 // Rings.
 inline constexpr uint32_t kRingEntries = 32768;
 inline constexpr uint32_t kRingFiles = 4096;
+inline constexpr size_t kSessionFiles = 4096;  // of all its rings
 inline constexpr uint32_t kRingObjects = 65536;
 inline constexpr size_t kSessionRings = 512;  // one or two for each of a program's threads
 

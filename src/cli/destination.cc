@@ -57,7 +57,7 @@ Destination Destination::create(const std::string& path, uint64_t size_bytes) {
     }
     if (fd < 0) throw Failure::of_errno(target);
     Destination destination(target, part, fd, size_bytes);
-    ::fchmod(fd, exists ? info.st_mode & 07777 : default_mode());
+    ::fchmod(fd, exists ? info.st_mode & 0777 : default_mode());
     destination.reserve();
     return destination;
 }

@@ -156,7 +156,7 @@ public:
         const bool is_named = !file;
         if (!file) file = UniqueFd::adopt(open(part.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
         if (!file) return fail_errno(path.c_str());
-        if (exists) fchmod(file.get(), status.st_mode & 07777);
+        if (exists) fchmod(file.get(), status.st_mode & 0777);
         return NewFile(std::move(target), std::move(part), std::move(file), is_named);
     }
     NewFile(NewFile&&) = default;

@@ -2,6 +2,7 @@
 
 #include <sys/eventfd.h>
 
+#include "client/fork.h"
 #include "client/local_devices.h"
 #include "ring/producer.h"
 
@@ -15,7 +16,11 @@ constexpr size_t kStagingBytes = size_t{64} << 20;
 Result<io::Engine*> process_engine(bool gpu) {
     static Mutex* mutex = new Mutex;
     static io::Engine* engines[2] = {};
+    static uint64_t generation = fork_generation();
     MutexLock lock(*mutex);
+    if (std::exchange(generation, fork_generation()) != fork_generation()) {
+        engines[0] = engines[1] = nullptr;  // a forked child: their threads are the parent's, and stay there
+    }
     io::Engine*& engine = engines[gpu ? 1 : 0];
     if (engine == nullptr) {
         std::shared_ptr<io::Staging> staging;

@@ -1,7 +1,7 @@
 #include "daemon/client_ring.h"
 
+#include <algorithm>
 #include <shared_mutex>
-#include <sys/eventfd.h>
 
 #include "base/log.h"
 #include "daemon/server.h"
@@ -35,18 +35,26 @@ struct ClientRing::Job final : io::Transfer {
     std::shared_ptr<Mapping> mapping;
 };
 
-ClientRing::ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine)
-    : server_(server), engine_(std::move(engine)), consumer_(std::move(consumer)) {}
+ClientRing::ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine,
+                       std::shared_ptr<std::atomic<uint64_t>> all_under_way)
+    : server_(server),
+      engine_(std::move(engine)),
+      consumer_(std::move(consumer)),
+      all_under_way_(std::move(all_under_way)) {}
 
 ClientRing::~ClientRing() {
     engine_->remove(*this);
 }
 
-void ClientRing::set_file(uint32_t slot, std::shared_ptr<io::File> file) {
-    std::shared_ptr<io::File> old;  // closed without the lock
+std::shared_ptr<io::File> ClientRing::set_file(uint32_t slot, std::shared_ptr<io::File> file) {
     MutexLock lock(mutex_);
     if (slot >= files_.size()) files_.resize(slot + 1);
-    old = std::exchange(files_[slot], std::move(file));
+    return std::exchange(files_[slot], std::move(file));
+}
+
+size_t ClientRing::file_count() {
+    MutexLock lock(mutex_);
+    return static_cast<size_t>(std::ranges::count_if(files_, [](const auto& file) { return file != nullptr; }));
 }
 
 void ClientRing::set_object(uint32_t slot, std::shared_ptr<RingObject> object) {
@@ -59,7 +67,7 @@ void ClientRing::set_object(uint32_t slot, std::shared_ptr<RingObject> object) {
 void ClientRing::pause(bool paused) {
     paused_.store(paused, std::memory_order_release);
     // It may sleep with entries that it did not take.
-    if (!paused) eventfd_write(consumer_.doorbell(), 1);
+    if (!paused) engine_->poke(*this);
 }
 
 bool ClientRing::poll() {
@@ -68,13 +76,15 @@ bool ClientRing::poll() {
     for (uint32_t count = 0; !paused_.load(std::memory_order_acquire); ++count) {
         // Entries that are refused are completed here: a client that sends nothing else does not hold the others up.
         if (count > 2 * consumer_.entries()) {
-            eventfd_write(consumer_.doorbell(), 1);
+            engine_->poke(*this);
             break;
         }
         // Counted before it is looked at whether we are paused: who pauses us then sees that it is under way.
         under_way_.fetch_add(1, std::memory_order_acq_rel);
+        all_under_way_->fetch_add(1, std::memory_order_acq_rel);
         if (paused_.load(std::memory_order_acquire) || !consumer_.take(&entry)) {
             under_way_.fetch_sub(1, std::memory_order_acq_rel);
+            all_under_way_->fetch_sub(1, std::memory_order_acq_rel);
             break;
         }
         if (int error = begin(entry); error != 0) complete(entry.token, -error, 0);
@@ -201,6 +211,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
 void ClientRing::complete(uint32_t token, int64_t result, uint32_t path) {
     consumer_.post({result, token, path});
     under_way_.fetch_sub(1, std::memory_order_acq_rel);
+    all_under_way_->fetch_sub(1, std::memory_order_acq_rel);
 }
 
 }  // namespace gshm

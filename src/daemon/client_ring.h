@@ -39,14 +39,18 @@ private:
 
 class ClientRing final : private io::Source {
 public:
-    ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine);
+    // all_under_way: counts the transfers of all rings, also of those that nobody has any more.
+    ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine,
+               std::shared_ptr<std::atomic<uint64_t>> all_under_way);
     // Waits for what is under way, so not in the loop.
     ~ClientRing() override;
 
     Status start() { return engine_->add(*this); }
 
     // ---- the loop's ----
-    void set_file(uint32_t slot, std::shared_ptr<io::File> file) EXCLUDES(mutex_);
+    // What was there is for the caller to let go of, where that may take its time: closing a file may wait for it.
+    [[nodiscard]] std::shared_ptr<io::File> set_file(uint32_t slot, std::shared_ptr<io::File> file) EXCLUDES(mutex_);
+    size_t file_count() EXCLUDES(mutex_);
     void set_object(uint32_t slot, std::shared_ptr<RingObject> object) EXCLUDES(mutex_);
     // Nothing further is begun.
     void pause(bool paused);
@@ -72,6 +76,7 @@ private:
     ring::Consumer consumer_;  // the engine's thread's
     std::vector<std::unique_ptr<Job>> idle_jobs_;
     std::atomic<uint32_t> under_way_ = 0;
+    const std::shared_ptr<std::atomic<uint64_t>> all_under_way_;
     std::atomic<bool> paused_ = false;
 
     Mutex mutex_;  // nothing else is taken with it

@@ -223,6 +223,10 @@ Status serve(Options options, Readiness& readiness) {
     if (!keep) folder.clean();
     else if (handed_over) folder.leave();
     else folder.close();
+    if (!server->can_end()) {
+        log_warning("a file does not answer; gshmd ends without it");
+        _exit(0);
+    }
     return {};
 }
 

@@ -28,7 +28,8 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
                  doorbell = std::move(descriptors[1])]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
             auto consumer = TRY(ring::Consumer::create(std::move(memory), std::move(doorbell)));
-            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine()));
+            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine()),
+                                                     server.rings().under_way());
             TRY(made->start());
             return made;
         };
@@ -77,27 +78,32 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
     if (file.slot() >= limits::kRingFiles || descriptors.size() > 1) {
         return reply_error(request, {EINVAL, fmt::format("a ring has slots for {} files", limits::kRingFiles)});
     }
+    auto& user = server_.rings().user(server_.store().credentials(id_).uid);
     if (descriptors.empty()) {
-        ring->set_file(file.slot(), nullptr);
+        user.let_go(ring->set_file(file.slot(), nullptr));
         return reply_ok(request);
     }
+    size_t files = 0;
+    for (const auto& [number, other] : rings_) files += other ? other->file_count() : 0;
+    if (files >= limits::kSessionFiles) {
+        return reply_error(request, {EMFILE, fmt::format("a session's rings have at most {} files", limits::kSessionFiles)});
+    }
     job_started();
-    // Looking at it may wait for its file system.
-    server_.rings().user(server_.store().credentials(id_).uid)
-        .submit([&server = server_, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
+    // Looking at it may wait for its file system, and so may closing it.
+    user.submit([&server = server_, &user, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
                  descriptor = std::move(descriptors[0])]() mutable {
-            auto opened = io::File::create(std::move(descriptor));
-            server.loop().post([self, request, number, slot, opened = std::move(opened)]() mutable {
-                auto session = self.lock();
-                if (!session) return;
-                session->job_ended();
-                if (!opened) return session->reply_error(request, opened.error());
-                ClientRing* ring = session->find_ring(number);
-                if (ring == nullptr) return session->reply_error(request, no_such_ring(number));
-                ring->set_file(slot, std::move(*opened));
-                session->reply_ok(request);
-            });
+        auto opened = io::File::create(std::move(descriptor));
+        server.loop().post([&user, self, request, number, slot, opened = std::move(opened)]() mutable {
+            auto session = self.lock();
+            ClientRing* ring = session ? session->find_ring(number) : nullptr;
+            if (opened) user.let_go(ring == nullptr ? std::move(*opened) : ring->set_file(slot, std::move(*opened)));
+            if (!session) return;
+            session->job_ended();
+            if (!opened) return session->reply_error(request, opened.error());
+            if (ring == nullptr) return session->reply_error(request, no_such_ring(number));
+            session->reply_ok(request);
         });
+    });
 }
 
 void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {

@@ -51,8 +51,4 @@ RingService::User& RingService::user(uid_t uid) {
     return *user;
 }
 
-void RingService::dispose(uid_t uid, std::shared_ptr<ClientRing> ring) {
-    user(uid).submit([ring = std::move(ring)]() mutable { ring.reset(); });
-}
-
 }  // namespace gshm

@@ -27,6 +27,10 @@ public:
     public:
         // What may wait for a file, in the user's thread.
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
+        // Likewise, but nobody waits for it.
+        void let_go(std::shared_ptr<void> what) {
+            reaper_.submit([what = std::move(what)]() mutable { what.reset(); });
+        }
         // In the user's thread: an engine that nobody uses, or that few do. One that has worked before has its threads
         // already.
         Result<std::shared_ptr<io::Engine>> engine();
@@ -37,11 +41,15 @@ public:
 
         RingService& service_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
+        Worker reaper_;
         Worker worker_;  // ends first: what it still has to do needs the engines
     };
     User& user(uid_t uid);
-    // Ends it when what is under way has ended, in its user's thread.
-    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring);
+    // Ends it when what is under way has ended, in a thread of its user's.
+    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) { user(uid).let_go(std::move(ring)); }
+    // Nothing is under way, neither for rings that somebody has nor for those that nobody has any more.
+    bool is_idle() const { return under_way_->load(std::memory_order_acquire) == 0; }
+    const std::shared_ptr<std::atomic<uint64_t>>& under_way() const { return under_way_; }
 
 private:
     using Pool = std::shared_ptr<io::Staging>;
@@ -50,6 +58,7 @@ private:
     const uint64_t staging_bytes_;
     std::shared_ptr<std::promise<Pool>> promise_ = std::make_shared<std::promise<Pool>>();
     std::shared_future<Pool> staging_ = promise_->get_future().share();
+    std::shared_ptr<std::atomic<uint64_t>> under_way_ = std::make_shared<std::atomic<uint64_t>>(0);
     std::map<uid_t, std::unique_ptr<User>> users_;
 };
 

@@ -20,7 +20,9 @@ constexpr std::chrono::minutes kUnseenPatience{2};
 constexpr std::chrono::seconds kHandOverPatience{1};
 
 // For transfers between files and objects that are under way when gshmd ends.
-constexpr std::chrono::seconds kTransferPatience{30};
+constexpr std::chrono::seconds kTransferPatience{10};
+// The same when another waits to take over: until then nobody is answered.
+constexpr std::chrono::seconds kTakeoverPatience{4};
 
 UniqueFd open_spare() {
     return UniqueFd::adopt(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -127,7 +129,7 @@ void Server::end_session(Session* session) {
     if (found == sessions_.end()) return;
     auto keep = std::move(found->second);
     sessions_.erase(found);
-    if (keep == successor_) stay();
+    if (keep == successor_) stay("the gshmd that was to take over has gone");
     session->drop_rings();
     waiters_.forget(session->id());
     store_.end_session(session->id());
@@ -217,7 +219,14 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     if (!successor_) return;  // it has gone, and we stay
     // Who does not take its answers is not waited for.
     const bool late = std::chrono::steady_clock::now() > deadline;
-    bool idle = std::ranges::all_of(sessions_, [&](const auto& entry) { return entry.second->is_idle(late); });
+    // A client that has died may have left transfers that still write to what it had.
+    bool idle = rings_->is_idle() &&
+                std::ranges::all_of(sessions_, [&](const auto& entry) { return entry.second->is_idle(late); });
+    if (!idle && std::chrono::steady_clock::now() > deadline + kTakeoverPatience) {
+        // Everybody waits meanwhile: rather another time.
+        successor_->reply_error(takeover_request_, {EBUSY, "transfers between files and objects do not end; try again"});
+        return stay("cannot be taken over now: transfers do not end");
+    }
     if (!idle) {
         loop_.after(std::chrono::milliseconds(1), [this, deadline] { stop_when_idle(deadline); });
         return;
@@ -228,9 +237,8 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     loop_.stop();
 }
 
-// Whoever was to come has died before it could take over.
-void Server::stay() {
-    log_warning("the gshmd that was to take over has gone");
+void Server::stay(std::string_view why) {
+    log_warning("{}", why);
     successor_.reset();
     keep_ = false;
     for (const auto& [key, session] : sessions_) session->set_reading(true);
@@ -241,10 +249,8 @@ void Server::stay() {
 void Server::finish_transfers() {
     for (const auto& [key, session] : sessions_) session->pause_rings(true);
     const auto deadline = std::chrono::steady_clock::now() + kTransferPatience;
-    for (const auto& [key, session] : sessions_) {
-        while (!session->has_idle_rings() && std::chrono::steady_clock::now() < deadline) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
+    while (!rings_->is_idle() && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
 

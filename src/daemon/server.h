@@ -33,6 +33,8 @@ public:
     Waiters& waiters() { return waiters_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
+    // False: somebody's file does not answer, and what waits for it cannot be ended.
+    bool can_end() const { return rings_->is_idle(); }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
 
@@ -86,7 +88,8 @@ private:
     Status keep_mount();
     void finish_transfers();
     void stop_when_idle(std::chrono::steady_clock::time_point deadline);
-    void stay();
+    // Nobody takes over after all.
+    void stay(std::string_view why);
     void refuse_for_want_of_descriptors();
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;

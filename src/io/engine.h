@@ -97,9 +97,11 @@ public:
     virtual ~Engine() = default;
 
     // From any thread but the engine's own. After remove() the engine calls the source no more; what it has started is
-    // done by then.
+    // done by then, and what was not under way of that has ended with ECANCELED.
     virtual Status add(Source& source) = 0;
     virtual void remove(Source& source) = 0;
+    // From any thread: the source is polled soon, as if its doorbell had rung. It has been added, and is not removed yet.
+    virtual void poke(Source& source) = 0;
     // In the engine's thread: from Source::poll() or Transfer::done(). done() is never called before this returns.
     virtual void start(Transfer& transfer) = 0;
     virtual bool uses_uring() const = 0;

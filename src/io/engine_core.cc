@@ -146,6 +146,16 @@ void EngineCore::remove(Source& source) {
     removed.get_future().get();
 }
 
+void EngineCore::poke(Source& source) {
+    mailbox_->post([this, &source] { poke_slot(source); });
+}
+
+void EngineCore::poke_slot(Source& source) {
+    // It may have gone since: then another may have its place, and is polled for nothing.
+    auto slot = std::ranges::find(slots_, &source, &SourceSlot::source);
+    if (slot != slots_.end()) wake(*slot);
+}
+
 Status EngineCore::add_slot(Source& source) {
     auto slot = std::ranges::find(slots_, nullptr, &SourceSlot::source);
     if (slot == slots_.end()) {
@@ -166,6 +176,8 @@ void EngineCore::remove_slot(Source& source, std::move_only_function<void()> rem
     std::erase(awake_, &*slot);
     slot->is_awake = false;
     slot->removed = std::move(removed);
+    // Nobody wants what is not under way yet; see serve().
+    while (!starved_.empty()) queue(*starved_.pop());
     drop_if_over(*slot);
 }
 

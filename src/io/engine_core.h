@@ -24,6 +24,7 @@ public:
 
     Status add(Source& source) override;
     void remove(Source& source) override;
+    void poke(Source& source) override;
     void start(Transfer& transfer) override;
     bool uses_uring() const override { return uses_uring_; }
 
@@ -38,6 +39,7 @@ private:
     void poll_sources();
     void wake(SourceSlot& slot);
     Status add_slot(Source& source);
+    void poke_slot(Source& source);
     void remove_slot(Source& source, std::move_only_function<void()> removed);
     void drop_if_over(SourceSlot& slot);
 

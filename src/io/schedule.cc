@@ -89,6 +89,9 @@ void EngineCore::serve(WaitingClass kind) {
     SourceSlot& slot = *in_turn_[kind].front();
     in_turn_[kind].pop_front();
     Transfer& transfer = *slot.waiting[kind].pop();
+    if (slot.removed && transfer.error_ == nullptr) {
+        transfer.error_ = std::make_unique<Error>(Error{ECANCELED, "whoever wanted it has gone"});
+    }
     const bool goes_on = transfer.error_ == nullptr && transfer.next_ < transfer.end_;
     const Begun begun = goes_on ? begin_piece(transfer) : Begun::not_now;
     if (begun == Begun::no_chunk) starved_.push(transfer);

@@ -91,6 +91,50 @@ TEST_P(RingSurvivalTest, AKilledClientLeavesNothing) {
     EXPECT_TRUE(eventually([&] { return daemon_descriptors() <= descriptors + 8; })) << daemon_descriptors();
 }
 
+// What a dead client has left under way is waited for: its memory is somebody else's with the next daemon.
+TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
+    if (std::string(where()) == "host") GTEST_SKIP() << "a copy to the fake GPU can be made slow, a file cannot";
+    ASSERT_EQ(stop(), 0);
+    auto slow = daemon_env();
+    slow.push_back("FAKECUDA_COPY_DELAY_US=300000");
+    ASSERT_TRUE(start({"--device", "cuda"}, slow)) << log();
+    client_ = connect(kPatience);
+    make_file("f", std::string(64 << 10, 'x'));
+    auto neighbour = create(client_.get(), "neighbour", 4096, where(), GSHM_NO_MAP | GSHM_KEEP);  // the slab stays
+    for (int round = 0; round < 3; ++round) {
+        const pid_t child = fork();
+        if (child == 0) {
+            auto client = connect();
+            auto ring = make_ring(client.get(), 8);
+            const uint32_t file = add(ring, ::open(file_path("f").c_str(), O_RDONLY | O_CLOEXEC));
+            auto object = create(client.get(), "gone", 64 << 10, where(), GSHM_NO_MAP);
+            prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 64 << 10}});
+            gshm_ring_submit(ring.get());
+            std::this_thread::sleep_for(50ms);  // it is read, and on its way to the GPU
+            ::raise(SIGKILL);
+        }
+        waitpid(child, nullptr, 0);
+        ASSERT_TRUE(take_over({}, slow)) << log();
+        auto fresh = create(client_.get(), ("fresh" + std::to_string(round)).c_str(), 64 << 10, where(), GSHM_NO_MAP);
+        std::this_thread::sleep_for(400ms);
+        EXPECT_EQ(bytes_of(fresh.get()), std::string(64 << 10, '\0')) << "the dead client's bytes";
+    }
+}
+
+// A forked child has none of its parent's threads.
+TEST_P(RingSurvivalTest, AForkedChildHasRingsOfItsOwn) {
+    const int fd = make_file("f", pattern(100'000, 1));
+    auto read_it = [&] {
+        std::string memory(100'000, '\0');
+        gshm_object* wrapped = nullptr;
+        if (gshm_wrap(memory.data(), memory.size(), &wrapped) != 0) return 1;
+        Object object(wrapped);
+        return gshm_read_file(wrapped, 0, fd, 0, memory.size(), nullptr, nullptr) == 0 && memory == pattern(100'000, 1) ? 0 : 2;
+    };
+    EXPECT_EQ(read_it(), 0);
+    EXPECT_EQ(in_child(read_it), 0);
+}
+
 TEST_P(RingSurvivalTest, AFileThatShrinksMeanwhileIsShort) {
     const uint64_t size = 32 * kMiB;
     const std::string bytes = pattern(size, 4);
