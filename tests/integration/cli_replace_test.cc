@@ -60,13 +60,12 @@ TEST_F(CliReplace, AKilledPutLeavesTheOldVersion) {
     const auto old = file("old", "the old one");
     ok({"put", old, "w"});
     const uint64_t before = device(client_.get(), "host").object_bytes;
-    const auto large = file("large", "");
-    std::filesystem::resize_file(large, 200 << 20);
+    const auto large = file("large", std::string(200 << 20, 'x'));
     for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
         bool interrupted = false;
         for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
             ChildProcess child;
-            ASSERT_TRUE(child.spawn(cli_argv({"put", "--replace", large, "w", "--device", "host"})));
+            ASSERT_TRUE(child.spawn(cli_argv({"put", "--replace", "--verify", large, "w", "--device", "host"})));
             // It is at work when its memory is there.
             EXPECT_TRUE(eventually([&] { return device(client_.get(), "host").object_bytes > before; }));
             EXPECT_EQ(ok({"ls", "-r"}), "w\n");
