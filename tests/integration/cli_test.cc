@@ -325,8 +325,7 @@ TEST_F(CliTest, BadPutAndGetLeaveNothing) {
 
 // A copy may be over before the signal comes: then it is tried again.
 TEST_F(CliTest, InterruptedPutLeavesNoName) {
-    write_file(file("large"), "");
-    std::filesystem::resize_file(file("large"), 200 << 20);
+    write_file(file("large"), std::string(200 << 20, 'x'));
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
     const auto folder = dir();
     options.dir = folder.c_str();
@@ -336,10 +335,15 @@ TEST_F(CliTest, InterruptedPutLeavesNoName) {
         bool interrupted = false;
         for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
             ChildProcess child;
-            ASSERT_TRUE(child.spawn(cli_argv({"put", file("large"), "large"})));
+            ASSERT_TRUE(child.spawn(cli_argv({"put", "--verify", file("large"), "large"})));
             EXPECT_EQ(gshm_wait(client, "large", GSHM_WAIT_EXISTS, 10000, nullptr), 0) << gshm_last_error();
             child.signal(number);
             interrupted = child.finish().exit_code == 128 + number;
+            gshm_stat_info info = {};
+            info.struct_size = sizeof info;
+            const bool whole = gshm_stat(client, "large", &info) == 0 && info.state == GSHM_STATE_SEALED;
+            EXPECT_TRUE(!whole || !interrupted || number == SIGKILL);
+            interrupted = interrupted && !whole;
             if (!interrupted) ok({"rm", "large"});
         }
         EXPECT_TRUE(interrupted);
