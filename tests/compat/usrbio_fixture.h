@@ -146,7 +146,8 @@ protected:
     static bool is_host() { return std::string_view(GetParam()) == "host"; }
     // Memory that a framework would have.
     static char* foreign_memory(size_t bytes) {
-        if (is_host()) return static_cast<char*>(malloc(bytes));
+        static std::vector<std::unique_ptr<char[]>> kept;  // a framework frees it some time
+        if (is_host()) return kept.emplace_back(new char[bytes]).get();
         start_cuda();
         return cuda_malloc(bytes);
     }
