@@ -209,9 +209,12 @@ Status serve(Options options, Readiness& readiness) {
         return mounted;
     }
     undo.cancel();
-    if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
     stages.end("mount");
-    if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
+    {
+        auto turn = loop->enter();  // the mount's threads are at work
+        if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
+        if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
+    }
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     tell_systemd("READY=1");

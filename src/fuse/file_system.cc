@@ -98,9 +98,22 @@ void FileSystem::forget_all_remembered() {
         if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
     }
     // What the kernel does not know it will not forget either, and nobody need wait for that.
-    connection_.survey(std::move(ids), [this](const std::vector<uint64_t>& unknown) {
-        auto again = backend_.enter();
-        for (uint64_t id : unknown) backend_.files().is_unknown(id);
+    ask_about(ids);
+}
+
+void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
+    std::unordered_map<NodeId, uint64_t> told;
+    for (NodeId id : nodes) {
+        if (Node* node = backend_.files().find(id)) told.emplace(id, node->lookups);
+    }
+    connection_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
+        auto turn = backend_.enter();
+        for (NodeId id : unknown) {
+            auto found = told.find(id);
+            if (found == told.end()) continue;
+            backend_.files().is_unknown(id, found->second);
+            drop_backing_if_unknown(id);
+        }
     });
 }
 
@@ -186,6 +199,11 @@ void FileSystem::drop_backing(NodeId node) {
     if (known == 0) return;
     connection_.close_backing(known);
     backend_.files().forget_backing(node);
+}
+
+void FileSystem::drop_backing_if_unknown(NodeId id) {
+    Node* node = backend_.files().find(id);
+    if (node == nullptr || !node->is_known()) drop_backing(id);
 }
 
 void FileSystem::entry_changed(const Directory& parent, std::string_view name) {

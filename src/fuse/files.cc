@@ -94,9 +94,10 @@ void FileSystem::open(Call& call) {
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
     auto object = find_object(call.node());
-    if (!object) return call.fail(object.error().code);
-    // Between the kernel's lookup and this it was removed. What was replaced is kept for such a case.
-    if ((*object)->links == 0 && (*object)->leases == 0 && !(*object)->replaced) return call.fail(ENOENT);
+    if (!object) return call.fail(object.error().code == ENOENT ? ESTALE : object.error().code);
+    // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
+    // case.
+    if ((*object)->links == 0 && (*object)->leases == 0 && !(*object)->replaced) return call.fail(ESTALE);
     auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
     if (!out) return call.fail(out.error().code);
     if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
@@ -119,7 +120,7 @@ void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t f
         // As if it had not been made.
         const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
         if (name != nullptr) (void)backend_.files().unlink(*name->parent, std::string(name->name));
-        backend_.files().forget(object->id, 1);
+        backend_.files().unhold(object->id);
         return call.fail(opened.error().code);
     }
     out.open = *opened;
@@ -165,14 +166,18 @@ void FileSystem::close(Call& call) {
     Object* object = files.opened((*in)->fh);
     if (object == nullptr) return call.succeed();
     bool wrote = files.access_of((*in)->fh) == Access::write;
+    const NodeId id = object->id;
+    const bool forgotten = object->open_files == 1 && std::exchange(object->forgotten_open, false);
     files.refresh(*object);
     bool empty = object->extent != nullptr && object->size_bytes == 0 && object->links > 0;
     if (!wrote && !empty) {
         files.close((*in)->fh);
+        if (forgotten) ask_about({id});
         return call.succeed();
     }
     Work work(backend_, object, Work::kPin);
     files.close((*in)->fh);
+    if (forgotten) ask_about({id});
     Object* oldest = nullptr;
     if (empty && !std::exchange(object->kept_empty, true)) {
         empty_files_.push_back(object->id);

@@ -124,9 +124,8 @@ void FileSystem::forget(Call& call) {
     auto in = call.part<fuse_forget_in>();
     if (!in) return;
     auto turn = backend_.enter();
-    Node* node = backend_.files().find(call.node());
-    if (node != nullptr && Files::forgets_all(*node, (*in)->nlookup)) drop_backing(node->id);
-    backend_.files().forget(call.node(), (*in)->nlookup);
+    if (backend_.files().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
+    else ask_about({call.node()});
 }
 
 void FileSystem::forget_many(Call& call) {
@@ -134,13 +133,15 @@ void FileSystem::forget_many(Call& call) {
     auto in = call.part<fuse_batch_forget_in>();
     if (!in) return;
     auto turn = backend_.enter();
+    std::vector<NodeId> doubtful;
     for (uint32_t i = 0; i < (*in)->count; ++i) {
         auto one = call.part<fuse_forget_one>();
-        if (!one) return;
-        Node* node = backend_.files().find((*one)->nodeid);
-        if (node != nullptr && Files::forgets_all(*node, (*one)->nlookup)) drop_backing(node->id);
-        backend_.files().forget((*one)->nodeid, (*one)->nlookup);
+        if (!one) break;
+        const NodeId id = (*one)->nodeid;
+        if (backend_.files().forget(id, (*one)->nlookup)) drop_backing_if_unknown(id);
+        else doubtful.push_back(id);
     }
+    if (!doubtful.empty()) ask_about(doubtful);
 }
 
 void FileSystem::get_attributes(Call& call) {

@@ -105,9 +105,8 @@ void FileSystem::take_back_refused() {
     if (refused_answer.node == 0) return;
     auto turn = backend_.enter();
     if (refused_answer.file != 0) backend_.files().close(refused_answer.file);
-    Node* node = backend_.files().find(refused_answer.node);
-    if (node != nullptr && Files::forgets_all(*node, 1)) drop_backing(node->id);
-    backend_.files().forget(refused_answer.node, 1);
+    backend_.files().unhold(refused_answer.node);
+    drop_backing_if_unknown(refused_answer.node);
     refused_answer = {};
 }
 

@@ -53,11 +53,11 @@ private:
         close(peer);
     }
 
-    // False: the peer has gone, or is not to be talked to.
-    bool read_one(int peer, int flags = 0) {
+    // False: the peer has gone, or is not to be talked to. What it said may have been heard by hear_others() already.
+    bool read_one(int peer) {
         Message message = {};
         std::vector<int> descriptors;
-        if (!receive(peer, flags, &message, &descriptors)) return errno == EAGAIN;
+        if (!receive(peer, &message, &descriptors)) return errno == EAGAIN;
         size_t taken = 0;
         switch (message.kind) {
             case Kind::put:
@@ -85,7 +85,7 @@ private:
     // one asks for.
     void hear_others(int peer) {
         for (int other : std::vector<int>(peers_)) {
-            while (other != peer && is_readable(other) && read_one(other, MSG_DONTWAIT)) {}
+            while (other != peer && is_readable(other) && read_one(other)) {}
         }
     }
 
@@ -148,7 +148,7 @@ private:
         return sent >= 0;
     }
 
-    static bool receive(int peer, int flags, Message* message, std::vector<int>* descriptors) {
+    static bool receive(int peer, Message* message, std::vector<int>* descriptors) {
         iovec part{message, sizeof *message};
         alignas(cmsghdr) char space[CMSG_SPACE(gshm::keeper::kMostKeys * sizeof(int))];
         msghdr in = {};
@@ -156,7 +156,7 @@ private:
         in.msg_iovlen = 1;
         in.msg_control = space;
         in.msg_controllen = sizeof space;
-        ssize_t got = recvmsg(peer, &in, flags | MSG_CMSG_CLOEXEC);
+        ssize_t got = recvmsg(peer, &in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got < 0 && errno == EINTR) errno = EAGAIN;
         if (got < 0) return false;
         for (cmsghdr* head = CMSG_FIRSTHDR(&in); head != nullptr; head = CMSG_NXTHDR(&in, head)) {

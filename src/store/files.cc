@@ -30,36 +30,38 @@ Node* Files::child(const Directory& parent, std::string_view name) {
     return link == nullptr ? nullptr : link->node;
 }
 
-void Files::forget(NodeId id, uint64_t lookups) {
+void Files::unhold(NodeId id) {
     Node* node = find(id);
-    if (node == nullptr) return;
-    if (forgets_all(*node, lookups)) node->lookups = 0;
-    else if (!node->known_before) node->lookups -= lookups;
-    node->known_before = false;
+    if (node == nullptr || node->lookups == 0) return;
+    --node->lookups;
     if (!node->is_known()) store_.free_if_unused(node);
 }
 
-bool Files::forgets_all(const Node& node, uint64_t lookups) {
-    if (!node.known_before || node.lookups == 0) return lookups >= node.lookups;
-    // It forgets an inode all at once, with all lookups that it ever had. If that is one from before which we have added
-    // to, they are more than ours. If it is one from before that it has replaced since, they may be as many as they like,
-    // but then the inode that it has now may be open.
-    const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
-    const bool is_open = object != nullptr && object->leases > object->session_leases;
-    return lookups > node.lookups && !is_open;
+bool Files::forget(NodeId id, uint64_t lookups) {
+    Node* node = find(id);
+    if (node == nullptr) return true;
+    if (node->uncounted) return false;
+    node->lookups -= std::min(lookups, node->lookups);
+    if (!node->is_known()) store_.free_if_unused(node);
+    return true;
 }
 
-void Files::is_unknown(NodeId id) {
+void Files::is_unknown(NodeId id, uint64_t lookups) {
     Node* node = find(id);
     if (node == nullptr) return;
     node->known_before = false;
+    auto* object = as_object(node);
+    // What it was told since it knows by now, and will forget some day. An open file is about to be closed: the kernel's
+    // requests overtake each other.
+    if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
+    else if (node->lookups == lookups) node->lookups = 0;
     if (!node->is_known()) store_.free_if_unused(node);
 }
 
 void Files::forget_all() {
     for (Node* node : store_.nodes_.all()) {
         node->lookups = 0;
-        node->known_before = false;
+        node->known_before = node->uncounted = false;
         if (node->links == 0) store_.free_if_unused(node);
     }
 }
@@ -296,6 +298,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
                                         {request, who.uid, who.gid, static_cast<uint64_t>(who.pid), 0});
     }
     store_.files_.emplace(id, std::move(file));
+    ++object.open_files;
     store_.pin(&object, access);
     return id;
 }
@@ -318,6 +321,7 @@ void Files::close(FileId file) {
     Access access = found->second.access;
     store_.erase_note(found->second.slot);
     store_.files_.erase(found);
+    --object->open_files;
     store_.refresh(object);
     store_.unpin(object, access);
 }

@@ -38,14 +38,16 @@ public:
     size_t node_count() const { return store_.nodes_.count(); }
     // Null: there is none.
     static Node* child(const Directory& parent, std::string_view name);
-    // The kernel learns of the node, or forgets that many of its lookups.
+    // The kernel learns of the node.
     static void hold(Node* node) { ++node->lookups; }
-    void forget(NodeId id, uint64_t lookups);
-    // Whether it knows nothing of the node any more then.
-    static bool forgets_all(const Node& node, uint64_t lookups);
+    // It did not learn of it after all.
+    void unhold(NodeId id);
+    // It forgets that many lookups. False: an earlier daemon has told it of the node, too, and it may be another inode
+    // that it forgets than the one it has now. It is to be asked; see is_unknown().
+    bool forget(NodeId id, uint64_t lookups);
+    // Asked when it had been told so many times, it knew nothing of the node.
+    void is_unknown(NodeId id, uint64_t lookups);
     void forget_all();
-    // The kernel knew nothing of it when this daemon began.
-    void is_unknown(NodeId id);
 
     // ---- names; errors as the system calls have them ----
     Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);

@@ -61,7 +61,8 @@ struct Node {
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t links = 0;    // names; of a directory 1 at most
-    bool known_before = false;  // the kernel may know it from an earlier daemon, who knows how often
+    bool known_before = false;  // the kernel may know it from an earlier daemon
+    bool uncounted = false;     // an earlier daemon has told it of the node, who knows how often
     uint64_t lookups = 0;  // how often the kernel was told of it and has not forgotten
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
@@ -104,6 +105,7 @@ struct Object final : Node {
     uint32_t leases = 0;          // of sessions, of files open in the mount, of threads at work
     uint32_t write_leases = 0;
     uint32_t session_leases = 0;  // of `leases`
+    uint32_t open_files = 0;      // of `leases`: in the mount
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;      // of a file (Extent::file()): when it was last looked at
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes
@@ -113,6 +115,7 @@ struct Object final : Node {
     bool kept_empty = false;       // an empty file that keeps its memory for a while
     bool remembered = false;       // the kernel was told to believe what it knows of it
     bool replaced = false;         // its last name is another's now
+    bool forgotten_open = false;   // the kernel knew nothing of it, but a file had not been closed yet
     bool leaving_slab = false;     // it is being given memory of its own, so that the kernel can have that
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.

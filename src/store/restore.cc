@@ -196,6 +196,7 @@ void Restorer::restore_leases(bool with_mount) {
             store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot});
             store_.resumed_files_.emplace(entry.more[0], entry.id());
             store_.next_file_id_ = std::max(store_.next_file_id_, entry.id() + 1);
+            ++object->open_files;
             store_.pin(object, access);
         } else if (entry.kind() == LedgerKind::backing && object != nullptr && with_mount) {
             used = true;
@@ -238,7 +239,7 @@ std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_
         store_.tree_.detach(object);
     }
     restore_leases(with_mount);
-    for (Node* node : store_.nodes_.all()) node->known_before = with_mount;
+    for (Node* node : store_.nodes_.all()) node->known_before = node->uncounted = with_mount;
     zero_rest();  // first: what is freed below is zeroed by itself
     free_unused();
     std::vector<std::pair<SessionId, Process>> alive;

@@ -155,7 +155,12 @@ private:
     std::string put(int fd, const std::string& bytes, size_t from) {
         while (from < bytes.size()) {
             const size_t piece = std::min<size_t>(bytes.size() - from, 1 + random_.below(400'000));
-            if (::write(fd, bytes.data() + from, piece) != static_cast<ssize_t>(piece)) return failed_call("write");
+            const ssize_t done = ::write(fd, bytes.data() + from, piece);
+            if (done < 0) return failed_call("write");
+            if (done != static_cast<ssize_t>(piece)) {
+                return "write of " + std::to_string(piece) + " bytes at " + std::to_string(from) + " wrote " +
+                       std::to_string(done);
+            }
             from += piece;
         }
         return ::close(fd) == 0 ? "" : failed_call("close");
