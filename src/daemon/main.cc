@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "daemon/server.h"
 #include "daemon/takeover.h"
 #include "fuse/mount_point.h"
+#include "fuse/notices.h"
 #include "wire/version.h"
 
 namespace gshm {
@@ -279,6 +281,7 @@ int run_in_background(const Options& options) {
 }  // namespace gshm
 
 int main(int argc, char** argv) {
+    if (argc == 2 && strcmp(argv[1], gshm::fuse::Notices::kOption) == 0) _exit(gshm::fuse::Notices::serve());
     auto options = gshm::parse_options(argc, argv);
     if (!options) {
         fprintf(stderr, "gshmd: %s\n", options.error().message.c_str());

@@ -1,7 +1,6 @@
 #include "fuse/connection.h"
 
 #include <cerrno>
-#include <future>
 #include <string>
 #include <unistd.h>
 
@@ -40,67 +39,61 @@ void Connection::close_backing(int32_t id) {
     ioctl(fd_.get(), kBackingClose, &number);
 }
 
-bool Connection::notify(int32_t code, std::span<const iovec> parts) {
+std::string Connection::message(int32_t code, std::string_view body) {
     fuse_out_header out = {};
     out.error = code;
-    std::vector<iovec> all{{&out, sizeof out}};
-    out.len = sizeof out;
-    for (const iovec& part : parts) {
-        all.push_back(part);
-        out.len += static_cast<uint32_t>(part.iov_len);
-    }
-    // ENOENT: it remembers nothing of the kind.
-    return write(all);
+    out.len = static_cast<uint32_t>(sizeof out + body.size());
+    std::string bytes(reinterpret_cast<const char*>(&out), sizeof out);
+    bytes.append(body);
+    return bytes;
+}
+
+// What needs no lock of the kernel's is told at once.
+bool Connection::tell_now(int32_t code) {
+    std::string bytes = message(code, {});
+    const iovec part{bytes.data(), bytes.size()};
+    return write({&part, 1});
 }
 
 bool Connection::forget_names() {
-    return notify(kNotifyForgetNames, {});
+    return tell_now(kNotifyForgetNames);
 }
 
 void Connection::resend() {
-    if (!notify(kNotifyResend, {})) log_error("the kernel does not send again what was not answered: {}", strerror(errno));
-}
-
-void Connection::finish_notices() {
-    quiet_ = true;
-    std::promise<void> reached;
-    notices_.submit([&] { reached.set_value(); });
-    reached.get_future().wait();
+    if (!tell_now(kNotifyResend)) log_error("the kernel does not send again what was not answered: {}", strerror(errno));
 }
 
 void Connection::forget_entry(uint64_t parent, std::string_view name) {
-    if (quiet_) return;
-    notices_.submit([this, parent, text = std::string(name)] {
-        fuse_notify_inval_entry_out out = {};
-        out.parent = parent;
-        out.namelen = static_cast<uint32_t>(text.size());
-        const iovec parts[] = {{&out, sizeof out}, {const_cast<char*>(text.c_str()), text.size() + 1}};
-        notify(FUSE_NOTIFY_INVAL_ENTRY, parts);
-    });
+    fuse_notify_inval_entry_out out = {};
+    out.parent = parent;
+    out.namelen = static_cast<uint32_t>(name.size());
+    std::string body(reinterpret_cast<const char*>(&out), sizeof out);
+    body.append(name).push_back('\0');
+    notices_.tell(message(FUSE_NOTIFY_INVAL_ENTRY, body));
 }
 
-bool Connection::forget_attributes_now(uint64_t node) {
+std::string Connection::attributes_message(uint64_t node) {
     fuse_notify_inval_inode_out out = {};
     out.ino = node;
     out.off = -1;  // of its bytes, none
-    const iovec parts[] = {{&out, sizeof out}};
-    return notify(FUSE_NOTIFY_INVAL_INODE, parts);
+    return message(FUSE_NOTIFY_INVAL_INODE, {reinterpret_cast<const char*>(&out), sizeof out});
 }
 
 void Connection::forget_attributes(uint64_t node) {
-    if (quiet_) return;
-    notices_.submit([this, node] { forget_attributes_now(node); });
+    notices_.tell(attributes_message(node));
 }
 
 void Connection::survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown) {
-    if (quiet_) return;
-    notices_.submit([this, nodes = std::move(nodes), on_unknown = std::move(on_unknown)] {
+    std::vector<std::string> messages;
+    for (uint64_t node : nodes) messages.push_back(attributes_message(node));
+    auto on_told = [nodes = std::move(nodes), on_unknown = std::move(on_unknown)](const std::vector<int>& errors) {
         std::vector<uint64_t> unknown;
-        for (uint64_t node : nodes) {
-            if (!forget_attributes_now(node) && errno == ENOENT) unknown.push_back(node);
+        for (size_t i = 0; i < nodes.size(); ++i) {
+            if (errors[i] == ENOENT) unknown.push_back(nodes[i]);
         }
         on_unknown(unknown);
-    });
+    };
+    notices_.ask(std::move(messages), std::move(on_told));
 }
 
 }  // namespace gshm::fuse

@@ -40,6 +40,11 @@ protected:
         for (const auto& device : *devices) bytes += device.unlinked_bytes;
         return bytes;
     }
+    // What the kernel forgets is freed a moment later.
+    bool frees_all() {
+        for (int i = 0; i < 6000 && unlinked_bytes() != 0; ++i) usleep(10'000);
+        return unlinked_bytes() == 0;
+    }
     static ino_t inode_of(const std::string& path) {
         struct stat info = {};
         return lstat(path.c_str(), &info) == 0 ? info.st_ino : 0;

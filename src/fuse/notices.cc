@@ -1,0 +1,209 @@
+#include "fuse/notices.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <future>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/log.h"
+#include "fuse/kernel.h"
+
+extern char** environ;
+
+namespace gshm::fuse {
+namespace {
+
+constexpr int kMountFd = 3;
+constexpr int kSocketFd = 4;
+constexpr size_t kPacketBytes = 32 << 10;
+
+// 0, or the error. ENOENT: the kernel remembers nothing of the kind.
+int write_notice(int mount, const char* message, size_t bytes) {
+    for (int tries = 0;; ++tries) {
+        if (write(mount, message, bytes) >= 0) return 0;
+        const bool passes = errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+        if (!passes || tries == 1000) return errno;
+        if (errno == ENOMEM) usleep(1000);
+    }
+}
+
+// Above those that the child's get, so that none is overwritten before it is in its place.
+UniqueFd out_of_the_way(int fd) {
+    return UniqueFd::adopt(fcntl(fd, F_DUPFD_CLOEXEC, 10));
+}
+
+// Our own program, also when its file was replaced by an upgrade.
+pid_t spawn(int mount, int socket) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, mount, kMountFd);
+    posix_spawn_file_actions_adddup2(&actions, socket, kSocketFd);
+    // Not our streams: whoever waits for their end would wait for this one's.
+    for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    std::string name = "gshm-notices";
+    std::string option = Notices::kOption;
+    char* argv[] = {name.data(), option.data(), nullptr};
+    pid_t child = -1;
+    const int failed = posix_spawn(&child, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    errno = failed;
+    return failed == 0 ? child : -1;
+}
+
+}  // namespace
+
+Notices::Notices(int mount) : mount_(mount) {
+    worker_.submit([this] { start(); });
+}
+
+Notices::~Notices() {
+    finish();
+    socket_.reset();  // it ends
+    if (process_ <= 0) return;
+    // At once, unless it waits for a call that we shall not answer any more.
+    for (int i = 0; i < 1000 && waitpid(process_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
+}
+
+void Notices::tell(std::string message) {
+    add({std::move(message), nullptr, 0});
+}
+
+void Notices::ask(std::vector<std::string> messages, std::function<void(const std::vector<int>&)> on_told) {
+    auto asked = std::make_shared<Asked>();
+    asked->errors.resize(messages.size());
+    asked->left = messages.size();
+    asked->on_told = std::move(on_told);
+    for (size_t i = 0; i < messages.size(); ++i) add({std::move(messages[i]), asked, i});
+}
+
+void Notices::add(Item item) {
+    MutexLock lock(mutex_);
+    if (finished_) return;
+    queue_.push_back(std::move(item));
+    if (std::exchange(draining_, true)) return;
+    worker_.submit([this] { drain(); });
+}
+
+void Notices::finish() {
+    {
+        MutexLock lock(mutex_);
+        if (std::exchange(finished_, true)) return;
+    }
+    std::promise<void> reached;
+    worker_.submit([&] { reached.set_value(); });
+    reached.get_future().wait();
+}
+
+std::vector<Notices::Item> Notices::take() {
+    MutexLock lock(mutex_);
+    std::vector<Item> items;
+    size_t bytes = 0;
+    while (!queue_.empty() && bytes + queue_.front().message.size() <= kPacketBytes) {
+        bytes += queue_.front().message.size();
+        items.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+    }
+    if (items.empty()) draining_ = false;
+    return items;
+}
+
+void Notices::drain() {
+    for (;;) {
+        const auto items = take();
+        if (items.empty()) return;
+        const auto errors = tell_all(items);
+        for (size_t i = 0; i < items.size(); ++i) {
+            auto& asked = items[i].asked;
+            if (!asked) continue;
+            asked->errors[items[i].index] = errors[i];
+            if (--asked->left == 0) asked->on_told(asked->errors);
+        }
+    }
+}
+
+std::vector<int> Notices::tell_all(const std::vector<Item>& items) {
+    std::vector<int> errors(items.size());
+    if (!given_up_ && tell_through(items, &errors)) return errors;
+    if (!given_up_) log_warning("the process that tells the kernel what has changed has gone: gshmd does it");
+    given_up_ = true;
+    // Told twice is told once.
+    for (size_t i = 0; i < items.size(); ++i) {
+        errors[i] = write_notice(mount_, items[i].message.data(), items[i].message.size());
+    }
+    return errors;
+}
+
+void Notices::start() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) {
+        socket_ = UniqueFd::adopt(ends[0]);
+        auto theirs = UniqueFd::adopt(ends[1]);
+        auto socket = out_of_the_way(theirs.get());
+        auto mount = out_of_the_way(mount_);
+        if (socket && mount) process_ = spawn(mount.get(), socket.get());
+        if (process_ > 0) return;
+        socket_.reset();
+    }
+    log_warning("no process to tell the kernel what has changed: {}; gshmd does it", strerror(errno));
+    given_up_ = true;
+}
+
+bool Notices::tell_through(const std::vector<Item>& items, std::vector<int>* ret_errors) {
+    std::string packet;
+    for (const Item& item : items) packet += item.message;
+    ssize_t done = -1;
+    while ((done = send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
+    if (done != static_cast<ssize_t>(packet.size())) return false;
+    const auto bytes = static_cast<ssize_t>(ret_errors->size() * sizeof(int));
+    while ((done = recv(socket_.get(), ret_errors->data(), static_cast<size_t>(bytes), 0)) < 0 && errno == EINTR) {}
+    return done == bytes;
+}
+
+int Notices::serve() {
+    int type = 0;
+    socklen_t length = sizeof type;
+    if (getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) {
+        fprintf(stderr, "gshmd: %s is for gshmd itself\n", kOption);
+        return 2;
+    }
+    prctl(PR_SET_NAME, "gshm-notices");
+    // It ends when gshmd does, whatever a terminal or a session is sent.
+    for (int ignored : {SIGHUP, SIGINT, SIGTERM, SIGPIPE}) signal(ignored, SIG_IGN);
+    std::vector<char> packet(kPacketBytes);
+    for (;;) {
+        const ssize_t got = recv(kSocketFd, packet.data(), packet.size(), 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return 0;
+        std::vector<int> errors;
+        for (size_t at = 0; at < static_cast<size_t>(got);) {
+            fuse_out_header header = {};
+            const size_t left = static_cast<size_t>(got) - at;
+            if (left < sizeof header) return 1;
+            memcpy(&header, packet.data() + at, sizeof header);
+            if (header.len < sizeof header || header.len > left) return 1;
+            errors.push_back(write_notice(kMountFd, packet.data() + at, header.len));
+            at += header.len;
+        }
+        if (send(kSocketFd, errors.data(), errors.size() * sizeof(int), MSG_NOSIGNAL) < 0) return 0;
+    }
+}
+
+}  // namespace gshm::fuse
