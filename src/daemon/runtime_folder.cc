@@ -37,7 +37,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
 
     std::string path = dir + "/gshm.lock";
     UniqueFd lock;
-    constexpr int kAttempts = 100;
+    constexpr int kAttempts = 1000;
     for (int attempts = 0;;) {
         lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
         if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
@@ -45,7 +45,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
             if (errno != EWOULDBLOCK) return fail(errno, "cannot lock {}: {}", path, strerror(errno));
             char pid[16] = {};
             [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
-            // One that was killed while it started its keeper: the child has the lock until it runs its own program.
+            // One that was killed while it started another process: that has the lock until it runs its own program.
             const int number = atoi(pid);
             if (number > 0 && kill(number, 0) != 0 && errno == ESRCH && ++attempts < kAttempts) {
                 usleep(10'000);

@@ -109,9 +109,7 @@ void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
     connection_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
         auto turn = backend_.enter();
         for (NodeId id : unknown) {
-            auto found = told.find(id);
-            if (found == told.end()) continue;
-            backend_.files().is_unknown(id, found->second);
+            if (auto found = told.find(id); found != told.end()) backend_.files().is_unknown(id, found->second);
             drop_backing_if_unknown(id);
         }
     });
@@ -203,7 +201,12 @@ void FileSystem::drop_backing(NodeId node) {
 
 void FileSystem::drop_backing_if_unknown(NodeId id) {
     Node* node = backend_.files().find(id);
-    if (node == nullptr || !node->is_known()) drop_backing(id);
+    if (node != nullptr && node->is_known()) return;
+    // One that is open now may have been learned of only just, and been opened with it: it is asked about once more when
+    // it is closed.
+    auto* object = node == nullptr ? nullptr : as_object(node);
+    if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
+    else drop_backing(id);
 }
 
 void FileSystem::entry_changed(const Directory& parent, std::string_view name) {

@@ -51,8 +51,8 @@ void Files::is_unknown(NodeId id, uint64_t lookups) {
     if (node == nullptr) return;
     node->known_before = false;
     auto* object = as_object(node);
-    // What it was told since it knows by now, and will forget some day. An open file is about to be closed: the kernel's
-    // requests overtake each other.
+    // What it was told since it knows by now, and will forget some day. An open file is about to be closed (the kernel's
+    // requests overtake each other), or was opened just now.
     if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
     else if (node->lookups == lookups) node->lookups = 0;
     if (!node->is_known()) store_.free_if_unused(node);
