@@ -1,14 +1,13 @@
 // Versions that replace each other while files are read, and memory that was another's before.
+#include <algorithm>
+#include <grp.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include <gshm/gshm.hpp>
 
 #include "mount/mount_fixture.h"
+#include "support/workers.h"
 
 namespace gshm::test {
 namespace {
@@ -46,9 +45,10 @@ protected:
         if (auto replaced = made->replace("w"); !replaced) return "replace: " + replaced.error().message;
         return {};
     }
-    // Reads until told to stop by a file of that name; "" if all was well.
-    std::string read_on(size_t size, bool mapped, const std::string& stop) {
-        for (int reads = 0; access(stop.c_str(), F_OK) != 0; ++reads) {
+    // Reads as long as it shall; "" if all was well.
+    std::string read_on(Workers::Self& self, uid_t user, size_t size, bool mapped) {
+        if (user != 0 && (setgroups(0, nullptr) != 0 || setgid(user) != 0 || setuid(user) != 0)) return "setuid";
+        for (int reads = 0; self.goes_on(); ++reads) {
             errno = 0;
             std::string bytes;
             if (mapped) {
@@ -76,22 +76,12 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
     constexpr size_t kSize = 200'000;
     constexpr int kVersions = 1000;
     const uid_t reader = by_user_ ? kNobody : 0;
-    const std::string stop = scratch() + "/stop";
     ASSERT_EQ(run_as(reader, [&] { return replace_version(*Client::connect({.dir = dir()}), kSize, 0); }), "");
-    std::vector<std::thread> readers;
-    std::vector<std::string> said(3);
-    for (size_t r = 0; r < said.size(); ++r) {
-        readers.emplace_back([&, r] {
-            said[r] = run_as(reader, [&] {
-                write_file(stop + ".not" + std::to_string(r), "");
-                return read_on(kSize, r == 2, stop);
-            });
-        });
+    Workers readers;
+    for (int r = 0; r < 3; ++r) {
+        readers.add([this, r, reader](Workers::Self& self) { return read_on(self, reader, kSize, r == 2); });
     }
-    // Processes that are forked later would hold the writer's pipe, and the writer would seem to go on for ever.
-    for (size_t r = 0; r < said.size(); ++r) {
-        while (access((stop + ".not" + std::to_string(r)).c_str(), F_OK) != 0) usleep(1000);
-    }
+    ASSERT_TRUE(readers.wait_for_rounds(1)) << readers.finish();
     // By the library, and by what a shell does: a file beside it, renamed over it.
     EXPECT_EQ(run_as(reader, [&]() -> std::string {
         auto client = Client::connect({.dir = dir()});
@@ -105,11 +95,9 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
         }
         return {};
     }), "");
-    ASSERT_TRUE(write_file(stop, "x"));
-    for (auto& thread : readers) thread.join();
-    for (const auto& text : said) EXPECT_EQ(text, "");
+    EXPECT_EQ(readers.finish(), "");
     // What the kernel has yet to forget comes back by itself.
-    for (int i = 0; i < 500 && (*client_.devices())[0].object_bytes != kSize; ++i) usleep(10'000);
+    for (int i = 0; i < 6000 && (*client_.devices())[0].object_bytes != kSize; ++i) usleep(10'000);
     EXPECT_EQ((*client_.devices())[0].object_bytes, kSize);
     EXPECT_EQ((*client_.devices())[0].unlinked_bytes, 0u);
 }
