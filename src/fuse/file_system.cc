@@ -209,9 +209,19 @@ void FileSystem::drop_backing_if_unknown(NodeId id) {
     else drop_backing(id);
 }
 
-void FileSystem::entry_changed(const Directory& parent, std::string_view name) {
+// The kernel does not remember that there is no such name.
+void FileSystem::entry_added(const Directory& parent, std::string_view) {
+    if (parent.id == Files::kRoot || parent.is_known()) connection_.forget_attributes(parent.id);
+}
+
+void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
     if (parent.id != Files::kRoot && !parent.is_known()) return;
-    connection_.forget_entry(parent.id, name);
+    if (node.is_known()) {
+        // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
+        // one so that the kernel lets go of the node.
+        connection_.forget_names();
+        connection_.forget_entry(parent.id, name);
+    }
     connection_.forget_attributes(parent.id);
 }
 

@@ -147,7 +147,8 @@ private:
     void dispatch(Call& call);
 
     // TreeObserver, in one's turn: somebody else has changed something.
-    void entry_changed(const Directory& parent, std::string_view name) override;
+    void entry_added(const Directory& parent, std::string_view name) override;
+    void entry_removed(const Directory& parent, std::string_view name, const Node& node) override;
     void node_changed(const Node& node) override;
 
     Backend& backend_;

@@ -288,7 +288,7 @@ void Tree::hook(Link* link, Directory* parent, std::string_view name) {
     ++link->node->links;
     link->node->changed_ns = parent->changed_ns;
     nodes_.changed(link->node);
-    if (observer_ != nullptr) observer_->entry_changed(*parent, name);
+    if (observer_ != nullptr) observer_->entry_added(*parent, name);
 }
 
 // The link keeps its name, for those who come to take it elsewhere.
@@ -302,7 +302,7 @@ void Tree::unhook(Link* link) {
     link->node->changed_ns = parent->changed_ns;
     nodes_.changed(link->node);
     if (observer_ != nullptr) {
-        observer_->entry_changed(*parent, link->name);
+        observer_->entry_removed(*parent, link->name, *link->node);
         observer_->node_changed(*link->node);
     }
 }

@@ -18,8 +18,9 @@ bool is_permitted(const Node& node, const Credentials& who, unsigned rights);
 class TreeObserver {
 public:
     virtual ~TreeObserver() = default;
-    // What the name in the directory stands for is another, or nothing.
-    virtual void entry_changed(const Directory& parent, std::string_view name) = 0;
+    // The directory has a name more, or one less, which stood for the node.
+    virtual void entry_added(const Directory& parent, std::string_view name) = 0;
+    virtual void entry_removed(const Directory& parent, std::string_view name, const Node& node) = 0;
     // Its times, links or state are others.
     virtual void node_changed(const Node& node) = 0;
 };

@@ -206,7 +206,10 @@ TEST_F(FilesTest, ADirectoryThatTheMountHasTouchedStays) {
 
 class Notices : public TreeObserver {
 public:
-    void entry_changed(const Directory&, std::string_view name) override { text += "entry " + std::string(name) + ";"; }
+    void entry_added(const Directory&, std::string_view name) override { text += "entry " + std::string(name) + ";"; }
+    void entry_removed(const Directory&, std::string_view name, const Node&) override {
+        text += "entry " + std::string(name) + ";";
+    }
     void node_changed(const Node&) override { text += "node;"; }
     std::string text;
 };
