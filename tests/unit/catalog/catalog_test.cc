@@ -165,7 +165,7 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
         switch (pick(9)) {
             case 0:
             case 1: {
-                uint32_t flags = pick(2) == 0 ? kCreateKeep : 0;
+                uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : 0;
                 CreateSpec spec{one, 1 + pick(200'000), 0, 0644, flags, pick(2) == 0 ? &attributes : nullptr, nullptr};
                 if (pick(5) == 0) spec.size_bytes = (2 << 20) + pick(100);
                 if (auto made = daemon.create(by, spec)) leases.emplace_back(by, (*made)->id, Access::write);
