@@ -107,6 +107,7 @@ Result<pid_t> spawn(int listener) {
     posix_spawn_file_actions_adddup2(&actions, listener, 3);
     // Not our streams: whoever waits for their end would wait for the keeper's.
     for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 4);  // the log, which is not ours to open
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none;

@@ -191,6 +191,8 @@ Status serve(Options options, Readiness& readiness) {
     if (mount_fd && other_mount) {
         mount_fd.reset();
         if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
+    } else if (!mount_fd) {
+        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
     }
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));

@@ -174,6 +174,7 @@ std::function<void()> Server::on_unmounted() {
     return [this] {
         loop_.post([this] {
             survival_.drop_mount();
+            survival_.note_mount("");
             if (auto set = survival_.set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
             janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
         });
@@ -200,6 +201,7 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
 
 Status Server::keep_mount() {
     auto turn = loop_.enter();
+    survival_.note_mount(mount_->note());
     if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
     // Also where only a new mount will do for the next daemon.
     TRY(survival_.set_setting("mountpoint", mount_->path()));

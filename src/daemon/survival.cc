@@ -34,6 +34,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     std::unique_ptr<Survival> made(new Survival(dir));
     auto* self = made.get();
     self->kind_ = kind;
+    std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
     if (kind != KeeperKind::process && TRY(holds_something(dir))) {
         if (earlier != Earlier::begin) {
             return fail(EBUSY, "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
@@ -85,6 +86,12 @@ Survival::~Survival() = default;
 void Survival::remove_files() {
     for (const auto& file : Catalog::files(catalog_path())) unlink(file.c_str());
     unlink(ledger_path().c_str());
+    unlink(mount_note_path().c_str());
+}
+
+void Survival::note_mount(const std::string& note) {
+    if (note.empty()) unlink(mount_note_path().c_str());
+    else if (!(std::ofstream(mount_note_path()) << note << std::flush)) log_warning("cannot write {}", mount_note_path());
 }
 
 Status Survival::begin_anew() {

@@ -38,6 +38,9 @@ public:
     UniqueFd take_host_folder() { return take(kHostFolder); }
     // The mount's descriptor; empty: none.
     UniqueFd take_mount() { return take(kMount); }
+    // Which mount it was, also if its descriptor was not kept; "": none. See fuse::MountPoint.
+    const std::string& noted_mount() const { return noted_mount_; }
+    void note_mount(const std::string& note);
 
     // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
     // with_mount: files that were open in the mount still are.
@@ -75,6 +78,7 @@ private:
     explicit Survival(std::string dir) : dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
     std::string ledger_path() const { return dir_ + "/gshm.leases"; }
+    std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
     void remove_files();
     // Gives up what was there.
     Status begin_anew();
@@ -104,6 +108,7 @@ private:
     std::vector<uint64_t> dropped_;  // to be let go of after the next commit
     Store* store_ = nullptr;         // once it is loaded
     DevicePool* devices_ = nullptr;
+    std::string noted_mount_;
     int mount_fd_ = -1;
     bool host_folder_kept_ = false;
 };

@@ -1,5 +1,6 @@
 #include "fuse/file_system.h"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -97,8 +98,13 @@ void FileSystem::forget_all_remembered() {
         if (names) continue;
         if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
     }
-    // What the kernel does not know it will not forget either, and nobody need wait for that.
-    ask_about(ids);
+    // What the kernel does not know it will not forget either, and nobody need wait for that. Nor shall anybody wait for
+    // us meanwhile.
+    constexpr size_t kAtOnce = 512;
+    for (size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
+        const size_t end = std::min(ids.size(), begin + kAtOnce);
+        ask_about({ids.begin() + static_cast<ptrdiff_t>(begin), ids.begin() + static_cast<ptrdiff_t>(end)});
+    }
 }
 
 void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
@@ -211,12 +217,12 @@ void FileSystem::drop_backing_if_unknown(NodeId id) {
 
 // The kernel does not remember that there is no such name.
 void FileSystem::entry_added(const Directory& parent, std::string_view) {
-    if (parent.id == Files::kRoot || parent.is_known()) connection_.forget_attributes(parent.id);
+    if (parent.id == Files::kRoot || parent.may_be_known()) connection_.forget_attributes(parent.id);
 }
 
 void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
-    if (parent.id != Files::kRoot && !parent.is_known()) return;
-    if (node.is_known()) {
+    if (parent.id != Files::kRoot && !parent.may_be_known()) return;
+    if (node.may_be_known()) {
         // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
         // one so that the kernel lets go of the node.
         connection_.forget_names();
@@ -226,7 +232,7 @@ void FileSystem::entry_removed(const Directory& parent, std::string_view name, c
 }
 
 void FileSystem::node_changed(const Node& node) {
-    if (node.is_known()) connection_.forget_attributes(node.id);
+    if (node.may_be_known()) connection_.forget_attributes(node.id);
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {

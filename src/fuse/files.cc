@@ -96,8 +96,9 @@ void FileSystem::open(Call& call) {
     auto object = find_object(call.node());
     if (!object) return call.fail(object.error().code == ENOENT ? ESTALE : object.error().code);
     // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
-    // case.
-    if ((*object)->links == 0 && (*object)->leases == 0 && !(*object)->replaced) return call.fail(ESTALE);
+    // case, if we knew of it.
+    const bool kept = (*object)->replaced && (*object)->extent != nullptr;
+    if ((*object)->links == 0 && (*object)->leases == 0 && !kept) return call.fail(ESTALE);
     auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
     if (!out) return call.fail(out.error().code);
     if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {

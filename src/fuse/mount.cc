@@ -158,7 +158,7 @@ bool Mount::start_ring() {
 }
 
 void Mount::leave_mounted() {
-    if (running_ > 0) connection_.finish_notices();
+    connection_.finish_notices();
     left_ = true;
     stopping_ = true;
     stop_threads();
@@ -166,7 +166,7 @@ void Mount::leave_mounted() {
 
 Mount::~Mount() {
     if (left_) return;
-    if (running_ > 0) connection_.finish_notices();  // they may wait for answers of ours
+    connection_.finish_notices();  // they may wait for answers of ours, and speak to files_
     stopping_ = true;
     if (auto done = unmount(false); !done) {
         if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);

@@ -33,6 +33,7 @@ public:
     bool can_be_resumed() const { return files_.can_be_resumed(); }
     int fd() const { return connection_.fd(); }
 
+    std::string note() const { return point_.note(); }
     const std::string& path() const { return point_.path(); }
     bool has_passthrough() const { return files_.has_passthrough(); }
     // Not in one's turn: the kernel may still have requests. See MountPoint::unmount().

@@ -22,6 +22,7 @@ namespace {
 struct Mounted {
     std::string id;
     std::string type;
+    std::string device;  // major:minor
 };
 
 // What is mounted exactly there, on top; nothing if nothing is.
@@ -35,15 +36,15 @@ Mounted mounted_at(const std::string& path) {
         std::string id;
         std::string word;
         std::string place;
-        words >> id;
-        for (int i = 0; i < 4 && words >> word; ++i) place = word;
+        std::string device;
+        words >> id >> word >> device >> word >> place;
         for (size_t at = 0; (at = place.find('\\', at)) != std::string::npos; ++at) {
             if (at + 3 < place.size()) place.replace(at, 4, 1, static_cast<char>(std::stoi(place.substr(at + 1, 3), nullptr, 8)));
         }
         if (place != path) continue;
         while (words >> word && word != "-") {}
         words >> word;
-        found = {id, word};  // the last one is on top
+        found = {id, word, device};  // the last one is on top
     }
     return found;
 }
@@ -175,6 +176,25 @@ Status MountPoint::unmount(bool lazily) const {
     if (umount2(path_.c_str(), lazily ? MNT_DETACH : 0) == 0) return {};
     if (errno == EBUSY) return fail(EBUSY, "{} is busy: files in it are open, or a process has its folder there", path_);
     return fail(errno, "cannot unmount {}: {}", path_, strerror(errno));
+}
+
+std::optional<MountPoint> MountPoint::from_note(const std::string& note) {
+    const size_t end = note.find(' ');
+    if (end == std::string::npos) return std::nullopt;
+    MountPoint noted(note.substr(end + 1), note.substr(0, end));
+    const Mounted there = mounted_at(noted.path_);
+    if (there.type != "fuse.gshm" || there.id != noted.id_) return std::nullopt;
+    return noted;
+}
+
+void MountPoint::give_up() const {
+    log_info("{} is the mount of a gshmd that died; it is given up", path_);
+    // By itself it ends with the last who has its descriptor. That may be a process which waits, in the kernel, for one
+    // that waits for an answer.
+    const std::string device = mounted_at(path_).device;
+    if (geteuid() == 0) (void)umount2(path_.c_str(), MNT_FORCE);
+    else std::ofstream("/sys/fs/fuse/connections/" + device.substr(device.find(':') + 1) + "/abort") << "1";
+    if (auto gone = unmount(true); !gone) log_warning("{}", gone.error().message);
 }
 
 }  // namespace gshm::fuse

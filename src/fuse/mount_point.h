@@ -1,6 +1,7 @@
 // A folder that is mounted on: by root with mount(2), by others through fusermount3.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/fd.h"
@@ -21,6 +22,12 @@ public:
     // EBUSY while files are open there. Lazily: it is gone at once for everyone who looks, and for good when the last
     // file is closed. If it is not mounted any more, nothing happens.
     Status unmount(bool lazily) const;
+
+    // For who comes after us: which mount this was, and that one if it is still there.
+    std::string note() const { return id_ + " " + path_; }
+    static std::optional<MountPoint> from_note(const std::string& note);
+    // Nobody will answer there any more: whoever waits for that gets an error, and it is gone.
+    void give_up() const;
 
 private:
     MountPoint(std::string path, std::string id) : path_(std::move(path)), id_(std::move(id)) {}

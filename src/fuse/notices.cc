@@ -24,6 +24,8 @@ namespace {
 constexpr int kMountFd = 3;
 constexpr int kSocketFd = 4;
 constexpr size_t kPacketBytes = 32 << 10;
+// When we are to end, and it does not answer because somebody has stopped it.
+constexpr int kPatienceS = 10;
 
 // 0, or the error. ENOENT: the kernel remembers nothing of the kind.
 int write_notice(int mount, const char* message, size_t bytes) {
@@ -48,6 +50,7 @@ pid_t spawn(int mount, int socket) {
     posix_spawn_file_actions_adddup2(&actions, socket, kSocketFd);
     // Not our streams: whoever waits for their end would wait for this one's.
     for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions, kSocketFd + 1);  // the log, which is not ours to open
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none;
@@ -71,15 +74,12 @@ pid_t spawn(int mount, int socket) {
 }  // namespace
 
 Notices::Notices(int mount) : mount_(mount) {
-    worker_.submit([this] { start(); });
+    worker_.submit([this] { (void)start(); });
 }
 
 Notices::~Notices() {
     finish();
-    socket_.reset();  // it ends
-    if (process_ <= 0) return;
-    // At once, unless it waits for a call that we shall not answer any more.
-    for (int i = 0; i < 1000 && waitpid(process_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
+    end();
 }
 
 void Notices::tell(std::string message) {
@@ -141,29 +141,43 @@ void Notices::drain() {
 
 std::vector<int> Notices::tell_all(const std::vector<Item>& items) {
     std::vector<int> errors(items.size());
-    if (!given_up_ && tell_through(items, &errors)) return errors;
-    if (!given_up_) log_warning("the process that tells the kernel what has changed has gone: gshmd does it");
-    given_up_ = true;
     // Told twice is told once.
+    for (int attempt = 0; attempt < 2 && start(); ++attempt) {
+        if (tell_through(items, &errors)) return errors;
+        end();
+        if (is_finished()) return std::vector<int>(items.size(), EINTR);
+    }
     for (size_t i = 0; i < items.size(); ++i) {
         errors[i] = write_notice(mount_, items[i].message.data(), items[i].message.size());
     }
     return errors;
 }
 
-void Notices::start() {
+bool Notices::start() {
+    if (socket_) return true;
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) {
         socket_ = UniqueFd::adopt(ends[0]);
         auto theirs = UniqueFd::adopt(ends[1]);
+        timeval patience{1, 0};
+        setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         auto socket = out_of_the_way(theirs.get());
         auto mount = out_of_the_way(mount_);
-        if (socket && mount) process_ = spawn(mount.get(), socket.get());
-        if (process_ > 0) return;
+        process_ = socket && mount ? spawn(mount.get(), socket.get()) : 0;
+        if (process_ > 0) return true;
         socket_.reset();
     }
     log_warning("no process to tell the kernel what has changed: {}; gshmd does it", strerror(errno));
-    given_up_ = true;
+    return false;
+}
+
+void Notices::end() {
+    if (!socket_) return;
+    socket_.reset();  // it ends by itself, at once
+    for (int i = 0; i < 100 && waitpid(process_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
+    // Unless it is stopped, or waits for a call that we shall not answer any more.
+    if (waitpid(process_, nullptr, WNOHANG) == 0) kill(process_, SIGKILL);
+    process_ = 0;
 }
 
 bool Notices::tell_through(const std::vector<Item>& items, std::vector<int>* ret_errors) {
@@ -173,8 +187,12 @@ bool Notices::tell_through(const std::vector<Item>& items, std::vector<int>* ret
     while ((done = send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
     if (done != static_cast<ssize_t>(packet.size())) return false;
     const auto bytes = static_cast<ssize_t>(ret_errors->size() * sizeof(int));
-    while ((done = recv(socket_.get(), ret_errors->data(), static_cast<size_t>(bytes), 0)) < 0 && errno == EINTR) {}
-    return done == bytes;
+    for (int seconds = 0;; ++seconds) {
+        done = recv(socket_.get(), ret_errors->data(), static_cast<size_t>(bytes), 0);
+        if (done >= 0) return done == bytes;
+        if (errno != EINTR && errno != EAGAIN) return false;
+        if (seconds >= kPatienceS && is_finished()) return false;
+    }
 }
 
 int Notices::serve() {

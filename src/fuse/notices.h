@@ -49,15 +49,20 @@ private:
     void drain() EXCLUDES(mutex_);
     std::vector<Item> take() EXCLUDES(mutex_);
     std::vector<int> tell_all(const std::vector<Item>& items);
-    void start();
-    // False: the process has gone.
-    bool tell_through(const std::vector<Item>& items, std::vector<int>* ret_errors);
+    // The process, if there is none. False: it cannot be had.
+    bool start();
+    void end();
+    // False: the process has gone, or does not answer and we are to end.
+    bool tell_through(const std::vector<Item>& items, std::vector<int>* ret_errors) EXCLUDES(mutex_);
+    bool is_finished() EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        return finished_;
+    }
 
     const int mount_;
     // The worker's own.
     UniqueFd socket_;
     pid_t process_ = 0;
-    bool given_up_ = false;  // there is no such process: the worker does it
 
     Mutex mutex_;
     std::deque<Item> queue_ GUARDED_BY(mutex_);

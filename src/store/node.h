@@ -73,6 +73,9 @@ struct Node {
 
     // The kernel has been told of it, and has not forgotten it.
     bool is_known() const { return lookups > 0 || known_before; }
+    // For who tells it what has changed: an answer may be on its way to who asked, while the kernel says that it knows
+    // nothing. Of one that nobody has counted there is no telling.
+    bool may_be_known() const { return is_known() || uncounted; }
     // One that is not in use yet.
     Link* new_link();
     // Puts one out of use.

@@ -363,7 +363,7 @@ void Store::free_if_unused(Node* node) {
         if (object->session_leases == 0) free_retired(object);
         if (object->links > 0 || object->leases > 0) return;
         // Whoever looked up the name just before another got it must still be able to open what they found.
-        if (object->replaced && object->lookups > 0) return;
+        if (object->replaced && object->is_known()) return;
         forget_creator(object);
         free_memory(object);
     }

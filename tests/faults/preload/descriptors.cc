@@ -44,6 +44,8 @@ FAULTS_CALL(int, connect, (int fd, const sockaddr* address, socklen_t length), (
 FAULTS_CALL(int, bind, (int fd, const sockaddr* address, socklen_t length), (fd, address, length), ENOSPC, false)
 FAULTS_CALL(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), (fd, message, flags), ENOMEM, true)
 FAULTS_CALL(ssize_t, recvmsg, (int fd, msghdr* message, int flags), (fd, message, flags), ENOMEM, true)
+FAULTS_CALL(ssize_t, send, (int fd, const void* bytes, size_t count, int flags), (fd, bytes, count, flags), ENOMEM, true)
+FAULTS_CALL(ssize_t, recv, (int fd, void* bytes, size_t count, int flags), (fd, bytes, count, flags), ENOMEM, true)
 FAULTS_CALL(int, fsopen, (const char* name, unsigned flags), (name, flags), EMFILE, false)
 FAULTS_CALL(int, fsmount, (int fd, unsigned flags, unsigned attributes), (fd, flags, attributes), EMFILE, false)
 FAULTS_CALL(int, fsconfig, (int fd, unsigned command, const char* key, const void* value, int more),
@@ -150,5 +152,12 @@ FAULTS_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_f
                                const posix_spawnattr_t* attributes, char* const* argv, char* const* env) {
     FAULTS_NEXT(posix_spawnp);
     if (int code = system_error(FAULTS_CALLER, "posix_spawnp", EAGAIN, false)) return code;
+    return real(pid, file, actions, attributes, argv, env);
+}
+
+FAULTS_EXPORT int posix_spawn(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                              const posix_spawnattr_t* attributes, char* const* argv, char* const* env) {
+    FAULTS_NEXT(posix_spawn);
+    if (int code = system_error(FAULTS_CALLER, "posix_spawn", EAGAIN, false)) return code;
     return real(pid, file, actions, attributes, argv, env);
 }
