@@ -293,14 +293,15 @@ int main(int argc, char** argv) {
     // The child keeps no relation to where it was started.
     (*options)->dir = std::filesystem::absolute((*options)->dir);
     if (auto& point = (*options)->mountpoint; !point.empty()) {
-        // The kernel calls a mount by its real path. A dead daemon's mount cannot be looked into, but its parent can.
+        // The kernel calls a mount by its real path. A dead daemon's mount is not to be looked into: nobody answers there
+        // before we do. Its parent can be.
         auto folder = std::filesystem::absolute(point).lexically_normal();
         if (!folder.has_filename()) folder = folder.parent_path();
         std::error_code error;
-        auto real = std::filesystem::canonical(folder, error);
-        if (error) {
-            auto parent = std::filesystem::canonical(folder.parent_path(), error);
-            real = error ? folder : parent / folder.filename();
+        auto parent = std::filesystem::canonical(folder.parent_path(), error);
+        auto real = error ? folder : parent / folder.filename();
+        if (!gshm::fuse::MountPoint::find(real).is_mounted()) {
+            if (auto followed = std::filesystem::canonical(folder, error); !error) real = followed;
         }
         point = real;
     }

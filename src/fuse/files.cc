@@ -80,6 +80,8 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     }
     OpenOut out = {};
     out.file = file;
+    // A close has nothing to wait for. Least of all in whoever starts the next gshmd, and has inherited the file.
+    out.open_flags |= FOPEN_NOFLUSH;
     out.backing_id = backing_of(*object);
     if (out.backing_id != 0) out.open_flags |= kOpenPassthrough;
     // Those bits go when somebody writes, which we must see.

@@ -19,6 +19,7 @@ public:
     MountPoint& operator=(MountPoint&&) = default;
 
     const std::string& path() const { return path_; }
+    bool is_mounted() const { return !id_.empty(); }
     // EBUSY while files are open there. Lazily: it is gone at once for everyone who looks, and for good when the last
     // file is closed. If it is not mounted any more, nothing happens.
     Status unmount(bool lazily) const;

@@ -34,7 +34,7 @@ protected:
     }
 
     // As `systemctl start`, or as systemd does after a crash: with what is in the store.
-    bool start_service() {
+    bool start_service(const std::string& mountpoint = {}) {
         std::lock_guard lock(mutex_);
         std::string names;
         std::vector<std::string> argv{"/bin/bash", "-c"};
@@ -52,8 +52,9 @@ protected:
         script += "export LISTEN_PID=$$ LISTEN_FDS=" + std::to_string(store_.size()) + " LISTEN_FDNAMES='" + names +
                   "' NOTIFY_SOCKET=" + path_ + "; exec \"$@\"";
         ready_ = false;
-        bool started = start({"--device", "host:256M", "--keeper", "systemd"}, {},
-                             {"/bin/bash", "-c", script, "service"});
+        std::vector<std::string> options{"--device", "host:256M", "--keeper", "systemd"};
+        if (!mountpoint.empty()) options.insert(options.begin(), mountpoint);
+        bool started = start(options, {}, {"/bin/bash", "-c", script, "service"});
         for (int fd : high) ::close(fd);
         return started;
     }
@@ -140,6 +141,32 @@ TEST_F(Systemd, HoldsWhatAKilledServiceHad) {
     large.reset();
     ASSERT_EQ(gshm_unlink(client_.get(), "large"), 0);
     EXPECT_TRUE(eventually([&] { return stored() < before; })) << run_cli({"holders"}).out;
+}
+
+TEST_F(Systemd, TheMountGoesOn) {
+    const std::string mountpoint = scratch() + "/mnt";
+    ASSERT_EQ(mkdir(mountpoint.c_str(), 0755), 0);
+    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "only root mounts here, with /dev/fuse";
+    ASSERT_TRUE(start_service(mountpoint)) << log();
+    const std::string path = mountpoint + "/f";
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    ASSERT_GE(fd, 0) << strerror(errno);
+    for (char round = 'a'; round <= 'c'; ++round) {
+        const std::string bytes(100'000, round);
+        EXPECT_EQ(pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size())) << strerror(errno);
+        EXPECT_TRUE(eventually([&] { return stored() >= 3; })) << "the file's memory, its folder and the mount";
+        if (round == 'b') EXPECT_EQ(stop(), 0);  // SIGTERM, as from `systemctl restart`
+        else kill();
+        ASSERT_TRUE(start_service(mountpoint)) << log();
+        std::string got(bytes.size(), '?');
+        EXPECT_EQ(pread(fd, got.data(), got.size(), 0), static_cast<ssize_t>(got.size())) << strerror(errno);
+        EXPECT_EQ(got, bytes);
+    }
+    ::close(fd);
+    EXPECT_EQ(run_cli({"shutdown"}).exit_code, 0);
+    EXPECT_EQ(wait_for_end(), 0);
+    EXPECT_TRUE(eventually([&] { return stored() == 0; }));
+    EXPECT_NE(access(path.c_str(), F_OK), 0);
 }
 
 TEST_F(Systemd, ARestartKeepsAndAShutdownDoesNot) {
