@@ -432,7 +432,8 @@ int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_
                     const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 
 /* A whole file becomes an object, sealed; spec as for gshm_create(), its size_bytes 0. With GSHM_REPLACE among its flags
- * over whatever has the name, as gshm_replace(). If it fails there is no such object. */
+ * over whatever has the name, as gshm_replace(); else -EEXIST if something has it, at the latest in the end. Nobody sees it
+ * before it is whole; if it fails there is no such object, and whatever has the name is left alone. */
 int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 /* An object becomes a file: written beside its place, and put there when it is whole. */

@@ -88,6 +88,48 @@ TEST_P(FilesTest, WhatFailsLeavesNothing) {
     EXPECT_EQ(files_in_scratch(), files) << "something was left behind";
 }
 
+// Whoever takes the name meanwhile has it, and keeps it whatever becomes of the put.
+TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
+    make_file("f", pattern(20 * kMiB, 1));
+    struct Other {
+        gshm_client* client;
+        Object object;
+        int answer;
+        int seen = 0;
+        uint64_t calls = 0;
+    };
+    auto other_client = connect();
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.progress = [](void* context, uint64_t, uint64_t) {
+        auto& other = *static_cast<Other*>(context);
+        if (++other.calls == 1) {
+            other.seen = open_code(other.client, "d/taken");
+            auto wanted = spec("d/taken", 100, "host", GSHM_NO_MAP);
+            gshm_object* made = nullptr;
+            EXPECT_EQ(gshm_create(other.client, &wanted, &made), 0) << gshm_last_error();
+            other.object.reset(made);
+        }
+        return other.answer;
+    };
+    for (uint32_t flags : {0u, uint32_t{GSHM_KEEP}}) {
+        for (int answer : {0, 1}) {
+            Other other{other_client.get(), nullptr, answer};
+            options.context = &other;
+            const auto put = wanted("d/taken", flags);
+            EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &put, &options, nullptr),
+                      answer == 0 ? -EEXIST : -ECANCELED);
+            EXPECT_EQ(other.seen, -ENOENT) << "it was seen before it was whole";
+            ASSERT_NE(other.object, nullptr);
+            EXPECT_EQ(stat(client_.get(), "d/taken").id, gshm_id(other.object.get()));
+            ASSERT_EQ(gshm_unlink(other_client.get(), "d/taken"), 0) << gshm_last_error();
+        }
+    }
+    EXPECT_EQ(put("f", "d/taken", GSHM_KEEP | GSHM_REPLACE), 0) << gshm_last_error();
+    EXPECT_EQ(put("f", "d"), -EEXIST);
+    EXPECT_EQ(put("f", "d/taken/below"), -ENOTDIR);
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
+}
+
 TEST_P(FilesTest, AFullDeviceIsSaidSo) {
     const int fd = make_file("large", "");
     ASSERT_EQ(ftruncate(fd, off_t{1} << 42), 0);
