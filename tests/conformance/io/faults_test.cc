@@ -1,4 +1,6 @@
 // Requests that are interrupted, done in part, or fail, in the middle of a transfer.
+#include <mutex>
+#include <set>
 #include <unistd.h>
 
 #include "faulty_queue.h"
@@ -19,6 +21,63 @@ protected:
         source_ = std::make_unique<TestSource>(*engine_);
     }
 };
+
+// Watches as they are asked for; what comes of one that has ended may come late, as the kernel is free to have it.
+class LateQueue final : public Queue {
+public:
+    struct Seen {
+        std::mutex mutex;
+        std::vector<uint64_t> watched;
+        std::vector<uint64_t> late;
+    };
+    LateQueue(std::unique_ptr<Queue> below, std::shared_ptr<Seen> seen) : below_(std::move(below)), seen_(std::move(seen)) {}
+    void submit(const Request& request) override { below_->submit(request); }
+    Status watch(int fd, uint64_t tag) override {
+        std::lock_guard lock(seen_->mutex);
+        seen_->watched.push_back(tag);
+        return below_->watch(fd, tag);
+    }
+    void unwatch(int fd, uint64_t tag) override { below_->unwatch(fd, tag); }
+    size_t wait(std::span<Event> events, bool block) override {
+        const size_t taken = below_->wait(events.first(events.size() / 2), block);
+        std::lock_guard lock(seen_->mutex);
+        size_t more = 0;
+        for (uint64_t tag : std::exchange(seen_->late, {})) events[taken + more++] = {tag, -ECANCELED};
+        return taken + more;
+    }
+    bool is_uring() const override { return below_->is_uring(); }
+
+private:
+    std::unique_ptr<Queue> below_;
+    std::shared_ptr<Seen> seen_;
+};
+
+TEST_P(Faults, WhatComesLateOfOneDoorbellIsNotTakenForAnother) {
+    source_.reset();
+    auto seen = std::make_shared<LateQueue::Seen>();
+    engine_ = *make_wrapped({}, [&](std::unique_ptr<Queue> queue) {
+        return std::make_unique<LateQueue>(std::move(queue), seen);
+    });
+    for (int i = 0; i < 3; ++i) TestSource comes_and_goes(*engine_);
+    source_ = std::make_unique<TestSource>(*engine_);
+    TestFile file(pattern(kMiB, 1));
+    Memory memory(device(), kMiB);
+    auto transfer = read(file, 0, memory, 0, 4096);
+    ASSERT_TRUE(source_->run(transfer));
+    usleep(50'000);
+    const unsigned polls = source_->polls();
+    {
+        std::lock_guard lock(seen->mutex);
+        const std::set<uint64_t> different(seen->watched.begin(), seen->watched.end());
+        EXPECT_EQ(different.size(), seen->watched.size()) << "a tag was used twice";
+        // The mailbox's is the first, the last is in use.
+        seen->late.assign(seen->watched.begin() + 1, seen->watched.end() - 1);
+    }
+    TestSource wakes_the_engine(*engine_);
+    usleep(50'000);
+    EXPECT_EQ(source_->polls(), polls);
+    ASSERT_TRUE(source_->run(transfer));
+}
 
 // Whatever part of a request is done, the rest follows, through the right descriptor.
 TEST_P(Faults, ShortAndInterrupted) {
