@@ -417,7 +417,9 @@ typedef struct gshm_transfer_info {
 typedef struct gshm_transfer_options {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
-    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED. */
+    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED, also if the file does not
+     * answer (a network's, FUSE): then, after a second, gshmd is left alone with what it has begun, and should the file
+     * answer after all, those bytes still come. Memory without a daemon is waited for. */
     int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
     void* context;
 } gshm_transfer_options;

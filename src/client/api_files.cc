@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr uint32_t kPieces = 32;
 constexpr int kTellEveryMs = 100;
+// Who stops a transfer is not to wait longer for a file that does not answer.
+constexpr std::chrono::milliseconds kPatience{1000};
 
 struct Range {
     uint64_t offset = 0;
@@ -49,9 +51,14 @@ public:
         while ((!stopped_ && next_ < range_.bytes) || under_way_ > 0) {
             fill();
             TRY(take());
-            if (!stopped_) {
-                if (auto told = tell(); !told) stop(told.error());
+            if (!stopped_at_) {
+                // Also when it has failed already: what is under way may never end.
+                auto told = tell();
+                if (told) continue;
+                stop(told.error());
+                stopped_at_ = std::chrono::steady_clock::now();
             }
+            if (std::chrono::steady_clock::now() - *stopped_at_ > kPatience && ring_->abandon()) break;
         }
         if (error_) return std::unexpected(*error_);
         const auto took = std::chrono::steady_clock::now() - begin;
@@ -113,6 +120,7 @@ private:
     uint32_t under_way_ = 0;
     uint32_t path_ = 0;
     bool stopped_ = false;
+    std::optional<std::chrono::steady_clock::time_point> stopped_at_;  // by the caller
     std::optional<Error> error_;
 };
 

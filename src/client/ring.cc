@@ -358,6 +358,14 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
     if (remote_pieces_ > 0) remote_->producer().withdraw();
 }
 
+bool Ring::abandon() {
+    if (local_pieces_ > 0) return false;
+    for (uint32_t token = 0; token < pieces_.size(); ++token) {
+        if (pieces_[token].state == State::begun) finish(token, -ECANCELED, 0);
+    }
+    return true;
+}
+
 void Ring::wake() {
     woken_ = true;
     local_word_.fetch_add(1);

@@ -31,6 +31,9 @@ public:
     // How many operations were begun.
     Result<size_t> submit();
     Result<size_t> wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms);
+    // What gshmd has under way is given up: nobody waits for it any more, and the ring is good for nothing but to be
+    // destroyed. False: this process itself moves something, whose memory cannot be let go of.
+    bool abandon();
     // A wait() that is under way, or the next that has to wait, ends at once.
     void wake();
     Status check_use() const { return check_generation(generation_); }

@@ -4,6 +4,7 @@
 #include <pty.h>
 
 #include "cli_copy_fixture.h"
+#include "support/silent_file.h"
 
 namespace gshm::test {
 namespace {
@@ -119,6 +120,22 @@ TEST_F(CliPutFaults, AFailedVerificationLeavesTheOldVersion) {
         return;
     }
     ADD_FAILURE() << "it was never found out";
+}
+
+// A file system that is gone answers nothing. One signal ends a put that waits for it, and nothing is left.
+TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
+    for (const int number : {SIGINT, SIGTERM}) {
+        auto hung = SilentFile::create(file("hung"), 40 << 20);
+        if (!hung) GTEST_SKIP() << "mounting is not permitted here";
+        ChildProcess child;
+        ASSERT_TRUE(child.spawn(cli_argv({"put", file("hung"), "d/w"})));
+        ASSERT_TRUE(eventually([&] { return hung->ignored() > 0; }));
+        child.signal(number);
+        EXPECT_EQ(child.finish({}, std::chrono::seconds(10)).exit_code, 128 + number);
+        EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}) == ""; }));
+        hung.reset();
+        EXPECT_TRUE(eventually([&] { return object_bytes() == 0; }));
+    }
 }
 
 // Whenever the end comes, there is a whole object or none.

@@ -1,5 +1,6 @@
 // Whole files into objects and back: put_file, get_file, and ranges.
 #include "integration/ring_fixture.h"
+#include "support/silent_file.h"
 
 namespace gshm::test {
 namespace {
@@ -127,6 +128,24 @@ TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
     EXPECT_EQ(put("f", "d/taken", GSHM_KEEP | GSHM_REPLACE), 0) << gshm_last_error();
     EXPECT_EQ(put("f", "d"), -EEXIST);
     EXPECT_EQ(put("f", "d/taken/below"), -ENOTDIR);
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
+}
+
+// Who stops a transfer has it stopped, whatever the file does.
+TEST_P(FilesTest, AFileThatDoesNotAnswer) {
+    auto hung = SilentFile::create(file_path("hung"), 40 * kMiB);
+    if (!hung) GTEST_SKIP() << "mounting is not permitted here";
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.context = hung.get();
+    options.progress = [](void* context, uint64_t, uint64_t) {
+        return static_cast<SilentFile*>(context)->ignored() > 0 ? 1 : 0;
+    };
+    const auto spec = wanted("o");
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(gshm_put_file(client_.get(), file_path("hung").c_str(), &spec, &options, nullptr), -ECANCELED);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
+    hung.reset();
     EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
 }
 
