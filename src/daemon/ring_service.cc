@@ -41,13 +41,13 @@ Result<std::shared_ptr<io::Engine>> RingService::User::engine() {
     auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
     const bool is_free = least != engines_.end() && least->use_count() == 1;
     if (is_free || engines_.size() >= engines_per_user()) return *least;
-    engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {})));
+    engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {.staging_user = uint64_t{uid_} + 1})));
     return engines_.back();
 }
 
 RingService::User& RingService::user(uid_t uid) {
     auto& user = users_[uid];
-    if (!user) user.reset(new User(*this));
+    if (!user) user.reset(new User(*this, uid));
     return *user;
 }
 

@@ -37,9 +37,10 @@ public:
 
     private:
         friend class RingService;
-        explicit User(RingService& service) : service_(service) {}
+        User(RingService& service, uid_t uid) : service_(service), uid_(uid) {}
 
         RingService& service_;
+        const uid_t uid_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
         Worker reaper_;
         Worker worker_;  // ends first: what it still has to do needs the engines
