@@ -37,7 +37,7 @@ Status check_options(const gshm_transfer_options* options) {
     return {};
 }
 
-// One transfer, by a ring of its own.
+// One transfer, by a ring that it has for itself meanwhile.
 class Move {
 public:
     Move(gshm_object& object, uint32_t operation, const Range& range, const gshm_transfer_options* options)
@@ -45,7 +45,7 @@ public:
 
     Result<gshm_transfer_info> run() {
         const auto begin = std::chrono::steady_clock::now();
-        ring_ = TRY(Ring::create(object_.core, kPieces));
+        ring_ = TRY(Ring::take(object_.core, kPieces));
         file_ = TRY(ring_->add_file(range_.fd));
         TRY(tell());
         while ((!stopped_ && next_ < range_.bytes) || under_way_ > 0) {
@@ -61,6 +61,8 @@ public:
             if (std::chrono::steady_clock::now() - *stopped_at_ > kPatience && ring_->abandon()) break;
         }
         if (error_) return std::unexpected(*error_);
+        // After an error the next one has a new ring: gshmd may do better by that.
+        if (ring_->remove_file(file_)) Ring::put_aside(std::move(ring_));
         const auto took = std::chrono::steady_clock::now() - begin;
         return gshm_transfer_info{sizeof(gshm_transfer_info), path_, done_,
                                   static_cast<uint64_t>(std::chrono::nanoseconds(took).count())};

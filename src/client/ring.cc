@@ -55,12 +55,35 @@ Ring::~Ring() {
             if (pieces_[token].state == State::begun && pieces_[token].remote) finish(token, -ECONNRESET, 0);
         }
     }
+    forget_objects();
+}
+
+// One by one, since gshmd takes its time to end a ring: who seals an object next is not to wait for that.
+void Ring::forget_objects() {
     MutexLock lock(registry());
     for (auto* object : objects_) {
-        // One by one, since gshmd takes its time to end a ring: who seals the object next is not to wait for that.
         remote_->release(*object);
         std::erase(object->rings, this);
     }
+    objects_.clear();
+}
+
+Result<std::unique_ptr<Ring>> Ring::take(const std::shared_ptr<Core>& core, uint32_t entries) {
+    auto ring = core ? core->take_ring(entries) : nullptr;
+    if (!ring) return create(core, entries);
+    ring->core_ = core;
+    ring->remote_->set_core(core);
+    return ring;
+}
+
+void Ring::put_aside(std::unique_ptr<Ring> ring) {
+    if (!ring->core_ || !ring->check_use()) return;
+    ring->forget_objects();
+    ring->remote_->set_core(nullptr);
+    auto core = std::exchange(ring->core_, nullptr);
+    if (core->keep_ring(ring)) return;
+    ring->core_ = core;  // there are enough; gshmd is told that this one has ended
+    ring->remote_->set_core(core);
 }
 
 Result<uint32_t> Ring::add_file(int fd) {

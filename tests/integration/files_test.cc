@@ -1,4 +1,7 @@
 // Whole files into objects and back: put_file, get_file, and ranges.
+#include <sys/wait.h>
+#include <thread>
+
 #include "integration/ring_fixture.h"
 #include "support/silent_file.h"
 
@@ -22,6 +25,16 @@ protected:
     size_t files_in_scratch() {
         size_t count = 0;
         for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch())) ++count;
+        return count;
+    }
+
+    // Rings that this process has.
+    static size_t rings() {
+        size_t count = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            count += std::filesystem::read_symlink(entry.path(), gone).string().starts_with("/memfd:gshm-ring");
+        }
         return count;
     }
 
@@ -154,6 +167,59 @@ TEST_P(FilesTest, AFullDeviceIsSaidSo) {
     ASSERT_EQ(ftruncate(fd, off_t{1} << 42), 0);
     EXPECT_EQ(put("large", "o"), -ENOSPC) << gshm_last_error();
     EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
+}
+
+TEST_P(FilesTest, OneRingServesOneFileAfterTheOther) {
+    const size_t before = rings();
+    std::string bytes;
+    auto once_more = [&](const std::string& name) {
+        bytes = pattern(10'000, bytes.size() + name.size());
+        make_file("f", bytes);
+        ASSERT_EQ(put("f", name.c_str()), 0) << gshm_last_error();
+        ASSERT_EQ(get(name.c_str(), "g"), 0) << gshm_last_error();
+        EXPECT_TRUE(read("g") == bytes);
+    };
+    for (int i = 0; i < 5; ++i) once_more("o" + std::to_string(i));
+    EXPECT_EQ(rings(), before + 1);
+    // The next gshmd knows nothing of it.
+    kill_it();
+    once_more("after");
+    EXPECT_EQ(rings(), before + 1);
+    // A forked child has no part in it.
+    const pid_t child = fork();
+    if (child == 0) {
+        const auto spec = wanted("child");
+        int code = gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr);
+        if (code == -ECHILD) {
+            auto mine = connect(kPatience);
+            code = gshm_put_file(mine.get(), file_path("f").c_str(), &spec, nullptr, nullptr);
+        } else {
+            code = 1;
+        }
+        _exit(code == 0 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    once_more("then");
+    EXPECT_EQ(bytes_of(open(client_.get(), "child", GSHM_NO_MAP).get()).size(), bytes.size());
+    // Threads have one each, and all go with the client.
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 12; ++i) {
+        threads.emplace_back([&, i] {
+            for (int j = 0; j < 10; ++j) {
+                const std::string name = "t/" + std::to_string(i) + "/" + std::to_string(j);
+                const auto spec = wanted(name.c_str());
+                EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr), 0) << gshm_last_error();
+                EXPECT_TRUE(bytes_of(open(client_.get(), name.c_str(), GSHM_NO_MAP).get()) == bytes);
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_LE(rings(), before + 8);
+    client_.reset();
+    EXPECT_EQ(rings(), before);
+    client_ = connect(kPatience);
 }
 
 TEST_P(FilesTest, RangesAndTheirProgress) {
