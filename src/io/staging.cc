@@ -39,17 +39,24 @@ Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_byt
     madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
     madvise(memory.data(), memory.size(), MADV_DONTFORK);
     place_near(memory, device.info().numa_node);
-    auto pinned = device.register_host_memory(memory);
-    if (!pinned) {
+    std::shared_ptr<Staging> made(new Staging(device, memory));
+    if (auto pinned = made->pin(); !pinned) {
         log_warning("{} MiB of staging memory cannot be pinned, copies to and from {} will be slower: {}. Raise "
                     "RLIMIT_MEMLOCK (ulimit -l; LimitMEMLOCK= of the service) or make the staging memory smaller",
                     size >> 20, device.info().name, pinned.error().message);
     }
-    return std::shared_ptr<Staging>(new Staging(device, memory, pinned.has_value()));
+    return made;
 }
 
-Staging::Staging(Device& device, std::span<std::byte> memory, bool pinned)
-    : device_(device), memory_(memory), pinned_(pinned), slabs_(memory.size() / kLargeChunkBytes) {}
+Staging::Staging(Device& device, std::span<std::byte> memory)
+    : device_(device), memory_(memory), slabs_(memory.size() / kLargeChunkBytes) {}
+
+Status Staging::pin() {
+    if (pinned_) return {};
+    TRY(device_.register_host_memory(memory_));
+    pinned_ = true;
+    return {};
+}
 
 Staging::~Staging() {
     if (pinned_) device_.unregister_host_memory(memory_);

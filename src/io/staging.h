@@ -2,6 +2,7 @@
 // Safe from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -58,6 +59,9 @@ public:
     // It hears no more.
     void forget(Listener& listener) EXCLUDES(mutex_);
 
+    // Tries once more, in one thread at a time; chunks may be in use meanwhile.
+    Status pin();
+
     size_t size() const { return memory_.size(); }
     bool is_pinned() const { return pinned_; }
 
@@ -73,14 +77,14 @@ private:
         uint64_t free[kChunksPerSlab / 64] = {};  // a bit for each chunk
     };
 
-    Staging(Device& device, std::span<std::byte> memory, bool pinned);
+    Staging(Device& device, std::span<std::byte> memory);
     bool may_take(size_t kind, User user) const REQUIRES(mutex_);
     Chunk take_of(size_t kind, User user) REQUIRES(mutex_);
     Chunk take_from(size_t slab) REQUIRES(mutex_);
 
     Device& device_;
     const std::span<std::byte> memory_;
-    const bool pinned_;
+    std::atomic<bool> pinned_ = false;
     Mutex mutex_;
     std::vector<Slab> slabs_ GUARDED_BY(mutex_);
     size_t taken_bytes_ GUARDED_BY(mutex_) = 0;

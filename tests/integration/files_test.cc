@@ -272,6 +272,48 @@ TEST_P(FilesTest, MemoryWithoutADaemon) {
     EXPECT_TRUE(contents(out) == bytes);
 }
 
+class StagingOfTheDaemon : public LibraryTest {
+protected:
+    static size_t count(const std::string& text, const std::string& part) {
+        size_t found = 0;
+        for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+        return found;
+    }
+    int put(const char* name, const char* where) {
+        std::ofstream(scratch() + "/f") << "some bytes";
+        const auto wanted = spec(name, 0, where);
+        return gshm_put_file(client_.get(), (scratch() + "/f").c_str(), &wanted, nullptr, nullptr);
+    }
+};
+
+TEST_F(StagingOfTheDaemon, IsPinnedWhenThatWorksAgain) {
+    { std::ofstream(scratch() + "/faults") << "cuMemHostRegister:*:2"; }
+    start_all();
+    EXPECT_EQ(put("a", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_EQ(count(log(), "cannot be pinned, copies"), 1u) << log();
+    client_ = connect();
+    EXPECT_EQ(put("b", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_EQ(count(log(), "pinned after all"), 0u) << log();
+    EXPECT_EQ(count(log(), "cannot be pinned, copies"), 1u) << "it is said once: " << log();
+    // As it says: by rename.
+    { std::ofstream(scratch() + "/none") << ""; }
+    std::filesystem::rename(scratch() + "/none", scratch() + "/faults");
+    client_ = connect();
+    EXPECT_EQ(put("c", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_TRUE(eventually([&] { return count(log(), "pinned after all") == 1; })) << log();
+}
+
+// More than any machine has.
+TEST_F(StagingOfTheDaemon, ThatIsNotToBeHadConcernsGpusAlone) {
+    ASSERT_TRUE(start({"--device", "host:64M", "--device", "cuda", "--staging", "512T"}, daemon_env())) << log();
+    client_ = connect();
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(put("g", "cuda:0"), -ENOMEM) << gshm_last_error();
+        EXPECT_EQ(put(("h" + std::to_string(i)).c_str(), "host"), 0) << gshm_last_error();
+    }
+    EXPECT_EQ(count(log(), "no files into GPUs' memory"), 1u) << log();
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, FilesTest, ::testing::Values("host", "cuda:0"), device_of);
 
 }  // namespace
