@@ -18,6 +18,18 @@ size_t engines_per_user() {
 
 }  // namespace
 
+void Reapers::submit(Worker::Task task) {
+    auto least = std::ranges::min_element(reapers_, {}, [](const auto& reaper) { return reaper->tasks.load(); });
+    const bool is_free = least != reapers_.end() && (*least)->tasks == 0;
+    if (!is_free && reapers_.size() < kMost) least = reapers_.insert(reapers_.end(), std::make_unique<Reaper>());
+    Reaper& reaper = **least;
+    ++reaper.tasks;
+    reaper.worker.submit([&reaper, task = std::move(task)]() mutable {
+        task();
+        --reaper.tasks;
+    });
+}
+
 RingService::RingService(Server& server, uint64_t staging_bytes) : server_(server), staging_bytes_(staging_bytes) {}
 
 RingService::~RingService() = default;

@@ -2,6 +2,7 @@
 // own, so that a file of a file system that does not answer holds up nobody but those who have opened it.
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -13,6 +14,21 @@
 #include "io/engine.h"
 
 namespace gshm {
+
+// Threads that end things, each of which may have to wait for a file: the others do not wait with it, unless there are
+// very many such. For the loop's thread.
+class Reapers {
+public:
+    void submit(Worker::Task task);
+
+private:
+    static constexpr size_t kMost = 16;
+    struct Reaper {
+        std::atomic<size_t> tasks = 0;
+        Worker worker;  // ends first
+    };
+    std::vector<std::unique_ptr<Reaper>> reapers_;
+};
 
 class RingService {
 public:
@@ -32,7 +48,7 @@ public:
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
         // Likewise, but nobody waits for it.
         void let_go(std::shared_ptr<void> what) {
-            reaper_.submit([what = std::move(what)]() mutable { what.reset(); });
+            reapers_.submit([what = std::move(what)]() mutable { what.reset(); });
         }
         // In the user's thread: an engine that nobody uses, or that few do. One that has worked before has its threads
         // already. Without staging memory only until there is some.
@@ -45,7 +61,7 @@ public:
         const uid_t uid_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
         bool have_staging_ = false;                         // those
-        Worker reaper_;
+        Reapers reapers_;
         Worker worker_;  // ends first: what it still has to do needs the engines
     };
     User& user(uid_t uid);

@@ -13,7 +13,7 @@ namespace gshm::io {
 
 struct Request {
     bool is_write = false;
-    bool in_parallel = false;  // it is a long copy in the kernel: better done by a thread of its own
+    bool in_parallel = false;  // it is a long copy in the kernel, or may wait there: better done by a thread of its own
     int fd = -1;
     std::byte* memory = nullptr;
     uint32_t bytes = 0;

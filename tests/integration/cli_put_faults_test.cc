@@ -11,6 +11,13 @@ namespace {
 
 using CliPutFaults = CliCopyTest;
 
+bool process_has_open(pid_t pid, const std::string& path) {
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone))
+        if (std::filesystem::read_symlink(entry.path(), gone) == path) return true;
+    return false;
+}
+
 // A thread that writes to a file again and again, other bytes each time.
 class ChangingFile {
 public:
@@ -133,6 +140,11 @@ TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
         child.signal(number);
         EXPECT_EQ(child.finish({}, std::chrono::seconds(10)).exit_code, 128 + number);
         EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}) == ""; }));
+        // Other files of the same user go on, and are let go of.
+        const auto other = write("other", noise(300'000, 1));
+        ok({"put", other, "o"});
+        ok({"rm", "o"});
+        EXPECT_TRUE(eventually([&] { return !process_has_open(pid(), other); }));
         hung.reset();
         EXPECT_TRUE(eventually([&] { return object_bytes() == 0; }));
     }
