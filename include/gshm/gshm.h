@@ -417,7 +417,9 @@ typedef struct gshm_transfer_info {
 typedef struct gshm_transfer_options {
     uint32_t struct_size;
     uint32_t flags; /* 0 */
-    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED. */
+    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED, also if the file does not
+     * answer (a network's, FUSE): then, after a second, gshmd is left alone with what it has begun, and should the file
+     * answer after all, those bytes still come. Memory without a daemon is waited for. */
     int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
     void* context;
 } gshm_transfer_options;
@@ -432,7 +434,8 @@ int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_
                     const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 
 /* A whole file becomes an object, sealed; spec as for gshm_create(), its size_bytes 0. With GSHM_REPLACE among its flags
- * over whatever has the name, as gshm_replace(). If it fails there is no such object. */
+ * over whatever has the name, as gshm_replace(); else -EEXIST if something has it, at the latest in the end. Nobody sees it
+ * before it is whole; if it fails there is no such object, and whatever has the name is left alone. */
 int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 /* An object becomes a file: written beside its place, and put there when it is whole. */

@@ -1,6 +1,7 @@
 // What goes wrong with one of several things: it is told, the others go on, and the exit code remembers the first.
 #pragma once
 
+#include <cerrno>
 #include <string>
 
 #include "context.h"
@@ -16,6 +17,16 @@ public:
         if (failure.exit_code() == ExitCode::no_daemon) throw failure;
         context_.report(failure);
         note(static_cast<int>(failure.exit_code()));
+    }
+    // What fails of the body is told, and whoever calls this goes on; unless the command itself was wrong.
+    template <typename Body>
+    void guard(Body&& body) {
+        try {
+            body();
+        } catch (const Failure& failure) {
+            if (failure.exit_code() == ExitCode::usage && failure.code() == EINVAL) throw;
+            fail(failure);
+        }
     }
     void warn(const std::string& message) const { context_.warn(message); }
     void note(int exit_code) {

@@ -68,11 +68,12 @@ bool CopyWatch::reach(uint64_t done) {
     return advance_(more);
 }
 
-Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, bool verify)
+Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, bool verify,
+               Job::Clearing clearing)
     : context_(context),
       sizes_(std::move(sizes)),
       verify_(verify),
-      job_(context, what, sum_of(sizes_)),
+      job_(context, what, sum_of(sizes_), clearing),
       done_(sizes_.size()) {}
 
 void Copies::run_one(gshm_client* client, size_t index, const Copy& copy) {

@@ -61,7 +61,8 @@ private:
 class Copies {
 public:
     // sizes: of each copy. what: for the line of progress.
-    Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, bool verify);
+    Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, bool verify,
+           Job::Clearing clearing = Job::Clearing::by_threads);
 
     // Calls copy(client, index, watch) for each; what it throws as a Failure is that one's alone unless the daemon is
     // gone. Throws Interrupted.

@@ -1,13 +1,13 @@
 #include "get_plan.h"
 
 #include <cerrno>
-#include <map>
 #include <sys/stat.h>
 
 #include <fmt/core.h>
 
 #include "handles.h"
 #include "put_plan.h"
+#include "targets.h"
 #include "text.h"
 
 namespace gshm::cli {
@@ -31,7 +31,7 @@ public:
             throw Failure(ENOTDIR, fmt::format("{} is not a directory", printable(target_)));
         into_ = wants_folder || (exists && S_ISDIR(info.st_mode));
         if (into_ && !exists) plan_.folders.push_back(target_);
-        for (const auto& name : names) guarded([&] { add_named(without_trailing_slashes(name)); });
+        for (const auto& name : names) complaints_.guard([&] { add_named(without_trailing_slashes(name)); });
         plan_.single = names.size() == 1 && !directories_;
         // Nothing to put into it: not for the sake of an error.
         if (plan_.items.empty() && !directories_) plan_.folders.clear();
@@ -39,16 +39,6 @@ public:
     }
 
 private:
-    template <typename Body>
-    void guarded(Body&& body) {
-        try {
-            body();
-        } catch (const Failure& failure) {
-            if (failure.exit_code() == ExitCode::usage && failure.code() == EINVAL) throw;
-            complaints_.fail(failure);
-        }
-    }
-
     std::string in_folder(const std::string& folder, const std::string& name) const {
         return folder.ends_with('/') || name.empty() ? folder + name : folder + '/' + name;
     }
@@ -74,7 +64,7 @@ private:
         for (size_t i = 0; i < gshm_listing_count(handle); ++i) {
             const std::string own = gshm_listing_name(handle, i);
             const auto entry = join_names(name, own);
-            guarded([&] {
+            complaints_.guard([&] {
                 auto info = sized<gshm_stat_info>();
                 check(gshm_listing_stat(handle, i, &info), entry);
                 if (info.kind == GSHM_KIND_DIRECTORY)
@@ -100,10 +90,7 @@ private:
             if (asked_for) throw Failure(EOPNOTSUPP, fmt::format("{} is a special file", printable(name)));
             return complaints_.warn(fmt::format("{} is a special file, and left out", name));
         }
-        const auto [known, added] = names_.try_emplace(file, name);
-        if (!added)
-            throw Failure::usage(fmt::format("{} and {} would both become {}", printable(known->second),
-                                             printable(name), printable(file)));
+        targets_.add(name, file);
         plan_.items.push_back({name, file, size_bytes});
     }
 
@@ -114,7 +101,7 @@ private:
     bool into_ = false;
     bool directories_ = false;
     GetPlan plan_;
-    std::map<std::string, std::string> names_;  // by file
+    Targets targets_;
 };
 
 }  // namespace

@@ -8,11 +8,13 @@ namespace gshm::cli {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
+// Longer than the library takes to give up.
+constexpr auto kPatience = std::chrono::seconds(3);
 
 }  // namespace
 
-Job::Job(Context& context, const std::string& what, uint64_t total_bytes)
-    : context_(context), progress_(what, total_bytes, !context.json()) {}
+Job::Job(Context& context, const std::string& what, uint64_t total_bytes, Clearing clearing)
+    : context_(context), clearing_(clearing), progress_(what, total_bytes, !context.json()) {}
 
 void Job::run(unsigned threads, const std::function<void(unsigned)>& body) {
     std::vector<std::thread> crew;
@@ -33,17 +35,24 @@ void Job::run(unsigned threads, const std::function<void(unsigned)>& body) {
         });
     }
     std::optional<Interrupted> interrupted;
+    std::chrono::steady_clock::time_point interrupted_at;
     for (std::unique_lock lock(mutex_); running_ > 0;) {
         ended_.wait_for(lock, kTick);
         lock.unlock();
         try {
             interrupt_.throw_if_interrupted();
         } catch (const Interrupted& signal) {
+            if (!interrupted) interrupted_at = std::chrono::steady_clock::now();
             interrupted = signal;
             stop_ = true;
         }
         progress_.update(done_bytes_);
         tell();
+        const bool may_end = interrupted && clearing_ == Clearing::by_ending;
+        if (may_end && std::chrono::steady_clock::now() - interrupted_at > kPatience) {
+            progress_.clear();
+            end_by(*interrupted);
+        }
         lock.lock();
     }
     for (auto& thread : crew) thread.join();

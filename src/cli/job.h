@@ -19,10 +19,13 @@ namespace gshm::cli {
 
 class Job {
 public:
-    Job(Context& context, const std::string& what, uint64_t total_bytes);
+    // What there is to clear away when it is interrupted: all goes with the process, or the threads have to see to it.
+    enum class Clearing { by_ending, by_threads };
+    Job(Context& context, const std::string& what, uint64_t total_bytes, Clearing clearing = Clearing::by_threads);
 
     // Runs body(thread) in that many threads and returns when all have ended. What one throws ends the others and is
-    // thrown here; so is an interruption.
+    // thrown here; so is an interruption. If a thread waits for a file that does not answer, an interruption ends the
+    // program, provided that this clears all away.
     void run(unsigned threads, const std::function<void(unsigned)>& body);
 
     // ---- for the threads ----
@@ -39,6 +42,7 @@ private:
     void tell();
 
     Context& context_;
+    const Clearing clearing_;
     InterruptGuard interrupt_;
     Progress progress_;
     std::atomic<bool> stop_ = false;

@@ -64,7 +64,7 @@ int cmd_put(Context& context, const PutArgs& args) {
     std::vector<uint64_t> sizes;
     for (const auto& item : plan.items) sizes.push_back(item.size_bytes);
     Copies copies(context, sizes.size() == 1 ? plan.items[0].name : fmt::format("{} files", sizes.size()), sizes,
-                  args.verify);
+                  args.verify, Job::Clearing::by_ending);
     copies.run([&](gshm_client* client, size_t index, CopyWatch& watch) {
         return put_file(client, plan.items[index], args.replace, watch);
     });

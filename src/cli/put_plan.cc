@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <dirent.h>
 #include <fcntl.h>
-#include <map>
 #include <memory>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "handles.h"
 #include "streams.h"
+#include "targets.h"
 #include "text.h"
 
 namespace gshm::cli {
@@ -30,7 +30,7 @@ public:
         target_ = without_trailing_slashes(all.back());
         const bool is_directory = look_at_target();
         into_ = is_directory || sources.size() > 1 || all.back().ends_with('/');
-        for (const auto& source : sources) guarded([&] { add_source(source); });
+        for (const auto& source : sources) complaints_.guard([&] { add_source(source); });
         if (args_.size_bytes && (plan_.items.size() != 1 || plan_.items[0].kind != PutItem::Kind::stream))
             throw Failure::usage("--size is for one source alone, standard input or a pipe: files have their size");
         plan_.single = sources.size() == 1 && !folders_;
@@ -39,16 +39,6 @@ public:
     }
 
 private:
-    template <typename Body>
-    void guarded(Body&& body) {
-        try {
-            body();
-        } catch (const Failure& failure) {
-            if (failure.exit_code() == ExitCode::usage) throw;
-            complaints_.fail(failure);
-        }
-    }
-
     // Whether the target is a directory; what is in the way of one is an error.
     bool look_at_target() {
         if (target_.empty()) return true;
@@ -63,10 +53,7 @@ private:
     }
 
     void add(PutItem::Kind kind, const std::string& source, const std::string& name, uint64_t size_bytes = 0) {
-        const auto [known, added] = sources_.try_emplace(name, source);
-        if (!added)
-            throw Failure::usage(fmt::format("{} and {} would both become {}", printable(known->second),
-                                             printable(source), printable(name)));
+        targets_.add(source, name);
         plan_.items.push_back({kind, source, name, size_bytes, args_.mode.value_or(0600), args_.device});
     }
 
@@ -124,7 +111,7 @@ private:
         const size_t before = plan_.items.size();
         for (const auto& entry : entries_of(folder)) {
             const auto path = fmt::format("{}{}{}", folder, folder.ends_with('/') ? "" : "/", entry);
-            guarded([&] { add_entry(path, join_names(name, entry)); });
+            complaints_.guard([&] { add_entry(path, join_names(name, entry)); });
         }
         if (plan_.items.size() == before && !name.empty()) add(PutItem::Kind::directory, folder, name);
     }
@@ -202,7 +189,7 @@ private:
     bool into_ = false;
     bool folders_ = false;
     PutPlan plan_;
-    std::map<std::string, std::string> sources_;  // by name
+    Targets targets_;
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr uint32_t kPieces = 32;
 constexpr int kTellEveryMs = 100;
+// Who stops a transfer is not to wait longer for a file that does not answer.
+constexpr std::chrono::milliseconds kPatience{1000};
 
 struct Range {
     uint64_t offset = 0;
@@ -35,7 +37,7 @@ Status check_options(const gshm_transfer_options* options) {
     return {};
 }
 
-// One transfer, by a ring of its own.
+// One transfer, by a ring that it has for itself meanwhile.
 class Move {
 public:
     Move(gshm_object& object, uint32_t operation, const Range& range, const gshm_transfer_options* options)
@@ -43,17 +45,24 @@ public:
 
     Result<gshm_transfer_info> run() {
         const auto begin = std::chrono::steady_clock::now();
-        ring_ = TRY(Ring::create(object_.core, kPieces));
+        ring_ = TRY(Ring::take(object_.core, kPieces));
         file_ = TRY(ring_->add_file(range_.fd));
         TRY(tell());
         while ((!stopped_ && next_ < range_.bytes) || under_way_ > 0) {
             fill();
             TRY(take());
-            if (!stopped_) {
-                if (auto told = tell(); !told) stop(told.error());
+            if (!stopped_at_) {
+                // Also when it has failed already: what is under way may never end.
+                auto told = tell();
+                if (told) continue;
+                stop(told.error());
+                stopped_at_ = std::chrono::steady_clock::now();
             }
+            if (std::chrono::steady_clock::now() - *stopped_at_ > kPatience && ring_->abandon()) break;
         }
         if (error_) return std::unexpected(*error_);
+        // After an error the next one has a new ring: gshmd may do better by that.
+        if (ring_->remove_file(file_)) Ring::put_aside(std::move(ring_));
         const auto took = std::chrono::steady_clock::now() - begin;
         return gshm_transfer_info{sizeof(gshm_transfer_info), path_, done_,
                                   static_cast<uint64_t>(std::chrono::nanoseconds(took).count())};
@@ -113,6 +122,7 @@ private:
     uint32_t under_way_ = 0;
     uint32_t path_ = 0;
     bool stopped_ = false;
+    std::optional<std::chrono::steady_clock::time_point> stopped_at_;  // by the caller
     std::optional<Error> error_;
 };
 
@@ -135,6 +145,28 @@ struct Closer {
     void operator()(gshm_object* object) const { gshm_close(object); }
 };
 using Handle = std::unique_ptr<gshm_object, Closer>;
+
+// Whether something has the name; if an id is given, whether that object has.
+Result<bool> has_name(gshm_client* client, const char* name, uint64_t id) {
+    gshm_stat_info info = {};
+    info.struct_size = sizeof info;
+    const int code = gshm_stat(client, name, &info);
+    if (code == -ENOENT || code == -ENOTDIR) return false;
+    TRY(as_status(code));
+    return id == 0 || info.id == id;
+}
+
+// As gshm_replace(), unless something has the name.
+int give_name(gshm_object* object, const char* name) {
+    return with_object(object, [&](gshm_object& one) -> Status {
+        Ring::release(one);
+        TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::GiveName, [&](auto& builder) {
+            return wire::CreateGiveName(builder, one.id, builder.CreateString(name)).Union();
+        }));
+        one.sealed = true;
+        return {};
+    });
+}
 
 // A file that is not there until it is whole.
 class NewFile {
@@ -222,25 +254,21 @@ int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec*
         gshm_create_spec wanted = *spec;
         wanted.size_bytes = static_cast<uint64_t>(status.st_size);
         const bool replace = (wanted.flags & GSHM_REPLACE) != 0;
-        wanted.flags = (wanted.flags & ~uint32_t{GSHM_REPLACE}) | GSHM_NO_MAP;
-        if (replace) wanted.flags |= GSHM_UNNAMED;
+        // Without a name until it is whole: whatever happens before, there is nothing to be cleared away by name, which
+        // might be another's by then. Kept it is when it is sealed, which it is from the moment it has a name.
+        wanted.flags = (wanted.flags & ~uint32_t{GSHM_REPLACE | GSHM_KEEP}) | GSHM_NO_MAP | GSHM_UNNAMED;
         if (status.st_size == 0) wanted.flags |= GSHM_EMPTY;
+        if (!replace && TRY(has_name(client, wanted.name, 0))) return fail(EEXIST, "\"{}\" exists already", wanted.name);
         gshm_object* made = nullptr;
         TRY(as_status(gshm_create(client, &wanted, &made)));
-        // Not kept before it is sealed: if this fails, or the process dies, it goes again.
         const Handle object(made);
         gshm_transfer_info info = {sizeof info, 0, 0, 0};
-        auto filled = as_status(gshm_read_file(made, 0, file.get(), 0, wanted.size_bytes, options, &info));
-        if (filled) filled = as_status(replace ? gshm_replace(made, wanted.name) : gshm_seal(made));
-        if (!filled) {
-            // It would go with the session, but that may last; unless the name is another's by now.
-            gshm_stat_info now = {};
-            now.struct_size = sizeof now;
-            if (!replace && gshm_stat(client, wanted.name, &now) == 0 && now.id == gshm_id(made)) {
-                (void)gshm_unlink(client, wanted.name);
-            }
-            return filled;
-        }
+        TRY(as_status(gshm_read_file(made, 0, file.get(), 0, wanted.size_bytes, options, &info)));
+        auto named = as_status(replace ? gshm_replace(made, wanted.name) : give_name(made, wanted.name));
+        // Lost on the way: it may have been done.
+        const bool in_doubt = !named && named.error().code == ECONNRESET;
+        if (in_doubt && has_name(client, wanted.name, gshm_id(made)).value_or(false)) named = {};
+        TRY(named);
         return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);
     });
 }

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "client/object.h"
+#include "client/ring.h"
 
 namespace gshm::client {
 
@@ -17,6 +18,24 @@ Result<std::shared_ptr<Core>> Core::create(const std::string& dir, int timeout_m
     auto* self = core.get();
     core->link_->set_count_held([self](uint64_t epoch, HeldObjects& held) { self->count_held(epoch, held); });
     return core;
+}
+
+Core::Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
+
+std::unique_ptr<Ring> Core::take_ring(uint32_t entries) {
+    MutexLock lock(rings_mutex_);
+    auto found = std::ranges::find_if(idle_rings_, [&](const auto& ring) { return ring->entries() == entries; });
+    if (found == idle_rings_.end()) return nullptr;
+    auto ring = std::move(*found);
+    idle_rings_.erase(found);
+    return ring;
+}
+
+bool Core::keep_ring(std::unique_ptr<Ring>& ring) {
+    MutexLock lock(rings_mutex_);
+    if (idle_rings_.size() >= kIdleRings) return false;
+    idle_rings_.push_back(std::move(ring));
+    return true;
 }
 
 void Core::add(gshm_object* object) {

@@ -14,6 +14,8 @@ struct gshm_object;
 
 namespace gshm::client {
 
+class Ring;
+
 // Mapped once, used by every object in it.
 struct MappedExtent {
     std::unique_ptr<Extent> extent;
@@ -47,6 +49,12 @@ public:
     // Returns how many times they had been counted: if it is once more when the lease is to be released, it is already.
     uint64_t remove(gshm_object* object) EXCLUDES(objects_mutex_);
 
+    // ---- rings that nobody uses for now; see Ring::put_aside() ----
+    // Null: there is none of that size.
+    std::unique_ptr<Ring> take_ring(uint32_t entries) EXCLUDES(rings_mutex_);
+    // False: there are enough.
+    bool keep_ring(std::unique_ptr<Ring>& ring) EXCLUDES(rings_mutex_);
+
     // Through the daemon, piece by piece.
     Status copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source)
         EXCLUDES(staging_mutex_);
@@ -60,7 +68,9 @@ private:
         Mapping mapping;
     };
 
-    explicit Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
+    static constexpr size_t kIdleRings = 8;  // a thread that moves files needs one
+
+    explicit Core(std::unique_ptr<Link> link);
     void count_held(uint64_t epoch, HeldObjects& held) EXCLUDES(objects_mutex_);
     Status make_staging() REQUIRES(staging_mutex_);
     Status ensure_staging(uint64_t epoch) REQUIRES(staging_mutex_);
@@ -78,6 +88,9 @@ private:
     Mutex objects_mutex_;  // inside of all others; nothing is called with it
     gshm_object* objects_ GUARDED_BY(objects_mutex_) = nullptr;
     uint64_t counted_ GUARDED_BY(objects_mutex_) = 0;
+
+    Mutex rings_mutex_;  // nothing is called with it
+    std::vector<std::unique_ptr<Ring>> idle_rings_ GUARDED_BY(rings_mutex_);
 
     Mutex staging_mutex_;
     Staging staging_ GUARDED_BY(staging_mutex_);

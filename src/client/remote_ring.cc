@@ -24,7 +24,7 @@ Result<std::unique_ptr<RemoteRing>> RemoteRing::create(std::shared_ptr<Core> cor
 }
 
 RemoteRing::~RemoteRing() {
-    if (!is_attached()) return;
+    if (!core_ || !is_attached()) return;  // it ends with its session
     (void)core_->link().call(
         wire::RequestBody::RingDestroy,
         [&](auto& builder) { return wire::CreateRingDestroy(builder, number_).Union(); }, Lost::report);

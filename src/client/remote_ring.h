@@ -20,6 +20,8 @@ public:
     static Result<std::unique_ptr<RemoteRing>> create(std::shared_ptr<Core> core, uint32_t entries);
     ~RemoteRing();
 
+    // Null: nobody uses it for now, and its connection may end.
+    void set_core(std::shared_ptr<Core> core) { core_ = std::move(core); }
     ring::Producer& producer() { return producer_; }
     // gshmd has not been replaced since attach(), as far as is known.
     bool is_attached() const { return connection_ == core_->link().connection(); }

@@ -55,12 +55,35 @@ Ring::~Ring() {
             if (pieces_[token].state == State::begun && pieces_[token].remote) finish(token, -ECONNRESET, 0);
         }
     }
+    forget_objects();
+}
+
+// One by one, since gshmd takes its time to end a ring: who seals an object next is not to wait for that.
+void Ring::forget_objects() {
     MutexLock lock(registry());
     for (auto* object : objects_) {
-        // One by one, since gshmd takes its time to end a ring: who seals the object next is not to wait for that.
         remote_->release(*object);
         std::erase(object->rings, this);
     }
+    objects_.clear();
+}
+
+Result<std::unique_ptr<Ring>> Ring::take(const std::shared_ptr<Core>& core, uint32_t entries) {
+    auto ring = core ? core->take_ring(entries) : nullptr;
+    if (!ring) return create(core, entries);
+    ring->core_ = core;
+    ring->remote_->set_core(core);
+    return ring;
+}
+
+void Ring::put_aside(std::unique_ptr<Ring> ring) {
+    if (!ring->core_ || !ring->check_use()) return;
+    ring->forget_objects();
+    ring->remote_->set_core(nullptr);
+    auto core = std::exchange(ring->core_, nullptr);
+    if (core->keep_ring(ring)) return;
+    ring->core_ = core;  // there are enough; gshmd is told that this one has ended
+    ring->remote_->set_core(core);
 }
 
 Result<uint32_t> Ring::add_file(int fd) {
@@ -356,6 +379,14 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
         ring::wait_for_any({words, count}, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
     }
     if (remote_pieces_ > 0) remote_->producer().withdraw();
+}
+
+bool Ring::abandon() {
+    if (local_pieces_ > 0) return false;
+    for (uint32_t token = 0; token < pieces_.size(); ++token) {
+        if (pieces_[token].state == State::begun) finish(token, -ECANCELED, 0);
+    }
+    return true;
 }
 
 void Ring::wake() {

@@ -19,6 +19,11 @@ class Ring {
 public:
     // core may be null: for memory without a daemon alone.
     static Result<std::unique_ptr<Ring>> create(std::shared_ptr<Core> core, uint32_t entries);
+    // One that has been put aside, or a new one.
+    static Result<std::unique_ptr<Ring>> take(const std::shared_ptr<Core>& core, uint32_t entries);
+    // Puts one aside for the next who wants as many entries: nothing is under way, and it has no files. It does not keep
+    // the connection, and goes with it.
+    static void put_aside(std::unique_ptr<Ring> ring);
     // Waits for what is under way.
     ~Ring();
     Ring(const Ring&) = delete;
@@ -31,6 +36,9 @@ public:
     // How many operations were begun.
     Result<size_t> submit();
     Result<size_t> wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms);
+    // What gshmd has under way is given up: nobody waits for it any more, and the ring is good for nothing but to be
+    // destroyed. False: this process itself moves something, whose memory cannot be let go of.
+    bool abandon();
     // A wait() that is under way, or the next that has to wait, ends at once.
     void wake();
     Status check_use() const { return check_generation(generation_); }
@@ -68,6 +76,7 @@ private:
     Status check(const gshm_io& io) const;
     Result<LocalRing*> local(const gshm_object& object);
     void associate(gshm_object& object);
+    void forget_objects();
 
     // Whatever gshmd is there has been told of what is under way, and of what is prepared if that is asked for.
     Status reach_daemon(State state);
@@ -82,7 +91,7 @@ private:
     void finish_operation(uint32_t index);
     void sleep(size_t missing, std::chrono::steady_clock::time_point until);
 
-    const std::shared_ptr<Core> core_;
+    std::shared_ptr<Core> core_;  // null while it is put aside
     const uint64_t generation_ = fork_generation();
     std::vector<Piece> pieces_;
     std::vector<uint32_t> free_pieces_;

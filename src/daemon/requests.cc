@@ -316,14 +316,14 @@ void Session::rename(uint64_t request, const wire::Rename& rename) {
     if (status) server_.waiters().notify(to);
 }
 
-void Session::replace(uint64_t request, const wire::Replace& replace) {
-    std::string name(wire::view(replace.name()));
-    auto status = server_.store().replace(id_, replace.id(), name);
+void Session::give_name(uint64_t request, NodeId id, const flatbuffers::String* wanted, bool replace) {
+    std::string name(wire::view(wanted));
+    auto status = server_.store().give_name(id_, id, name, replace);
     reply_status(request, status);
     if (!status || server_.waiters().empty()) return;
     server_.waiters().notify(name);
     // Through symbolic links it has got another name than the one that was asked for.
-    auto object = server_.store().leased(id_, replace.id(), Access::read);
+    auto object = server_.store().leased(id_, id, Access::read);
     if (object && Tree::path_of(**object) != name) server_.waiters().notify(Tree::path_of(**object));
 }
 

@@ -24,11 +24,12 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     job_started();
     const uid_t uid = server_.store().credentials(id_).uid;
     auto& user = server_.rings().user(uid);
-    user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number, memory = std::move(descriptors[0]),
+    user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number,
+                 staging = server_.rings().staging(), memory = std::move(descriptors[0]),
                  doorbell = std::move(descriptors[1])]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
             auto consumer = TRY(ring::Consumer::create(std::move(memory), std::move(doorbell)));
-            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine()),
+            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine(staging.get())),
                                                      server.rings().under_way());
             TRY(made->start());
             return made;

@@ -1,7 +1,9 @@
 #include "daemon/ring_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "daemon/server.h"
@@ -16,38 +18,81 @@ size_t engines_per_user() {
 
 }  // namespace
 
+void Reapers::submit(Worker::Task task) {
+    auto least = std::ranges::min_element(reapers_, {}, [](const auto& reaper) { return reaper->tasks.load(); });
+    const bool is_free = least != reapers_.end() && (*least)->tasks == 0;
+    if (!is_free && reapers_.size() < kMost) least = reapers_.insert(reapers_.end(), std::make_unique<Reaper>());
+    Reaper& reaper = **least;
+    ++reaper.tasks;
+    reaper.worker.submit([&reaper, task = std::move(task)]() mutable {
+        task();
+        --reaper.tasks;
+    });
+}
+
 RingService::RingService(Server& server, uint64_t staging_bytes) : server_(server), staging_bytes_(staging_bytes) {}
 
 RingService::~RingService() = default;
 
-void RingService::start() {
+std::shared_future<RingService::Pool> RingService::staging() {
+    if (!staging_.valid()) make_staging();
+    if (staging_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return staging_;
+    const Pool pool = staging_.get();
+    if (pool == nullptr) make_staging();
+    else if (!pool->is_pinned()) pin_staging(pool);
+    return staging_;
+}
+
+void RingService::make_staging() {
+    auto promise = std::make_shared<std::promise<Pool>>();
+    staging_ = promise->get_future().share();
     DevicePool& devices = server_.devices();
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
         if (devices.info(i).uuid.empty() || !devices.check(i)) continue;
+        staging_device_ = i;
         return devices.submit(
             i,
-            [promise = promise_, bytes = staging_bytes_](Device& device) -> Status {
+            [promise, bytes = staging_bytes_, warns = !std::exchange(has_warned_, true)](Device& device) -> Status {
                 auto staging = io::Staging::create(device, bytes);
                 promise->set_value(staging ? *staging : nullptr);
-                if (!staging) log_warning("no staging memory for file transfers: {}", staging.error().message);
+                if (staging) return {};
+                const auto& why = staging.error().message;
+                if (warns) log_warning("no files into GPUs' memory until there is memory to stage them: {}", why);
+                else log_debug("still no staging memory: {}", why);
                 return {};
             },
             nullptr);
     }
-    promise_->set_value(nullptr);
+    promise->set_value(nullptr);
 }
 
-Result<std::shared_ptr<io::Engine>> RingService::User::engine() {
+// Nobody waits for it.
+void RingService::pin_staging(const Pool& staging) {
+    if (std::exchange(is_pinning_, true)) return;
+    server_.devices().submit(
+        staging_device_,
+        [staging](Device&) -> Status {
+            auto pinned = staging->pin();
+            if (pinned) log_info("the staging memory is pinned after all");
+            else log_debug("the staging memory still cannot be pinned: {}", pinned.error().message);
+            return {};
+        },
+        [this](const Status&) { is_pinning_ = false; });
+}
+
+Result<std::shared_ptr<io::Engine>> RingService::User::engine(const Pool& staging) {
+    // Rings that have one of those keep it.
+    if (staging != nullptr && !std::exchange(have_staging_, true)) engines_.clear();
     auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
     const bool is_free = least != engines_.end() && least->use_count() == 1;
     if (is_free || engines_.size() >= engines_per_user()) return *least;
-    engines_.push_back(TRY(io::Engine::create(service_.staging_.get(), {})));
+    engines_.push_back(TRY(io::Engine::create(staging, {.staging_user = uint64_t{uid_} + 1})));
     return engines_.back();
 }
 
 RingService::User& RingService::user(uid_t uid) {
     auto& user = users_[uid];
-    if (!user) user.reset(new User(*this));
+    if (!user) user.reset(new User(uid));
     return *user;
 }
 

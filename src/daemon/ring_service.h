@@ -2,6 +2,7 @@
 // own, so that a file of a file system that does not answer holds up nobody but those who have opened it.
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -14,14 +15,32 @@
 
 namespace gshm {
 
+// Threads that end things, each of which may have to wait for a file: the others do not wait with it, unless there are
+// very many such. For the loop's thread.
+class Reapers {
+public:
+    void submit(Worker::Task task);
+
+private:
+    static constexpr size_t kMost = 16;
+    struct Reaper {
+        std::atomic<size_t> tasks = 0;
+        Worker worker;  // ends first
+    };
+    std::vector<std::unique_ptr<Reaper>> reapers_;
+};
+
 class RingService {
 public:
+    using Pool = std::shared_ptr<io::Staging>;
+
     // In the loop's thread, as all calls but engine().
     RingService(Server& server, uint64_t staging_bytes);
     ~RingService();
 
-    // Makes and pins the staging memory, in the thread of the first GPU; nothing without one.
-    void start();
+    // The staging memory, which is made and pinned in the thread of the first GPU; null without one. What has failed of
+    // that is tried once more.
+    std::shared_future<Pool> staging();
 
     class User {
     public:
@@ -29,19 +48,20 @@ public:
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
         // Likewise, but nobody waits for it.
         void let_go(std::shared_ptr<void> what) {
-            reaper_.submit([what = std::move(what)]() mutable { what.reset(); });
+            reapers_.submit([what = std::move(what)]() mutable { what.reset(); });
         }
         // In the user's thread: an engine that nobody uses, or that few do. One that has worked before has its threads
-        // already.
-        Result<std::shared_ptr<io::Engine>> engine();
+        // already. Without staging memory only until there is some.
+        Result<std::shared_ptr<io::Engine>> engine(const Pool& staging);
 
     private:
         friend class RingService;
-        explicit User(RingService& service) : service_(service) {}
+        explicit User(uid_t uid) : uid_(uid) {}
 
-        RingService& service_;
+        const uid_t uid_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
-        Worker reaper_;
+        bool have_staging_ = false;                         // those
+        Reapers reapers_;
         Worker worker_;  // ends first: what it still has to do needs the engines
     };
     User& user(uid_t uid);
@@ -52,12 +72,15 @@ public:
     const std::shared_ptr<std::atomic<uint64_t>>& under_way() const { return under_way_; }
 
 private:
-    using Pool = std::shared_ptr<io::Staging>;
+    void make_staging();
+    void pin_staging(const Pool& staging);
 
     Server& server_;
     const uint64_t staging_bytes_;
-    std::shared_ptr<std::promise<Pool>> promise_ = std::make_shared<std::promise<Pool>>();
-    std::shared_future<Pool> staging_ = promise_->get_future().share();
+    std::shared_future<Pool> staging_;
+    DeviceIndex staging_device_ = 0;  // whose thread makes it
+    bool has_warned_ = false;
+    bool is_pinning_ = false;
     std::shared_ptr<std::atomic<uint64_t>> under_way_ = std::make_shared<std::atomic<uint64_t>>(0);
     std::map<uid_t, std::unique_ptr<User>> users_;
 };

@@ -91,7 +91,7 @@ Server::~Server() {
 
 void Server::start_rings(uint64_t staging_bytes) {
     rings_ = std::make_unique<RingService>(*this, staging_bytes);
-    rings_->start();
+    (void)rings_->staging();  // pinning takes its time
 }
 
 void Server::on_accept() {

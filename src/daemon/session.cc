@@ -57,6 +57,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Unlink:
         case RequestBody::Rename:
         case RequestBody::Replace:
+        case RequestBody::GiveName:
         case RequestBody::Make:
         case RequestBody::AddName:
         case RequestBody::Change:
@@ -180,7 +181,10 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Fill: return fill(id, *request.body_as_Fill());
         case RequestBody::Export: return export_object(id, *request.body_as_Export());
         case RequestBody::Unmount: return unmount(id, *request.body_as_Unmount());
-        case RequestBody::Replace: return replace(id, *request.body_as_Replace());
+        case RequestBody::Replace:
+            return give_name(id, request.body_as_Replace()->id(), request.body_as_Replace()->name(), true);
+        case RequestBody::GiveName:
+            return give_name(id, request.body_as_GiveName()->id(), request.body_as_GiveName()->name(), false);
         case RequestBody::Unlinked: return unlinked(id, *request.body_as_Unlinked());
         case RequestBody::Make: return make(id, *request.body_as_Make());
         case RequestBody::ReadLink: return read_link(id, *request.body_as_ReadLink());

@@ -87,7 +87,7 @@ private:
     void seal(uint64_t request, const wire::Seal& seal);
     void unlink(uint64_t request, const wire::Unlink& unlink);
     void rename(uint64_t request, const wire::Rename& rename);
-    void replace(uint64_t request, const wire::Replace& replace);
+    void give_name(uint64_t request, NodeId id, const flatbuffers::String* wanted, bool replace);
     void make(uint64_t request, const wire::Make& make);
     void read_link(uint64_t request, const wire::ReadLink& read);
     void add_name(uint64_t request, const wire::AddName& add);

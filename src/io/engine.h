@@ -89,6 +89,7 @@ public:
         bool allow_uring = true;    // false: threads, as where io_uring is refused
         unsigned threads = 16;      // of these, at most
         bool allow_cufile = true;   // where it is there and measures faster than staging
+        Staging::User staging_user = Staging::kAlone;  // of those who share the staging memory; engines may have the same
         uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, to find that out
     };
     // staging may be null: then transfers with a copier fail with ENOMEM.

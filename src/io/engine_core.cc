@@ -11,8 +11,16 @@ namespace gshm::io {
 namespace {
 
 constexpr uint64_t kMailTag = 1;
-constexpr uint64_t kFirstDoorbellTag = 3;  // odd, as those of all that is watched
 constexpr size_t kEvents = 256;
+
+// Odd, as those of all that is watched, and never twice the same: what still comes of a doorbell that is not watched any
+// more is not taken for the next one in its slot. The slot is in the lower half, how many watches there were in the upper.
+uint64_t doorbell_tag(uint32_t watches, size_t slot) {
+    return (uint64_t{watches} << 32) | (2 * slot + 3);
+}
+size_t slot_of(uint64_t tag) {
+    return ((tag & UINT32_MAX) - 3) / 2;
+}
 
 }  // namespace
 
@@ -95,9 +103,8 @@ void EngineCore::handle(const Event& event) {
     } else if (event.tag == kMailTag) {
         read_mail();
     } else {
-        // The bell of a source that has gone may ring for the one that has its slot now: it is polled for nothing.
-        SourceSlot& slot = slots_[(event.tag - kFirstDoorbellTag) / 2];
-        if (slot.source != nullptr) wake(slot);
+        SourceSlot& slot = slots_[slot_of(event.tag)];
+        if (slot.source != nullptr && slot.tag == event.tag) wake(slot);
     }
 }
 
@@ -158,11 +165,8 @@ void EngineCore::poke_slot(Source& source) {
 
 Status EngineCore::add_slot(Source& source) {
     auto slot = std::ranges::find(slots_, nullptr, &SourceSlot::source);
-    if (slot == slots_.end()) {
-        const uint64_t tag = kFirstDoorbellTag + 2 * slots_.size();
-        slots_.emplace_back().tag = tag;
-        slot = slots_.end() - 1;
-    }
+    if (slot == slots_.end()) slot = slots_.emplace(slots_.end());
+    slot->tag = doorbell_tag(++watches_, static_cast<size_t>(slot - slots_.begin()));
     TRY(queue_->watch(source.doorbell(), slot->tag));
     slot->source = &source;
     wake(*slot);

@@ -89,6 +89,7 @@ private:
     bool ending_ = false;
 
     std::deque<SourceSlot> slots_;  // those without a source are free
+    uint32_t watches_ = 0;          // that there were
     std::vector<SourceSlot*> awake_;
     std::deque<SourceSlot*> in_turn_[2];  // of each class of waiting transfers
     unsigned turn_ = 0;

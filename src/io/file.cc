@@ -4,8 +4,10 @@
 #include <bit>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "io/page_cache.h"
@@ -37,6 +39,8 @@ Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     const bool is_block = S_ISBLK(status.st_mode);
     std::shared_ptr<File> file(
         new File(std::move(fd), readable, writable, is_block, is_block ? status.st_rdev : status.st_dev));
+    struct statfs system = {};
+    file->may_not_answer_ = fstatfs(file->fd(), &system) != 0 || system.f_type == FUSE_SUPER_MAGIC;
     file->has_size_ = file->size() != 0 || status.st_blocks != 0;
     file->find_direct();
     if (file->direct_fd_) return file;

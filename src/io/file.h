@@ -46,6 +46,8 @@ public:
     }
     // The size when it was last asked for; a request that ends below it needs no question.
     uint64_t known_size() const { return known_size_.load(std::memory_order_relaxed); }
+    // Whoever asks the file system may wait, though the kernel promises otherwise: FUSE.
+    bool may_not_answer() const { return may_not_answer_; }
     // Files whose size is 0 may have content all the same: those of /proc have.
     bool has_size() const { return has_size_; }
     bool is_sparse() const { return sparse_.load(std::memory_order_relaxed); }
@@ -80,6 +82,7 @@ private:
     const bool is_block_;
     const uint64_t place_;
     bool has_size_ = true;
+    bool may_not_answer_ = false;
     uint32_t alignment_ = 4096;
     uint32_t memory_alignment_ = 4096;
     std::atomic<bool> direct_works_{false};

@@ -100,7 +100,8 @@ bool EngineCore::stage(Transfer& transfer, Piece& piece, uint64_t most_bytes, bo
     const uint64_t position = transfer.file_offset + piece.begin;
     const uint64_t unit = file.alignment();
     const auto skipped = static_cast<uint32_t>(position - align_down(position, unit));
-    piece.chunk = staging_->take(std::min(align_up(skipped + piece.bytes, unit), most_bytes), any_chunk, *mailbox_);
+    piece.chunk = staging_->take(std::min(align_up(skipped + piece.bytes, unit), most_bytes), any_chunk, *mailbox_,
+                                 options_.staging_user);
     if (!piece.chunk) return false;
     piece.bytes = std::min(piece.bytes, piece.chunk.bytes - skipped);
     piece.file_begin = position;
@@ -208,7 +209,7 @@ void EngineCore::fail_transfer(Transfer& transfer, Error error) {
 
 void EngineCore::end_piece(Piece& piece) {
     Transfer& transfer = *piece.transfer;
-    if (piece.chunk) staging_->give(std::exchange(piece.chunk, {}));
+    if (piece.chunk) staging_->give(std::exchange(piece.chunk, {}), options_.staging_user);
     piece.next = free_pieces_;
     free_pieces_ = &piece;
     ++free_count_;

@@ -13,7 +13,7 @@ namespace gshm::io {
 
 struct Request {
     bool is_write = false;
-    bool in_parallel = false;  // it is a long copy in the kernel: better done by a thread of its own
+    bool in_parallel = false;  // it is a long copy in the kernel, or may wait there: better done by a thread of its own
     int fd = -1;
     std::byte* memory = nullptr;
     uint32_t bytes = 0;
@@ -32,7 +32,7 @@ public:
 
     // At most as many at once as the depth it was made for; what they name stays until their events have come.
     virtual void submit(const Request& request) = 0;
-    // An event with this tag, which is odd, whenever the eventfd is written to from now on, or has been already. Nobody
+    // An event with this tag, which is odd and was not used before, whenever the eventfd is written to from now on, or has been already. Nobody
     // needs to read it. After unwatch() at most the events that were under way come, and the descriptor may be closed.
     virtual Status watch(int fd, uint64_t tag) = 0;
     virtual void unwatch(int fd, uint64_t tag) = 0;

@@ -39,35 +39,56 @@ Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_byt
     madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
     madvise(memory.data(), memory.size(), MADV_DONTFORK);
     place_near(memory, device.info().numa_node);
-    auto pinned = device.register_host_memory(memory);
-    if (!pinned) {
+    std::shared_ptr<Staging> made(new Staging(device, memory));
+    if (auto pinned = made->pin(); !pinned) {
         log_warning("{} MiB of staging memory cannot be pinned, copies to and from {} will be slower: {}. Raise "
                     "RLIMIT_MEMLOCK (ulimit -l; LimitMEMLOCK= of the service) or make the staging memory smaller",
                     size >> 20, device.info().name, pinned.error().message);
     }
-    return std::shared_ptr<Staging>(new Staging(device, memory, pinned.has_value()));
+    return made;
 }
 
-Staging::Staging(Device& device, std::span<std::byte> memory, bool pinned)
-    : device_(device), memory_(memory), pinned_(pinned), slabs_(memory.size() / kLargeChunkBytes) {}
+Staging::Staging(Device& device, std::span<std::byte> memory)
+    : device_(device), memory_(memory), slabs_(memory.size() / kLargeChunkBytes) {}
+
+Status Staging::pin() {
+    if (pinned_) return {};
+    TRY(device_.register_host_memory(memory_));
+    pinned_ = true;
+    return {};
+}
 
 Staging::~Staging() {
     if (pinned_) device_.unregister_host_memory(memory_);
     munmap(memory_.data(), memory_.size());
 }
 
-Chunk Staging::take(size_t bytes, bool any, Listener& listener) {
+Chunk Staging::take(size_t bytes, bool any, Listener& listener, User user) {
     size_t kind = 0;
     while (kind + 1 < kKinds && kChunkBytes[kind] < bytes) ++kind;
     MutexLock lock(mutex_);
-    Chunk chunk = take_of(kind);
-    while (!chunk && any && kind > 0) chunk = take_of(--kind);
-    if (!chunk && std::ranges::find(listeners_, &listener) == listeners_.end()) listeners_.push_back(&listener);
+    Chunk chunk = take_of(kind, user);
+    while (!chunk && any && kind > 0) chunk = take_of(--kind, user);
+    if (chunk) {
+        taken_bytes_ += chunk.bytes;
+        held_bytes_[user] += chunk.bytes;
+    } else if (std::ranges::find(listeners_, &listener) == listeners_.end()) {
+        listeners_.push_back(&listener);
+    }
     return chunk;
 }
 
+// Who has nothing is not refused: nothing of his would come back for him to hear of.
+bool Staging::may_take(size_t kind, User user) const {
+    auto held = held_bytes_.find(user);
+    if (user == kAlone || held == held_bytes_.end()) return true;
+    const size_t free = memory_.size() - taken_bytes_;
+    return kChunkBytes[kind] <= free && held->second + kChunkBytes[kind] <= 3 * (free - kChunkBytes[kind]);
+}
+
 // Slabs that are cut already first, so that others stay whole.
-Chunk Staging::take_of(size_t kind) {
+Chunk Staging::take_of(size_t kind, User user) {
+    if (!may_take(kind, user)) return {};
     size_t whole = slabs_.size();
     for (size_t i = 0; i < slabs_.size(); ++i) {
         Slab& slab = slabs_[i];
@@ -96,13 +117,15 @@ Chunk Staging::take_from(size_t index) {
     return {memory_.data() + index * kLargeChunkBytes + (word * 64 + bit) * bytes, bytes};
 }
 
-void Staging::give(Chunk chunk) {
+void Staging::give(Chunk chunk, User user) {
     const auto offset = static_cast<size_t>(chunk.data - memory_.data());
     MutexLock lock(mutex_);
     Slab& slab = slabs_[offset / kLargeChunkBytes];
     const size_t number = offset % kLargeChunkBytes / kChunkBytes[slab.kind];
     slab.free[number / 64] |= uint64_t{1} << (number % 64);
     --slab.taken;
+    taken_bytes_ -= chunk.bytes;
+    if (auto held = held_bytes_.find(user); (held->second -= chunk.bytes) == 0) held_bytes_.erase(held);
     // Under the lock, so that forget() is the end of it.
     for (Listener* listener : listeners_) listener->chunk_is_back();
     listeners_.clear();

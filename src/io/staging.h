@@ -2,8 +2,10 @@
 // Safe from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,12 +45,22 @@ public:
         ~Listener() = default;
     };
 
+    // Several users share it, and what one has taken may not come back for long: its file may not answer. Who has some
+    // already gets no more than three times what is left then: of all three quarters at most, of the rest the next one
+    // likewise.
+    using User = uint64_t;
+    static constexpr User kAlone = 0;  // who shares with nobody
+
     // The smallest kind of chunk that holds so many bytes, or the largest kind. None: `listener` will hear. With `any` a
     // smaller one is better than none.
-    Chunk take(size_t bytes, bool any, Listener& listener) EXCLUDES(mutex_);
-    void give(Chunk chunk) EXCLUDES(mutex_);
+    Chunk take(size_t bytes, bool any, Listener& listener, User user = kAlone) EXCLUDES(mutex_);
+    // By the same user.
+    void give(Chunk chunk, User user = kAlone) EXCLUDES(mutex_);
     // It hears no more.
     void forget(Listener& listener) EXCLUDES(mutex_);
+
+    // Tries once more, in one thread at a time; chunks may be in use meanwhile.
+    Status pin();
 
     size_t size() const { return memory_.size(); }
     bool is_pinned() const { return pinned_; }
@@ -65,15 +77,18 @@ private:
         uint64_t free[kChunksPerSlab / 64] = {};  // a bit for each chunk
     };
 
-    Staging(Device& device, std::span<std::byte> memory, bool pinned);
-    Chunk take_of(size_t kind) REQUIRES(mutex_);
+    Staging(Device& device, std::span<std::byte> memory);
+    bool may_take(size_t kind, User user) const REQUIRES(mutex_);
+    Chunk take_of(size_t kind, User user) REQUIRES(mutex_);
     Chunk take_from(size_t slab) REQUIRES(mutex_);
 
     Device& device_;
     const std::span<std::byte> memory_;
-    const bool pinned_;
+    std::atomic<bool> pinned_ = false;
     Mutex mutex_;
     std::vector<Slab> slabs_ GUARDED_BY(mutex_);
+    size_t taken_bytes_ GUARDED_BY(mutex_) = 0;
+    std::map<User, size_t> held_bytes_ GUARDED_BY(mutex_);  // of those who have some
     std::vector<Listener*> listeners_ GUARDED_BY(mutex_);
 };
 

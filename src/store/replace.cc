@@ -5,7 +5,7 @@
 
 namespace gshm {
 
-Status Store::replace(SessionId session, NodeId id, std::string_view name) {
+Status Store::give_name(SessionId session, NodeId id, std::string_view name, bool replace) {
     Session& by = at(session);
     auto lease = by.leases.find(id);
     if (lease == by.leases.end() || lease->second.writers == 0) {
@@ -14,7 +14,7 @@ Status Store::replace(SessionId session, NodeId id, std::string_view name) {
     Object* object = lease->second.object;
     TRY(check_sealable(by, *object));
     bool was_unnamed = object->links == 0;
-    Node* replaced = TRY(tree_.replace(by.who, object, name));
+    Node* replaced = TRY(tree_.give_name(by.who, object, name, replace));
     TRY(seal_object(by, object));  // which cannot fail any more
     if (was_unnamed && object->extent != nullptr) use_[object->device].unlinked_bytes -= object->size_bytes;
     object->replaced = false;

@@ -111,7 +111,7 @@ public:
     DeviceIndex inherited_device(std::string_view path) const;
     // An object, opened for writing; or the extent that must be allocated first, handed to extents().add() and named
     // in the spec (if dedicated) when this is called again. With kCreateUnnamed the name is only where it is meant to
-    // get by replace(), and may be taken.
+    // get by give_name(), and may be taken.
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
@@ -139,8 +139,9 @@ public:
     Status seal_id(SessionId session, NodeId id);
     Status unlink(SessionId session, std::string_view name);
     Status rename(SessionId session, std::string_view from, std::string_view to, bool replace);
-    // Seals what the session has open for writing and gives it the name, over what has it: both or neither.
-    Status replace(SessionId session, NodeId id, std::string_view name);
+    // Seals what the session has open for writing and gives it the name, over what has it (EEXIST if that is not to be):
+    // both or neither.
+    Status give_name(SessionId session, NodeId id, std::string_view name, bool replace);
     // make.cc: besides objects
     Status make(SessionId session, const MakeSpec& spec);
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;

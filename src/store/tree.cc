@@ -227,12 +227,12 @@ Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::s
     return put(who, link->node, link, to, replace);
 }
 
-Result<Node*> Tree::replace(const Credentials& who, Node* node, std::string_view path) {
+Result<Node*> Tree::give_name(const Credentials& who, Node* node, std::string_view path, bool replace) {
     if (node->links > 1) {
         return fail(EMLINK, "\"{}\" has {} names, and which of them is to become \"{}\" is not clear", path_of(*node),
                     node->links, path);
     }
-    return put(who, node, const_cast<Link*>(node->any_link()), path, true);
+    return put(who, node, const_cast<Link*>(node->any_link()), path, replace);
 }
 
 Status Tree::check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const {

@@ -54,9 +54,9 @@ public:
     void detach(Node* node);
     // Atomic. What was replaced, if anything, is returned.
     Result<Node*> rename(const Credentials& who, std::string_view from, std::string_view to, bool replace);
-    // The same for a node that has no name or one, whichever that is; over what is at the path.
-    Result<Node*> replace(const Credentials& who, Node* node, std::string_view path);
-    // Fails as replace() would for a node without a name, but changes nothing. ret_reach as above.
+    // The same for a node that has no name or one, whichever that is.
+    Result<Node*> give_name(const Credentials& who, Node* node, std::string_view path, bool replace);
+    // Fails as give_name() would, replacing, for a node without a name, but changes nothing. ret_reach as above.
     Status check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const;
 
     // ---- by directory and name, for whoever has seen to the rights ----

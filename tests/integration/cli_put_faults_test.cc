@@ -4,11 +4,19 @@
 #include <pty.h>
 
 #include "cli_copy_fixture.h"
+#include "support/silent_file.h"
 
 namespace gshm::test {
 namespace {
 
 using CliPutFaults = CliCopyTest;
+
+bool process_has_open(pid_t pid, const std::string& path) {
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone))
+        if (std::filesystem::read_symlink(entry.path(), gone) == path) return true;
+    return false;
+}
 
 // A thread that writes to a file again and again, other bytes each time.
 class ChangingFile {
@@ -119,6 +127,27 @@ TEST_F(CliPutFaults, AFailedVerificationLeavesTheOldVersion) {
         return;
     }
     ADD_FAILURE() << "it was never found out";
+}
+
+// A file system that is gone answers nothing. One signal ends a put that waits for it, and nothing is left.
+TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
+    for (const int number : {SIGINT, SIGTERM}) {
+        auto hung = SilentFile::create(file("hung"), 40 << 20);
+        if (!hung) GTEST_SKIP() << "mounting is not permitted here";
+        ChildProcess child;
+        ASSERT_TRUE(child.spawn(cli_argv({"put", file("hung"), "d/w"})));
+        ASSERT_TRUE(eventually([&] { return hung->ignored() > 0; }));
+        child.signal(number);
+        EXPECT_EQ(child.finish({}, std::chrono::seconds(10)).exit_code, 128 + number);
+        EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}) == ""; }));
+        // Other files of the same user go on, and are let go of.
+        const auto other = write("other", noise(300'000, 1));
+        ok({"put", other, "o"});
+        ok({"rm", "o"});
+        EXPECT_TRUE(eventually([&] { return !process_has_open(pid(), other); }));
+        hung.reset();
+        EXPECT_TRUE(eventually([&] { return object_bytes() == 0; }));
+    }
 }
 
 // Whenever the end comes, there is a whole object or none.

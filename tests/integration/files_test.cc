@@ -1,5 +1,9 @@
 // Whole files into objects and back: put_file, get_file, and ranges.
+#include <sys/wait.h>
+#include <thread>
+
 #include "integration/ring_fixture.h"
+#include "support/silent_file.h"
 
 namespace gshm::test {
 namespace {
@@ -21,6 +25,16 @@ protected:
     size_t files_in_scratch() {
         size_t count = 0;
         for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch())) ++count;
+        return count;
+    }
+
+    // Rings that this process has.
+    static size_t rings() {
+        size_t count = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code gone;
+            count += std::filesystem::read_symlink(entry.path(), gone).string().starts_with("/memfd:gshm-ring");
+        }
         return count;
     }
 
@@ -88,11 +102,124 @@ TEST_P(FilesTest, WhatFailsLeavesNothing) {
     EXPECT_EQ(files_in_scratch(), files) << "something was left behind";
 }
 
+// Whoever takes the name meanwhile has it, and keeps it whatever becomes of the put.
+TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
+    make_file("f", pattern(20 * kMiB, 1));
+    struct Other {
+        gshm_client* client;
+        Object object;
+        int answer;
+        int seen = 0;
+        uint64_t calls = 0;
+    };
+    auto other_client = connect();
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.progress = [](void* context, uint64_t, uint64_t) {
+        auto& other = *static_cast<Other*>(context);
+        if (++other.calls == 1) {
+            other.seen = open_code(other.client, "d/taken");
+            auto wanted = spec("d/taken", 100, "host", GSHM_NO_MAP);
+            gshm_object* made = nullptr;
+            EXPECT_EQ(gshm_create(other.client, &wanted, &made), 0) << gshm_last_error();
+            other.object.reset(made);
+        }
+        return other.answer;
+    };
+    for (uint32_t flags : {0u, uint32_t{GSHM_KEEP}}) {
+        for (int answer : {0, 1}) {
+            Other other{other_client.get(), nullptr, answer};
+            options.context = &other;
+            const auto put = wanted("d/taken", flags);
+            EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &put, &options, nullptr),
+                      answer == 0 ? -EEXIST : -ECANCELED);
+            EXPECT_EQ(other.seen, -ENOENT) << "it was seen before it was whole";
+            ASSERT_NE(other.object, nullptr);
+            EXPECT_EQ(stat(client_.get(), "d/taken").id, gshm_id(other.object.get()));
+            ASSERT_EQ(gshm_unlink(other_client.get(), "d/taken"), 0) << gshm_last_error();
+        }
+    }
+    EXPECT_EQ(put("f", "d/taken", GSHM_KEEP | GSHM_REPLACE), 0) << gshm_last_error();
+    EXPECT_EQ(put("f", "d"), -EEXIST);
+    EXPECT_EQ(put("f", "d/taken/below"), -ENOTDIR);
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
+}
+
+// Who stops a transfer has it stopped, whatever the file does.
+TEST_P(FilesTest, AFileThatDoesNotAnswer) {
+    auto hung = SilentFile::create(file_path("hung"), 40 * kMiB);
+    if (!hung) GTEST_SKIP() << "mounting is not permitted here";
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.context = hung.get();
+    options.progress = [](void* context, uint64_t, uint64_t) {
+        return static_cast<SilentFile*>(context)->ignored() > 0 ? 1 : 0;
+    };
+    const auto spec = wanted("o");
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(gshm_put_file(client_.get(), file_path("hung").c_str(), &spec, &options, nullptr), -ECANCELED);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
+    hung.reset();
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
+}
+
 TEST_P(FilesTest, AFullDeviceIsSaidSo) {
     const int fd = make_file("large", "");
     ASSERT_EQ(ftruncate(fd, off_t{1} << 42), 0);
     EXPECT_EQ(put("large", "o"), -ENOSPC) << gshm_last_error();
     EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
+}
+
+TEST_P(FilesTest, OneRingServesOneFileAfterTheOther) {
+    const size_t before = rings();
+    std::string bytes;
+    auto once_more = [&](const std::string& name) {
+        bytes = pattern(10'000, bytes.size() + name.size());
+        make_file("f", bytes);
+        ASSERT_EQ(put("f", name.c_str()), 0) << gshm_last_error();
+        ASSERT_EQ(get(name.c_str(), "g"), 0) << gshm_last_error();
+        EXPECT_TRUE(read("g") == bytes);
+    };
+    for (int i = 0; i < 5; ++i) once_more("o" + std::to_string(i));
+    EXPECT_EQ(rings(), before + 1);
+    // The next gshmd knows nothing of it.
+    kill_it();
+    once_more("after");
+    EXPECT_EQ(rings(), before + 1);
+    // A forked child has no part in it.
+    const pid_t child = fork();
+    if (child == 0) {
+        const auto spec = wanted("child");
+        int code = gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr);
+        if (code == -ECHILD) {
+            auto mine = connect(kPatience);
+            code = gshm_put_file(mine.get(), file_path("f").c_str(), &spec, nullptr, nullptr);
+        } else {
+            code = 1;
+        }
+        _exit(code == 0 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    once_more("then");
+    EXPECT_EQ(bytes_of(open(client_.get(), "child", GSHM_NO_MAP).get()).size(), bytes.size());
+    // Threads have one each, and all go with the client.
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 12; ++i) {
+        threads.emplace_back([&, i] {
+            for (int j = 0; j < 10; ++j) {
+                const std::string name = "t/" + std::to_string(i) + "/" + std::to_string(j);
+                const auto spec = wanted(name.c_str());
+                EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr), 0) << gshm_last_error();
+                EXPECT_TRUE(bytes_of(open(client_.get(), name.c_str(), GSHM_NO_MAP).get()) == bytes);
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_LE(rings(), before + 8);
+    client_.reset();
+    EXPECT_EQ(rings(), before);
+    client_ = connect(kPatience);
 }
 
 TEST_P(FilesTest, RangesAndTheirProgress) {
@@ -143,6 +270,48 @@ TEST_P(FilesTest, MemoryWithoutADaemon) {
     const int out = make_file("g", "");
     ASSERT_EQ(gshm_write_file(handle, 0, out, 0, bytes.size(), nullptr, nullptr), 0) << gshm_last_error();
     EXPECT_TRUE(contents(out) == bytes);
+}
+
+class StagingOfTheDaemon : public LibraryTest {
+protected:
+    static size_t count(const std::string& text, const std::string& part) {
+        size_t found = 0;
+        for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+        return found;
+    }
+    int put(const char* name, const char* where) {
+        std::ofstream(scratch() + "/f") << "some bytes";
+        const auto wanted = spec(name, 0, where);
+        return gshm_put_file(client_.get(), (scratch() + "/f").c_str(), &wanted, nullptr, nullptr);
+    }
+};
+
+TEST_F(StagingOfTheDaemon, IsPinnedWhenThatWorksAgain) {
+    { std::ofstream(scratch() + "/faults") << "cuMemHostRegister:*:2"; }
+    start_all();
+    EXPECT_EQ(put("a", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_EQ(count(log(), "cannot be pinned, copies"), 1u) << log();
+    client_ = connect();
+    EXPECT_EQ(put("b", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_EQ(count(log(), "pinned after all"), 0u) << log();
+    EXPECT_EQ(count(log(), "cannot be pinned, copies"), 1u) << "it is said once: " << log();
+    // As it says: by rename.
+    { std::ofstream(scratch() + "/none") << ""; }
+    std::filesystem::rename(scratch() + "/none", scratch() + "/faults");
+    client_ = connect();
+    EXPECT_EQ(put("c", "cuda:0"), 0) << gshm_last_error();
+    EXPECT_TRUE(eventually([&] { return count(log(), "pinned after all") == 1; })) << log();
+}
+
+// More than any machine has.
+TEST_F(StagingOfTheDaemon, ThatIsNotToBeHadConcernsGpusAlone) {
+    ASSERT_TRUE(start({"--device", "host:64M", "--device", "cuda", "--staging", "512T"}, daemon_env())) << log();
+    client_ = connect();
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(put("g", "cuda:0"), -ENOMEM) << gshm_last_error();
+        EXPECT_EQ(put(("h" + std::to_string(i)).c_str(), "host"), 0) << gshm_last_error();
+    }
+    EXPECT_EQ(count(log(), "no files into GPUs' memory"), 1u) << log();
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, FilesTest, ::testing::Values("host", "cuda:0"), device_of);

@@ -1,4 +1,9 @@
 // Rings: files into objects and back, on every device, and what they refuse.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 #include "integration/ring_fixture.h"
 
 namespace gshm::test {
@@ -238,6 +243,35 @@ TEST_P(RingTest, ARingForEachOfManyThreads) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(good, 6);
+}
+
+// From now on the kernel has no room for a file's pages.
+bool refuse_pages(int error) {
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {std::size(filter), filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_P(RingTest, TooLittleSharedMemoryIsSaidWhenItIsMade) {
+    make_file("f", "some bytes");
+    for (int error : {ENOSPC, ENOMEM}) {
+        EXPECT_EQ(in_child([&] {
+            auto mine = connect();
+            if (!refuse_pages(error)) return 1;
+            gshm_ring* ring = nullptr;
+            if (gshm_ring_create(mine.get(), nullptr, &ring) != -ENOSPC || ring != nullptr) return 2;
+            if (std::string(gshm_last_error()).find("no shared memory") == std::string::npos) return 3;
+            const auto wanted = spec("o", 0, where());
+            if (gshm_put_file(mine.get(), file_path("f").c_str(), &wanted, nullptr, nullptr) != -ENOSPC) return 4;
+            if (open_code(mine.get(), "o") != -ENOENT) return 5;
+            return gshm_ping(mine.get()) == 0 ? 0 : 6;
+        }), 0) << error;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RingTest, ::testing::Values("host", "cuda:0"), device_of);

@@ -240,8 +240,13 @@ private:
         if (mine == object.leases.end() || mine->second.second == 0) expected = EACCES;
         else if (!object.sealed && object.writers_besides(session) > 0) expected = EBUSY;
         if (expected == 0 && !old_name.empty()) expected = model_.check_remove(old_name, who);
-        if (expected == 0 && to != old_name) expected = check_put(to, who);
-        ASSERT_EQ(code_of(rig_.store.replace(session, id, to)), expected) << old_name << " to " << to;
+        const bool over = below(4) != 0;
+        if (expected == 0 && to != old_name) {
+            expected = check_put(to, who);
+            const bool is_taken = model_.names.contains(to) || model_.directories.contains(to);
+            if (!over && is_taken) expected = EEXIST;
+        }
+        ASSERT_EQ(code_of(rig_.store.give_name(session, id, to, over)), expected) << old_name << " to " << to;
         if (expected != 0) return;
         object.sealed = true;
         object.creator = 0;

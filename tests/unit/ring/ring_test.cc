@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -58,6 +59,17 @@ TEST(Ring, EntriesAndCompletionsGoRound) {
     }
     EXPECT_FALSE(ring.producer.is_broken());
     EXPECT_FALSE(ring.consumer.is_broken());
+}
+
+// Nobody gets SIGBUS later, for lack of a page.
+TEST(Ring, AllPagesAreThereFromTheBeginning) {
+    for (uint32_t entries : {1u, 64u, limits::kRingEntries}) {
+        auto producer = Producer::create(entries).value();
+        struct stat status = {};
+        ASSERT_EQ(fstat(producer.memory(), &status), 0);
+        EXPECT_EQ(static_cast<size_t>(status.st_size), memory_bytes(entries));
+        EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, memory_bytes(entries));
+    }
 }
 
 TEST(Ring, NothingIsTakenThatCouldNotBeCompleted) {

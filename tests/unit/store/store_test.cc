@@ -173,8 +173,11 @@ TEST_F(StoreTest, ReplaceSealsAndNamesInOneStep) {
     EXPECT_EQ(store.use(0).unlinked_bytes, 20u);
     EXPECT_EQ(made->flags & kCreateUnnamed, 0u);
     EXPECT_EQ(code_of(store.open_id(a, made->id, Access::read, false)), ENOENT);
-    EXPECT_EQ(code_of(store.replace(b, made->id, "d/x")), EACCES);
-    ASSERT_TRUE(store.replace(a, made->id, "d/x"));
+    EXPECT_EQ(code_of(store.give_name(b, made->id, "d/x", true)), EACCES);
+    EXPECT_EQ(code_of(store.give_name(a, made->id, "d/x", false)), EEXIST);
+    EXPECT_EQ(code_of(store.give_name(a, made->id, "d", false)), EEXIST);
+    EXPECT_EQ(made->state, ObjectState::open);
+    ASSERT_TRUE(store.give_name(a, made->id, "d/x", true));
     EXPECT_EQ(*store.stat(root, "d/x"), made);
     EXPECT_EQ(made->state, ObjectState::sealed);
     EXPECT_EQ(store.use(0).unlinked_bytes, 10u);
