@@ -17,6 +17,7 @@ namespace gshm::client {
 // Mapped once, used by every object in it.
 struct MappedExtent {
     std::unique_ptr<Extent> extent;
+    Device* device = nullptr;  // here
     size_t users = 0;
 };
 

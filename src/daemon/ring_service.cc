@@ -1,6 +1,7 @@
 #include "daemon/ring_service.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -21,20 +22,26 @@ RingService::RingService(Server& server, uint64_t staging_bytes) : server_(serve
 RingService::~RingService() = default;
 
 void RingService::start() {
+    // One pins it for all GPUs. Others need it as well, but any will do.
     DevicePool& devices = server_.devices();
+    std::optional<DeviceIndex> chosen;
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
         if (devices.info(i).uuid.empty() || !devices.check(i)) continue;
-        return devices.submit(
-            i,
-            [promise = promise_, bytes = staging_bytes_](Device& device) -> Status {
-                auto staging = io::Staging::create(device, bytes);
-                promise->set_value(staging ? *staging : nullptr);
-                if (!staging) log_warning("no staging memory for file transfers: {}", staging.error().message);
-                return {};
-            },
-            nullptr);
+        if (!chosen || (devices.info(i).pins && !devices.info(*chosen).pins)) chosen = i;
     }
-    promise_->set_value(nullptr);
+    if (!chosen) {
+        promise_->set_value(nullptr);
+        return;
+    }
+    devices.submit(
+        *chosen,
+        [promise = promise_, bytes = staging_bytes_](Device& device) -> Status {
+            auto staging = io::Staging::create(device, bytes);
+            promise->set_value(staging ? *staging : nullptr);
+            if (!staging) log_warning("no staging memory for file transfers: {}", staging.error().message);
+            return {};
+        },
+        nullptr);
 }
 
 Result<std::shared_ptr<io::Engine>> RingService::User::engine() {
