@@ -93,7 +93,7 @@ void compare(const char* what, gshm_object* object, BareGpu& gpu, bool write, in
     }
 }
 
-int run(int rounds) {
+int measure(int rounds) {
     const Daemon daemon;
     auto client = connect(daemon);
     const auto device = choose_device(client.get());
@@ -121,5 +121,5 @@ int main(int argc, char** argv) {
     int rounds = 2000;
     if (argc == 3 && std::string(argv[1]) == "--rounds") rounds = std::max(std::atoi(argv[2]), 4);
     else if (argc != 1) gshm::bench::die("usage: mirror_bench [--rounds N]");
-    return gshm::bench::run(rounds);
+    return gshm::bench::measure(rounds);
 }

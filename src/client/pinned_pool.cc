@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/size.h"
 #include "client/fork.h"
 
@@ -53,6 +54,7 @@ Result<PinnedPool::Region> PinnedPool::map(Device& device, size_t bytes) {
     madvise(begin, bytes, MADV_HUGEPAGE);
     madvise(begin, bytes, MADV_DONTFORK);
     Region region{{begin, bytes}, false};
+    place_near(region.memory, device.info().numa_node);
     auto pinned = device.register_host_memory(region.memory);
     region.pinned = pinned.has_value();
     if (pinned) return region;

@@ -387,6 +387,33 @@ TEST_P(MirrorTest, AForkedChildHasNone) {
     EXPECT_EQ(content(object), expected);
 }
 
+TEST_P(MirrorTest, AProcessThatDiesWithOneLeavesNothing) {
+    auto kept = make("kept", 8192);
+    const uint64_t used = device(client_.get(), where()).used_bytes;
+    const int code = in_child([&] {
+        auto client = hpp::Client::connect({.dir = dir()}).value();
+        // Without a mapping on a GPU: a forked child must not use its parent's driver.
+        auto object = client.create({.name = "o", .size_bytes = 4 << 20, .device = where(), .map = on_host()}).value();
+        auto mirror = Mirror::create(object, {.write = true}).value();
+        set(mirror.writable().value(), 1);
+        auto opened = client.open("kept", {.write = true, .map = on_host()}).value();
+        auto other = Mirror::create(opened, {.write = true}).value();
+        set(other.writable(0, 100).value(), 1);
+        ::kill(getpid(), SIGKILL);
+        return 0;
+    });
+    EXPECT_EQ(code, 128 + SIGKILL);
+    EXPECT_TRUE(eventually([&] {
+        const auto found = hpp_.stat("o");
+        return !found && found.error().code == ENOENT;
+    })) << "not sealed, so reclaimed";
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).used_bytes == used; }));
+    auto expected = pattern(8192, 1);
+    if (on_host()) std::fill_n(expected.begin(), 100, std::byte{1});
+    EXPECT_EQ(content(kept), expected) << "what was not flushed is not there";
+    EXPECT_TRUE(kept.seal()) << "nobody else has it for writing any more";
+}
+
 TEST_P(MirrorTest, ManyThreadsWithOneEach) {
     std::vector<std::thread> threads;
     std::atomic<int> failures = 0;

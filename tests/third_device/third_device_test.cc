@@ -218,7 +218,9 @@ TEST_F(ThirdDevice, ClientsThatDoNotKnowTheKind) {
 
 TEST_F(ThirdDevice, SpecsThatMeanNothingAreRefused) {
     ASSERT_EQ(stop(), 0);
-    for (const std::string spec : {"file", "file:", "file:relative/path", "file::4G", "fil:/tmp"}) {
+    for (const std::string spec :
+         {"file", "file:", "file:relative/path", "file::4G", "fil:/tmp", "", ":", "host:", "host:x", "host:0", "host:1G:1G",
+          "cuda:", "cuda:x", "cuda:-1", "cuda::4G", "cuda:0:x", "cuda:0:0", "cuda:0:4G:4G"}) {
         EXPECT_FALSE(start({"--device", spec})) << spec;
         EXPECT_NE(log().find("'" + spec + "' is not a device"), std::string::npos) << log();
     }
