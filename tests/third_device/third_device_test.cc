@@ -123,6 +123,33 @@ TEST_F(ThirdDevice, Mirrors) {
     EXPECT_TRUE(std::ranges::equal(hpp::Mirror::create(object).value().bytes(), expected));
 }
 
+// This kind works after fork(), so the memory for mirrors must be the child's own: the parent's is not mapped there.
+TEST_F(ThirdDevice, AForkedChildMakesMirrorsOfItsOwn) {
+    auto object = make("o", 4 << 20, 10);
+    for (uint64_t bytes : {uint64_t{4096}, uint64_t{4} << 20}) {
+        hpp::Mirror::create(object, {.size_bytes = bytes}).value().close().value();  // there is something to be reused
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        auto client = connect();
+        auto opened = client.open("o", {.write = true}).value();
+        for (uint64_t bytes : {uint64_t{4096}, uint64_t{4} << 20}) {
+            auto mirror = hpp::Mirror::create(opened, {.size_bytes = bytes, .write = true}).value();
+            if (!std::ranges::equal(mirror.bytes().first(100), pattern(100, 10))) _exit(1);
+            std::ranges::fill(mirror.writable(bytes - 8, 8).value(), std::byte{1});
+            if (!mirror.close()) _exit(2);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    auto expected = pattern(4 << 20, 10);
+    std::fill_n(expected.begin() + 4088, 8, std::byte{1});
+    std::fill_n(expected.end() - 8, 8, std::byte{1});
+    EXPECT_EQ(content(object), expected);
+}
+
 TEST_F(ThirdDevice, FilesAndRings) {
     constexpr size_t kBytes = (5 << 20) + 77;
     const auto data = pattern(kBytes, 4);
