@@ -46,6 +46,7 @@ extern "C" {
 typedef struct gshm_client gshm_client;   /* a connection to gshmd, made again by itself when it is lost */
 typedef struct gshm_object gshm_object;   /* an open object (a lease), or memory allocated or imported without a daemon */
 typedef struct gshm_listing gshm_listing; /* the result of a list call */
+typedef struct gshm_mirror gshm_mirror;   /* an object's bytes for the CPU */
 
 /* "major.minor.patch" of the library. */
 const char* gshm_version(void);
@@ -351,6 +352,50 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
 
 /* Makes gshm_data() usable from a further GPU too. -EOPNOTSUPP if the two GPUs cannot reach each other. */
 int gshm_map_peer(gshm_object* object, const char* device);
+
+/* ---- Mirrors: an object's bytes for the CPU ------------------------------------------------------------------------- */
+
+/* A mirror is memory of this process that stands for a range of an object. On host it is the object's memory itself; on a
+ * GPU it is pinned memory, filled by a copy and written back by another. A program is written once for both. It may be used
+ * by one thread at a time, which counts as a use of its object. The object's handle may be closed before: what the mirror
+ * needs of it, the lease too, stays until the mirror goes. After fork() only the parent has it. */
+enum {
+    GSHM_MIRROR_LOAD = 1,  /* begins with the object's bytes; without it, with whatever bytes */
+    GSHM_MIRROR_WRITE = 2, /* may be changed; -EPERM if the object is sealed, -EACCES if it is open for reading only */
+};
+
+typedef struct gshm_mirror_options {
+    uint32_t struct_size;
+    uint32_t flags;      /* GSHM_MIRROR_..., one at least */
+    uint64_t offset;
+    uint64_t size_bytes; /* 0: to the end of the object */
+    void* stream;        /* CUstream, cudaStream_t: what the copies are ordered by; NULL: the legacy default stream */
+} gshm_mirror_options;
+#define GSHM_MIRROR_OPTIONS_INIT {sizeof(gshm_mirror_options), GSHM_MIRROR_LOAD, 0, 0, NULL}
+
+/* options may be NULL. The stream must live as long as the mirror; copies wait for what is on it and for nothing else, and
+ * have ended when a call returns. On host it is not looked at. Of an object that was opened with GSHM_NO_MAP the bytes go
+ * through the daemon, and a stream is -EINVAL. -EINVAL: a range outside of the object. */
+int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, gshm_mirror** ret_mirror);
+/* NULL and 0 of NULL. */
+void* gshm_mirror_data(const gshm_mirror* mirror);
+uint64_t gshm_mirror_size(const gshm_mirror* mirror);
+/* Ranges here are within the mirror. This one was changed, or will be before the next flush; -EACCES if the mirror is for
+ * reading only. */
+int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* Forgets the marks. On host what was changed stays so. */
+void gshm_mirror_unmark(gshm_mirror* mirror);
+/* Writes back what is marked, and nothing else. -EPERM: the object was sealed meanwhile. What failed stays marked. */
+int gshm_mirror_flush(gshm_mirror* mirror);
+/* Writes back this range, marked or not. */
+int gshm_mirror_flush_range(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* Reads it anew from the object; marks in it are forgotten. */
+int gshm_mirror_load(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* As gshm_mirror_flush(), and whatever that says, which is logged too if it is an error, the mirror is gone. NULL is ignored. */
+int gshm_mirror_destroy(gshm_mirror* mirror);
+/* Pinned memory that no mirror uses any more is kept for the next ones, up to 1 GiB. Another bound; 0: blocks of more than
+ * 1 MiB are given back at once. */
+void gshm_keep_pinned(uint64_t most_bytes);
 
 /* ---- Handles for others ---------------------------------------------------------------------------------------- */
 

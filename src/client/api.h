@@ -59,6 +59,17 @@ int with_object(gshm_object* object, Body&& body) {
     });
 }
 
+inline Status check_range(const gshm_object& object, uint64_t offset, uint64_t bytes) {
+    if (offset <= object.size_bytes && bytes <= object.size_bytes - offset) return {};
+    return fail(EINVAL, "range {}+{} is outside of the object's {} bytes", offset, bytes, object.size_bytes);
+}
+
+inline Status check_writable(const gshm_object& object) {
+    if (object.sealed) return fail(EPERM, "the object is sealed and cannot be written");
+    if (object.access == Access::read) return fail(EACCES, "the object was opened for reading only");
+    return {};
+}
+
 // A call whose answer must have a certain body.
 #define GSHM_BODY(answer, Type)                                                                      \
     ({                                                                                               \

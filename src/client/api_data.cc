@@ -11,17 +11,6 @@ using namespace gshm::client;
 
 namespace {
 
-Status check_range(const gshm_object& object, uint64_t offset, uint64_t bytes) {
-    if (offset <= object.size_bytes && bytes <= object.size_bytes - offset) return {};
-    return fail(EINVAL, "range {}+{} is outside of the object's {} bytes", offset, bytes, object.size_bytes);
-}
-
-Status check_writable(const gshm_object& object) {
-    if (object.sealed) return fail(EPERM, "the object is sealed and cannot be written");
-    if (object.access == Access::read) return fail(EACCES, "the object was opened for reading only");
-    return {};
-}
-
 gshm_handle_info handle_info(const gshm_object& object, uint32_t kind, uint64_t extent_bytes, uint64_t offset) {
     return {sizeof(gshm_handle_info), kind, extent_bytes, offset, object.size_bytes};
 }
@@ -183,6 +172,7 @@ int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_
         auto object = std::make_unique<gshm_object>();
         object->own = TRY(local->allocate(round_up(size_bytes, local->info().granularity_bytes),
                                           {.compressible = (flags & GSHM_COMPRESSIBLE) != 0}));
+        object->local = local;
         object->access = Access::write;
         object->size_bytes = size_bytes;
         object->device = local->info().name;

@@ -79,6 +79,7 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
             descriptor = std::move(answer.descriptors[static_cast<size_t>(record.descriptor())]);
         }
         object->mapped = TRY(batch.core.map(object->key, record, *remote, std::move(descriptor)));
+        object->local = object->mapped->device;
     }
     batch.core.add(object.get());
     return object.release();
@@ -325,6 +326,16 @@ void close_objects(std::span<gshm_object* const> objects) {
     for (auto& [key, leases] : by_link) {
         if (!leases.read.empty() || !leases.write.empty()) flush(key, leases);
     }
+}
+
+void hold_object(gshm_object& object) {
+    object.transfers.fetch_add(1, std::memory_order_relaxed);
+}
+
+void let_go_of_object(gshm_object* object) {
+    if (object->transfers.fetch_sub(1, std::memory_order_acq_rel) != (gshm_object::kClosing | 1)) return;
+    object->transfers = 0;  // it was to be closed, and waited for us
+    close_objects({&object, 1});
 }
 
 }  // namespace gshm::client

@@ -1,6 +1,7 @@
 // gshm.h: memory that the caller has already, and what goes with it: waiting for the GPU, and CUDA's older handles.
 #include "client/api.h"
 #include "client/import.h"
+#include "device/cuda.h"
 #include "device/wrap.h"
 
 using namespace gshm;
@@ -16,12 +17,14 @@ Result<std::unique_ptr<gshm_object>> wrap(uint64_t address, uint64_t size_bytes)
         object->device = fmt::format("cuda:{}", pointer->ordinal);
         auto* device = dynamic_cast<CudaDevice*>(TRY(LocalDevices::instance().by_name(object->device)));
         object->own = TRY(device->wrap(address, size_bytes, pointer->owner));
+        object->local = device;
         object->offset = address - object->own->address();
         object->access = Access::write;
         return object;
     }
     auto wrapped = TRY(wrap_host(address, size_bytes));
     object->device = "host";
+    object->local = TRY(LocalDevices::instance().by_name("host"));
     object->own = std::move(wrapped.extent);
     object->access = wrapped.access;
     return object;

@@ -86,7 +86,7 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
             descriptor = std::move(answer.descriptors[0]);
         }
         auto extent = TRY(device->import_fd(descriptor.get(), record.extent_bytes(), key.access));
-        found = extents_.emplace(key, MappedExtent{std::move(extent), 0}).first;
+        found = extents_.emplace(key, MappedExtent{std::move(extent), device, 0}).first;
     }
     ++found->second.users;
     return &found->second;

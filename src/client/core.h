@@ -19,6 +19,7 @@ class Ring;
 // Mapped once, used by every object in it.
 struct MappedExtent {
     std::unique_ptr<Extent> extent;
+    Device* device = nullptr;  // here
     size_t users = 0;
 };
 

@@ -30,6 +30,7 @@ int import_object(const char* device, const gshm_handle_info* info, uint32_t fla
         Device* local = TRY(LocalDevices::instance().by_name(device));
         auto object = std::make_unique<gshm_object>();
         object->own = TRY(import(*local, access));
+        object->local = local;
         object->access = access;
         object->size_bytes = info->size_bytes;
         object->offset = info->offset;

@@ -1,5 +1,7 @@
 #include "client/local_devices.h"
 
+#include <cstring>
+
 namespace gshm::client {
 
 LocalDevices& LocalDevices::instance() {
@@ -8,48 +10,69 @@ LocalDevices& LocalDevices::instance() {
     return *devices;
 }
 
-Result<Device*> LocalDevices::host() {
-    if (!host_) host_ = TRY(HostDevice::create(0));
-    return host_.get();
-}
-
-Status LocalDevices::find_gpus() {
-    TRY(cuda::Driver::get());  // says so if this is a forked child
-    if (searched_) return {};
-    int count = TRY(CudaDevice::count());
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-        // One that cannot even be asked what it is must not take the others along.
-        if (auto gpu = CudaDevice::create(ordinal)) gpus_.push_back(std::move(*gpu));
-    }
-    searched_ = true;
-    return {};
+Result<LocalDevices::Known*> LocalDevices::search(const DeviceKind& kind) {
+    if (kind.check != nullptr) TRY(kind.check());
+    Known& known = known_[&kind];
+    if (known.searched) return &known;
+    auto opened = TRY(kind.open("", 0));
+    // A device that was asked for by itself before stays the one that is used.
+    for (auto& device : opened.devices) known.devices.push_back(std::move(device));
+    known.searched = true;
+    return &known;
 }
 
 Result<Device*> LocalDevices::by_name(std::string_view name) {
+    const DeviceKind* kind = find_device_kind(name);
+    const bool is_one = kind != nullptr && (kind->selects ? !name.ends_with(':') : name == kind->name);
+    if (!is_one) {
+        return fail(ENODEV, "there is no device \"{}\" (examples: {})", name, device_spec_examples());
+    }
     MutexLock lock(mutex_);
-    if (name == "host") return host();
-    if (name == "cuda") name = "cuda:0";
-    if (!name.starts_with("cuda:")) {
-        return fail(ENODEV, "there is no device \"{}\" (examples: host, cuda:0)", name);
+    auto found = search(*kind);
+    Known& known = known_[kind];
+    if (found) {
+        if (name == kind->name && !known.devices.empty()) return known.devices.front().get();
+        for (auto& device : known.devices) {
+            if (device->info().name == name) return device.get();
+        }
     }
-    TRY(find_gpus());
-    for (auto& gpu : gpus_) {
-        if (gpu->info().name == name) return gpu.get();
+    if (auto earlier = known.by_spec.find(name); earlier != known.by_spec.end()) return earlier->second;
+    if (name == kind->name) {
+        if (!found) return std::unexpected(std::move(found.error()));
+        return fail(ENODEV, "there is no device \"{}\" here", name);
     }
-    return fail(ENODEV, "there is no device \"{}\": this process sees {} GPUs", name, gpus_.size());
+    auto opened = TRY(kind->open(name.substr(strlen(kind->name) + 1), 0));
+    if (opened.devices.empty()) return fail(ENODEV, "there is no device \"{}\" here", name);
+    known.devices.push_back(std::move(opened.devices.front()));
+    return known.by_spec.emplace(name, known.devices.back().get()).first->second;
+}
+
+Result<Device*> LocalDevices::find(const DeviceKind& kind, std::string_view uuid, std::string_view name) {
+    auto found = search(kind);
+    if (!found && kind.open_foreign == nullptr) return std::unexpected(std::move(found.error()));
+    Known& known = known_[&kind];
+    for (auto& device : known.devices) {
+        if (device->info().uuid == uuid) return device.get();
+    }
+    if (kind.open_foreign == nullptr) return nullptr;
+    known.devices.push_back(TRY(kind.open_foreign(name, uuid)));
+    return known.devices.back().get();
 }
 
 Result<Device*> LocalDevices::by_uuid(std::string_view uuid, std::string_view name_at_daemon) {
+    const DeviceKind* kind = find_device_kind(name_at_daemon);
+    if (kind == nullptr) {
+        return fail(ENODEV, "gshmd's {} is of a kind that this libgshm does not know; open with GSHM_NO_MAP to copy through "
+                            "gshmd", name_at_daemon);
+    }
     MutexLock lock(mutex_);
-    if (uuid.empty()) return host();
-    if (auto found = find_gpus(); !found) {
+    auto found = find(*kind, uuid, name_at_daemon);
+    if (!found) {
         return fail(found.error().code, "gshmd's {} ({}) cannot be used in this process: {}; check CUDA_VISIBLE_DEVICES, or "
                                         "open with GSHM_NO_MAP to copy through gshmd",
                     name_at_daemon, uuid, found.error().message);
     }
-    for (auto& gpu : gpus_) {
-        if (gpu->info().uuid == uuid) return gpu.get();
-    }
+    if (*found != nullptr) return *found;
     return fail(ENODEV, "gshmd's {} ({}) is not visible in this process: check CUDA_VISIBLE_DEVICES, or open with "
                         "GSHM_NO_MAP to copy through gshmd", name_at_daemon, uuid);
 }
@@ -57,10 +80,11 @@ Result<Device*> LocalDevices::by_uuid(std::string_view uuid, std::string_view na
 std::vector<DeviceInfo> LocalDevices::infos() {
     MutexLock lock(mutex_);
     std::vector<DeviceInfo> infos;
-    if (find_gpus()) {
-        for (auto& gpu : gpus_) infos.push_back(gpu->info());
+    for (const DeviceKind* kind : device_kinds()) {
+        auto found = search(*kind);
+        if (!found) continue;
+        for (auto& device : (*found)->devices) infos.push_back(device->info());
     }
-    if (auto device = host()) infos.push_back((*device)->info());
     return infos;
 }
 

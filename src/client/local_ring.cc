@@ -1,9 +1,9 @@
 #include "client/local_ring.h"
 
+#include <algorithm>
 #include <sys/eventfd.h>
 
 #include "client/fork.h"
-#include "client/local_devices.h"
 #include "ring/producer.h"
 
 namespace gshm::client {
@@ -13,18 +13,18 @@ namespace {
 constexpr size_t kStagingBytes = size_t{64} << 20;
 
 // They live as long as the process: their threads may be in a driver call when it ends.
-Result<io::Engine*> process_engine(bool gpu) {
+Result<io::Engine*> process_engine(LocalRing::Kind kind, Device& device) {
     static Mutex* mutex = new Mutex;
-    static io::Engine* engines[2] = {};
+    static io::Engine* engines[LocalRing::kKinds] = {};
     static uint64_t generation = fork_generation();
     MutexLock lock(*mutex);
     if (std::exchange(generation, fork_generation()) != fork_generation()) {
-        engines[0] = engines[1] = nullptr;  // a forked child: their threads are the parent's, and stay there
+        std::ranges::fill(engines, nullptr);  // a forked child: their threads are the parent's, and stay there
     }
-    io::Engine*& engine = engines[gpu ? 1 : 0];
+    io::Engine*& engine = engines[kind];
     if (engine == nullptr) {
         std::shared_ptr<io::Staging> staging;
-        if (gpu) staging = TRY(io::Staging::create(*TRY(LocalDevices::instance().by_name("cuda")), kStagingBytes));
+        if (kind != LocalRing::kOrdinary) staging = TRY(io::Staging::create(device, kStagingBytes));
         engine = TRY(io::Engine::create(std::move(staging), {})).release();
     }
     return engine;
@@ -41,8 +41,8 @@ struct LocalRing::Job final : io::Transfer {
     std::shared_ptr<io::File> held_file;
 };
 
-Result<std::unique_ptr<LocalRing>> LocalRing::create(bool gpu, std::atomic<uint32_t>& word) {
-    auto* engine = TRY(process_engine(gpu));
+Result<std::unique_ptr<LocalRing>> LocalRing::create(Kind kind, Device& device, std::atomic<uint32_t>& word) {
+    auto* engine = TRY(process_engine(kind, device));
     auto doorbell = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!doorbell) return fail_errno("eventfd");
     std::unique_ptr<LocalRing> ring(new LocalRing(*engine, std::move(doorbell), word));

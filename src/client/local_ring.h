@@ -14,9 +14,13 @@ namespace gshm::client {
 
 class LocalRing final : private io::Source {
 public:
-    // For ordinary memory, or for that of GPUs. The first of its kind in a process starts an engine, that for GPUs with
-    // staging memory. `word` changes with every completion, and is woken then.
-    static Result<std::unique_ptr<LocalRing>> create(bool gpu, std::atomic<uint32_t>& word);
+    // What the memory needs, which kind_of() tells. The first of its kind in a process starts an engine.
+    enum Kind { kOrdinary, kStaged, kPinned, kKinds };
+    static Kind kind_of(Extent& memory, const Device& device) {
+        return memory.copier() == nullptr ? kOrdinary : device.info().pins ? kPinned : kStaged;
+    }
+    // `device` is one of that kind. `word` changes with every completion, and is woken then.
+    static Result<std::unique_ptr<LocalRing>> create(Kind kind, Device& device, std::atomic<uint32_t>& word);
     // Nothing is under way.
     ~LocalRing() override;
 

@@ -24,6 +24,7 @@ struct gshm_object {
     gshm::client::ExtentKey key;                 // of a daemon's object
     gshm::client::MappedExtent* mapped = nullptr;  // null with GSHM_NO_MAP
     std::unique_ptr<gshm::Extent> own;           // without a daemon
+    gshm::Device* local = nullptr;               // that the memory is on, here; null with GSHM_NO_MAP
     gshm::Access access = gshm::Access::read;
     bool sealed = false;
     uint64_t size_bytes = 0;
@@ -32,7 +33,7 @@ struct gshm_object {
     gshm_object* next = nullptr;  // of the core's
     gshm_object* previous = nullptr;
     uint64_t generation = gshm::client::fork_generation();
-    // Transfers under way, and kClosing once it is to be closed with the last of them.
+    // Transfers under way and mirrors, and kClosing once it is to be closed with the last of them.
     static constexpr uint32_t kClosing = 1u << 31;
     std::atomic<uint32_t> transfers = 0;
     std::vector<gshm::client::Ring*> rings;  // that know it; guarded by a lock of ring.cc
@@ -69,6 +70,10 @@ namespace gshm::client {
 // Ends the leases of these objects (of any daemons) and frees the handles; of those that transfers are under way with,
 // when these have ended.
 void close_objects(std::span<gshm_object* const> objects);
+
+// Keeps a handle that the caller closes until it is let go of.
+void hold_object(gshm_object& object);
+void let_go_of_object(gshm_object* object);
 
 // Copies as much of a struct as the caller knows of. EINVAL if the caller's size is no size of it.
 template <typename T>

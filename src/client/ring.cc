@@ -174,7 +174,7 @@ Status Ring::prepare(const gshm_io& io) {
         piece.state = State::prepared;
         piece.operation = index;
         piece.entry = {io.operation, token, io.file, 0, at, range.offset, range.bytes, {}};
-        range.object->transfers.fetch_add(1, std::memory_order_relaxed);
+        hold_object(*range.object);
         ++files_[io.file].pieces;
         if (piece.remote) {
             bool is_new = false;
@@ -191,9 +191,9 @@ Status Ring::prepare(const gshm_io& io) {
 }
 
 Result<LocalRing*> Ring::local(const gshm_object& object) {
-    const bool gpu = object.extent() != nullptr && object.extent()->copier() != nullptr;
-    auto& ring = local_[gpu ? 1 : 0];
-    if (!ring) ring = TRY(LocalRing::create(gpu, local_word_));
+    const auto kind = LocalRing::kind_of(*object.extent(), *object.local);
+    auto& ring = local_[kind];
+    if (!ring) ring = TRY(LocalRing::create(kind, *object.local, local_word_));
     return ring.get();
 }
 
@@ -308,12 +308,7 @@ void Ring::finish(uint32_t token, int64_t result, uint32_t path) {
     piece.path = path;
     --files_[piece.entry.file].pieces;
     if (piece.remote) remote_->let_go(piece.entry.object);
-    // It was to be closed, and waited for us.
-    gshm_object* object = std::exchange(piece.object, nullptr);
-    if (object->transfers.fetch_sub(1, std::memory_order_acq_rel) == (gshm_object::kClosing | 1)) {
-        object->transfers = 0;
-        close_objects({&object, 1});
-    }
+    let_go_of_object(std::exchange(piece.object, nullptr));
     if (--operations_[piece.operation].left == 0) finish_operation(piece.operation);
 }
 

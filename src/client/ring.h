@@ -109,7 +109,7 @@ private:
     bool is_behind_ = false;  // it is attached, and has not been told again of what is under way
     std::atomic<uint32_t> local_word_ = 0;  // changes with local completions, and when it is woken
     std::atomic<bool> woken_ = false;
-    std::unique_ptr<LocalRing> local_[2];  // for ordinary memory, for GPUs
+    std::unique_ptr<LocalRing> local_[LocalRing::kKinds];
     std::unordered_set<gshm_object*> objects_;  // whose `rings` this is among; guarded like those
 };
 

@@ -1,97 +1,92 @@
 #include "daemon/device_pool.h"
 
-#include <charconv>
 #include <future>
-#include <optional>
 
 #include "base/log.h"
 #include "base/size.h"
-#include "device/cuda.h"
 
 namespace gshm {
+
+namespace {
+
+struct Spec {
+    const DeviceKind* kind = nullptr;
+    std::string_view which;
+    uint64_t limit_bytes = 0;  // 0: it says none
+};
+
+Result<Spec> parse_spec(std::string_view text) {
+    auto bad = [&] { return fail(EINVAL, "'{}' is not a device (examples: {})", text, device_spec_examples()); };
+    Spec spec{.kind = find_device_kind(text)};
+    if (spec.kind == nullptr || text.ends_with(':')) return bad();
+    size_t colon = text.find(':');
+    if (colon == text.npos) return spec;
+    std::string_view rest = text.substr(colon + 1);
+    if (spec.kind->selects) {
+        // What follows the last colon may be a part of it all: the kind knows.
+        spec.which = rest;
+        colon = rest.rfind(':');
+        if (colon == rest.npos) return spec;
+        rest = rest.substr(colon + 1);
+    }
+    auto limit = parse_size(rest);
+    bool is_limit = limit.has_value() && *limit > 0;
+    if (is_limit) spec.limit_bytes = *limit;
+    if (is_limit && spec.kind->selects) spec.which = spec.which.substr(0, colon);
+    if (spec.kind->selects ? spec.which.empty() : !is_limit) return bad();
+    return spec;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const std::vector<std::string>& specs,
                                                        uint64_t limit_bytes, UniqueFd host_folder) {
     std::unique_ptr<DevicePool> pool(new DevicePool(loop));
     pool->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
-    if (specs.empty()) {
-        if (auto added = pool->add_all_cuda(limit_bytes); !added) log_info("no GPU: {}", added.error().message);
-        TRY(pool->add_host(limit_bytes));
-    }
+    if (specs.empty()) TRY(pool->add_unasked(limit_bytes));
     return pool;
 }
 
-Status DevicePool::add(const std::string& spec, uint64_t limit_bytes) {
-    std::string_view rest = spec;
-    auto next = [&rest] {
-        size_t colon = rest.find(':');
-        std::string_view part = rest.substr(0, colon);
-        rest = colon == std::string_view::npos ? std::string_view{} : rest.substr(colon + 1);
-        return part;
-    };
-    auto bad = [&] {
-        return fail(EINVAL, "'{}' is not a device (examples: cuda, cuda:0, cuda:0:40G, host, host:4G)", spec);
-    };
-    auto read_limit = [&] {
-        auto size = parse_size(next());
-        if (size) limit_bytes = *size;
-        return size.has_value() && limit_bytes > 0 && rest.empty();
-    };
-    std::string_view kind = next();
-    if (kind == "host") {
-        if (spec.ends_with(':') || (!rest.empty() && !read_limit())) return bad();
-        return add_host(limit_bytes);
+Status DevicePool::add_unasked(uint64_t limit_bytes) {
+    for (const DeviceKind* kind : device_kinds()) {
+        if (kind->unasked == DeviceKind::Unasked::nothing) continue;
+        auto added = add(*kind, "", limit_bytes);
+        if (added) continue;
+        if (kind->unasked == DeviceKind::Unasked::everything) return added;
+        log_info("no {}: {}", kind->name, added.error().message);
     }
-    if (kind != "cuda" || spec.ends_with(':')) return bad();
-    if (rest.empty()) return add_all_cuda(limit_bytes);
-    std::string_view number = next();
-    int ordinal = -1;
-    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ordinal);
-    if (error != std::errc() || end != number.data() + number.size() || ordinal < 0) return bad();
-    if (!rest.empty() && !read_limit()) return bad();
-    return add_cuda(ordinal, limit_bytes);
-}
-
-Status DevicePool::add_host(uint64_t limit_bytes) {
-    // The limit may be more than half of the memory if someone says so.
-    auto host = TRY(HostDevice::create(limit_bytes, std::move(old_host_folder_)));
-    host_ = host.get();
-    return add_slot(std::move(host), limit_bytes);
-}
-
-Status DevicePool::add_all_cuda(uint64_t limit_bytes) {
-    int count = TRY(CudaDevice::count());
-    if (count == 0) return fail(ENODEV, "the CUDA driver sees no GPU");
-    // One that cannot even be asked what it is must not take the others along.
-    std::optional<Error> first;
-    size_t added = 0;
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-        auto status = add_cuda(ordinal, limit_bytes);
-        if (status) ++added;
-        if (status) continue;
-        log_error("cuda:{} is left out: {}", ordinal, status.error().message);
-        if (!first) first = status.error();
-    }
-    if (added == 0 && first) return std::unexpected(std::move(*first));
     return {};
 }
 
-Status DevicePool::add_cuda(int ordinal, uint64_t limit_bytes) {
-    auto device = TRY(CudaDevice::create(ordinal));
-    auto context = device->context();
-    TRY(add_slot(std::move(device), limit_bytes));
-    if (!context) {
-        slots_.back().failure = context.error().message;
-        log_error("cuda:{} cannot be used: {}", ordinal, context.error().message);
-    }
+Status DevicePool::add(const std::string& text, uint64_t limit_bytes) {
+    auto spec = TRY(parse_spec(text));
+    auto added = add(*spec.kind, spec.which, spec.limit_bytes != 0 ? spec.limit_bytes : limit_bytes);
+    if (added || added.error().code != EINVAL) return added;
+    return fail(EINVAL, "'{}' is not a device: {} (examples: {})", text, added.error().message, device_spec_examples());
+}
+
+Status DevicePool::add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes) {
+    auto opened = TRY(kind.open(which, limit_bytes));
+    for (const auto& error : opened.left_out) log_error("a device is left out: {}", error.message);
+    if (opened.devices.empty() && !opened.left_out.empty()) return std::unexpected(std::move(opened.left_out[0]));
+    for (auto& device : opened.devices) TRY(add_slot(std::move(device), limit_bytes));
     return {};
 }
 
 Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes) {
-    if (find(device->info().name)) return fail(EINVAL, "device {} is named twice", device->info().name);
+    if (find(device->info().name)) return fail(EEXIST, "device {} is named twice", device->info().name);
+    if (auto* host = dynamic_cast<HostDevice*>(device.get())) {
+        host_ = host;
+        host->adopt_folder(std::move(old_host_folder_));
+    }
+    auto started = device->start();
     slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes), std::make_unique<Worker>(),
                       std::make_unique<Worker>(), {}});
+    if (started) return {};
+    auto& slot = slots_.back();
+    slot.failure = started.error().message;
+    log_error("{} cannot be used: {}", slot.device->info().name, slot.failure);
     return {};
 }
 

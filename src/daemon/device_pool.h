@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/worker.h"
 #include "daemon/loop.h"
 #include "device/host.h"
+#include "device/kinds.h"
 #include "device/limit.h"
 #include "store/extents.h"
 
@@ -15,8 +17,9 @@ namespace gshm {
 
 class DevicePool {
 public:
-    // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G"; none: all GPUs, then host. limit_bytes bounds each
-    // device whose spec does not (0: its capacity). A GPU that cannot be started is there, but failed.
+    // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G", as device/kinds.h has them; none: all GPUs, then host.
+    // limit_bytes bounds each device whose spec does not (0: its capacity). One that cannot be started is there, but
+    // failed.
     // host_folder: the private tmpfs that an earlier daemon's host memory is in; empty: none.
     static Result<std::unique_ptr<DevicePool>> create(EventLoop& loop, const std::vector<std::string>& specs,
                                                       uint64_t limit_bytes, UniqueFd host_folder);
@@ -57,10 +60,9 @@ private:
     };
 
     explicit DevicePool(EventLoop& loop) : loop_(loop) {}
-    Status add_host(uint64_t limit_bytes);
-    Status add_cuda(int ordinal, uint64_t limit_bytes);
-    Status add_all_cuda(uint64_t limit_bytes);
+    Status add_unasked(uint64_t limit_bytes);
     Status add(const std::string& spec, uint64_t limit_bytes);
+    Status add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes);
     Status add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes);
     void submit_to(Worker& worker, DeviceIndex index, Work work, Done done);
 

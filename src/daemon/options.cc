@@ -5,6 +5,7 @@
 
 #include "base/runtime_dir.h"
 #include "base/size.h"
+#include "device/kinds.h"
 #include "wire/version.h"
 
 namespace gshm {
@@ -24,7 +25,7 @@ clients, the mount, and the options --device, --limit and --staging where none a
       --dir DIR       runtime folder with the socket gshm.sock
                       (default: $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm)
       --device SPEC   use this device; may be given several times, the first is the default one
-                      cuda, cuda:0, cuda:0:40G (at most so much of it), host, host:4G
+                      {}; a size at the end bounds what is used
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
@@ -85,7 +86,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                     return fail(EINVAL, "--keeper is process, systemd or none, not '{}'", options.keeper);
                 }
                 break;
-            case 'h': fputs(kUsage, stdout); return std::nullopt;
+            case 'h': fmt::print(kUsage, device_spec_examples()); return std::nullopt;
             case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");
         }

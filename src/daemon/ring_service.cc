@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -46,24 +47,30 @@ std::shared_future<RingService::Pool> RingService::staging() {
 void RingService::make_staging() {
     auto promise = std::make_shared<std::promise<Pool>>();
     staging_ = promise->get_future().share();
+    // One pins it for all GPUs. Others need it as well, but any will do.
     DevicePool& devices = server_.devices();
+    std::optional<DeviceIndex> chosen;
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
         if (devices.info(i).uuid.empty() || !devices.check(i)) continue;
-        staging_device_ = i;
-        return devices.submit(
-            i,
-            [promise, bytes = staging_bytes_, warns = !std::exchange(has_warned_, true)](Device& device) -> Status {
-                auto staging = io::Staging::create(device, bytes);
-                promise->set_value(staging ? *staging : nullptr);
-                if (staging) return {};
-                const auto& why = staging.error().message;
-                if (warns) log_warning("no files into GPUs' memory until there is memory to stage them: {}", why);
-                else log_debug("still no staging memory: {}", why);
-                return {};
-            },
-            nullptr);
+        if (!chosen || (devices.info(i).pins && !devices.info(*chosen).pins)) chosen = i;
     }
-    promise->set_value(nullptr);
+    if (!chosen) {
+        promise->set_value(nullptr);
+        return;
+    }
+    staging_device_ = *chosen;
+    devices.submit(
+        *chosen,
+        [promise, bytes = staging_bytes_, warns = !std::exchange(has_warned_, true)](Device& device) -> Status {
+            auto staging = io::Staging::create(device, bytes);
+            promise->set_value(staging ? *staging : nullptr);
+            if (staging) return {};
+            const auto& why = staging.error().message;
+            if (warns) log_warning("no files into GPUs' memory until there is memory to stage them: {}", why);
+            else log_debug("still no staging memory: {}", why);
+            return {};
+        },
+        nullptr);
 }
 
 // Nobody waits for it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <unistd.h>
@@ -54,18 +55,31 @@ private:
 class CudaExtent : public Extent {
 public:
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
-        TRY(check_range(offset, source.size()));
-        TRY(check_writable());
-        return on_device("cuMemcpyHtoD", [&] {
-            return driver_.memcpy_htod_async(address() + offset, source.data(), source.size(), nullptr);
-        });
+        TRY(begin_copy_in(offset, source, nullptr));
+        return finish(nullptr);
     }
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
-        TRY(check_range(offset, destination.size()));
-        return on_device("cuMemcpyDtoH", [&] {
-            return driver_.memcpy_dtoh_async(destination.data(), address() + offset, destination.size(), nullptr);
+        TRY(begin_copy_out(offset, destination, nullptr));
+        return finish(nullptr);
+    }
+    Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* queue) override {
+        TRY(check_range(offset, source.size()));
+        TRY(check_writable());
+        return in_context("cuMemcpyHtoD", [&] {
+            return driver_.memcpy_htod_async(address() + offset, source.data(), source.size(), as_stream(queue));
         });
     }
+    Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* queue) const override {
+        TRY(check_range(offset, destination.size()));
+        return in_context("cuMemcpyDtoH", [&] {
+            return driver_.memcpy_dtoh_async(destination.data(), address() + offset, destination.size(),
+                                             as_stream(queue));
+        });
+    }
+    Status finish(void* queue) const override {
+        return in_context("cuStreamSynchronize", [&] { return driver_.stream_synchronize(as_stream(queue)); });
+    }
+    bool is_host_memory() const override { return false; }
     Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
         TRY(check_range(offset, bytes));
         TRY(check_writable());
@@ -113,13 +127,18 @@ protected:
                uint64_t size, Access access)
         : Extent(address, size), driver_(driver), context_(context), access_(access), copier_(std::move(copier)) {}
 
-    // The legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
+    // Null is the legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
+    static cuda::CUstream as_stream(void* queue) { return static_cast<cuda::CUstream>(queue); }
     template <typename Call>
-    Status on_device(const char* what, Call&& call) const {
+    Status in_context(const char* what, Call&& call) const {
         cuda::ScopedContext current(driver_, context_);
         TRY(current.status());
-        TRY(driver_.check(what, call()));
-        return driver_.check(what, driver_.stream_synchronize(nullptr));
+        return driver_.check(what, call());
+    }
+    template <typename Call>
+    Status on_device(const char* what, Call&& call) const {
+        TRY(in_context(what, call));
+        return finish(nullptr);
     }
     Status check_writable() const {
         if (access_ == Access::read) return fail(EACCES, "this memory was opened for reading only");
@@ -272,7 +291,46 @@ int numa_node(const std::string& pci_bus_id) {
     return file >> node ? node : -1;
 }
 
+std::optional<int> parse_ordinal(std::string_view text) {
+    int ordinal = -1;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
+    if (error != std::errc() || end != text.data() + text.size() || ordinal < 0) return std::nullopt;
+    return ordinal;
+}
+
+Result<OpenedDevices> open_gpus(std::string_view which, uint64_t) {
+    OpenedDevices opened;
+    if (!which.empty()) {
+        auto ordinal = parse_ordinal(which);
+        if (!ordinal) return fail(EINVAL, "\"{}\" is not the number of a GPU", which);
+        opened.devices.push_back(TRY(CudaDevice::create(*ordinal)));
+        return opened;
+    }
+    int count = TRY(CudaDevice::count());
+    if (count == 0) return fail(ENODEV, "the CUDA driver sees no GPU");
+    // One that cannot even be asked what it is must not take the others along.
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        auto gpu = CudaDevice::create(ordinal);
+        if (gpu) opened.devices.push_back(std::move(*gpu));
+        else opened.left_out.push_back(gpu.error());
+    }
+    return opened;
+}
+
 }  // namespace
+
+const DeviceKind kCudaKind = {
+    .name = "cuda",
+    .examples = "cuda, cuda:0, cuda:0:40G",
+    .selects = true,
+    .unasked = DeviceKind::Unasked::what_is_there,
+    .open = open_gpus,
+    // A forked child must not use its parent's driver.
+    .check = []() -> Status {
+        TRY(Driver::get());
+        return {};
+    },
+};
 
 Result<int> CudaDevice::count() {
     const Driver* driver = TRY(Driver::get());
@@ -320,6 +378,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .handle_kinds = kinds,
         .compressible = has(cuda::kAttributeGenericCompression),
         .pci_bus_id = pci_bus_id(driver, device),
+        .pins = true,
     };
     made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
@@ -328,6 +387,11 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
 CudaDevice::~CudaDevice() {
     copier_->close();
     if (context_ != nullptr) driver_.primary_ctx_release(device_);
+}
+
+Status CudaDevice::start() {
+    TRY(context());
+    return {};
 }
 
 Result<cuda::CUcontext> CudaDevice::context() {

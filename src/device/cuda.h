@@ -6,9 +6,11 @@
 
 #include "cuda/driver.h"
 #include "device/cuda_copier.h"
-#include "device/device.h"
+#include "device/kinds.h"
 
 namespace gshm {
+
+extern const DeviceKind kCudaKind;
 
 // What the driver knows of an address of this process.
 struct CudaPointer {
@@ -27,6 +29,7 @@ public:
     ~CudaDevice() override;
 
     const DeviceInfo& info() const override { return info_; }
+    Status start() override;
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
     Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) override;
     Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override;

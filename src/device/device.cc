@@ -39,6 +39,18 @@ Status Extent::copy_from(uint64_t offset, const Extent& source, uint64_t source_
     return {};
 }
 
+Status Extent::begin_copy_in(uint64_t offset, std::span<const std::byte> source, void*) {
+    return copy_in(offset, source);
+}
+
+Status Extent::begin_copy_out(uint64_t offset, std::span<std::byte> destination, void*) const {
+    return copy_out(offset, destination);
+}
+
+Status Extent::finish(void*) const {
+    return {};
+}
+
 Result<FabricHandle> Extent::export_fabric() const {
     return fail(EOPNOTSUPP, "this device has no fabric handles");
 }

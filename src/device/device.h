@@ -1,5 +1,5 @@
 // A device is where bytes live; an extent is one physical allocation of it, mapped into this process.
-// The interface is all that the store and the daemon know; host.h and cuda.h implement it.
+// The interface is all that the store and the daemon know; host.h and cuda.h implement it, kinds.h lists who does.
 #pragma once
 
 #include <array>
@@ -34,8 +34,8 @@ struct IpcExport {
 };
 
 struct DeviceInfo {
-    std::string name;   // "host", "cuda:0" (this process's ordinal)
-    std::string uuid;   // what a GPU is called between processes; empty for host
+    std::string name;   // "host", "cuda:0" (this process's ordinal): its kind, and which if there may be several
+    std::string uuid;   // what it is called between processes; empty for host
     std::string model;
     uint64_t capacity_bytes = 0;
     uint64_t granularity_bytes = 0;  // extents are multiples of this
@@ -45,6 +45,7 @@ struct DeviceInfo {
     int numa_node = -1;      // that the device is next to; -1: not known, or there is but one
     // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
     bool files = false;
+    bool pins = false;  // register_host_memory() does something
 };
 
 class Copier;
@@ -114,6 +115,15 @@ public:
     // From another extent; without a way through host memory where the device can.
     virtual Status copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes);
 
+    // The same in the order of a queue of the caller's, of the type that the device has for them (on CUDA a stream); null
+    // is its default one. They may return before the bytes are in place; finish() waits for what is on that queue, and for
+    // nothing else.
+    virtual Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* queue);
+    virtual Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* queue) const;
+    virtual Status finish(void* queue) const;
+
+    // The CPU reads and writes it at address(). Else copies are the only way.
+    virtual bool is_host_memory() const { return true; }
     // Null: its size is fixed.
     virtual ExtentFile* file() { return nullptr; }
     // Null: ordinary memory, that needs none. Lives as long as the device.
@@ -172,6 +182,9 @@ public:
     virtual ~Device() = default;
 
     virtual const DeviceInfo& info() const = 0;
+
+    // What takes time and may fail, once, before gshmd offers it. One that fails is there, but refused.
+    virtual Status start() { return {}; }
 
     // size_bytes is a nonzero multiple of the granularity; any size, 0 too, for a file. The memory is zero. ENOSPC when
     // the device is full.

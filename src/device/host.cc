@@ -148,6 +148,7 @@ public:
         return read_only_fd_.get();
     }
     ExtentFile* file() override { return this; }
+    bool is_host_memory() const override { return false; }
 
     int fd() const override { return fd_.get(); }
     Result<FileStatus> status() override {
@@ -231,13 +232,20 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes, UniqueFd folder) {
+const DeviceKind kHostKind = {
+    .name = "host",
+    .examples = "host, host:4G",
+    .unasked = DeviceKind::Unasked::everything,
+    // The limit may be more than half of the memory if someone says so.
+    .open = [](std::string_view, uint64_t limit_bytes) -> Result<OpenedDevices> {
+        OpenedDevices opened;
+        opened.devices.push_back(TRY(HostDevice::create(limit_bytes)));
+        return opened;
+    },
+};
+
+Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) {
     std::unique_ptr<HostDevice> device(new HostDevice);
-    {
-        MutexLock lock(device->mutex_);
-        device->folder_tried_ = static_cast<bool>(folder);
-        device->folder_ = std::move(folder);
-    }
     if (capacity_bytes == 0) {
         struct sysinfo machine = {};
         if (sysinfo(&machine) != 0) return fail_errno("sysinfo");
@@ -292,6 +300,12 @@ std::optional<int> HostDevice::folder() {
     MutexLock lock(mutex_);
     if (!folder_) return std::nullopt;
     return folder_.get();
+}
+
+void HostDevice::adopt_folder(UniqueFd folder) {
+    MutexLock lock(mutex_);
+    folder_tried_ = static_cast<bool>(folder);
+    folder_ = std::move(folder);
 }
 
 Result<UniqueFd> HostDevice::make_file() {

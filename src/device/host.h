@@ -5,15 +5,16 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "device/device.h"
+#include "device/kinds.h"
 
 namespace gshm {
+
+extern const DeviceKind kHostKind;
 
 class HostDevice final : public Device {
 public:
     // capacity_bytes 0: half of the machine's memory, as tmpfs takes.
-    // folder: the private tmpfs of an earlier process, if there was one.
-    static Result<std::unique_ptr<HostDevice>> create(uint64_t capacity_bytes, UniqueFd folder = {});
+    static Result<std::unique_ptr<HostDevice>> create(uint64_t capacity_bytes);
 
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
@@ -25,6 +26,8 @@ public:
 
     // The private tmpfs, whose files count together; nothing: there is none (yet). It stays the device's.
     std::optional<int> folder() EXCLUDES(mutex_);
+    // That of an earlier process, before any file is asked for.
+    void adopt_folder(UniqueFd folder) EXCLUDES(mutex_);
 
 private:
     HostDevice() = default;

@@ -11,6 +11,7 @@ public:
     LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes);
 
     const DeviceInfo& info() const override { return info_; }
+    Status start() override { return upstream_->start(); }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
     Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) override {
         return upstream_->import_fd(fd, size_bytes, access);

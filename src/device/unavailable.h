@@ -16,6 +16,7 @@ public:
     Status copy_out(uint64_t, std::span<std::byte>) const override { return std::unexpected(why_); }
     Status fill(uint64_t, uint64_t, uint8_t) override { return std::unexpected(why_); }
     Copier* copier() override { return &copier_; }
+    bool is_host_memory() const override { return false; }
     Result<int> descriptor(Access) override { return kept_descriptor(); }
     Result<FabricHandle> export_fabric() const override { return std::unexpected(why_); }
     Result<UniqueFd> export_dmabuf() const override { return std::unexpected(why_); }

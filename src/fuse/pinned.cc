@@ -16,7 +16,7 @@ Pinned::Pinned(Backend& backend, size_t bytes) {
     // Once for all GPUs.
     auto count = static_cast<DeviceIndex>(backend.device_count());
     for (DeviceIndex i = 0; i < count && pinned_by_ == nullptr; ++i) {
-        if (backend.device(i).info().uuid.empty()) continue;
+        if (!backend.device(i).info().pins) continue;
         if (auto pinned = backend.device(i).register_host_memory(memory_))
             pinned_by_ = &backend.device(i);
         else

@@ -3,28 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/size.h"
 
 namespace gshm::io {
-namespace {
-
-// Before any page is touched. A wish: on a full node the memory comes from another.
-void place_near(std::span<std::byte> memory, int node) {
-    constexpr int kPreferred = 1;
-    constexpr int kNodes = 1024;
-    if (node < 0 || node >= kNodes) return;
-    unsigned long mask[kNodes / 64] = {};
-    mask[node / 64] = 1UL << (node % 64);
-    if (syscall(SYS_mbind, memory.data(), memory.size(), kPreferred, mask, kNodes, 0) != 0) {
-        log_debug("staging memory could not be placed on NUMA node {}: errno {}", node, errno);
-    }
-}
-
-}  // namespace
 
 Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
     const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);

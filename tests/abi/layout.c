@@ -73,6 +73,13 @@ LAYOUT(gshm_make_spec, flags, 36, 4);
 LAYOUT(gshm_make_spec, uid, 40, 4);
 LAYOUT(gshm_make_spec, gid, 44, 4);
 
+LAYOUT_SIZE(gshm_mirror_options, 32);
+LAYOUT(gshm_mirror_options, struct_size, 0, 4);
+LAYOUT(gshm_mirror_options, flags, 4, 4);
+LAYOUT(gshm_mirror_options, offset, 8, 8);
+LAYOUT(gshm_mirror_options, size_bytes, 16, 8);
+LAYOUT(gshm_mirror_options, stream, 24, 8);
+
 LAYOUT_SIZE(gshm_changes, 20);
 LAYOUT(gshm_changes, struct_size, 0, 4);
 LAYOUT(gshm_changes, what, 4, 4);
@@ -188,5 +195,7 @@ VALUE(GSHM_PATH_STAGED, 4);
 VALUE(GSHM_PATH_HOLE, 8);
 VALUE(GSHM_PATH_CUFILE, 16);
 VALUE(GSHM_PATH_THREADS, 32);
+VALUE(GSHM_MIRROR_LOAD, 1);
+VALUE(GSHM_MIRROR_WRITE, 2);
 VALUE(GSHM_IO_READ, 1);
 VALUE(GSHM_IO_WRITE, 2);

@@ -276,6 +276,56 @@ static void wrapped(const char* device, gshm_object* object) {
     CHECK_OK(gshm_copy_out(object, AT, text, 1)); /* what was wrapped stays */
 }
 
+/* The memory itself on host, a copy on a GPU; both write back what is marked. */
+static void mirrored(const char* device, gshm_object* object) {
+    enum { AT = 513, BYTES = 9000 };
+    gshm_mirror* mirror = NULL;
+    gshm_mirror_options options = GSHM_MIRROR_OPTIONS_INIT;
+    CHECK(options.flags == GSHM_MIRROR_LOAD);
+    CHECK_STATUS(gshm_mirror_create(NULL, NULL, &mirror), -EINVAL);
+    CHECK_STATUS(gshm_mirror_create(object, NULL, NULL), -EINVAL);
+    options.flags = 0;
+    CHECK_STATUS(gshm_mirror_create(object, &options, &mirror), -EINVAL);
+    options.flags = GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE;
+    options.offset = MEMORY_BYTES;
+    options.size_bytes = 1;
+    CHECK_STATUS(gshm_mirror_create(object, &options, &mirror), -EINVAL);
+    options.offset = AT;
+    options.size_bytes = BYTES;
+    options.struct_size = 1;
+    CHECK_STATUS(gshm_mirror_create(object, &options, &mirror), -EINVAL);
+    CHECK(mirror == NULL);
+    options.struct_size = sizeof options;
+    CHECK_OK(gshm_fill(object, AT, BYTES, 7));
+    CHECK_OK(gshm_mirror_create(object, &options, &mirror));
+    if (!mirror) return;
+    unsigned char* data = gshm_mirror_data(mirror);
+    CHECK((strcmp(device, "host") == 0) == (data == (unsigned char*)gshm_data(object) + AT));
+    CHECK(gshm_mirror_size(mirror) == BYTES && data[0] == 7 && data[BYTES - 1] == 7);
+    memcpy(data + 10, "mark", 4);
+    CHECK_OK(gshm_mirror_mark(mirror, 10, 4));
+    CHECK_STATUS(gshm_mirror_mark(mirror, BYTES - 1, 2), -EINVAL);
+    CHECK_OK(gshm_mirror_flush(mirror));
+    char text[4];
+    CHECK_OK(gshm_copy_out(object, AT + 10, text, 4));
+    CHECK(memcmp(text, "mark", 4) == 0);
+    memcpy(data, "flow", 4);
+    CHECK_OK(gshm_mirror_flush_range(mirror, 0, 4));
+    CHECK_OK(gshm_copy_out(object, AT, text, 4));
+    CHECK(memcmp(text, "flow", 4) == 0);
+    CHECK_OK(gshm_fill(object, AT, BYTES, 0));
+    CHECK_OK(gshm_mirror_load(mirror, 0, BYTES));
+    CHECK(data[0] == 0 && data[10] == 0);
+    CHECK_OK(gshm_mirror_mark(mirror, 0, BYTES));
+    gshm_mirror_unmark(mirror);
+    CHECK_OK(gshm_mirror_destroy(mirror));
+    gshm_keep_pinned(0);
+    gshm_keep_pinned(UINT64_C(1) << 30);
+    CHECK(gshm_mirror_data(NULL) == NULL && gshm_mirror_size(NULL) == 0);
+    CHECK_STATUS(gshm_mirror_flush(NULL), -EINVAL);
+    CHECK_OK(gshm_mirror_destroy(NULL));
+}
+
 static void memory_of(const gshm_device_info* device) {
     gshm_object* object = NULL;
     CHECK_OK(gshm_allocate(device->name, MEMORY_BYTES, 0, &object));
@@ -285,6 +335,7 @@ static void memory_of(const gshm_device_info* device) {
     CHECK(strcmp(gshm_device(object), device->name) == 0);
     CHECK(gshm_data(object) != NULL);
     wrapped(device->name, object);
+    mirrored(device->name, object);
     copies(object);
     CHECK(gshm_seal(object) < 0); /* there is nobody to seal it for */
     CHECK(gshm_map_peer(object, "cuda:99") < 0);

@@ -58,6 +58,16 @@
     X(gshm_copy_out, int, (gshm_object*, uint64_t, void*, size_t))                                     \
     X(gshm_fill, int, (gshm_object*, uint64_t, uint64_t, uint8_t))                                     \
     X(gshm_map_peer, int, (gshm_object*, const char*))                                                 \
+    X(gshm_mirror_create, int, (gshm_object*, const gshm_mirror_options*, gshm_mirror**))              \
+    X(gshm_mirror_data, void*, (const gshm_mirror*))                                                   \
+    X(gshm_mirror_size, uint64_t, (const gshm_mirror*))                                                \
+    X(gshm_mirror_mark, int, (gshm_mirror*, uint64_t, uint64_t))                                       \
+    X(gshm_mirror_unmark, void, (gshm_mirror*))                                                        \
+    X(gshm_mirror_flush, int, (gshm_mirror*))                                                          \
+    X(gshm_mirror_flush_range, int, (gshm_mirror*, uint64_t, uint64_t))                                \
+    X(gshm_mirror_load, int, (gshm_mirror*, uint64_t, uint64_t))                                       \
+    X(gshm_mirror_destroy, int, (gshm_mirror*))                                                        \
+    X(gshm_keep_pinned, void, (uint64_t))                                                              \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                \
     X(gshm_export_fabric, int, (gshm_object*, uint8_t*, gshm_handle_info*))                            \

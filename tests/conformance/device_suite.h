@@ -89,6 +89,63 @@ TEST_P(DeviceSuite, CopiesAndFillsRanges) {
     EXPECT_TRUE(extent->fill(unit_, 0, 1));
 }
 
+// What mirrors are made of: the device's default queue, and whether the CPU needs copies at all.
+TEST_P(DeviceSuite, CopiesInTheOrderOfAQueue) {
+    auto extent = allocate();
+    for (unsigned round = 0; round < 8; ++round) {
+        const auto data = pattern(unit_, round);
+        std::vector<std::byte> back(unit_);
+        // Several on their way at once.
+        ASSERT_TRUE(extent->begin_copy_in(0, std::span(data).first(unit_ / 2), nullptr));
+        ASSERT_TRUE(extent->begin_copy_in(unit_ / 2, std::span(data).subspan(unit_ / 2), nullptr));
+        ASSERT_TRUE(extent->begin_copy_out(0, back, nullptr));
+        ASSERT_TRUE(extent->finish(nullptr));
+        ASSERT_EQ(back, data);
+    }
+    std::vector<std::byte> few(16);
+    EXPECT_EQ(extent->begin_copy_in(unit_ - 15, few, nullptr).error().code, EINVAL);
+    EXPECT_EQ(extent->begin_copy_out(unit_ - 15, few, nullptr).error().code, EINVAL);
+    auto reader = device_->import_fd(extent->export_fd(Access::read)->get(), unit_, Access::read);
+    ASSERT_TRUE(reader);
+    EXPECT_EQ((*reader)->begin_copy_in(0, few, nullptr).error().code, EACCES);
+}
+
+TEST_P(DeviceSuite, TheCpuReachesItOrHasACopier) {
+    auto extent = allocate();
+    ASSERT_TRUE(extent->fill(0, unit_, 0x3C));
+    EXPECT_EQ(extent->is_host_memory(), extent->copier() == nullptr);
+    // The kernel looks for us: it says EFAULT where we would fault.
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    auto reader = UniqueFd::adopt(ends[0]);
+    auto writer = UniqueFd::adopt(ends[1]);
+    const ssize_t put = write(writer.get(), reinterpret_cast<const void*>(extent->address()), 1);
+    EXPECT_EQ(put == 1, extent->is_host_memory());
+    char byte = 0;
+    if (put == 1) {
+        ASSERT_EQ(::read(reader.get(), &byte, 1), 1);
+        EXPECT_EQ(byte, 0x3C);
+    } else {
+        EXPECT_EQ(errno, EFAULT);
+    }
+}
+
+// How the next daemon takes up what this one leaves.
+TEST_P(DeviceSuite, TakesUpWhatWasAllocatedBefore) {
+    auto extent = allocate(2);
+    const auto data = pattern(2 * unit_, 6);
+    ASSERT_TRUE(extent->copy_in(0, data));
+    auto kept = UniqueFd::clone(*extent->keepsake());
+    extent.reset();
+    auto again = device_->restore(std::move(*kept), 2 * unit_, {});
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(read(**again, 0, 2 * unit_), data);
+    ASSERT_TRUE((*again)->fill(0, 16, 1)) << "it is its own";
+    auto fd = (*again)->export_fd(Access::write);
+    ASSERT_TRUE(fd) << fd.error().message;
+    EXPECT_TRUE(device_->import_fd(fd->get(), 2 * unit_, Access::write));
+}
+
 TEST_P(DeviceSuite, RefusesRangesOutside) {
     auto extent = allocate();
     std::vector<std::byte> data(16);

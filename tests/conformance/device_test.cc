@@ -5,6 +5,7 @@
 #include "device/host.h"
 #include "device/limit.h"
 #include "device_suite.h"
+#include "third_device/file_device.h"
 
 namespace gshm::test {
 namespace {
@@ -25,6 +26,20 @@ Result<std::unique_ptr<Device>> make_cuda() {
     return TRY(CudaDevice::create(0));
 }
 
+// A folder for the process; nothing is ever seen in it.
+Result<std::unique_ptr<Device>> make_third() {
+    static const struct Folder {
+        Folder() { made = mkdtemp(path) != nullptr; }
+        ~Folder() {
+            if (made) rmdir(path);
+        }
+        char path[16] = "/tmp/f-XXXXXX";
+        bool made = false;
+    } folder;
+    if (!folder.made) return fail(ENOENT, "no folder for files");
+    return TRY(FileDevice::create(folder.path, uint64_t{1} << 30));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceSuite,
     ::testing::Values(DeviceCase{"host", make_host},
@@ -32,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
                                  []() -> Result<std::unique_ptr<Device>> {
                                      return std::make_unique<LimitDevice>(TRY(make_host()), uint64_t{64} << 20);
                                  }},
-                      DeviceCase{"fake_cuda", make_cuda}),
+                      DeviceCase{"fake_cuda", make_cuda}, DeviceCase{"third", make_third}),
     [](const auto& info) { return info.param.name; });
 
 TEST(LimitDevice, RefusesBeyondItsLimitAndCountsReleases) {
