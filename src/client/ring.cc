@@ -101,6 +101,7 @@ Result<uint32_t> Ring::add_file(int fd) {
     auto copy = TRY(UniqueFd::clone(fd));
     if (free == files_.end()) free = files_.emplace(files_.end());
     free->fd = std::move(copy);
+    free->mode = flags & O_ACCMODE;
     return static_cast<uint32_t>(free - files_.begin());
 }
 
@@ -119,7 +120,7 @@ Status Ring::check(const gshm_io& io) const {
     if (io.ranges == nullptr || io.range_count == 0) return fail(EINVAL, "an operation has one range at least");
     if (io.range_count > pieces_.size()) return fail(EINVAL, "more ranges than the ring has entries");
     if (io.file >= files_.size() || !files_[io.file].fd) return fail(EBADF, "the ring has no file {}", io.file);
-    const int mode = fcntl(files_[io.file].fd.get(), F_GETFL) & O_ACCMODE;
+    const int mode = files_[io.file].mode;
     if (mode == (reads ? O_WRONLY : O_RDONLY)) return fail(EBADF, "the file is not open for that");
     uint64_t at = io.file_offset;
     for (size_t i = 0; i < io.range_count; ++i) {

@@ -68,6 +68,7 @@ private:
     };
     struct File {
         UniqueFd fd;  // a copy: gshmd is handed it when it is first needed, and should it be started anew
+        int mode = 0;  // O_ACCMODE
         std::shared_ptr<io::File> local;
         uint32_t pieces = 0;  // under way
     };
