@@ -119,11 +119,12 @@ TEST_P(Faults, OneUserDoesNotTakeAllStagingMemory) {
     TestFile file(pattern(100 * kMiB, 1));
     Memory memory(device(), 200 * kMiB);
     std::vector<std::unique_ptr<TestTransfer>> hung;
-    for (uint64_t bytes : {100 * kMiB, 100 * kMiB, 20 * kMiB, kMiB, kMiB, uint64_t{4096}}) {
+    for (uint64_t bytes : {100 * kMiB, 20 * kMiB, kMiB, uint64_t{4096}}) {
         hung.push_back(std::make_unique<TestTransfer>(Direction::read, file.file(), 0, memory.address(), memory.copier(), bytes));
         hung_source.put(*hung.back());
+        // The largest first, so that all would be taken.
+        for (size_t before = 0; gate->held == 0 || gate->held != before; usleep(50'000)) before = gate->held;
     }
-    for (size_t before = 0; gate->held == 0 || gate->held != before; usleep(50'000)) before = gate->held;
     source_.reset();
     engine_ = *make_engine({.staging_user = 2});
     source_ = std::make_unique<TestSource>(*engine_);
