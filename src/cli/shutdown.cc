@@ -16,7 +16,7 @@ int cmd_shutdown(Context& context, const ShutdownArgs& args) {
 
     auto info = sized<gshm_daemon_info>();
     check(gshm_daemon(context.client(), &info), {});
-    if (const int status = gshm_shutdown(context.client(), args.keep ? GSHM_KEEP : 0u); status < 0) {
+    if (const int status = gshm_shutdown(context.client(), args.keep ? uint32_t{GSHM_KEEP} : 0u); status < 0) {
         const bool rights = status == -EPERM || status == -EACCES;
         throw Failure::of_status(status, {}, rights ? "only root and the daemon's own user may end it" : "");
     }
