@@ -86,6 +86,8 @@ void compare_with_file(gshm_object* object, const std::string& name, const FileP
     FreshReader reader(part, gshm_size(object));
     read_back(object, name, watch, [&](uint64_t offset, std::span<const std::byte> bytes) {
         const auto other = reader.read(offset, bytes.size());
+        // The library's own is much faster, but does not say where.
+        if (bytes.size() == other.size() && memcmp(bytes.data(), other.data(), bytes.size()) == 0) return;
         const auto differs = std::ranges::mismatch(bytes, other);
         if (differs.in1 == bytes.end()) return;
         const uint64_t place = offset + static_cast<uint64_t>(differs.in1 - bytes.begin());
