@@ -32,9 +32,8 @@ foreach(folder unit conformance sim regress)
     endif()
 endforeach()
 # These fork, which a sanitizer with threads of other tests does not survive. Those that take long and do the same again in
-# other ways are left to the ordinary build; and so are programs that end while their threads are at work, which a leak check
-# at the end may take for more than that.
-set(long "AFileThatDoesNotAnswer|Interrupted|AKilledPut|PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|Reuse\\.")
+# other ways are left to the ordinary build.
+set(long "PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|Reuse\\.")
 foreach(folder integration mount compat)
     if(TARGET ${folder}_tests)
         preset_test(asan ${folder} ${CMAKE_SOURCE_DIR}/cmake/one-by-one --but ${long} ${asan_dir}/tests/${folder}_tests
