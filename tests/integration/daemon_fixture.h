@@ -84,6 +84,8 @@ public:
             ::dup2(in[0], 0);
             ::dup2(out[1], 1);
             ::dup2(err[1], 2);
+            // Whoever runs us in the background has it ignored.
+            ::signal(SIGINT, SIG_DFL);
             ::execve(argv[0], argv.data(), envp.data());
             ::_exit(127);
         }
