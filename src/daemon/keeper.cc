@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/spawn.h"
 #include "keeper/message.h"
 #include "wire/message.h"
-
-extern char** environ;
 
 namespace gshm {
 namespace {
@@ -100,32 +97,6 @@ std::string program() {
     return access(beside.c_str(), X_OK) == 0 ? beside.string() : "gshm-keeper";
 }
 
-Result<pid_t> spawn(int listener) {
-    std::string path = program();
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, listener, 3);
-    // Not our streams: whoever waits for their end would wait for the keeper's.
-    for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 4);  // the log, which is not ours to open
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    sigset_t all;
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-    char* argv[] = {path.data(), nullptr};
-    pid_t child = -1;
-    int failed = posix_spawnp(&child, path.c_str(), &actions, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    if (failed != 0) return fail(failed, "cannot start gshm-keeper: {}", strerror(failed));
-    return child;
-}
-
 class ProcessKeeper final : public Keeper {
 public:
     ProcessKeeper(EventLoop& loop, std::string dir, std::function<void()> on_lost)
@@ -155,7 +126,8 @@ public:
         std::string path = keeper_socket_path(dir_);
         unlink(path.c_str());
         auto listener = TRY(wire::listen_at(path));
-        pid_ = TRY(spawn(listener.get()));
+        const int descriptors[] = {listener.get()};
+        pid_ = TRY(spawn_apart(program(), {"gshm-keeper"}, descriptors));
         is_child_ = true;
         auto used = connect_and_use();
         if (!used) end_child();

@@ -4,9 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <future>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,9 +12,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/spawn.h"
 #include "fuse/kernel.h"
-
-extern char** environ;
 
 namespace gshm::fuse {
 namespace {
@@ -35,40 +32,6 @@ int write_notice(int mount, const char* message, size_t bytes) {
         if (!passes || tries == 1000) return errno;
         if (errno == ENOMEM) usleep(1000);
     }
-}
-
-// Above those that the child's get, so that none is overwritten before it is in its place.
-UniqueFd out_of_the_way(int fd) {
-    return UniqueFd::adopt(fcntl(fd, F_DUPFD_CLOEXEC, 10));
-}
-
-// Our own program, also when its file was replaced by an upgrade.
-pid_t spawn(int mount, int socket) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, mount, kMountFd);
-    posix_spawn_file_actions_adddup2(&actions, socket, kSocketFd);
-    // Not our streams: whoever waits for their end would wait for this one's.
-    for (int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_addclosefrom_np(&actions, kSocketFd + 1);  // the log, which is not ours to open
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    sigset_t all;
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-    std::string name = "gshm-notices";
-    std::string option = Notices::kOption;
-    char* argv[] = {name.data(), option.data(), nullptr};
-    pid_t child = -1;
-    const int failed = posix_spawn(&child, "/proc/self/exe", &actions, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    errno = failed;
-    return failed == 0 ? child : -1;
 }
 
 }  // namespace
@@ -155,20 +118,21 @@ std::vector<int> Notices::tell_all(const std::vector<Item>& items) {
 
 bool Notices::start() {
     if (socket_) return true;
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) {
-        socket_ = UniqueFd::adopt(ends[0]);
+    auto started = [&]() -> Status {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair");
+        auto ours = UniqueFd::adopt(ends[0]);
         auto theirs = UniqueFd::adopt(ends[1]);
         timeval patience{1, 0};
-        setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        auto socket = out_of_the_way(theirs.get());
-        auto mount = out_of_the_way(mount_);
-        process_ = socket && mount ? spawn(mount.get(), socket.get()) : 0;
-        if (process_ > 0) return true;
-        socket_.reset();
-    }
-    log_warning("no process to tell the kernel what has changed: {}; gshmd does it", strerror(errno));
-    return false;
+        setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        // Our own program, also when its file was replaced by an upgrade.
+        const int descriptors[] = {mount_, theirs.get()};
+        process_ = TRY(spawn_apart("/proc/self/exe", {"gshm-notices", kOption}, descriptors));
+        socket_ = std::move(ours);
+        return {};
+    }();
+    if (!started) log_warning("{}; gshmd itself tells the kernel what has changed", started.error().message);
+    return started.has_value();
 }
 
 void Notices::end() {

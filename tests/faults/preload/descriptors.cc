@@ -154,10 +154,3 @@ FAULTS_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_f
     if (int code = system_error(FAULTS_CALLER, "posix_spawnp", EAGAIN, false)) return code;
     return real(pid, file, actions, attributes, argv, env);
 }
-
-FAULTS_EXPORT int posix_spawn(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
-                              const posix_spawnattr_t* attributes, char* const* argv, char* const* env) {
-    FAULTS_NEXT(posix_spawn);
-    if (int code = system_error(FAULTS_CALLER, "posix_spawn", EAGAIN, false)) return code;
-    return real(pid, file, actions, attributes, argv, env);
-}
