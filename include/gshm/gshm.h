@@ -47,6 +47,7 @@ typedef struct gshm_client gshm_client;   /* a connection to gshmd, made again b
 typedef struct gshm_object gshm_object;   /* an open object (a lease), or memory allocated or imported without a daemon */
 typedef struct gshm_listing gshm_listing; /* the result of a list call */
 typedef struct gshm_mirror gshm_mirror;   /* an object's bytes for the CPU */
+typedef struct gshm_fence gshm_fence;     /* who may read an object, and when */
 
 /* "major.minor.patch" of the library. */
 const char* gshm_version(void);
@@ -396,6 +397,36 @@ int gshm_mirror_destroy(gshm_mirror* mirror);
 /* Pinned memory that no mirror uses any more is kept for the next ones, up to 1 GiB. Another bound; 0: blocks of more than
  * 1 MiB are given back at once. */
 void gshm_keep_pinned(uint64_t most_bytes);
+
+/* ---- Fences: when others may read what was written ------------------------------------------------------------------ */
+
+/* Every object of a daemon has a fence, which counts generations from 1. Whoever writes the object publishes one when what it
+ * has put on a stream so far may be read; a reader makes its own stream wait for that, on the GPU: nobody's CPU waits for
+ * a kernel, and nothing else on the GPU does. Where there are no streams what was written is there, and waiting is sleeping: on
+ * host, where a stream is not looked at, and with GSHM_NO_MAP, where one is -EINVAL.
+ *   One process publishes at a time. Should it die, whoever waits for what it had promised, also on a GPU, goes on, and hears
+ * -EOWNERDEAD. Neither publishing nor waiting asks the daemon anything, which may be away.
+ *   A fence may be used by one thread at a time. The object's handle may be closed before it; its lease stays. After fork()
+ * only the parent has it. See docs/fence.md. */
+
+/* GSHM_WRITE: to publish; needs a handle that is open for writing. -EBUSY while another process has it so. Sealing the object
+ * does not keep its writer from publishing. */
+int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence);
+/* The next generation is done when all that is on the stream by now is (CUstream, cudaStream_t; NULL: the legacy default
+ * stream). Returns at once. Generations are done in their order, also from several streams. ret_generation may be NULL. */
+int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation);
+/* What is put on the stream from now on begins when the generation is done. generation 0: the newest that is published, or
+ * the first if there is none yet. One that is not published yet is waited for here, for timeout_ms (< 0: for ever):
+ * -ETIMEDOUT; -EOWNERDEAD if its writer has died, -EPIPE if it has closed the fence. Without streams it is done when this
+ * returns. ret_generation (may be NULL) tells which it was. */
+int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int timeout_ms, uint64_t* ret_generation);
+/* 0: it is done. -EAGAIN: not yet. -EOWNERDEAD: its writer died before it was done. To be asked, once the stream has been
+ * waited for, by readers that must know: a stream that was waiting for a writer that dies goes on. */
+int gshm_fence_check(gshm_fence* fence, uint64_t generation);
+/* The newest generation that is published; 0: none. */
+uint64_t gshm_fence_published(const gshm_fence* fence);
+/* What was published comes nevertheless. NULL is ignored. */
+void gshm_fence_close(gshm_fence* fence);
 
 /* ---- Handles for others ---------------------------------------------------------------------------------------- */
 

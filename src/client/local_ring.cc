@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <sys/eventfd.h>
 
+#include "base/futex.h"
 #include "client/fork.h"
-#include "ring/producer.h"
 
 namespace gshm::client {
 namespace {
@@ -98,7 +98,7 @@ void LocalRing::end(std::unique_ptr<Job> job, const Result<uint64_t>& bytes) {
     completions_.push_back({result, job->token, job->path});
     // With the lock: whoever takes it may destroy the ring, and waits for us then.
     completed_.fetch_add(1, std::memory_order_release);
-    ring::wake(completed_);
+    gshm::wake(completed_);
 }
 
 bool LocalRing::take(ring::Completion* ret_completion) {

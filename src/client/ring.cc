@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/futex.h"
 #include "base/limits.h"
 
 namespace gshm::client {
@@ -354,9 +355,9 @@ void Ring::collect() {
 }
 
 void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
-    ring::Awaited words[2];
+    Awaited words[2];
     size_t count = 0;
-    const ring::Awaited here = {&local_word_, local_word_.load(std::memory_order_acquire)};
+    const Awaited here = {&local_word_, local_word_.load(std::memory_order_acquire)};
     bool there = woken_.load();
     if (remote_pieces_ > 0) {
         auto& producer = remote_->producer();
@@ -372,7 +373,7 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
     for (auto& local : local_) there = there || (local && local->has_completions());
     if (!there) {
         const auto left = until - std::chrono::steady_clock::now();
-        ring::wait_for_any({words, count}, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
+        wait_for_any({words, count}, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
     }
     if (remote_pieces_ > 0) remote_->producer().withdraw();
 }
@@ -388,7 +389,7 @@ bool Ring::abandon() {
 void Ring::wake() {
     woken_ = true;
     local_word_.fetch_add(1);
-    ring::wake(local_word_);
+    gshm::wake(local_word_);
 }
 
 Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {

@@ -110,6 +110,8 @@ inline constexpr int kMemCompressionGeneric = 1;
 inline constexpr int kMemRangeHandleTypeDmaBufFd = 1;
 inline constexpr int kExternalMemoryDmaBufFd = 9;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
+inline constexpr unsigned kMemHostRegisterDeviceMap = 2;
+inline constexpr unsigned kStreamWaitValueAtLeast = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -191,6 +193,11 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2,                                                                         \
       (CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream))                                    \
     X(mem_host_register, cuMemHostRegister_v2, (void* memory, size_t bytes, unsigned flags))                           \
+    X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (CUdeviceptr * pointer, void* memory, unsigned flags))\
+    X(stream_wait_value64, cuStreamWaitValue64_v2,                                                                     \
+      (CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags))                                          \
+    X(stream_write_value64, cuStreamWriteValue64_v2,                                                                   \
+      (CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags))                                          \
     X(mem_host_unregister, cuMemHostUnregister, (void* memory))                                                        \
     X(memset_d8_async, cuMemsetD8Async,                                                                                \
       (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream))                                   \

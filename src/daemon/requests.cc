@@ -86,7 +86,7 @@ void Session::let_go() {
     drop_rings();
     const Credentials who = store.credentials(id_);
     // What is said until the socket is closed is said in a session that has nothing.
-    store.end_session(std::exchange(id_, store.begin_session(who)));
+    server_.forget_session(std::exchange(id_, store.begin_session(who)));
     has_.clear();
 }
 

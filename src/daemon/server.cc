@@ -50,6 +50,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     for (const auto& [session, process] : TRY(self->survival_.load(self->store_, *self->devices_, with_mount))) {
         TRY(self->await_session(session, process));
     }
+    self->fences_.restore(self->store_);
     // Things happen that nobody waits for, such as a client's end.
     loop.set_after([self] { (void)self->commit(); });
     self->devices_->set_also_wait([self] {
@@ -74,7 +75,8 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
-      waiters_(loop, store_) {}
+      waiters_(loop, store_),
+      fences_(loop, survival) {}
 
 Server::~Server() {
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
@@ -82,6 +84,7 @@ Server::~Server() {
     janitor_.reset();
     successor_.reset();  // its session ends with the others, and nobody stays for that
     survival_.forget_store();
+    fences_.close();
     loop_.set_after({});
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
@@ -132,7 +135,12 @@ void Server::end_session(Session* session) {
     if (keep == successor_) stay("the gshmd that was to take over has gone");
     session->drop_rings();
     waiters_.forget(session->id());
-    store_.end_session(session->id());
+    forget_session(session->id());
+}
+
+void Server::forget_session(SessionId session) {
+    fences_.end_session(session, store_.credentials(session).pid);
+    store_.end_session(session);
 }
 
 Status Server::await_session(SessionId session, const Restorer::Process& process) {
@@ -157,7 +165,7 @@ void Server::end_awaited(SessionId session) {
     if (found == awaited_.end()) return;  // it has been taken up again
     if (found->second) loop_.unwatch(found->second.get());
     awaited_.erase(found);
-    store_.end_session(session);
+    forget_session(session);
 }
 
 std::optional<SessionId> Server::resume_session(const Store::SessionSecret& secret, const Credentials& who) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "daemon/device_pool.h"
+#include "daemon/fences.h"
 #include "daemon/loop.h"
 #include "daemon/mount_backend.h"
 #include "daemon/ring_service.h"
@@ -31,6 +32,7 @@ public:
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
+    Fences& fences() { return fences_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
     // False: somebody's file does not answer, and what waits for it cannot be ended.
@@ -49,6 +51,8 @@ public:
 
     // The session is destroyed before this returns.
     void end_session(Session* session);
+    // The store forgets it, and whoever waits for what it was to publish hears of that.
+    void forget_session(SessionId session);
     // From a session of an earlier daemon, if there is one with that secret.
     std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who);
 
@@ -104,6 +108,7 @@ private:
     SystemClock clock_;
     Store store_;
     Waiters waiters_;
+    Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     std::unique_ptr<RingService> rings_;

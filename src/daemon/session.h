@@ -104,6 +104,8 @@ private:
     void ring_objects(uint64_t request, const wire::RingObjects& objects);
     void ring_release(const wire::RingRelease& release);
     ClientRing* find_ring(uint32_t number);
+    // fence_requests.cc
+    void open_fence(uint64_t request, const wire::OpenFence& open);
     // create.cc, transfer.cc: may take a while
     void create_objects(uint64_t request, const wire::CreateObjects& create);
     void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors);

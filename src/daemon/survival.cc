@@ -184,6 +184,12 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
         return process_lives(process.pid, process.started);
     });
     if (!with_mount) TRY(catalog_->forget_done());
+    for (auto& [key, fd] : kept_.descriptors) {
+        if ((key & kFence) == kFence && store.object(key & ~kFence) != nullptr) {
+            fences_.emplace_back(key & ~kFence, std::move(fd));
+        }
+    }
+    std::erase_if(kept_.descriptors, [](const auto& entry) { return !entry.second; });
     // What nobody speaks of was on its way in or out when the daemon went.
     std::vector<uint64_t> unknown;
     for (const auto& [key, fd] : kept_.descriptors) unknown.push_back(key);
@@ -215,11 +221,25 @@ void Survival::drop_mount() {
     if (auto forgotten = catalog_->forget_done(); !forgotten) log_error("{}", forgotten.error().message);
 }
 
+void Survival::keep_fence(NodeId object, int fd) {
+    if (!keeper_) return;
+    kept_fences_[object] = fd;
+    keeper_->put(kFence | object, fd);
+}
+
+void Survival::drop_fence(NodeId object) {
+    // Once the store is the next daemon's nothing is dropped with it.
+    if (!keeper_ || store_ == nullptr || kept_fences_.erase(object) == 0) return;
+    const uint64_t key = kFence | object;
+    keeper_->drop({&key, 1});
+}
+
 void Survival::put_all() {
     if (store_ == nullptr) return;
     host_folder_kept_ = false;
     keep_host_folder();
     if (mount_fd_ >= 0) keeper_->put(kMount, mount_fd_);
+    for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
         if (auto fd = extent->memory->keepsake()) keeper_->put(extent->key, *fd);
     }

@@ -38,6 +38,8 @@ public:
     UniqueFd take_host_folder() { return take(kHostFolder); }
     // The mount's descriptor; empty: none.
     UniqueFd take_mount() { return take(kMount); }
+    // Pages of fences, by their objects.
+    std::vector<std::pair<NodeId, UniqueFd>> take_fences() { return std::move(fences_); }
     // Which mount it was, also if its descriptor was not kept; "": none. See fuse::MountPoint.
     const std::string& noted_mount() const { return noted_mount_; }
     void note_mount(const std::string& note);
@@ -52,6 +54,8 @@ public:
     std::shared_ptr<Keeper> keeper() const { return keeper_; }
     void keep_mount(int fd);
     void drop_mount();
+    void keep_fence(NodeId object, int fd);
+    void drop_fence(NodeId object);
     void mark_done(uint64_t request, NodeId node, uint64_t answered);
     Result<std::unordered_map<uint64_t, NodeId>> done() {
         return catalog_ ? catalog_->done() : decltype(catalog_->done()){};
@@ -74,6 +78,7 @@ private:
     static constexpr uint64_t kSpecial = uint64_t{1} << 63;
     static constexpr uint64_t kMount = kSpecial | 1;
     static constexpr uint64_t kHostFolder = kSpecial | 2;
+    static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // and the object's id
 
     explicit Survival(std::string dir) : dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
@@ -97,6 +102,8 @@ private:
     KeeperKind kind_ = KeeperKind::none;
     std::shared_ptr<Keeper> keeper_;  // null: none, and nothing else here either
     Keeper::Kept kept_;               // what is not taken up yet
+    std::vector<std::pair<NodeId, UniqueFd>> fences_;  // likewise
+    std::unordered_map<NodeId, int> kept_fences_;      // whose descriptors are others'
     std::unique_ptr<Catalog> catalog_;
     UniqueFd ledger_file_;
     Mapping ledger_memory_;

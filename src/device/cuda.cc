@@ -379,6 +379,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .compressible = has(cuda::kAttributeGenericCompression),
         .pci_bus_id = pci_bus_id(driver, device),
         .pins = true,
+        .queues = true,
     };
     made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
@@ -469,7 +470,8 @@ Status CudaDevice::register_host_memory(std::span<std::byte> memory) {
     TRY(current.status());
     // Portable: pinned for every GPU of this process.
     return driver_.check("cuMemHostRegister",
-                         driver_.mem_host_register(memory.data(), memory.size(), cuda::kMemHostRegisterPortable));
+                         driver_.mem_host_register(memory.data(), memory.size(),
+                                                   cuda::kMemHostRegisterPortable | cuda::kMemHostRegisterDeviceMap));
 }
 
 void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
@@ -477,6 +479,25 @@ void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
     if (!owner) return;
     cuda::ScopedContext current(driver_, *owner);
     driver_.mem_host_unregister(memory.data());
+}
+
+Status CudaDevice::put_on(void* queue, const char* what, ValueCall call, std::atomic<uint64_t>& word, uint64_t value) {
+    if (call == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no {}", what);
+    auto* owner = TRY(context());
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    cuda::CUdeviceptr address = 0;
+    TRY(driver_.check("cuMemHostGetDevicePointer", driver_.mem_host_get_device_pointer(&address, &word, 0)));
+    return driver_.check(what, call(static_cast<cuda::CUstream>(queue), address, value, 0));
+}
+
+Status CudaDevice::signal(void* queue, std::atomic<uint64_t>& word, uint64_t value) {
+    return put_on(queue, "cuStreamWriteValue64", driver_.stream_write_value64, word, value);
+}
+
+Status CudaDevice::hold(void* queue, std::atomic<uint64_t>& word, uint64_t value) {
+    static_assert(cuda::kStreamWaitValueAtLeast == 0);
+    return put_on(queue, "cuStreamWaitValue64", driver_.stream_wait_value64, word, value);
 }
 
 // The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.

@@ -8,8 +8,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/futex.h"
 #include "base/limits.h"
-#include "ring/producer.h"
 
 namespace gshm::ring {
 namespace {

@@ -1,9 +1,6 @@
 // The client's end of a ring. For one thread at a time.
 #pragma once
 
-#include <chrono>
-#include <span>
-
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "ring/layout.h"
@@ -49,15 +46,5 @@ private:
     uint32_t taken_ = 0;
     bool broken_ = false;
 };
-
-// A word and the value at which it is worth waiting.
-struct Awaited {
-    const std::atomic<uint32_t>* word;
-    uint32_t value;
-};
-// Sleeps until one of them has changed and was woken, or the time has passed.
-void wait_for_any(std::span<const Awaited> words, std::chrono::nanoseconds timeout);
-// Whoever sleeps there.
-void wake(const std::atomic<uint32_t>& word);
 
 }  // namespace gshm::ring

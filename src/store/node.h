@@ -127,6 +127,7 @@ struct Object final : Node {
         uint64_t size_bytes;
     };
     std::unique_ptr<std::vector<Retired>> retired;
+    std::shared_ptr<void> companion;  // what the daemon has for it, for as long as it is there
     // The session it is reclaimed with, and its neighbours in that session's list of such; 0: none, or sealed.
     SessionId creator = 0;
     Object* next_unsealed = nullptr;

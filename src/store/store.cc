@@ -213,10 +213,14 @@ Result<Object*> Store::open(SessionId session, std::string_view name, Access acc
     return open_object(session, TRY(find_object(by, name)), access, sealed_only);
 }
 
+Object* Store::object(NodeId id) const {
+    Node* node = nodes_.find(id);
+    return node == nullptr ? nullptr : as_object(node);
+}
+
 Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
     Session& by = at(session);
-    Node* node = nodes_.find(id);
-    Object* object = node == nullptr ? nullptr : as_object(node);
+    Object* object = this->object(id);
     if (object == nullptr) return fail(ENOENT, "no object has the id {}", id);
     TRY(tree_.check_way_to(by.who, *object));
     return open_object(session, object, access, sealed_only);

@@ -166,8 +166,11 @@ public:
     const Extents& extents() const { return extents_; }
     const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
     size_t object_count() const { return nodes_.object_count(); }
+    // Null: there is none.
+    Object* object(NodeId id) const;
     size_t session_count() const { return sessions_.size(); }
     const Credentials& credentials(SessionId session) const;
+    bool has_session(SessionId session) const { return sessions_.contains(session); }
     const std::vector<DeviceInfo>& devices() const { return devices_; }
 
 private:

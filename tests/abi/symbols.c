@@ -68,6 +68,12 @@
     X(gshm_mirror_load, int, (gshm_mirror*, uint64_t, uint64_t))                                       \
     X(gshm_mirror_destroy, int, (gshm_mirror*))                                                        \
     X(gshm_keep_pinned, void, (uint64_t))                                                              \
+    X(gshm_fence_open, int, (gshm_object*, uint32_t, gshm_fence**))                                    \
+    X(gshm_fence_publish, int, (gshm_fence*, void*, uint64_t*))                                        \
+    X(gshm_fence_wait, int, (gshm_fence*, void*, uint64_t, int, uint64_t*))                            \
+    X(gshm_fence_check, int, (gshm_fence*, uint64_t))                                                  \
+    X(gshm_fence_published, uint64_t, (const gshm_fence*))                                             \
+    X(gshm_fence_close, void, (gshm_fence*))                                                           \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                \
     X(gshm_export_fabric, int, (gshm_object*, uint8_t*, gshm_handle_info*))                            \

@@ -75,6 +75,7 @@ inline constexpr size_t kPage = 4096;
 inline constexpr CUresult kErrorInvalidImage = 200;
 inline constexpr CUresult kErrorNotFound = 500;
 inline constexpr CUresult kErrorContextIsDestroyed = 709;
+inline constexpr CUresult kErrorHostMemoryNotRegistered = 713;
 
 const char* symbol_name(Symbol symbol);
 

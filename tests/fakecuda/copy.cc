@@ -138,13 +138,25 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_
 CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     Call call(Symbol::cuMemHostRegister_v2, Scope::context);
     if (CUresult refused = call.refusal()) return refused;
-    return memory == nullptr || bytes == 0 ? kErrorInvalidValue : kSuccess;
+    if (memory == nullptr || bytes == 0) return kErrorInvalidValue;
+    auto* begin = static_cast<const char*>(memory);
+    state().registered[begin] = begin + bytes;
+    return kSuccess;
+}
+
+// Host and device use the same addresses.
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* memory, unsigned flags) {
+    Call call(Symbol::cuMemHostGetDevicePointer_v2, Scope::context);
+    if (CUresult refused = call.refusal()) return refused;
+    if (pointer == nullptr || flags != 0 || !state().is_registered(memory)) return kErrorInvalidValue;
+    *pointer = reinterpret_cast<CUdeviceptr>(memory);
+    return kSuccess;
 }
 
 CUresult cuMemHostUnregister(void* memory) {
     Call call(Symbol::cuMemHostUnregister, Scope::context);
     if (CUresult refused = call.refusal()) return refused;
-    return memory == nullptr ? kErrorInvalidValue : kSuccess;
+    return state().registered.erase(static_cast<const char*>(memory)) == 0 ? kErrorHostMemoryNotRegistered : kSuccess;
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream) {

@@ -72,6 +72,12 @@ bool State::is_stream(CUstream stream) const {
     return reinterpret_cast<uintptr_t>(stream) <= kPerThreadDefault || streams.contains(stream);
 }
 
+bool State::is_registered(const void* memory) const {
+    auto* address = static_cast<const char*>(memory);
+    auto after = registered.upper_bound(address);
+    return after != registered.begin() && address < std::prev(after)->second;
+}
+
 void State::drop_context(Device& device) {
     for (auto at = streams.begin(); at != streams.end();) {
         if ((*at)->context != &device.context) {

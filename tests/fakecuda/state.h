@@ -87,6 +87,7 @@ struct State {
     std::unordered_set<CUstream> streams;
     std::unordered_set<CUevent> events;
     std::unordered_set<CUexternalMemory> external;
+    std::map<const char*, const char*> registered;  // host memory: where each begins and ends
     std::unordered_map<CUmodule, std::unique_ptr<CUmod_st>> modules;
     CUmemGenericAllocationHandle next_handle = 0x10000;
 
@@ -96,6 +97,7 @@ struct State {
     Reservation* reservation_at(CUdeviceptr pointer, size_t size);  // the one that holds all of that range
     Mapping* mapping_at(CUdeviceptr pointer, CUdeviceptr* start);   // the one that holds that address
     bool is_stream(CUstream stream) const;                          // the default streams too
+    bool is_registered(const void* memory) const;
     void drop_context(Device& device);                              // and its streams, events and modules
 };
 

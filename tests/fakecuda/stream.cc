@@ -97,6 +97,44 @@ CUresult cuStreamSynchronize(CUstream stream) {
     return call.context_device().lost;
 }
 
+namespace {
+
+// Of registered host memory, where the driver would take memory of the device as well.
+CUresult put_value_work(Symbol symbol, CUstream stream, CUdeviceptr address, unsigned flags, Work work) {
+    Call call(symbol, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known) return kErrorInvalidHandle;
+    if (flags != 0 || address % sizeof(uint64_t) != 0 || !state().is_registered(reinterpret_cast<void*>(address)))
+        return kErrorInvalidValue;
+    if (Lane* lane = lane_of(stream)) {
+        lane->put(std::move(work));
+        return kSuccess;
+    }
+    wait_for_turn(call, stream);
+    call.unlock();
+    work();
+    call.relock();
+    return kSuccess;
+}
+
+}  // namespace
+
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags) {
+    return put_value_work(Symbol::cuStreamWriteValue64_v2, stream, address, flags, [=] {
+        __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
+        return true;
+    });
+}
+
+// At least the value is all that flags can say here.
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags) {
+    return put_value_work(Symbol::cuStreamWaitValue64_v2, stream, address, flags, [=] {
+        while (__atomic_load_n(reinterpret_cast<uint64_t*>(address), __ATOMIC_ACQUIRE) < value) usleep(20);
+        return true;
+    });
+}
+
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
     constexpr unsigned kInterprocess = 4;
     Call call(Symbol::cuEventCreate, Scope::context);

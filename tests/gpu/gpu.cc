@@ -36,6 +36,24 @@ DONE:
     ret;
 }
 )";
+constexpr const char* kSpin = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry spin(.param .u64 duration_ns)
+{
+    .reg .pred %p<2>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [duration_ns];
+    mov.u64 %rd2, %globaltimer;
+    add.u64 %rd1, %rd1, %rd2;
+AGAIN:
+    mov.u64 %rd2, %globaltimer;
+    setp.lt.u64 %p1, %rd2, %rd1;
+    @%p1 bra AGAIN;
+    ret;
+}
+)";
 
 void* symbol(const char* name) {
     static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -145,16 +163,39 @@ cuda::CUresult Gpu::write(void* pointer, const std::vector<std::byte>& bytes) co
     return driver_.stream_synchronize(nullptr);
 }
 
-std::string Gpu::add_one(void* pointer, uint32_t count) const {
+std::string Gpu::load_kernels(const char* code, void** ret_module) const {
     const auto& calls = FurtherCalls::get();
-    if (calls.module_load_data == nullptr || calls.launch_kernel == nullptr) return "skip: this driver runs no kernels";
-    const cuda::ScopedContext current(driver_, context());
-    void* module = nullptr;
-    if (auto result = calls.module_load_data(&module, kAddOne)) {
+    if (calls.module_load_data == nullptr || calls.launch_kernel == nullptr || is_fake_driver()) {
+        return "skip: this driver runs no kernels";
+    }
+    if (auto result = calls.module_load_data(ret_module, code)) {
         constexpr cuda::CUresult kNoBinary = 209, kNoJit = 221, kUnsupportedPtx = 222;
         const bool cannot = result == kNoBinary || result == kNoJit || result == kUnsupportedPtx;
         return (cannot ? "skip: the driver compiles no device code here: " : "cuModuleLoadData: ") + describe(result);
     }
+    return "";
+}
+
+std::string Gpu::spin(cuda::CUstream stream, std::chrono::nanoseconds duration) const {
+    const cuda::ScopedContext current(driver_, context());
+    void* module = nullptr;  // stays, since the kernel may outlast whoever has launched it
+    if (auto why = load_kernels(kSpin, &module); !why.empty()) return why;
+    const auto& calls = FurtherCalls::get();
+    void* function = nullptr;
+    auto result = calls.module_get_function(&function, module, "spin");
+    auto ns = static_cast<uint64_t>(duration.count());
+    void* parameters[] = {&ns};
+    if (result == cuda::kSuccess) {
+        result = calls.launch_kernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+    }
+    return result == cuda::kSuccess ? "" : describe(result);
+}
+
+std::string Gpu::add_one(void* pointer, uint32_t count) const {
+    const auto& calls = FurtherCalls::get();
+    const cuda::ScopedContext current(driver_, context());
+    void* module = nullptr;
+    if (auto why = load_kernels(kAddOne, &module); !why.empty()) return why;
     void* function = nullptr;
     auto result = calls.module_get_function(&function, module, "add_one");
     if (result == cuda::kSuccess) {

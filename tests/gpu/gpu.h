@@ -1,6 +1,7 @@
 // What the GPU suite has beside the library under test: the GPU itself through the bare driver, and owners for handles.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,8 @@ public:
     cuda::CUresult write(void* pointer, const std::vector<std::byte>& bytes) const;
     // Adds 1 to each 32-bit number with a kernel. Empty: done; else why not ("skip: ..." where nothing can compute).
     std::string add_one(void* pointer, uint32_t count) const;
+    // Puts a kernel on the stream that takes so long; returns like add_one().
+    std::string spin(cuda::CUstream stream, std::chrono::nanoseconds duration) const;
 
     bool primary_context_is_active() const;
     std::string describe(cuda::CUresult result) const;
@@ -56,6 +59,8 @@ public:
     cuda::CUcontext context() const;  // retained for good at the first use
 
 private:
+    std::string load_kernels(const char* code, void** ret_module) const;
+
     const cuda::Driver& driver_;
     cuda::CUdevice device_ = 0;
     mutable cuda::CUcontext context_ = nullptr;

@@ -199,6 +199,27 @@ int be_blind(const Arguments& arguments) {
     return unmapped && !copy_of(unmapped.get()).empty() ? 0 : failed("copy through the daemon");
 }
 
+// DIR NAME GPU MILLISECONDS VALUE: fills the object by a stream that has so long to do before, publishes that at once, and
+// stays until it is killed.
+int publish(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    const auto object = open_object(client.get(), arguments[1], GSHM_WRITE);
+    if (!object) return failed("open");
+    gshm_fence* fence = nullptr;
+    if (gshm_fence_open(object.get(), GSHM_WRITE, &fence) != 0) return failed("fence");
+    const Gpu gpu(arguments[2]);
+    const cuda::ScopedContext current(gpu.driver(), gpu.context());
+    cuda::CUstream stream = nullptr;
+    if (gpu.driver().stream_create(&stream, cuda::kStreamNonBlocking)) return failed("stream");
+    if (auto why = gpu.spin(stream, std::chrono::milliseconds(number(arguments[3]))); !why.empty()) return failed(why);
+    const auto memory = reinterpret_cast<cuda::CUdeviceptr>(gshm_data(object.get()));
+    const auto value = static_cast<unsigned char>(number(arguments[4]));
+    if (gpu.driver().memset_d8_async(memory, value, gshm_size(object.get()), stream)) return failed("memset");
+    if (gshm_fence_publish(fence, stream, nullptr) != 0) return failed("publish");
+    for (;;) pause();
+}
+
 struct Role {
     size_t arguments;
     int (*play)(const Arguments&);
@@ -214,6 +235,7 @@ const std::map<std::string, Role> kRoles = {
     {"write_to_read_only", {4, write_to_read_only}},
     {"watch_context", {3, watch_context}},
     {"be_blind", {2, be_blind}},
+    {"publish", {5, publish}},
 };
 
 }  // namespace

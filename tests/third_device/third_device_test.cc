@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 
 #include "integration/daemon_fixture.h"
+#include <gshm/fence.hpp>
 #include <gshm/mirror.hpp>
 #include <gshm/ring.hpp>
 
@@ -121,6 +122,16 @@ TEST_F(ThirdDevice, Mirrors) {
     ASSERT_TRUE(object.seal());
     EXPECT_EQ(hpp::Mirror::create(object, {.write = true}).error().code, EPERM);
     EXPECT_TRUE(std::ranges::equal(hpp::Mirror::create(object).value().bytes(), expected));
+}
+
+TEST_F(ThirdDevice, Fences) {
+    auto object = make("o", 4096, 3);
+    auto fence = hpp::Fence::open(object, {.write = true}).value();
+    auto reader = hpp::Fence::open(object).value();
+    EXPECT_EQ(reader.wait(nullptr, 1, std::chrono::milliseconds(0)).error().code, ETIMEDOUT);
+    EXPECT_EQ(fence.publish().value(), 1u);
+    EXPECT_EQ(reader.wait().value(), 1u);
+    EXPECT_TRUE(reader.check(1));
 }
 
 // This kind works after fork(), so the memory for mirrors must be the child's own: the parent's is not mapped there.

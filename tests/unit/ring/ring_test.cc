@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/futex.h"
 #include "base/limits.h"
 #include "ring/consumer.h"
 #include "ring/producer.h"

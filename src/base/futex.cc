@@ -1,4 +1,5 @@
-// Sleeping on words that another process, or another thread, changes.
+#include "base/futex.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -7,9 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ring/producer.h"
-
-namespace gshm::ring {
+namespace gshm {
 namespace {
 
 // Where the kernel cannot wait for two words at once (before 5.16).
@@ -46,4 +45,4 @@ void wake(const std::atomic<uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace gshm::ring
+}  // namespace gshm

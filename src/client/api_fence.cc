@@ -1,0 +1,203 @@
+// gshm.h: fences. gshmd makes the page and says who publishes; the rest is between the processes that have it.
+#include <thread>
+
+#include "base/log.h"
+#include "client/api.h"
+#include "fence/page.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+struct gshm_fence {
+    uint64_t generation = fork_generation();
+    gshm_object* object = nullptr;  // held; in a forked child it may be gone
+    Mapping mapping;
+    fence::View page;
+    bool writes = false;
+    Device* queues = nullptr;     // that the object's memory is on, if it does its work on queues; the page is registered there
+    void* last_queue = nullptr;   // that was published on
+    uint64_t last_published = 0;  // by this handle
+
+    std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
+    Status check_queue(const void* stream) const {
+        return check_argument(stream == nullptr || object->local != nullptr, "a handle without memory here knows no streams");
+    }
+    Result<uint64_t> publish(void* stream);
+    Status wait(void* stream, uint64_t wanted, fence::View::Deadline deadline);
+};
+
+Result<uint64_t> gshm_fence::publish(void* stream) {
+    TRY(check_argument(writes, "the fence was not opened for publishing: use GSHM_WRITE"));
+    TRY(check_queue(stream));
+    const uint64_t next = page.next();
+    if (queues == nullptr) {
+        // What is done here is done; what others had on their way is not, and their count must not come after ours.
+        TRY(page.await_done(next - 1, fence::View::Deadline::max()));
+        page.done_word().store(next, std::memory_order_release);
+        page.promise(next);
+        return next;
+    }
+    // Generations are done in their order, whatever streams they come from.
+    if (!page.is_settled() && (last_published != next - 1 || last_queue != stream)) {
+        TRY(queues->hold(stream, page.done_word(), next - 1));
+    }
+    TRY(queues->signal(stream, page.done_word(), next));
+    page.promise(next);
+    last_queue = stream;
+    last_published = next;
+    return next;
+}
+
+Status gshm_fence::wait(void* stream, uint64_t wanted, fence::View::Deadline deadline) {
+    TRY(check_queue(stream));
+    // Not left to the GPU: work that waits there for somebody who has not even begun keeps others from it.
+    TRY(page.await_promise(wanted, deadline));
+    if (page.done() >= wanted) return page.check_lost(wanted);
+    if (queues == nullptr) return page.await_done(wanted, deadline);
+    return queues->hold(stream, page.done_word(), wanted);
+}
+
+namespace {
+
+// The GPU still writes to pages of fences that were closed with something on its way. They are let go of later.
+class ClosedFences {
+public:
+    static ClosedFences& instance() {
+        static auto* fences = new ClosedFences;  // never destroyed: streams may outlive main()
+        return *fences;
+    }
+
+    void add(Device& device, Mapping mapping) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        fences_.push_back({&device, std::move(mapping)});
+        sweep();
+    }
+
+private:
+    struct Closed {
+        Device* device;
+        Mapping mapping;
+    };
+    void sweep() REQUIRES(mutex_) {
+        std::erase_if(fences_, [](const Closed& one) {
+            if (!fence::View(one.mapping).is_settled()) return false;
+            one.device->unregister_host_memory({one.mapping.data(), one.mapping.size()});
+            return true;
+        });
+    }
+
+    Mutex mutex_;
+    std::vector<Closed> fences_ GUARDED_BY(mutex_);
+};
+
+// A writer that is just ending is waited for.
+constexpr std::chrono::seconds kEndingPatience{10};
+constexpr std::chrono::milliseconds kAskAgain{5};
+
+Result<UniqueFd> ask_for_page(gshm_object& object, bool write) {
+    const auto deadline = std::chrono::steady_clock::now() + kEndingPatience;
+    for (;;) {
+        auto answer = object.core->link().call_on(
+            object.key.epoch, wire::RequestBody::OpenFence,
+            [&](auto& out) { return wire::CreateOpenFence(out, object.id, write).Union(); }, Lost::retry);
+        if (answer) {
+            if (answer->descriptors.empty()) return fail(EPROTO, "gshmd answered without the fence");
+            return std::move(answer->descriptors[0]);
+        }
+        if (answer.error().code != EAGAIN || std::chrono::steady_clock::now() >= deadline) {
+            return std::unexpected(answer.error());
+        }
+        std::this_thread::sleep_for(kAskAgain);
+    }
+}
+
+Result<std::unique_ptr<gshm_fence>> open_fence(gshm_object& object, bool write) {
+    TRY(check_argument(object.core != nullptr, "only objects of a daemon have fences"));
+    if (write) TRY(check_writable(object));
+    auto file = TRY(ask_for_page(object, write));
+    auto fence = std::make_unique<gshm_fence>();
+    fence->object = &object;
+    fence->writes = write;
+    if (object.local != nullptr && object.local->info().queues) fence->queues = object.local;
+    fence->mapping = TRY(Mapping::create(file.get(), fence::kPageBytes, write || fence->queues != nullptr));
+    fence->page = fence::View(fence->mapping);
+    if (fence->queues != nullptr) {
+        if (auto registered = fence->queues->register_host_memory(fence->memory()); !registered) {
+            if (write) fence->page.leave();
+            return std::unexpected(registered.error());
+        }
+    }
+    return fence;
+}
+
+Status check_use(const gshm_fence* fence) {
+    TRY(check_argument(fence != nullptr, "fence is NULL"));
+    return check_generation(fence->generation);
+}
+
+template <typename Body>
+int with_fence(gshm_fence* fence, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_use(fence));
+        return body(*fence);
+    });
+}
+
+fence::View::Deadline deadline_of(int timeout_ms) {
+    if (timeout_ms < 0) return fence::View::Deadline::max();
+    return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+}  // namespace
+
+extern "C" {
+
+int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence) {
+    return with_object(object, [&](gshm_object& of) -> Status {
+        TRY(check_argument(ret_fence != nullptr, "ret_fence is NULL"));
+        if ((flags & ~uint32_t{GSHM_WRITE}) != 0) return fail(EINVAL, "unknown flags {:#x}", flags & ~uint32_t{GSHM_WRITE});
+        auto fence = TRY(open_fence(of, (flags & GSHM_WRITE) != 0));
+        hold_object(of);
+        *ret_fence = fence.release();
+        return {};
+    });
+}
+
+int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation) {
+    return with_fence(fence, [&](gshm_fence& one) -> Status {
+        const uint64_t generation = TRY(one.publish(stream));
+        if (ret_generation != nullptr) *ret_generation = generation;
+        return {};
+    });
+}
+
+int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int timeout_ms, uint64_t* ret_generation) {
+    return with_fence(fence, [&](gshm_fence& one) -> Status {
+        const uint64_t wanted = generation != 0 ? generation : std::max<uint64_t>(one.page.published(), 1);
+        TRY(one.wait(stream, wanted, deadline_of(timeout_ms)));
+        if (ret_generation != nullptr) *ret_generation = wanted;
+        return {};
+    });
+}
+
+int gshm_fence_check(gshm_fence* fence, uint64_t generation) {
+    return with_fence(fence, [&](gshm_fence& one) -> Status {
+        if (one.page.done() >= generation) return one.page.check_lost(generation);
+        return fail(EAGAIN, "generation {} is not done yet", generation);
+    });
+}
+
+uint64_t gshm_fence_published(const gshm_fence* fence) {
+    return check_use(fence) ? fence->page.published() : 0;
+}
+
+void gshm_fence_close(gshm_fence* fence) {
+    if (fence == nullptr) return;
+    std::unique_ptr<gshm_fence> gone(fence);
+    if (!check_use(fence)) return;  // in a forked child neither the page nor the object are there
+    if (fence->writes) fence->page.leave();
+    if (fence->queues != nullptr) ClosedFences::instance().add(*fence->queues, std::move(fence->mapping));
+    let_go_of_object(fence->object);
+}
+
+}  // extern "C"

@@ -1,0 +1,19 @@
+// What a session asks about fences. Publishing and waiting need no gshmd: see fence/page.h.
+#include "daemon/fences.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+namespace gshm {
+
+void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
+    auto page = [&]() -> Result<int> {
+        Object* object = TRY(object_range(open.id(), 0, 0, open.write() ? Access::write : Access::read));
+        // A GPU's driver takes no memory that it may only read.
+        const bool queues = server_.devices().info(object->device).queues;
+        return server_.fences().open(*object, id_, open.write(), queues || open.write() ? Access::write : Access::read);
+    }();
+    if (!page) return reply_error(request, page.error());
+    reply(request, wire::ReplyBody::NONE, 0, {&*page, 1});
+}
+
+}  // namespace gshm

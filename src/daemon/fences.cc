@@ -1,0 +1,128 @@
+#include "daemon/fences.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+namespace gshm {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{5};
+// A process that has ended its session may live on, and so may what it has put on its streams.
+constexpr std::chrono::seconds kLivingPatience{60};
+// One that cannot be seen from here.
+constexpr std::chrono::seconds kUnseenPatience{5};
+
+}  // namespace
+
+// One session's fences that something is on the way to, until it has come or its process is gone. Never before: a dying
+// process's GPU may still write to the page, and would take back what was said there.
+struct Fences::Ending {
+    SessionId session = 0;
+    UniqueFd process;
+    bool is_gone = false;
+    std::chrono::steady_clock::time_point deadline;
+    std::vector<std::weak_ptr<Fence>> fences;
+};
+
+Result<std::shared_ptr<Fences::Fence>> Fences::make(NodeId object, UniqueFd page) {
+    auto mapping = TRY(Mapping::create(page.get(), fence::kPageBytes, true));
+    auto fence = std::make_shared<Fence>(survival_, object, std::move(page), std::move(mapping));
+    survival_.keep_fence(object, fence->file.get());
+    return fence;
+}
+
+void Fences::restore(Store& store) {
+    for (auto& [id, page] : survival_.take_fences()) {
+        auto fence = make(id, std::move(page));
+        if (!fence) {
+            log_error("the fence of object {} is lost: {}", id, fence.error().message);
+            continue;
+        }
+        store.object(id)->companion = *fence;
+        const auto view = (*fence)->view();
+        if (view.writer() == fence::Writer::here || !view.is_settled()) add_writer(view.session(), *fence);
+    }
+    std::vector<SessionId> gone;
+    for (const auto& [session, fences] : writers_) {
+        if (!store.has_session(session)) gone.push_back(session);
+    }
+    // Sessions that are not there belong to processes that are not.
+    for (SessionId session : gone) end_session(session, -1);
+}
+
+void Fences::add_writer(SessionId session, const std::shared_ptr<Fence>& fence) {
+    fence->writer = session;
+    auto& fences = writers_[session];
+    // Objects come and go while a session stays.
+    if (fences.size() == fences.capacity()) std::erase_if(fences, [](const auto& one) { return one.expired(); });
+    fences.push_back(fence);
+}
+
+Result<int> Fences::open(Object& object, SessionId session, bool write, Access access) {
+    auto fence = std::static_pointer_cast<Fence>(object.companion);
+    if (!fence) {
+        fence = TRY(make(object.id, TRY(fence::make_page())));
+        object.companion = fence;
+    }
+    if (write) {
+        if (fence->settling) return fail(EAGAIN, "the process that has published here is only just ending");
+        if (fence->writer != session) {
+            if (fence->writer != 0 && fence->view().writer() == fence::Writer::here) {
+                return fail(EBUSY, "another process publishes here");
+            }
+            // One that has closed it may still have something on its way, which must not come after what comes next.
+            if (!fence->view().is_settled()) return fail(EAGAIN, "what was published before is not done yet");
+            add_writer(session, fence);
+        }
+        fence->view().claim(session);
+    }
+    if (access == Access::write) return fence->file.get();
+    if (!fence->read_only) {
+        const auto path = fmt::format("/proc/self/fd/{}", fence->file.get());
+        fence->read_only = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!fence->read_only) return fail_errno("cannot open a fence for reading");
+    }
+    return fence->read_only.get();
+}
+
+void Fences::end_session(SessionId session, pid_t pid) {
+    auto found = writers_.find(session);
+    if (found == writers_.end() || closed_) return;
+    auto ending = std::make_shared<Ending>();
+    ending->session = session;
+    ending->fences = std::move(found->second);
+    writers_.erase(found);
+    // pid 0: in a namespace that is not ours.
+    if (pid > 0) ending->process = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    ending->is_gone = pid < 0 || (pid > 0 && !ending->process && errno == ESRCH);
+    ending->deadline = std::chrono::steady_clock::now() + (ending->process ? kLivingPatience : kUnseenPatience);
+    for (const auto& one : ending->fences) {
+        if (auto fence = one.lock(); fence && fence->writer == session) fence->settling = true;
+    }
+    settle(ending);
+}
+
+void Fences::settle(const std::shared_ptr<Ending>& ending) {
+    if (closed_) return;
+    pollfd process = {ending->process.get(), POLLIN, 0};
+    const bool is_over = ending->is_gone || (ending->process && poll(&process, 1, 0) > 0) ||
+                         std::chrono::steady_clock::now() >= ending->deadline;
+    std::erase_if(ending->fences, [&](const auto& one) {
+        auto fence = one.lock();
+        if (!fence || fence->writer != ending->session) return true;
+        const bool is_settled = fence->view().is_settled();
+        if (!is_settled && !is_over) return false;
+        if (is_settled) fence->view().retire();
+        else fence->view().lose();
+        fence->writer = 0;
+        fence->settling = false;
+        return true;
+    });
+    if (!ending->fences.empty()) loop_.after(kLookAgain, [this, ending] { settle(ending); });
+}
+
+}  // namespace gshm

@@ -1,0 +1,541 @@
+// Fences: between processes, on host and on fake GPUs with streams; writers that die, leave and take turns; daemons that die.
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "cuda/api.h"
+#include "survival_fixture.h"
+#include <gshm/fence.hpp>
+
+namespace gshm::test {
+namespace {
+
+namespace hpp = ::gshm::v0;
+using hpp::Fence;
+
+template <typename Function>
+Function* fake(const char* symbol) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, symbol));
+}
+
+// A stream that is stopped until a word says that it may go on; one's own fence could not be told from a slow kernel.
+class Stream {
+public:
+    explicit Stream(int ordinal = 0) {
+        cuda::CUcontext context = nullptr;
+        fake<cuda::CUresult(cuda::CUcontext*, cuda::CUdevice)>("cuDevicePrimaryCtxRetain")(&context, ordinal);
+        fake<cuda::CUresult(cuda::CUcontext)>("cuCtxPushCurrent_v2")(context);
+        fake<cuda::CUresult(cuda::CUstream*, unsigned)>("cuStreamCreate")(&stream_, cuda::kStreamNonBlocking);
+        fake<cuda::CUresult(void*, size_t, unsigned)>("cuMemHostRegister_v2")(&gate_, sizeof gate_, 0);
+    }
+    ~Stream() {
+        go_on();
+        synchronize();
+        fake<cuda::CUresult(cuda::CUstream)>("cuStreamDestroy_v2")(stream_);
+        fake<cuda::CUresult(void*)>("cuMemHostUnregister")(&gate_);
+    }
+    void stop() {
+        gate_ = 0;
+        EXPECT_EQ(fake<cuda::CUresult(cuda::CUstream, cuda::CUdeviceptr, uint64_t, unsigned)>("cuStreamWaitValue64_v2")(
+                      stream_, reinterpret_cast<cuda::CUdeviceptr>(&gate_), 1, 0),
+                  cuda::kSuccess);
+    }
+    void go_on() { gate_ = 1; }
+    void fill(void* memory, unsigned char value, size_t bytes) {
+        EXPECT_EQ(fake<cuda::CUresult(cuda::CUdeviceptr, unsigned char, size_t, cuda::CUstream)>("cuMemsetD8Async")(
+                      reinterpret_cast<cuda::CUdeviceptr>(memory), value, bytes, stream_),
+                  cuda::kSuccess);
+    }
+    void synchronize() { fake<cuda::CUresult(cuda::CUstream)>("cuStreamSynchronize")(stream_); }
+    void* get() const { return stream_; }
+
+private:
+    cuda::CUstream stream_ = nullptr;
+    alignas(8) std::atomic<uint64_t> gate_ = 1;
+};
+
+// A forked process that is told to go on step by step, and is killed with the test. Where it uses CUDA it must be made before
+// this process does.
+class Other {
+public:
+    template <typename Body>
+    explicit Other(Body body) {
+        if (pipe(up_) != 0 || pipe(down_) != 0) abort();
+        pid_ = fork();
+        if (pid_ == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(up_[0]);
+            close(down_[1]);
+            try {
+                if constexpr (std::is_void_v<decltype(body(*this))>) body(*this);
+                else _exit(body(*this));
+            } catch (const std::exception& error) {
+                fprintf(stderr, "the other process: %s\n", error.what());
+            }
+            _exit(96);
+        }
+        close(up_[1]);
+        close(down_[0]);
+    }
+    ~Other() {
+        kill();
+        close(up_[0]);
+        close(down_[1]);
+    }
+    void kill() {
+        if (pid_ <= 0) return;
+        ::kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        pid_ = 0;
+    }
+    int wait() {
+        int status = 0;
+        waitpid(pid_, &status, 0);
+        pid_ = 0;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    // The parent's: the child has come to its next say().
+    void hear() const {
+        char byte = 0;
+        ASSERT_EQ(read(up_[0], &byte, 1), 1);
+    }
+    void tell() const { ASSERT_EQ(write(down_[1], "", 1), 1); }
+    // The child's.
+    void say() const {
+        if (write(up_[1], "", 1) != 1) _exit(98);
+    }
+    void listen() const {
+        char byte = 0;
+        if (read(down_[0], &byte, 1) != 1) _exit(97);
+    }
+
+private:
+    pid_t pid_ = 0;
+    int up_[2] = {-1, -1};
+    int down_[2] = {-1, -1};
+};
+
+class FenceTest : public LibrarySurvivalTest, public ::testing::WithParamInterface<const char*> {
+protected:
+    void SetUp() override {
+        ASSERT_NO_FATAL_FAILURE(start_all());
+        hpp_ = connect_hpp();
+    }
+    hpp::Client connect_hpp() const {
+        return hpp::Client::connect({.dir = dir(), .timeout = std::chrono::milliseconds(kPatience)}).value();
+    }
+    static const char* where() { return GetParam(); }
+    static bool on_host() { return std::string_view(where()) == "host"; }
+    static hpp::Object make(const hpp::Client& client, const std::string& name, uint32_t mode = 0600) {
+        return client.create({.name = name, .size_bytes = 4096, .device = where(), .mode = mode, .keep = true}).value();
+    }
+    // Without CUDA, which would be no good in processes that are forked later.
+    void make_for_others(const std::string& name) const {
+        hpp_.create({.name = name, .size_bytes = 4096, .device = where(), .keep = true, .map = false}).value();
+    }
+    static int code(const auto& result) { return result ? 0 : result.error().code; }
+    // Fences whose pages gshmd has open, and its keeper.
+    int pages(pid_t of) const {
+        int count = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/fd")) {
+            std::error_code ignored;
+            count += std::filesystem::read_symlink(entry, ignored).string().starts_with("/memfd:gshm-fence");
+        }
+        return count;
+    }
+
+    hpp::Client hpp_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, FenceTest, ::testing::Values("host", "cuda:0"), device_of);
+
+TEST_P(FenceTest, CountsAndIsWaitedFor) {
+    auto object = make(hpp_, "o");
+    auto reader_client = connect_hpp();
+    auto shared = reader_client.open("o").value();
+    auto reader = Fence::open(shared).value();
+    EXPECT_EQ(reader.published(), 0u);
+    EXPECT_EQ(code(reader.wait(nullptr, 0, 0ms)), ETIMEDOUT) << "nothing yet";
+    EXPECT_EQ(code(reader.check(1)), EAGAIN);
+    EXPECT_EQ(code(reader.publish()), EINVAL) << "not opened for that";
+    auto writer = Fence::open(object, {.write = true}).value();
+    EXPECT_EQ(code(reader.wait(nullptr, 1, 1ms)), ETIMEDOUT);
+    for (uint64_t i = 1; i <= 100; ++i) {
+        ASSERT_EQ(writer.publish().value(), i);
+        ASSERT_EQ(reader.wait().value(), i);
+        ASSERT_EQ(reader.wait(nullptr, i, 0ms).value(), i);
+        ASSERT_EQ(code(reader.check(i)), 0);
+        ASSERT_EQ(code(reader.check(i + 1)), EAGAIN);
+        ASSERT_EQ(reader.published(), i);
+    }
+    EXPECT_EQ(reader.wait(nullptr, 7).value(), 7u) << "an old one is done";
+    std::thread later([&] {
+        std::this_thread::sleep_for(20ms);
+        writer.publish().value();
+    });
+    EXPECT_EQ(reader.wait(nullptr, 101).value(), 101u);
+    later.join();
+}
+
+// There and back: each answers with a byte that the other can only have read in time.
+TEST_P(FenceTest, HandsBytesOverBetweenProcesses) {
+    constexpr uint64_t kRounds = 200;
+    make_for_others("there");
+    make_for_others("back");
+    auto play = [&](const char* mine, const char* theirs, bool begins) {
+        auto client = connect_hpp();
+        auto out = client.open(mine, {.write = true}).value();
+        auto in = client.open(theirs).value();
+        auto published = Fence::open(out, {.write = true}).value();
+        auto awaited = Fence::open(in).value();
+        std::optional<Stream> stream;
+        if (!on_host()) stream.emplace();
+        void* queue = stream ? stream->get() : nullptr;
+        auto give = [&](uint64_t round) {
+            const auto value = static_cast<unsigned char>(round * 3 + (begins ? 1 : 2));
+            if (stream) stream->fill(out.data(), value, 4096);
+            else memset(out.data(), value, 4096);
+            return published.publish(queue).value_or(0) == round;
+        };
+        auto take = [&](uint64_t round) {
+            std::vector<std::byte> bytes(4096);
+            if (!awaited.wait(queue, round)) return false;
+            if (stream) stream->synchronize();
+            const auto expected = static_cast<std::byte>(round * 3 + (begins ? 2 : 1));
+            return in.copy_out(bytes) && bytes == std::vector(4096, expected);
+        };
+        for (uint64_t round = 1; round <= kRounds; ++round) {
+            if (begins && !give(round)) return 1;
+            if (!take(round)) return 2;
+            if (!begins && !give(round)) return 3;
+        }
+        return 0;
+    };
+    Other other([&](const Other&) { return play("back", "there", false); });
+    EXPECT_EQ(play("there", "back", true), 0);
+    EXPECT_EQ(other.wait(), 0);
+}
+
+TEST_P(FenceTest, OneWriterAtATime) {
+    auto object = make(hpp_, "o");
+    auto fence = Fence::open(object, {.write = true}).value();
+    fence.publish().value();
+    auto second_client = connect_hpp();
+    auto second = second_client.open("o", {.write = true}).value();
+    const auto refused = Fence::open(second, {.write = true});
+    ASSERT_EQ(code(refused), EBUSY);
+    EXPECT_EQ(refused.error().message, "another process publishes here");
+    auto reader = Fence::open(second).value();
+    fence.close();
+    EXPECT_EQ(code(reader.wait(nullptr, 2)), EPIPE) << "it has left, and nobody is to be waited for";
+    EXPECT_EQ(reader.wait().value(), 1u) << "what it has published stays so";
+    auto next = Fence::open(second, {.write = true}).value();
+    EXPECT_EQ(code(reader.wait(nullptr, 2, 0ms)), ETIMEDOUT) << "somebody is there again";
+    EXPECT_EQ(next.publish().value(), 2u) << "and goes on counting";
+    EXPECT_EQ(reader.wait(nullptr, 2).value(), 2u);
+}
+
+TEST_P(FenceTest, ALateReaderFindsWhatAWriterHasLeft) {
+    {
+        auto client = connect_hpp();
+        auto object = make(client, "o");
+        auto fence = Fence::open(object, {.write = true}).value();
+        fence.publish().value();
+        object.seal().value();
+        EXPECT_EQ(fence.publish().value(), 2u) << "sealed: its writer may still say when";
+    }
+    auto object = hpp_.open("o").value();
+    auto fence = Fence::open(object).value();
+    EXPECT_EQ(fence.wait().value(), 2u);
+    EXPECT_EQ(code(Fence::open(object, {.write = true})), EACCES);
+}
+
+TEST_P(FenceTest, AWriterThatDiesIsAnErrorAndNoHang) {
+    make_for_others("o");
+    Other writer([&](const Other& self) {
+        auto client = connect_hpp();
+        auto object = client.open("o", {.write = true}).value();
+        auto fence = Fence::open(object, {.write = true}).value();
+        fence.publish().value();
+        self.say();
+        for (;;) pause();
+    });
+    writer.hear();
+    auto object = hpp_.open("o").value();
+    auto fence = Fence::open(object).value();
+    EXPECT_EQ(fence.wait().value(), 1u);
+    std::thread killer([&] {
+        std::this_thread::sleep_for(20ms);
+        writer.kill();
+    });
+    const auto waited = fence.wait(nullptr, 2);
+    killer.join();
+    ASSERT_EQ(code(waited), EOWNERDEAD);
+    EXPECT_EQ(waited.error().message, "the process that was to write generation 2 has died");
+    EXPECT_EQ(fence.wait(nullptr, 1).value(), 1u) << "that was done before";
+    auto heir = hpp_.open("o", {.write = true}).value();
+    auto next = Fence::open(heir, {.write = true}).value();
+    EXPECT_EQ(next.publish().value(), 2u);
+    EXPECT_EQ(fence.wait(nullptr, 2).value(), 2u);
+}
+
+// Its stream has not come there when it is killed: another's stream, which waits for it on the GPU, goes on.
+TEST_P(FenceTest, AStreamThatWaitsForADeadWriterGoesOn) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    make_for_others("o");
+    Other writer([&](const Other& self) {
+        auto client = connect_hpp();
+        auto object = client.open("o", {.write = true}).value();
+        auto fence = Fence::open(object, {.write = true}).value();
+        Stream stream;
+        fence.publish(stream.get()).value();
+        stream.synchronize();
+        stream.stop();
+        stream.fill(object.data(), 9, 4096);
+        fence.publish(stream.get()).value();
+        fence.publish(stream.get()).value();
+        self.say();
+        for (;;) pause();
+    });
+    writer.hear();
+    auto object = hpp_.open("o").value();
+    auto fence = Fence::open(object).value();
+    Stream stream;
+    EXPECT_EQ(fence.wait(stream.get(), 1).value(), 1u);
+    ASSERT_EQ(fence.wait(stream.get(), 3).value(), 3u);
+    EXPECT_EQ(code(fence.check(3)), EAGAIN);
+    writer.kill();
+    stream.synchronize();  // hangs if nobody releases it
+    EXPECT_EQ(code(fence.check(1)), 0);
+    EXPECT_EQ(code(fence.check(2)), EOWNERDEAD);
+    EXPECT_EQ(code(fence.check(3)), EOWNERDEAD);
+    EXPECT_EQ(code(fence.wait(stream.get(), 2)), EOWNERDEAD);
+    auto heir = hpp_.open("o", {.write = true}).value();
+    auto next = Fence::open(heir, {.write = true}).value();
+    EXPECT_EQ(next.publish(stream.get()).value(), 4u);
+    EXPECT_EQ(fence.wait(stream.get(), 4).value(), 4u);
+    stream.synchronize();
+    EXPECT_EQ(code(fence.check(4)), 0);
+    EXPECT_EQ(code(fence.check(3)), EOWNERDEAD) << "that it is lost stays known";
+}
+
+TEST_P(FenceTest, GenerationsFromSeveralStreamsKeepTheirOrder) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    auto object = make(hpp_, "o");
+    auto fence = Fence::open(object, {.write = true}).value();
+    Stream slow, fast;
+    slow.stop();
+    EXPECT_EQ(fence.publish(slow.get()).value(), 1u);
+    EXPECT_EQ(fence.publish(fast.get()).value(), 2u);
+    EXPECT_EQ(fence.publish(fast.get()).value(), 3u);
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(code(fence.check(1)), EAGAIN);
+    EXPECT_EQ(code(fence.check(3)), EAGAIN) << "the first is not done";
+    slow.go_on();
+    fast.synchronize();
+    EXPECT_EQ(code(fence.check(3)), 0);
+}
+
+// Closing does not wait, and what was published comes nevertheless; nobody else publishes before that.
+TEST_P(FenceTest, ClosedWithSomethingOnItsWay) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    auto object = make(hpp_, "o");
+    Stream stream;
+    stream.stop();
+    {
+        auto fence = Fence::open(object, {.write = true}).value();
+        fence.publish(stream.get()).value();
+    }
+    auto reader = Fence::open(object).value();
+    EXPECT_EQ(code(reader.check(1)), EAGAIN);
+    std::thread later([&] {
+        std::this_thread::sleep_for(30ms);
+        stream.go_on();
+    });
+    auto second_client = connect_hpp();
+    auto second = second_client.open("o", {.write = true}).value();
+    auto next = Fence::open(second, {.write = true});
+    later.join();
+    ASSERT_TRUE(next) << next.error().message;
+    EXPECT_EQ(code(reader.check(1)), 0);
+    EXPECT_EQ(next->publish().value(), 2u);
+}
+
+// A session that ends while its process, and what that has on its way, goes on.
+TEST_P(FenceTest, ASessionThatEndsBeforeItsStream) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    make(hpp_, "o");
+    auto shared = hpp_.open("o").value();
+    auto reader = Fence::open(shared).value();
+    Stream stream, own;
+    stream.stop();
+    {
+        auto client = connect_hpp();
+        auto object = client.open("o", {.write = true}).value();
+        auto fence = Fence::open(object, {.write = true}).value();
+        fence.publish(stream.get()).value();
+    }
+    ASSERT_EQ(reader.wait(own.get(), 1).value(), 1u);
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(code(reader.check(1)), EAGAIN) << "it is not given up";
+    stream.go_on();
+    own.synchronize();
+    EXPECT_EQ(code(reader.check(1)), 0);
+}
+
+TEST_P(FenceTest, GoesOnWithoutADaemon) {
+    auto object = make(hpp_, "o");
+    auto fence = Fence::open(object, {.write = true}).value();
+    auto reader_client = connect_hpp();
+    auto shared = reader_client.open("o").value();
+    auto reader = Fence::open(shared).value();
+    fence.publish().value();
+    kill();
+    EXPECT_EQ(fence.publish().value(), 2u);
+    EXPECT_EQ(reader.wait(nullptr, 2).value(), 2u);
+    ASSERT_TRUE(again()) << log();
+    hpp_.ping().value();
+    reader_client.ping().value();
+    EXPECT_EQ(fence.publish().value(), 3u);
+    EXPECT_EQ(reader.wait(nullptr, 3).value(), 3u);
+    auto third_client = connect_hpp();
+    auto third = third_client.open("o", {.write = true}).value();
+    EXPECT_EQ(code(Fence::open(third, {.write = true})), EBUSY) << "the new one knows who publishes";
+    auto late = Fence::open(third).value();
+    EXPECT_EQ(late.wait().value(), 3u) << "and where it had come";
+    fence.publish().value();
+    EXPECT_EQ(late.wait().value(), 4u);
+}
+
+TEST_P(FenceTest, AWriterThatDiesUnderTheNextDaemonOrUnderNone) {
+    for (const bool away : {false, true}) {
+        const std::string name = away ? "away" : "next";
+        make_for_others(name);
+        Other writer([&](const Other& self) {
+            auto client = connect_hpp();
+            auto object = client.open(name, {.write = true}).value();
+            auto fence = Fence::open(object, {.write = true}).value();
+            fence.publish().value();
+            self.say();
+            self.listen();
+            client.ping().value();
+            self.say();
+            for (;;) pause();
+        });
+        writer.hear();
+        auto object = hpp_.open(name, {.map = false}).value();
+        auto fence = Fence::open(object).value();
+        kill();
+        if (away) writer.kill();
+        EXPECT_EQ(fence.wait().value(), 1u);
+        ASSERT_TRUE(again()) << log();
+        if (!away) {
+            writer.tell();
+            writer.hear();
+            EXPECT_EQ(code(fence.wait(nullptr, 2, 0ms)), ETIMEDOUT);
+            writer.kill();
+        }
+        EXPECT_EQ(code(fence.wait(nullptr, 2)), EOWNERDEAD) << name;
+        hpp_.ping().value();
+    }
+}
+
+TEST_P(FenceTest, GoesWithItsObject) {
+    ASSERT_EQ(pages(pid()), 0);
+    const pid_t keeper = hpp_.daemon().value().keeper;
+    auto object = make(hpp_, "o");
+    auto fence = Fence::open(object, {.write = true}).value();
+    auto reader_client = connect_hpp();
+    auto shared = reader_client.open("o").value();
+    auto reader = Fence::open(shared).value();
+    EXPECT_GE(pages(pid()), 1);
+    EXPECT_TRUE(eventually([&] { return pages(keeper) == 1; }));
+    hpp_.unlink("o").value();
+    fence.publish().value();
+    EXPECT_EQ(reader.wait().value(), 1u) << "it is held";
+    fence.close();
+    object.close();
+    shared.close();
+    EXPECT_EQ(reader.wait().value(), 1u) << "by the fence, too";
+    reader.close();
+    EXPECT_TRUE(eventually([&] { return pages(pid()) == 0 && pages(keeper) == 0; }));
+}
+
+TEST_P(FenceTest, OfAnotherUser) {
+    auto object = make(hpp_, "readable", 0644);
+    make(hpp_, "private", 0600);
+    auto fence = Fence::open(object, {.write = true}).value();
+    fence.publish().value();
+    std::filesystem::permissions(dir(), std::filesystem::perms::others_all, std::filesystem::perm_options::add);
+    EXPECT_EQ(in_child(
+                  [&] {
+                      auto client = hpp::Client::connect({.dir = dir()});
+                      if (!client) return 1;
+                      const bool map = on_host();  // the parent has started CUDA
+                      if (code(client->open("private", {.map = map})) != EACCES) return 2;
+                      auto shared = client->open("readable", {.map = map});
+                      if (!shared) return 3;
+                      if (code(Fence::open(*shared, {.write = true})) != EACCES) return 4;
+                      auto reader = Fence::open(*shared);
+                      if (!reader) return 5;
+                      return reader->wait().value_or(0) == 1 ? 0 : 6;
+                  },
+                  12345),
+              0);
+}
+
+TEST_P(FenceTest, WhatCannotBe) {
+    auto object = make(hpp_, "o");
+    gshm_fence* fence = nullptr;
+    EXPECT_EQ(gshm_fence_open(nullptr, 0, &fence), -EINVAL);
+    EXPECT_EQ(gshm_fence_open(object.get(), 0, nullptr), -EINVAL);
+    EXPECT_EQ(gshm_fence_open(object.get(), 1, &fence), -EINVAL);
+    EXPECT_EQ(gshm_fence_publish(nullptr, nullptr, nullptr), -EINVAL);
+    EXPECT_EQ(gshm_fence_wait(nullptr, nullptr, 0, 0, nullptr), -EINVAL);
+    EXPECT_EQ(gshm_fence_check(nullptr, 0), -EINVAL);
+    EXPECT_EQ(gshm_fence_published(nullptr), 0u);
+    gshm_fence_close(nullptr);
+    auto read_only = hpp_.open("o").value();
+    EXPECT_EQ(code(Fence::open(read_only, {.write = true})), EACCES);
+    gshm_object* local = nullptr;
+    ASSERT_EQ(gshm_allocate("host", 4096, 0, &local), 0);
+    EXPECT_EQ(gshm_fence_open(local, 0, &fence), -EINVAL) << "no daemon's";
+    gshm_close(local);
+    auto unmapped = hpp_.open("o", {.write = true, .map = false}).value();
+    {
+        auto one = Fence::open(unmapped, {.write = true}).value();
+        int something = 0;
+        EXPECT_EQ(code(one.publish(&something)), EINVAL) << "whose stream?";
+        EXPECT_EQ(one.publish().value(), 1u);
+        EXPECT_EQ(code(one.wait(&something)), EINVAL);
+    }
+    auto parents = Fence::open(object, {.write = true}).value();
+    EXPECT_EQ(in_child([&] {
+        if (gshm_fence_publish(parents.get(), nullptr, nullptr) != -ECHILD) return 1;
+        gshm_fence_close(parents.take());
+        return 0;
+    }), 0);
+    EXPECT_EQ(parents.publish().value(), 2u) << "the parent has it still";
+    parents.close();
+    unmapped.close();
+    object.seal().value();
+    EXPECT_EQ(code(Fence::open(object, {.write = true})), EPERM);
+}
+
+// What cannot be registered with the driver is nobody's, and the next one may.
+TEST_P(FenceTest, APageThatCannotBeRegistered) {
+    if (on_host()) GTEST_SKIP() << "nothing is registered on host";
+    auto object = make(hpp_, "o");
+    auto other_client = connect_hpp();
+    auto other = other_client.open("o", {.write = true, .map = false}).value();
+    const std::string rules = getenv("FAKECUDA_CONTROL");  // of this process's driver
+    { std::ofstream(rules) << "cuMemHostRegister_v2:*:2\n"; }
+    const auto refused = Fence::open(object, {.write = true});
+    std::filesystem::remove(rules);
+    ASSERT_EQ(code(refused), ENOSPC);
+    EXPECT_NE(refused.error().message.find("cuMemHostRegister"), std::string::npos) << refused.error().message;
+    auto fence = Fence::open(other, {.write = true}).value();
+    EXPECT_EQ(fence.publish().value(), 1u);
+}
+
+}  // namespace
+}  // namespace gshm::test
