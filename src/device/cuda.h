@@ -44,6 +44,7 @@ public:
     Result<std::unique_ptr<Extent>> import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access);
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
+    Result<std::unique_ptr<Queues>> make_queues() override;
 
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }

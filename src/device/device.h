@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "base/result.h"
+#include "device/queues.h"
 
 namespace gshm {
 
@@ -202,6 +203,9 @@ public:
     // Makes copies between this memory and the device fast. Lasts until unregister; failing costs speed only.
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }
     virtual void unregister_host_memory(std::span<std::byte>) {}
+
+    // What orders its work; null: it has no queues. The device must outlive it.
+    virtual Result<std::unique_ptr<Queues>> make_queues() { return nullptr; }
 };
 
 }  // namespace gshm
