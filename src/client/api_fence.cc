@@ -14,9 +14,7 @@ struct gshm_fence {
     Mapping mapping;
     fence::View page;
     bool writes = false;
-    Device* queues = nullptr;     // that the object's memory is on, if it does its work on queues; the page is registered there
-    void* last_queue = nullptr;   // that was published on
-    uint64_t last_published = 0;  // by this handle
+    std::unique_ptr<Queues> queues;  // of the device that the memory is on, where the page is registered; null: it has none
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
     Status check_queue(const void* stream) const {
@@ -38,13 +36,9 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
         return next;
     }
     // Generations are done in their order, whatever streams they come from.
-    if (!page.is_settled() && (last_published != next - 1 || last_queue != stream)) {
-        TRY(queues->hold(stream, page.done_word(), next - 1));
-    }
+    if (!page.is_settled()) TRY(queues->hold(stream, page.done_word(), next - 1));
     TRY(queues->signal(stream, page.done_word(), next));
     page.promise(next);
-    last_queue = stream;
-    last_published = next;
     return next;
 }
 
@@ -114,15 +108,15 @@ Result<UniqueFd> ask_for_page(gshm_object& object, bool write) {
 Result<std::unique_ptr<gshm_fence>> open_fence(gshm_object& object, bool write) {
     TRY(check_argument(object.core != nullptr, "only objects of a daemon have fences"));
     if (write) TRY(check_writable(object));
-    auto file = TRY(ask_for_page(object, write));
     auto fence = std::make_unique<gshm_fence>();
     fence->object = &object;
     fence->writes = write;
-    if (object.local != nullptr && object.local->info().queues) fence->queues = object.local;
+    if (object.local != nullptr) fence->queues = TRY(object.local->make_queues());
+    auto file = TRY(ask_for_page(object, write));
     fence->mapping = TRY(Mapping::create(file.get(), fence::kPageBytes, write || fence->queues != nullptr));
     fence->page = fence::View(fence->mapping);
     if (fence->queues != nullptr) {
-        if (auto registered = fence->queues->register_host_memory(fence->memory()); !registered) {
+        if (auto registered = object.local->register_host_memory(fence->memory()); !registered) {
             if (write) fence->page.leave();
             return std::unexpected(registered.error());
         }
@@ -196,7 +190,7 @@ void gshm_fence_close(gshm_fence* fence) {
     std::unique_ptr<gshm_fence> gone(fence);
     if (!check_use(fence)) return;  // in a forked child neither the page nor the object are there
     if (fence->writes) fence->page.leave();
-    if (fence->queues != nullptr) ClosedFences::instance().add(*fence->queues, std::move(fence->mapping));
+    if (fence->queues != nullptr) ClosedFences::instance().add(*fence->object->local, std::move(fence->mapping));
     let_go_of_object(fence->object);
 }
 

@@ -122,7 +122,8 @@ inline constexpr int kPointerContext = 1;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
-inline constexpr uintptr_t kStreamLegacy = 1;  // a CUstream
+inline constexpr uintptr_t kStreamLegacy = 1;     // a CUstream, as null is
+inline constexpr uintptr_t kStreamPerThread = 2;  // one more, of each thread its own
 
 inline constexpr int kAttributeVmmSupported = 102;
 inline constexpr int kAttributePosixFdSupported = 103;
@@ -209,6 +210,8 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(event_synchronize, cuEventSynchronize, (CUevent event))                                                          \
     X(event_query, cuEventQuery, (CUevent event))                                                                      \
     X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                               \
+    X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
+    X(stream_get_id, cuStreamGetId, (CUstream stream, unsigned long long* id))                                         \
     X(device_get_pci_bus_id, cuDeviceGetPCIBusId, (char* bus_id, int length, CUdevice device))
 
 }  // namespace gshm::cuda

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "device/cuda_queues.h"
 
 namespace gshm {
 namespace {
@@ -481,23 +482,9 @@ void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
     driver_.mem_host_unregister(memory.data());
 }
 
-Status CudaDevice::put_on(void* queue, const char* what, ValueCall call, std::atomic<uint64_t>& word, uint64_t value) {
-    if (call == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no {}", what);
+Result<std::unique_ptr<Queues>> CudaDevice::make_queues() {
     auto* owner = TRY(context());
-    cuda::ScopedContext current(driver_, owner);
-    TRY(current.status());
-    cuda::CUdeviceptr address = 0;
-    TRY(driver_.check("cuMemHostGetDevicePointer", driver_.mem_host_get_device_pointer(&address, &word, 0)));
-    return driver_.check(what, call(static_cast<cuda::CUstream>(queue), address, value, 0));
-}
-
-Status CudaDevice::signal(void* queue, std::atomic<uint64_t>& word, uint64_t value) {
-    return put_on(queue, "cuStreamWriteValue64", driver_.stream_write_value64, word, value);
-}
-
-Status CudaDevice::hold(void* queue, std::atomic<uint64_t>& word, uint64_t value) {
-    static_assert(cuda::kStreamWaitValueAtLeast == 0);
-    return put_on(queue, "cuStreamWaitValue64", driver_.stream_wait_value64, word, value);
+    return TRY(CudaQueues::create(driver_, owner));
 }
 
 // The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.

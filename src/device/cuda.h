@@ -44,8 +44,7 @@ public:
     Result<std::unique_ptr<Extent>> import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access);
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
-    Status signal(void* queue, std::atomic<uint64_t>& word, uint64_t value) override;
-    Status hold(void* queue, std::atomic<uint64_t>& word, uint64_t value) override;
+    Result<std::unique_ptr<Queues>> make_queues() override;
 
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }
@@ -59,8 +58,6 @@ private:
     cuda::CUmemAllocationProp properties(bool compressible) const;
     void probe_handle_types();
     Status check_import(cuda::CUresult result) const;
-    using ValueCall = cuda::CUresult (*)(cuda::CUstream, cuda::CUdeviceptr, uint64_t, unsigned);
-    Status put_on(void* queue, const char* what, ValueCall call, std::atomic<uint64_t>& word, uint64_t value);
     Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,
                                                Access access, bool imported);
 

@@ -71,12 +71,4 @@ Status Extent::map_peer(Device& peer) {
     return fail(EOPNOTSUPP, "memory of this kind cannot be mapped for {}", peer.info().name);
 }
 
-Status Device::signal(void*, std::atomic<uint64_t>&, uint64_t) {
-    return fail(EOPNOTSUPP, "{} has no queues", info().name);
-}
-
-Status Device::hold(void*, std::atomic<uint64_t>&, uint64_t) {
-    return fail(EOPNOTSUPP, "{} has no queues", info().name);
-}
-
 }  // namespace gshm

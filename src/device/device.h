@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "base/result.h"
+#include "device/queues.h"
 
 namespace gshm {
 
@@ -46,9 +47,7 @@ struct DeviceInfo {
     // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
     bool files = false;
     bool pins = false;  // register_host_memory() does something
-    // Work is put on queues (on CUDA streams) and done later, and signal() and hold() are there to put that in order. Else
-    // what was asked for is done when a call returns.
-    bool queues = false;
+    bool queues = false;  // make_queues() makes some
 };
 
 class Copier;
@@ -206,11 +205,8 @@ public:
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }
     virtual void unregister_host_memory(std::span<std::byte>) {}
 
-    // Where DeviceInfo::queues: puts queues of several processes in order by a word of registered memory that they share.
-    // The word gets the value when all that is on the queue is done and can be seen by everybody.
-    virtual Status signal(void* queue, std::atomic<uint64_t>& word, uint64_t value);
-    // What is put on the queue from now on begins when the word has the value, or a greater one.
-    virtual Status hold(void* queue, std::atomic<uint64_t>& word, uint64_t value);
+    // What orders its work; null: it has no queues. The device must outlive it.
+    virtual Result<std::unique_ptr<Queues>> make_queues() { return nullptr; }
 };
 
 }  // namespace gshm

@@ -29,12 +29,7 @@ public:
     Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
     void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
 
-    Status signal(void* queue, std::atomic<uint64_t>& word, uint64_t value) override {
-        return upstream_->signal(queue, word, value);
-    }
-    Status hold(void* queue, std::atomic<uint64_t>& word, uint64_t value) override {
-        return upstream_->hold(queue, word, value);
-    }
+    Result<std::unique_ptr<Queues>> make_queues() override { return upstream_->make_queues(); }
 
     uint64_t used_bytes() const { return budget_->used(); }
     Device& upstream() { return *upstream_; }

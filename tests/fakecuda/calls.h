@@ -22,6 +22,7 @@ struct CUstream_st {
     CUcontext context;
     unsigned flags;
     std::shared_ptr<fakecuda::Lane> lane;
+    unsigned long long id;  // no other stream's, ever
 };
 
 // What had been put on a stream when the event was recorded last.
@@ -61,6 +62,8 @@ FAKECUDA_KERNEL_CALLS(FAKECUDA_DECLARE)
 // a line that says this is no driver.
 extern "C" __attribute__((visibility("default"))) unsigned long fakecuda_calls(const char* symbol);
 extern "C" __attribute__((visibility("default"))) const char* fakecuda_identity(void);
+// While held (other than 0), a created stream begins nothing of what is put on it. 0: there is such a stream; else -1.
+extern "C" __attribute__((visibility("default"))) int fakecuda_hold(CUstream stream, int held);
 
 enum class Symbol : int {
 #define FAKECUDA_NAME(member, symbol, signature) symbol,

@@ -1,6 +1,7 @@
 // fakecuda, a test double of NVIDIA's driver: streams and events.
 #include "stream.h"
 
+#include <atomic>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -30,10 +31,15 @@ void Lane::end() {
     changed_.notify_all();
 }
 
+void Lane::hold(bool held) {
+    held_ = held;
+    changed_.notify_all();
+}
+
 void Lane::run() {
     std::unique_lock lock(state().mutex);
     for (;;) {
-        changed_.wait(lock, [&] { return ending_ || !work_.empty(); });
+        changed_.wait(lock, [&] { return !held_ && (ending_ || !work_.empty()); });
         if (work_.empty()) return;
         Work work = std::move(work_.front());
         work_.pop_front();
@@ -63,12 +69,20 @@ void wait_for_turn(Call& call, CUstream stream) {
     for (auto& lane : before) lane->wait(call.lock(), lane->ticket());
 }
 
+int fakecuda_hold(CUstream stream, int held) {
+    const std::lock_guard lock(state().mutex);
+    Lane* lane = lane_of(stream);
+    if (lane != nullptr) lane->hold(held != 0);
+    return lane != nullptr ? 0 : -1;
+}
+
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     Call call(Symbol::cuStreamCreate, Scope::context);
     if (CUresult refused = call.refusal()) return refused;
     if (stream == nullptr || flags > kStreamNonBlocking) return kErrorInvalidValue;
     Device& device = call.context_device();
-    *stream = new CUstream_st{&device.context, flags, Lane::create(device)};
+    static unsigned long long last_id = 100;
+    *stream = new CUstream_st{&device.context, flags, Lane::create(device), ++last_id};
     state().streams.insert(*stream);
     return kSuccess;
 }
@@ -184,6 +198,42 @@ CUresult cuEventQuery(CUevent event) {
     Call call(Symbol::cuEventQuery, Scope::context);
     if (CUresult refused = use_event(call, event)) return refused;
     return event->lane == nullptr || event->lane->is_done(event->ticket) ? kSuccess : kErrorNotReady;
+}
+
+// The stream waits for what the event stood for at this call. A default stream does its work at once, so the call waits.
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    Call call(Symbol::cuStreamWaitEvent, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known || !state().events.contains(event)) return kErrorInvalidHandle;
+    if (flags > 1) return kErrorInvalidValue;
+    auto before = event->lane;
+    const uint64_t ticket = event->ticket;
+    if (before == nullptr || before->is_done(ticket)) return kSuccess;
+    if (lane_of(stream) == nullptr) {
+        before->wait(call.lock(), ticket);
+        return call.context_device().lost;
+    }
+    stream->lane->put([before, ticket] {
+        std::unique_lock lock(state().mutex);
+        before->wait(lock, ticket);
+        return true;
+    });
+    return kSuccess;
+}
+
+// The legacy default stream's is 1; each thread has one for its own.
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+    static std::atomic<unsigned long long> threads = 1ull << 32;
+    thread_local const unsigned long long mine = ++threads;
+    Call call(Symbol::cuStreamGetId, Scope::context);
+    const bool known = call.use_stream(stream);
+    if (CUresult refused = call.refusal()) return refused;
+    if (!known) return kErrorInvalidHandle;
+    if (id == nullptr) return kErrorInvalidValue;
+    if (lane_of(stream) != nullptr) *id = stream->id;
+    else *id = reinterpret_cast<uintptr_t>(stream) == kStreamPerThread ? mine : 1;
+    return kSuccess;
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {

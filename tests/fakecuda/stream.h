@@ -23,6 +23,7 @@ public:
     void wait(std::unique_lock<std::mutex>& lock, uint64_t ticket);
     // What is on it is still done, as the driver does when a stream is destroyed.
     void end();
+    void hold(bool held);
 
 private:
     explicit Lane(Device& device) : device_(device) {}
@@ -33,6 +34,7 @@ private:
     uint64_t put_ = 0;
     uint64_t done_ = 0;
     bool ending_ = false;
+    bool held_ = false;
     std::condition_variable changed_;
 };
 

@@ -1,5 +1,6 @@
 // The test double of the driver: streams that work later, and events that say when.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "harness.h"
@@ -68,6 +69,66 @@ TEST(FakeCudaStream, LegacyStreamWaitsForBlockingOnes) {
     EXPECT_EQ(read(pointer, 3), "one");
     EXPECT_EQ(cuda().memcpy_htod_async(pointer, "two", 3, blocking), kSuccess);
     EXPECT_EQ(read(pointer, 3), "two");
+}
+
+// A stream that waits for an event comes after what the event stood for, and nothing else is held up.
+TEST(FakeCudaStream, AStreamWaitsForAnEvent) {
+    if (!in_child_of_fake()) return;
+    start();
+    CUdeviceptr pointer = map_new(create());
+    CUstream first = nullptr;
+    CUstream second = nullptr;
+    CUstream third = nullptr;
+    for (CUstream* stream : {&first, &second, &third}) {
+        ASSERT_EQ(cuda().stream_create(stream, kStreamNonBlocking), kSuccess);
+    }
+    CUevent event = nullptr;
+    ASSERT_EQ(cuda().event_create(&event, kEventDisableTiming), kSuccess);
+    EXPECT_EQ(cuda().stream_wait_event(second, event, 0), kSuccess) << "never recorded: nothing to wait for";
+    ASSERT_EQ(cuda().hold(first, 1), 0);
+    EXPECT_EQ(cuda().memset_d8_async(pointer, 'a', 4, first), kSuccess);
+    EXPECT_EQ(cuda().event_record(event, first), kSuccess);
+    EXPECT_EQ(cuda().event_query(event), kErrorNotReady);
+    EXPECT_EQ(cuda().stream_wait_event(second, event, 0), kSuccess);
+    EXPECT_EQ(cuda().memset_d8_async(pointer, 'b', 4, second), kSuccess);
+    EXPECT_EQ(cuda().memset_d8_async(pointer + 4, 'c', 4, third), kSuccess);
+    EXPECT_EQ(cuda().stream_synchronize(third), kSuccess);
+    EXPECT_EQ(read(pointer + 4, 4), "cccc");
+    EXPECT_NE(read(pointer, 4), "bbbb");
+    ASSERT_EQ(cuda().hold(first, 0), 0);
+    EXPECT_EQ(cuda().stream_synchronize(second), kSuccess);
+    EXPECT_EQ(read(pointer, 4), "bbbb") << "the first stream's came before";
+    EXPECT_EQ(cuda().stream_wait_event(nullptr, event, 0), kSuccess);
+    EXPECT_EQ(cuda().stream_wait_event(second, nullptr, 0), kErrorInvalidHandle);
+    EXPECT_EQ(cuda().stream_wait_event(reinterpret_cast<CUstream>(4096), event, 0), kErrorInvalidHandle);
+    EXPECT_EQ(cuda().hold(nullptr, 1), -1);
+}
+
+TEST(FakeCudaStream, StreamsHaveIds) {
+    if (!in_child()) return;
+    start();
+    if (cuda().stream_get_id == nullptr) return;  // an older driver
+    auto id_of = [](CUstream stream) {
+        unsigned long long id = 0;
+        EXPECT_EQ(cuda().stream_get_id(stream, &id), kSuccess);
+        return id;
+    };
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda().stream_create(&stream, kStreamNonBlocking), kSuccess);
+    const auto first = id_of(stream);
+    EXPECT_EQ(id_of(stream), first);
+    EXPECT_EQ(cuda().stream_destroy(stream), kSuccess);
+    ASSERT_EQ(cuda().stream_create(&stream, kStreamNonBlocking), kSuccess);
+    EXPECT_NE(id_of(stream), first) << "also if its handle is the same";
+    EXPECT_EQ(id_of(nullptr), id_of(reinterpret_cast<CUstream>(kStreamLegacy)));
+    EXPECT_NE(id_of(nullptr), id_of(reinterpret_cast<CUstream>(kStreamPerThread)));
+    EXPECT_NE(id_of(nullptr), id_of(stream));
+    const auto mine = id_of(reinterpret_cast<CUstream>(kStreamPerThread));
+    std::thread([&] {
+        start();
+        EXPECT_NE(id_of(reinterpret_cast<CUstream>(kStreamPerThread)), mine) << "each thread has its own";
+    }).join();
+    EXPECT_EQ(cuda().stream_destroy(stream), kSuccess);
 }
 
 TEST(FakeCudaStream, WhatIsNotThere) {

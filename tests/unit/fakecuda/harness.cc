@@ -37,6 +37,7 @@ Library load() {
     GSHM_CUDA_CALLS(FAKECUDA_LOAD)
 #undef FAKECUDA_LOAD
     made.calls = reinterpret_cast<decltype(made.calls)>(dlsym(handle, "fakecuda_calls"));
+    made.hold = reinterpret_cast<decltype(made.hold)>(dlsym(handle, "fakecuda_hold"));
     made.identity = reinterpret_cast<decltype(made.identity)>(dlsym(handle, "fakecuda_identity"));
     return made;
 }

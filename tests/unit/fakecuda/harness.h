@@ -22,6 +22,7 @@ struct Library {
 #undef FAKECUDA_MEMBER
     unsigned long (*calls)(const char* symbol) = nullptr;  // nullptr: a real driver
     const char* (*identity)() = nullptr;
+    int (*hold)(CUstream stream, int held) = nullptr;
 };
 
 inline constexpr size_t kMiB = size_t{1} << 20;
