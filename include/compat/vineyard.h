@@ -10,9 +10,9 @@
 //   std::shared_ptr<vineyard::MutableBuffer> buffer;
 //   VINEYARD_CHECK_OK(client.CreateGPUBuffer(1 << 20, id, payload, buffer));
 //
-// Calls return a Status and write their outputs only if it is OK (GetGPUBuffers says where it does more). A Client may be
-// used by several threads at once, and so may different buffers; one buffer with its mirrors by one thread at a time.
-// Buffers may outlive their Client.
+// Calls return a Status and write their outputs only if it is OK (GetGPUBuffers says where it does more). A Client may
+// be used by several threads at once, and so may different buffers; one buffer with its mirrors by one thread at a
+// time. Buffers may outlive their Client.
 #ifndef GSHM_COMPAT_VINEYARD_H
 #define GSHM_COMPAT_VINEYARD_H
 
@@ -220,8 +220,8 @@ private:
 // when it goes, if mutable_data() was asked for. Copies wait for what is on the legacy default stream.
 class CUDABufferMirror {
 public:
-    // Throws std::runtime_error if it cannot be had: there is no memory, or the buffer is immutable and `initializing` is
-    // false. A mutable buffer's bytes are in it in either case, so that nothing but what is changed changes.
+    // Throws std::runtime_error if it cannot be had: there is no memory, or the buffer is immutable and `initializing`
+    // is false. A mutable buffer's bytes are in it in either case, so that nothing but what is changed changes.
     explicit CUDABufferMirror(Buffer& buffer, const bool initializing = false);
     // What cannot be written back is lost, and a line on standard error says so.
     ~CUDABufferMirror();
@@ -231,8 +231,8 @@ public:
     const uint8_t* data() const noexcept;
     uint8_t* mutable_data() noexcept;  // nullptr if the buffer is immutable
     int64_t size() const noexcept;
-    // Writes back, if mutable_data() was asked for since the last time; ask again before further changes. What has failed
-    // is tried again by the next one, and by the destructor.
+    // Writes back, if mutable_data() was asked for since the last time; ask again before further changes. What has
+    // failed is tried again by the next one, and by the destructor.
     Status flush();
 
 private:
@@ -248,38 +248,38 @@ public:
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
-    // ipc_socket is a gshmd's runtime folder, its socket (or a link to it), or a folder in its mount; "" for where gshmd is
-    // found by default.
+    // ipc_socket is a gshmd's runtime folder, its socket (or a link to it), or a folder in its mount; "" for where
+    // gshmd is found by default.
     Status Connect(const std::string& ipc_socket);
-    Status Connect();              // to $VINEYARD_IPC_SOCKET, else as with ""
-    bool Connected() const;        // the daemon answers, now
-    void Disconnect();             // buffers that are not sealed go when the last one that is held does
+    Status Connect();               // to $VINEYARD_IPC_SOCKET, else as with ""
+    bool Connected() const;         // the daemon answers, now
+    void Disconnect();              // buffers that are not sealed go when the last one that is held does
     std::string IPCSocket() const;  // "" if not connected
 
-    // A buffer of zeros that others find by its id at once, and that goes with this Client unless it is sealed. On `device`
-    // ("cuda:1", "host"; a number is that GPU of the daemon's), or on the daemon's first GPU, or on host if it has none.
+    // A buffer of zeros that others find by its id at once, and that goes with this Client unless it is sealed. It is on
+    // `device` ("cuda:1", "host"; a number is that GPU of the daemon's), else on the daemon's first GPU, else on host.
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
                            const std::string& device = "");
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
                            int device);
     // For reading. unsafe: whether it is sealed or not; else IsObjectNotSealed() if it is not. Neither waits.
     Status GetGPUBuffer(const ObjectID id, const bool unsafe, std::shared_ptr<Buffer>& buffer);
-    // All that can be had are added to `buffers`; the Status is OK if that is all of them, else it has the code of the first
-    // that fails and a message that names every one.
+    // All that can be had are added to `buffers`; the Status is OK if that is all of them, else it has the code of the
+    // first that fails and a message that names every one.
     Status GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
                          std::map<ObjectID, std::shared_ptr<Buffer>>& buffers);
     // Immutable from now on, and it outlives this Client. Again is OK, too. While another process is open for writing:
     // IsInvalid().
     Status Seal(ObjectID const& id);
-    // Nobody finds it any more, and its memory is free as soon as nobody holds it. Without `force` a buffer that another
-    // process is still writing (unsealed, and held by who has made it) is left alone: IsObjectNotSealed(). Buffers have
-    // no members for `deep` to follow. Of many each is tried; a failure is reported as GetGPUBuffers does.
+    // Nobody finds it any more, and its memory is free as soon as nobody holds it. Without `force` a buffer that
+    // another process is still writing (unsealed, and held by who has made it) is left alone: IsObjectNotSealed().
+    // Buffers have no members for `deep` to follow. Of many each is tried; a failure is reported as GetGPUBuffers does.
     Status DelData(const ObjectID id, const bool force = false, const bool deep = true);
     Status DelData(const std::vector<ObjectID>& ids, const bool force = false, const bool deep = true);
     Status Exists(const ObjectID id, bool& exists);
 
-    // A name for a buffer, instead of whatever had the name before. It goes with DropName(), not with the buffer; but the
-    // name of a buffer that is gone is IsObjectNotExists().
+    // A name for a buffer, instead of whatever had the name before. It goes with DropName(), not with the buffer; but
+    // the name of a buffer that is gone is IsObjectNotExists().
     Status PutName(const ObjectID id, const std::string& name);
     // wait: until the name is there, for ever if need be.
     Status GetName(const std::string& name, ObjectID& id, const bool wait = false);
@@ -317,25 +317,26 @@ struct Voidify {
 
 // As glog has it, `CHECK(condition) << "more words"`; glog's own is used where that is included before.
 #ifndef CHECK
-#define CHECK(condition)              \
-    (condition) ? static_cast<void>(0) \
-                : ::vineyard::detail::Voidify() & ::vineyard::detail::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define CHECK(condition)       \
+    (condition)                \
+        ? static_cast<void>(0) \
+        : ::vineyard::detail::Voidify() & ::vineyard::detail::CheckFailure(__FILE__, __LINE__, #condition).stream()
 #endif
 
 #ifndef VINEYARD_CHECK_OK  // throws
-#define VINEYARD_CHECK_OK(status)                                                                                  \
-    do {                                                                                                           \
-        const ::vineyard::Status vineyard_checked_ = (status);                                                     \
-        if (!vineyard_checked_.ok())                                                                               \
-            throw ::std::runtime_error("Check failed: " + vineyard_checked_.ToString() + " in \"" #status "\"");   \
+#define VINEYARD_CHECK_OK(status)                                                                                \
+    do {                                                                                                         \
+        const ::vineyard::Status vineyard_checked_ = (status);                                                   \
+        if (!vineyard_checked_.ok())                                                                             \
+            throw ::std::runtime_error("Check failed: " + vineyard_checked_.ToString() + " in \"" #status "\""); \
     } while (0)
 #endif
 
 #ifndef RETURN_ON_ERROR
-#define RETURN_ON_ERROR(status)                                    \
-    do {                                                           \
-        ::vineyard::Status vineyard_returned_ = (status);          \
-        if (!vineyard_returned_.ok()) return vineyard_returned_;   \
+#define RETURN_ON_ERROR(status)                                  \
+    do {                                                         \
+        ::vineyard::Status vineyard_returned_ = (status);        \
+        if (!vineyard_returned_.ok()) return vineyard_returned_; \
     } while (0)
 #endif
 

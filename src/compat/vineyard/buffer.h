@@ -1,13 +1,14 @@
-// What a Buffer stands for: an open object. And which of them a Client has made, so that sealing one reaches its handle.
+// What a Buffer stands for: an open object. And which of them a Client has made, so that sealing one reaches its
+// handle.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vineyard.h>
 
 #include <gshm/gshm.hpp>
-#include <vineyard.h>
 
 namespace vineyard::detail {
 
@@ -25,8 +26,14 @@ private:
 
 struct BufferState {
     BufferState(ObjectID of, gshm::Object opened, bool for_writing, std::shared_ptr<CreatedBuffers> known_in)
-        : id(of), data(opened.data_as<uint8_t>()), size(static_cast<int64_t>(opened.size())), cpu(opened.is_host()),
-          device(opened.device()), writable(for_writing), created(std::move(known_in)), object(std::move(opened)) {}
+        : id(of),
+          data(opened.data_as<uint8_t>()),
+          size(static_cast<int64_t>(opened.size())),
+          cpu(opened.is_host()),
+          device(opened.device()),
+          writable(for_writing),
+          created(std::move(known_in)),
+          object(std::move(opened)) {}
     ~BufferState() {
         if (created) created->remove(id);
     }

@@ -80,8 +80,8 @@ std::string Client::IPCSocket() const {
 
 // ---- Buffers ----
 
-Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
-                               const std::string& device) {
+Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload,
+                               std::shared_ptr<MutableBuffer>& buffer, const std::string& device) {
     std::shared_ptr<Session> session;
     RETURN_ON_ERROR(state_->get(session));
     if (size == 0) return Status::Invalid("a buffer has at least one byte");
@@ -114,8 +114,8 @@ Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload
     }
 }
 
-Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
-                               int device) {
+Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload,
+                               std::shared_ptr<MutableBuffer>& buffer, int device) {
     if (device < 0) return Status::Invalid("there is no GPU " + std::to_string(device));
     return CreateGPUBuffer(size, id, payload, buffer, "cuda:" + std::to_string(device));
 }
@@ -171,7 +171,8 @@ Status Client::DelData(const ObjectID id, const bool force, const bool) {
     RETURN_ON_ERROR(state_->get(session));
     const gshm::Client& client = session->client();
     const std::string name = object_name(id);
-    if (!force && session->created()->find(id) == nullptr) RETURN_ON_ERROR(check_finished(client, id, client.stat(name)));
+    if (!force && session->created()->find(id) == nullptr)
+        RETURN_ON_ERROR(check_finished(client, id, client.stat(name)));
     if (auto unlinked = client.unlink(name); !unlinked) return about(id, unlinked.error());
     session->created()->remove(id);
     return Status::OK();
@@ -242,7 +243,8 @@ Status Client::GetName(const std::string& name, ObjectID& id, const bool wait) {
         if (!linked) return Status::Invalid("\"" + name + "\" is not the name of a buffer but leads to " + *target);
         if (const auto info = client.stat(object_name(*linked)); !info) {
             if (info.error().code != ENOENT) return about(*linked, info.error());
-            return Status::ObjectNotExists("\"" + name + "\" is the name of " + ObjectIDToString(*linked) + ", which is gone");
+            return Status::ObjectNotExists("\"" + name + "\" is the name of " + ObjectIDToString(*linked) +
+                                           ", which is gone");
         }
         id = *linked;
         return Status::OK();

@@ -1,10 +1,9 @@
-// What a buffer and a name are called in gshm: "vineyard/o8123456789abcdef", and "vineyard/names/NAME", a symbolic link to
-// it, so that a name keeps no memory.
+// What a buffer and a name are called in gshm: "vineyard/o8123456789abcdef", and "vineyard/names/NAME", a symbolic link
+// to it, so that a name keeps no memory.
 #pragma once
 
 #include <optional>
 #include <string>
-
 #include <vineyard.h>
 
 namespace vineyard::detail {
@@ -16,7 +15,8 @@ inline constexpr char kNamesFolder[] = "vineyard/names";
 ObjectID random_id();
 std::string object_name(ObjectID id);
 
-// Any text but the empty one is a name: "/" and what gshm has no place for are escaped, as %2F. No result begins with a dot.
+// Any text but the empty one is a name: "/" and what gshm has no place for are escaped, as %2F. No result begins with a
+// dot.
 std::string name_link(const std::string& name);
 // A link that is about to take the place of another.
 std::string new_name_link();

@@ -32,7 +32,8 @@ gshm::Result<std::string> find_folder(const std::string& ipc_socket) {
         return gshm::Error{EINVAL, ipc_socket + " is not a gshmd's socket, which is called " + kSocket};
     }
     if (auto found = gshm::find_daemon(real)) return *found;
-    return gshm::Error{EINVAL, ipc_socket + " is neither the runtime folder or the socket of a gshmd that runs, nor in its mount"};
+    return gshm::Error{
+        EINVAL, ipc_socket + " is neither the runtime folder or the socket of a gshmd that runs, nor in its mount"};
 }
 
 // GSHM_VINEYARD_MODE: who else may use what is made here.
