@@ -15,7 +15,7 @@ __global__ void printKernel(const uint8_t* data) {
 }
 #endif
 
-static Status read(Client& client, const char* text) {
+static Status show(Client& client, const char* text) {
     ObjectID object_id = ObjectIDFromString(text);
     std::shared_ptr<Buffer> buffer = nullptr;
     RETURN_ON_ERROR(client.GetGPUBuffer(object_id, true, buffer));
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     try {
         Client client;
         VINEYARD_CHECK_OK(client.Connect(argv[1]));
-        VINEYARD_CHECK_OK(read(client, argv[2]));
+        VINEYARD_CHECK_OK(show(client, argv[2]));
     } catch (const std::exception& error) {
         fprintf(stderr, "vineyard_reader: %s\n", error.what());
         return 1;
