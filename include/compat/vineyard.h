@@ -256,8 +256,8 @@ public:
     void Disconnect();              // buffers that are not sealed go when the last one that is held does
     std::string IPCSocket() const;  // "" if not connected
 
-    // A buffer of zeros that others find by its id at once, and that goes with this Client unless it is sealed. It is on
-    // `device` ("cuda:1", "host"; a number is that GPU of the daemon's), else on the daemon's first GPU, else on host.
+    // A buffer of zeros that others find by its id at once, and that goes with this Client unless it is sealed: on
+    // `device` ("cuda:1", "host"; a number is a GPU of the daemon), else on the daemon's first GPU, else on host.
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
                            const std::string& device = "");
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
@@ -293,7 +293,19 @@ private:
 
 namespace detail {
 
-// Prints what a CHECK has to say, and ends the program.
+// One line on standard error.
+class LogLine {
+public:
+    enum class Severity { kInfo, kWarning, kError };
+    LogLine(Severity severity, const char* file, int line);
+    ~LogLine();
+    std::ostream& stream() { return text_; }
+
+private:
+    const Severity severity_;
+    std::ostringstream text_;
+};
+// The same, and the end of the program.
 class CheckFailure {
 public:
     CheckFailure(const char* file, int line, const char* condition);
@@ -315,12 +327,22 @@ struct Voidify {
 #pragma GCC visibility pop
 #endif
 
-// As glog has it, `CHECK(condition) << "more words"`; glog's own is used where that is included before.
+// As glog has them, `CHECK(condition) << "more words"`; glog's own are used where that is included before.
 #ifndef CHECK
 #define CHECK(condition)       \
     (condition)                \
         ? static_cast<void>(0) \
         : ::vineyard::detail::Voidify() & ::vineyard::detail::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#endif
+
+#ifndef LOG
+#define LOG(severity) VINEYARD_LOG_##severity.stream()
+#define VINEYARD_LOG_AT(severity) \
+    ::vineyard::detail::LogLine(::vineyard::detail::LogLine::Severity::severity, __FILE__, __LINE__)
+#define VINEYARD_LOG_INFO VINEYARD_LOG_AT(kInfo)
+#define VINEYARD_LOG_WARNING VINEYARD_LOG_AT(kWarning)
+#define VINEYARD_LOG_ERROR VINEYARD_LOG_AT(kError)
+#define VINEYARD_LOG_FATAL ::vineyard::detail::CheckFailure(__FILE__, __LINE__, "")
 #endif
 
 #ifndef VINEYARD_CHECK_OK  // throws

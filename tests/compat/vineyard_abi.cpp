@@ -1,8 +1,17 @@
 /* The header by itself, as C++17 with all warnings: it needs nothing before it, takes being included twice, and its
  * classes have the signatures that vineyard's programs are written against. */
+// clang-format off: it comes first, and once more at the end
 #include <cstdio>
 #include <type_traits>
 #include <vineyard.h>
+
+#include "client/client.h"
+#include "client/ds/blob.h"
+#include "client/ds/object_meta.h"
+#include "common/util/logging.h"
+#include "common/util/status.h"
+#include "common/util/uuid.h"
+// clang-format on
 
 using namespace vineyard;
 
@@ -100,6 +109,10 @@ int main() {
         CHECK(false) << "never evaluated " << ++failures;
     else
         CHECK(true) << "neither is this " << ++failures;
+
+    LOG(INFO) << "a line, with a number: " << 7;
+    LOG(WARNING) << "and\n";
+    LOG(ERROR) << "more";
 
     EXPECT(Status().ok() && Status::OK().ToString() == "OK" && Status::OK().message().empty());
     EXPECT(Status(StatusCode::kOK, "no error").ok());

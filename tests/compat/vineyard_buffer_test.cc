@@ -337,6 +337,19 @@ TEST_P(VineyardBuffers, AreMadeByManyThreadsOfOneClient) {
     EXPECT_TRUE(eventually([&] { return objects() == 0; }));
 }
 
+TEST(VineyardMacros, EndTheProgramOnlyIfTheyMust) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    CHECK(1 + 1 == 2) << "is so";
+    EXPECT_DEATH(CHECK(1 + 1 == 3) << "more words",
+                 "vineyard_buffer_test.cc:[0-9]+: Check failed: 1 \\+ 1 == 3 more words");
+    EXPECT_DEATH(LOG(FATAL) << "the end", "the end");
+    testing::internal::CaptureStderr();
+    LOG(WARNING) << "careful: " << 7;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("vineyard warning: "), std::string::npos) << said;
+    EXPECT_NE(said.find(": careful: 7\n"), std::string::npos) << said;
+}
+
 // ---- Connecting ----
 
 TEST_P(VineyardBuffers, ConnectByWhateverLeadsToTheDaemon) {

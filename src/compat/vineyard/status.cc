@@ -76,23 +76,34 @@ Status to_status(const std::vector<std::pair<ObjectID, Status>>& failed, size_t 
     return {failed.front().second.code(), text};
 }
 
-void log_error(const std::string& text) {
+void log_line(const char* level, const std::string& text) {
     const std::time_t now = std::time(nullptr);
     std::tm local = {};
     localtime_r(&now, &local);
     char when[32];
     std::strftime(when, sizeof when, "%F %T", &local);
-    const std::string line = std::string(when) + " vineyard error: " + text + "\n";
+    std::string line = std::string(when) + " vineyard " + level + ": " + text;
+    if (line.back() != '\n') line += '\n';
     // In one piece, so that the lines of several threads and processes do not mix.
     if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
 
+LogLine::LogLine(Severity severity, const char* file, int line) : severity_(severity) {
+    text_ << file << ':' << line << ": ";
+}
+
+LogLine::~LogLine() {
+    static constexpr const char* kLevels[] = {"info", "warning", "error"};
+    log_line(kLevels[static_cast<int>(severity_)], text_.str());
+}
+
 CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
-    text_ << file << ':' << line << ": Check failed: " << condition << ' ';
+    text_ << file << ':' << line << ": ";
+    if (*condition != '\0') text_ << "Check failed: " << condition << ' ';
 }
 
 CheckFailure::~CheckFailure() {
-    log_error(text_.str());
+    log_line("fatal", text_.str());
     std::abort();
 }
 

@@ -16,7 +16,7 @@ Status to_status(const gshm::Error& error, StatusCode busy = StatusCode::kObject
 // any.
 Status to_status(const std::vector<std::pair<ObjectID, Status>>& failed, size_t tried, const char* what);
 
-// A line on standard error, in one piece.
-void log_error(const std::string& text);
+// One on standard error.
+void log_line(const char* level, const std::string& text);
 
 }  // namespace vineyard::detail
