@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/xattr.h>
+#include <vineyard.h>
 
 #include "integration/daemon_fixture.h"
 #include <gshm/fence.hpp>
@@ -236,6 +237,33 @@ TEST_F(ThirdDevice, FilesOfTheMount) {
         if (!unmounted) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_TRUE(unmounted);
+}
+
+TEST_F(ThirdDevice, VineyardsBuffers) {
+    vineyard::Client client;
+    ASSERT_TRUE(client.Connect(dir()).ok());
+    for (size_t bytes : {size_t{100}, size_t{3} << 20}) {
+        vineyard::ObjectID id = 0;
+        vineyard::Payload payload;
+        std::shared_ptr<vineyard::MutableBuffer> buffer;
+        const auto made = client.CreateGPUBuffer(bytes, id, payload, buffer);  // on the first that is not host
+        ASSERT_TRUE(made.ok()) << made.ToString();
+        EXPECT_EQ(buffer->device(), kName);
+        EXPECT_FALSE(buffer->is_cpu());
+        {
+            vineyard::CUDABufferMirror mirror(*buffer);
+            memcpy(mirror.mutable_data(), pattern(bytes, 4).data(), bytes);
+        }
+        ASSERT_TRUE(client.Seal(id).ok());
+        vineyard::Client other;
+        ASSERT_TRUE(other.Connect(dir()).ok());
+        std::shared_ptr<vineyard::Buffer> got;
+        ASSERT_TRUE(other.GetGPUBuffer(id, false, got).ok());
+        vineyard::CUDABufferMirror mirror(*got, true);
+        EXPECT_EQ(memcmp(mirror.data(), pattern(bytes, 4).data(), bytes), 0);
+        EXPECT_TRUE(other.DelData(id).ok());
+        EXPECT_TRUE(client.DelData(id).IsObjectNotExists());
+    }
 }
 
 // A libgshm that was built without it copies through gshmd, and says why it has no pointer.

@@ -1,0 +1,7 @@
+// Where programs of vineyard look for it.
+#ifndef GSHM_COMPAT_VINEYARD_COMMON_UTIL_UUID_H
+#define GSHM_COMPAT_VINEYARD_COMMON_UTIL_UUID_H
+
+#include <vineyard.h>
+
+#endif

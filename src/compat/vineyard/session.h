@@ -1,0 +1,41 @@
+// A Client's connection to gshmd. It stays until the last call that uses it has returned.
+#pragma once
+
+#include <atomic>
+
+#include "buffer.h"
+#include "status.h"
+
+namespace vineyard::detail {
+
+class Session {
+public:
+    // Connects, and makes the folder for buffers if nobody has yet.
+    static Status open(const std::string& ipc_socket, std::shared_ptr<Session>& ret_session);
+
+    const gshm::Client& client() const { return client_; }
+    const std::string& ipc_socket() const { return ipc_socket_; }
+    // Where a buffer goes if nobody says.
+    const std::string& device() const { return device_; }
+    uint32_t mode() const { return mode_; }
+    const std::shared_ptr<CreatedBuffers>& created() const { return created_; }
+    // The folder for names, before the first one is put there.
+    Status make_names_folder();
+
+private:
+    std::string ipc_socket_;
+    gshm::Client client_;
+    std::string device_;
+    uint32_t mode_ = 0600;
+    std::shared_ptr<CreatedBuffers> created_ = std::make_shared<CreatedBuffers>();
+    std::atomic<bool> has_names_folder_ = false;
+};
+
+struct ClientState {
+    mutable std::mutex mutex;
+    std::shared_ptr<Session> session;  // null: not connected
+
+    Status get(std::shared_ptr<Session>& ret_session) const;
+};
+
+}  // namespace vineyard::detail
