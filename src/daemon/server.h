@@ -31,6 +31,7 @@ public:
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
+    Watches& watches() { return watches_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
     // False: somebody's file does not answer, and what waits for it cannot be ended.
@@ -103,6 +104,7 @@ private:
     Credentials owner_;
     SystemClock clock_;
     Store store_;
+    Watches watches_;
     Waiters waiters_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
