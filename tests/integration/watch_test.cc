@@ -241,7 +241,9 @@ TEST_F(WatchTest, ManyWatchesHearTheSame) {
     for (int i = 0; i < kWatches; ++i) watches.push_back(watch(client_.get(), i % 2 == 0 ? "w/" : ""));
     for (int i = 0; i < kObjects; ++i) make("w/" + std::to_string(i));
     for (int i = 0; i < kWatches; ++i) {
-        if (i % 2 != 0) EXPECT_EQ(next(watches[static_cast<size_t>(i)]), "created w");
+        if (i % 2 != 0) {
+            EXPECT_EQ(next(watches[static_cast<size_t>(i)]), "created w");
+        }
         for (int k = 0; k < kObjects; ++k) {
             ASSERT_EQ(next(watches[static_cast<size_t>(i)]), "created w/" + std::to_string(k));
         }
