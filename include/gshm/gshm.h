@@ -1,4 +1,5 @@
 /* gshm: /dev/shm for GPU memory. The C interface; gshm.hpp wraps it for C++.
+ * Why this file is long: it is the whole of it, with the contract of every call.
  *
  * Conventions
  *  1. Functions that can fail return 0 or a negative errno. gshm_last_error() then has a sentence for people; it
@@ -48,6 +49,7 @@ typedef struct gshm_object gshm_object;   /* an open object (a lease), or memory
 typedef struct gshm_listing gshm_listing; /* the result of a list call */
 typedef struct gshm_mirror gshm_mirror;   /* an object's bytes for the CPU */
 typedef struct gshm_fence gshm_fence;     /* who may read an object, and when */
+typedef struct gshm_watch gshm_watch;     /* what happens to names, as it happens */
 
 /* "major.minor.patch" of the library. */
 const char* gshm_version(void);
@@ -318,11 +320,58 @@ int gshm_change(gshm_client* client, const char* name, const gshm_changes* chang
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
-enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2 };
-/* Waits until the name exists, or exists and is sealed (-EISDIR if it is a directory). timeout_ms < 0: for ever;
+enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2, GSHM_WAIT_GONE = 3 };
+/* Waits until the name exists, or exists and is sealed (-EISDIR if it is a directory), or does not lead any more to what it
+ * led to when the call began: that was deleted, renamed or replaced (by its id: what is unlinked but still held is gone,
+ * what has the name instead does not matter). Where there is nothing it is gone at once. timeout_ms < 0: for ever;
  * -ETIMEDOUT when it passed.
- * ret_info may be NULL. */
+ * ret_info may be NULL; with GSHM_WAIT_GONE it is what was there before, all zero if nothing was. */
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info);
+
+/* ---- Watching: docs/watch.md ----------------------------------------------------------------------------------- */
+
+enum {
+    GSHM_EVENT_CREATED = 1,  /* the name leads to something: made, linked, or renamed from where the watch does not look */
+    GSHM_EVENT_SEALED = 2,   /* its object is sealed now. One that got its name sealed has its state in that event only */
+    GSHM_EVENT_DELETED = 3,  /* the name leads to nothing: unlinked, reclaimed, renamed to where the watch does not look */
+    GSHM_EVENT_RENAMED = 4,  /* from old_name, which is gone. Of a directory: for each name below it as well */
+    GSHM_EVENT_REPLACED = 5, /* the name led to replaced_id; old_name, if the new one had that before, is gone */
+    GSHM_EVENT_EXISTING = 6, /* with GSHM_WATCH_EXISTING: it was there already */
+    GSHM_EVENT_READY = 7,    /* likewise: all that was there has been told of. Has no name */
+    GSHM_EVENT_OVERFLOW = 8, /* events were missed: look again at what there is (gshm_list()). Has no name */
+};
+
+typedef struct gshm_event {
+    uint32_t struct_size;
+    uint32_t event; /* GSHM_EVENT_...; there may be others one day: ignore what you do not know */
+    uint32_t kind;  /* GSHM_KIND_...; directories, symbolic links and special files have names, too */
+    uint32_t state; /* GSHM_STATE_... of an object, 0 for others */
+    uint64_t id;
+    uint64_t replaced_id;
+    uint64_t size_bytes; /* of an object, as gshmd knew it then */
+    int64_t time_ns;     /* since the epoch, when it happened */
+    char device[16];     /* of an object */
+    const char* name;    /* both live until the next call with the watch; "" if there is none */
+    const char* old_name;
+} gshm_event;
+
+enum { GSHM_WATCH_EXISTING = 1u << 0 }; /* first what is there already, without a gap to or a repetition in what happens */
+
+/* Every change of names that begin with the prefix ("": all; "models/": what is in there; "models/ll": "models/llama" and
+ * what is in it, too) from now on, by whomever: libraries, commands, the mount, and the end of a process whose unsealed
+ * objects are reclaimed. Only what the caller may look up and list: directories on the way must be searchable, and
+ * readable unless the prefix has the names in them. A watch is a connection of its own, and outlives the client.
+ * -EINVAL, -ENAMETOOLONG, -EILSEQ: no name begins so. */
+int gshm_watch_create(gshm_client* client, const char* prefix, uint32_t flags, gshm_watch** ret_watch);
+/* The next event. timeout_ms < 0: for ever; 0: only if there is one; -ETIMEDOUT: none came. -EINTR: a signal came.
+ * When gshmd dies the watch goes on with the next one, after a GSHM_EVENT_OVERFLOW; -ECONNREFUSED if none comes (in
+ * timeout_ms, or that of the connection if that is less): call again to go on trying. For one thread at a time. */
+int gshm_watch_next(gshm_watch* watch, gshm_event* ret_event, int timeout_ms);
+/* For poll() and epoll: readable when gshm_watch_next() has something to say without waiting (it may also be that
+ * gshmd has gone). Always the same, and the watch's to close; -1 for NULL. */
+int gshm_watch_fd(const gshm_watch* watch);
+/* A gshm_watch_next() that another thread waits in returns -ECANCELED first. NULL is ignored. */
+void gshm_watch_destroy(gshm_watch* watch);
 
 /* ---- Attributes ------------------------------------------------------------------------------------------------ */
 

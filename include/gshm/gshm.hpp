@@ -324,7 +324,7 @@ struct OpenOptions {
     }
 };
 
-enum class WaitFor : int { kExists = GSHM_WAIT_EXISTS, kSealed = GSHM_WAIT_SEALED };
+enum class WaitFor : int { kExists = GSHM_WAIT_EXISTS, kSealed = GSHM_WAIT_SEALED, kGone = GSHM_WAIT_GONE };
 
 // "major.minor.patch" of the library that is loaded, which may be newer than this header.
 inline std::string_view version() noexcept {
@@ -816,7 +816,8 @@ public:
         return entries;
     }
 
-    // Blocks until the name is there, or there and sealed; ETIMEDOUT after timeout, for ever without one.
+    // Blocks until the name is there, or there and sealed, or does not lead any more to what it leads to now (kGone: the
+    // result is what was there; id 0: nothing was); ETIMEDOUT after timeout, for ever without one.
     Result<StatInfo> wait(const std::string& name, WaitFor condition = WaitFor::kSealed,
                           std::optional<std::chrono::milliseconds> timeout = {}) const {
         auto info = detail::sized<StatInfo>();

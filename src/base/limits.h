@@ -34,6 +34,8 @@ inline constexpr size_t kBatchItems = 1024;
 inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
 inline constexpr size_t kSessionJobs = 256;
+// Events waiting for a watch that does not read: beyond this it is told that it has missed some.
+inline constexpr size_t kWatchQueueBytes = 1 << 20;
 
 // Rings.
 inline constexpr uint32_t kRingEntries = 32768;

@@ -53,4 +53,16 @@ Status check_name(std::string_view name) {
     return {};
 }
 
+Status check_name_prefix(std::string_view prefix) {
+    if (prefix.empty()) return {};
+    const size_t slash = prefix.rfind('/');
+    std::string_view last = prefix.substr(slash == std::string_view::npos ? 0 : slash + 1);
+    if (slash != std::string_view::npos) TRY(check_name(slash == 0 ? "/" : prefix.substr(0, slash)));
+    if (prefix.size() > limits::kNameBytes) {
+        return fail(ENAMETOOLONG, "the prefix has {} bytes; {} are allowed", prefix.size(), limits::kNameBytes);
+    }
+    // The beginning of a part: "." may be that of ".cache".
+    return last.empty() || last == "." || last == ".." ? Status{} : check_name_part(last);
+}
+
 }  // namespace gshm

@@ -14,6 +14,9 @@ bool is_valid_utf8(std::string_view text);
 Status check_name(std::string_view name);
 Status check_name_part(std::string_view part);
 
+// What names may begin with: "" (all do), "models/" (what is in there), "models/ll". The same errors.
+Status check_name_prefix(std::string_view prefix);
+
 // Splits off the first part: "a/b/c" gives "a" and leaves "b/c".
 inline std::string_view next_part(std::string_view& rest) {
     size_t slash = rest.find('/');

@@ -104,6 +104,15 @@ struct RmArgs {
 struct WaitArgs {
     std::string name;
     bool sealed = false;
+    bool gone = false;
+    int timeout_ms = -1;  // for ever
+};
+
+struct WatchArgs {
+    std::string prefix;
+    bool existing = false;
+    bool exact_bytes = false;
+    unsigned count = 0;   // 0: without end
     int timeout_ms = -1;  // for ever
 };
 
@@ -137,6 +146,7 @@ int cmd_rm(Context& context, const RmArgs& args);
 int cmd_holders(Context& context, const HoldersArgs& args);
 int cmd_df(Context& context, const DfArgs& args);
 int cmd_wait(Context& context, const WaitArgs& args);
+int cmd_watch(Context& context, const WatchArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);
 int cmd_shutdown(Context& context, const ShutdownArgs& args);
 int cmd_umount(Context& context, const UmountArgs& args);

@@ -231,10 +231,23 @@ void Parser::add_name_commands() {
     rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all that is in them");
     rm.flag("-f,--force", &RmArgs::force, "a name that is not there is no failure");
 
-    const auto wait = add("wait", cmd_wait, "wait until a name exists", "gshm wait models/w0 --sealed --timeout 30");
+    const auto wait = add("wait", cmd_wait, "wait until a name exists, or until it does not", "gshm wait models/w0 --sealed --timeout 30");
     wait.name("NAME", &WaitArgs::name, "object");
-    wait.flag("--sealed", &WaitArgs::sealed, "and until it is sealed");
+    CLI::Option* sealed = wait.flag("--sealed", &WaitArgs::sealed, "and until it is sealed");
+    wait.flag("--gone", &WaitArgs::gone, "until it is deleted, renamed or replaced")->excludes(sealed);
     wait.number("--timeout", &WaitArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
+
+    const auto watch = add("watch", cmd_watch, "what happens to names, a line each, as it happens",
+                           R"(gshm watch models/ --existing
+  gshm watch models/w0 --count 1 --timeout 60)");
+    watch.name("PREFIX", &WatchArgs::prefix, "what names begin with, such as models/; default: all")->required(false);
+    watch.flag("--existing", &WatchArgs::existing, "first what is there already");
+    watch.flag("-b,--bytes", &WatchArgs::exact_bytes, "sizes in bytes");
+    const auto count = [](const std::string& option, const std::string& text) {
+        return parse_count(option, text, 1, 1u << 30);
+    };
+    watch.number("--count", &WatchArgs::count, count, "N", "end after so many events; default: never");
+    watch.number("--timeout", &WatchArgs::timeout_ms, parse_seconds, "SECONDS", "end after this; default: never");
 }
 
 void Parser::add_object_commands() {

@@ -106,6 +106,33 @@ Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
     return copy_struct(ret_info, TRY(stat_info_of(*answer.devices, *records->Get(0))));
 }
 
+Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_info* ret_info) {
+    // Which object it is must be known here: should gshmd be started anew meanwhile, the next one is asked for the same.
+    auto found = TRY(core.link().call(
+        wire::RequestBody::Stat,
+        [&](auto& builder) {
+            auto text = builder.CreateString(name);
+            return wire::CreateStat(builder, builder.CreateVector(&text, 1)).Union();
+        },
+        Lost::retry));
+    const auto* records = GSHM_BODY(found, StatReply)->records();
+    if (records->size() != 1) return fail(EPROTO, "gshmd answered for other objects");
+    const int status = records->Get(0)->status();
+    if (status == ENOENT || status == ENOTDIR) {
+        gshm_stat_info nothing = {};
+        return ret_info == nullptr ? Status{} : copy_struct(ret_info, nothing);
+    }
+    if (status != 0) return write_stat(found, nullptr);
+    const uint64_t id = records->Get(0)->id();
+    TRY(core.link().call(
+        wire::RequestBody::Wait,
+        [&](auto& builder) {
+            return wire::CreateWait(builder, builder.CreateString(name), false, timeout_ms, true, id).Union();
+        },
+        Lost::retry));
+    return write_stat(found, ret_info);
+}
+
 Status stat_range(Core& core, const char* const* names, size_t begin, size_t end, gshm_stat_info* ret_infos,
                   int* ret_status, std::optional<Error>& first) {
     auto answer = TRY(core.link().call(
@@ -385,6 +412,7 @@ int gshm_change(gshm_client* client, const char* name, const gshm_changes* chang
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
+        if (condition == GSHM_WAIT_GONE) return wait_until_gone(core, name, timeout_ms, ret_info);
         if (condition != GSHM_WAIT_EXISTS && condition != GSHM_WAIT_SEALED) {
             return fail(EINVAL, "unknown condition {}", condition);
         }

@@ -8,27 +8,13 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "base/runtime_dir.h"
-#include "wire/version.h"
 
 namespace gshm::client {
 namespace {
 
 // Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
 constexpr size_t kWindow = 4;
-constexpr int kGreetingTimeoutMs = 5000;
-
-// Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
-std::unexpected<Error> not_running(const std::string& dir) {
-    auto standard = default_runtime_dir();
-    bool is_default = standard && *standard == dir;
-    std::string hint;
-    if (dir != "/run/gshm" && access("/run/gshm/gshm.sock", F_OK) == 0) {
-        hint = ", or use the one at /run/gshm (--dir, GSHM_DIR)";
-    }
-    return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`{}", dir,
-                is_default ? "" : " --dir " + dir, hint);
-}
+constexpr int kGoodbyeTimeoutMs = 5000;
 
 Result<Answer> to_answer(wire::Bytes packet, std::vector<UniqueFd> descriptors, uint64_t epoch) {
     Answer answer;
@@ -65,7 +51,7 @@ Link::~Link() {
     // A gshmd that is killed before it has heard this would, started anew, keep what the session held for as long as this
     // process lives: so the answer is waited for, and the next one is told if need be.
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        if (!socket_ && ((secret_[0] | secret_[1]) == 0 || !connect_once())) return;
+        if (!socket_ && ((secret_.low | secret_.high) == 0 || !connect_once())) return;
         if (say_goodbye()) return;
         socket_.reset();
     }
@@ -79,7 +65,7 @@ bool Link::say_goodbye() {
     // Without end only if it is stopped.
     auto ready = [&](short events) REQUIRES(mutex_) {
         pollfd wanted = {socket_->get(), events, 0};
-        return poll(&wanted, 1, kGreetingTimeoutMs) != 0;
+        return poll(&wanted, 1, kGoodbyeTimeoutMs) != 0;
     };
     for (;;) {
         auto sent = wire::send_packet(socket_->get(), packet, {}, false);
@@ -119,54 +105,20 @@ Status Link::ensure_connected() {
     for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds(50))) {
         auto connected = connect_once();
         if (connected) return {};
-        int code = connected.error().code;
-        // It dies before it is greeted, or while it is: EPIPE, ECONNRESET.
-        bool worth_waiting = code == ECONNREFUSED || code == ECONNRESET || code == EPIPE || code == EAGAIN;
-        if (!worth_waiting || std::chrono::steady_clock::now() + pause > deadline) return connected;
+        if (!may_come(connected.error()) || std::chrono::steady_clock::now() + pause > deadline) return connected;
         std::this_thread::sleep_for(pause);
     }
 }
 
 Status Link::connect_once() {
-    auto socket = wire::connect_to(socket_path(dir_));
-    if (!socket) {
-        int code = socket.error().code;
-        if (code == ENOENT || code == ECONNREFUSED) return not_running(dir_);
-        return fail(code, "cannot reach gshmd at {}: {}", dir_, socket.error().message);
-    }
-    flatbuffers::FlatBufferBuilder builder;
-    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion),
-                                   secret_[0], secret_[1]);
-    auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Hello, hello.Union());
-    auto sent = wire::send_packet(socket->get(), packet, {}, true);
-    // EPIPE: it has closed the connection before it heard us. Why is in what it said.
-    if (!sent && sent.error().code != EPIPE) return std::unexpected(sent.error());
-    // A daemon that is stopped accepts connections all the same.
-    pollfd ready = {socket->get(), POLLIN, 0};
-    if (poll(&ready, 1, std::max(timeout_ms_, kGreetingTimeoutMs)) == 0) {
-        return fail(ETIMEDOUT, "gshmd at {} does not answer", dir_);
-    }
-    std::vector<uint8_t> buffer(limits::kMessageBytes);
-    auto received = TRY(wire::receive_packet(socket->get(), buffer, true));
-    if (received.end) return fail(ECONNRESET, "gshmd at {} closed the connection", dir_);
-    auto answer = TRY(to_answer({buffer.data(), received.bytes}, {}, 0));
-    if (answer.reply->error() != 0) return std::unexpected(error_of(*answer.reply));
-    const auto* greeting = answer.reply->body_as_HelloReply();
-    if (greeting == nullptr) return fail(EPROTO, "gshmd at {} did not answer the greeting", dir_);
-    std::vector<RemoteDevice> devices;
-    if (greeting->devices() != nullptr) {
-        for (const auto* device : *greeting->devices()) {
-            devices.push_back({std::string(wire::view(device->name())), std::string(wire::view(device->uuid()))});
-        }
-    }
-    devices_ = std::make_shared<const std::vector<RemoteDevice>>(std::move(devices));
-    instance_ = greeting->instance();
-    secret_[0] = greeting->secret_low();
-    secret_[1] = greeting->secret_high();
-    if (greeting->resumed()) TRY(reconcile(socket->get()));
+    auto greeting = TRY(greet(dir_, timeout_ms_, next_id_++, secret_));
+    devices_ = std::move(greeting.devices);
+    instance_ = greeting.instance;
+    secret_ = greeting.secret;
+    if (greeting.resumed) TRY(reconcile(greeting.socket.get()));
     else ++epoch_;
     ++connection_;
-    socket_ = std::make_shared<UniqueFd>(std::move(*socket));
+    socket_ = std::make_shared<UniqueFd>(std::move(greeting.socket));
     return {};
 }
 

@@ -11,15 +11,11 @@
 
 #include "base/mutex.h"
 #include "client/fork.h"
+#include "client/greeting.h"
 #include "device/device.h"
 #include "wire/message.h"
 
 namespace gshm::client {
-
-struct RemoteDevice {
-    std::string name;
-    std::string uuid;
-};
 
 // What this process holds of an object, in leases.
 struct Held {
@@ -80,6 +76,7 @@ public:
         EXCLUDES(mutex_);
 
     const std::string& dir() const { return dir_; }
+    int timeout_ms() const { return timeout_ms_; }
 
 private:
     struct Pending {
@@ -128,7 +125,7 @@ private:
     uint64_t epoch_ GUARDED_BY(mutex_) = 0;
     uint64_t connection_ GUARDED_BY(mutex_) = 0;
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
-    uint64_t secret_[2] GUARDED_BY(mutex_) = {};  // of the session; 0: it cannot be taken up again
+    Secret secret_ GUARDED_BY(mutex_);  // of the session; none: it cannot be taken up again
     CountHeld count_held_ GUARDED_BY(mutex_);
     uint64_t counted_ GUARDED_BY(mutex_) = 0;  // how many times it was called
     // By answers that nobody has made objects of yet.

@@ -83,6 +83,8 @@ void Session::goodbye(uint64_t request) {
 void Session::let_go() {
     Store& store = server_.store();
     server_.waiters().forget(id_);
+    server_.watches().forget(id_);
+    watching_ = 0;
     drop_rings();
     const Credentials who = store.credentials(id_);
     // What is said until the socket is closed is said in a session that has nothing.
@@ -378,6 +380,13 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
         return reply_error(request, {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
     }
     ++waits_;
+    if (wait.gone()) {
+        return server_.waiters().add_gone(id_, std::string(wire::view(wait.name())), wait.id(), wait.timeout_ms(),
+                                          [this, request](Status status) {
+                                              --waits_;
+                                              reply_status(request, status);
+                                          });
+    }
     // Waiters forgets the session before it goes, so `this` is safe.
     server_.waiters().add(id_, std::string(wire::view(wait.name())), wait.sealed(), wait.timeout_ms(),
                           [this, request](Result<const Node*> node) {
@@ -388,6 +397,41 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
                               auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(&record, 1));
                               reply(request, wire::ReplyBody::StatReply, body.Union());
                           });
+}
+
+void Session::watch_create(uint64_t request, const wire::WatchCreate& create) {
+    // Watches forgets the session before it goes, so `this` is safe.
+    reply_status(request, server_.watches().add(id_, wire::view(create.prefix()), create.existing(), [this] {
+        if (watching_ != 0) send_events();
+    }));
+}
+
+void Session::watch_next(uint64_t request) {
+    if (!server_.watches().has(id_)) return reply_error(request, {EINVAL, "the session watches nothing"});
+    if (watching_ != 0) return reply_error(request, {EBUSY, "the last question for events is not answered yet"});
+    watching_ = request;
+    send_events();
+}
+
+void Session::send_events() {
+    constexpr size_t kMostBytes = 96 << 10;  // and one more name fit a message
+    const auto events = server_.watches().take(id_, kMostBytes);
+    if (events.empty()) return;
+    std::vector<wire::EventRecord> records;
+    std::vector<std::string> names;
+    std::vector<std::string> old_names;
+    for (const auto& event : events) {
+        records.emplace_back(event.id, event.replaced, event.size_bytes, event.time_ns,
+                             static_cast<uint16_t>(event.device), static_cast<uint8_t>(event.event),
+                             static_cast<uint8_t>(event.kind), static_cast<uint8_t>(event.state));
+        names.push_back(event.name);
+        old_names.push_back(event.old_name);
+    }
+    auto& out = builder();
+    auto record_list = out.CreateVectorOfStructs(records);
+    auto name_list = out.CreateVectorOfStrings(names);
+    auto body = wire::CreateWatchReply(out, record_list, name_list, out.CreateVectorOfStrings(old_names));
+    reply(std::exchange(watching_, 0), wire::ReplyBody::WatchReply, body.Union());
 }
 
 }  // namespace gshm

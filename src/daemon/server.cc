@@ -75,8 +75,12 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
-      waiters_(loop, store_),
-      fences_(loop, survival) {}
+      watches_(store_),
+      waiters_(loop, store_, watches_),
+      fences_(loop, survival) {
+    // Not in the midst of the change that is told of, which may be a thread's of the mount.
+    watches_.set_wake([this] { loop_.post([this] { watches_.deliver(); }); });
+}
 
 Server::~Server() {
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
@@ -86,6 +90,7 @@ Server::~Server() {
     survival_.forget_store();
     fences_.close();
     loop_.set_after({});
+    watches_.set_wake({});
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
     while (!sessions_.empty()) end_session(sessions_.begin()->first);
@@ -135,6 +140,7 @@ void Server::end_session(Session* session) {
     if (keep == successor_) stay("the gshmd that was to take over has gone");
     session->drop_rings();
     waiters_.forget(session->id());
+    watches_.forget(session->id());
     forget_session(session->id());
 }
 

@@ -33,6 +33,7 @@ public:
     DevicePool& devices() { return *devices_; }
     Waiters& waiters() { return waiters_; }
     Fences& fences() { return fences_; }
+    Watches& watches() { return watches_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
     // False: somebody's file does not answer, and what waits for it cannot be ended.
@@ -107,6 +108,7 @@ private:
     Credentials owner_;
     SystemClock clock_;
     Store store_;
+    Watches watches_;
     Waiters waiters_;
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;

@@ -200,6 +200,8 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::RingObjects: return ring_objects(id, *request.body_as_RingObjects());
         case RequestBody::RingRelease: return ring_release(*request.body_as_RingRelease());
         case RequestBody::OpenFence: return open_fence(id, *request.body_as_OpenFence());
+        case RequestBody::WatchCreate: return watch_create(id, *request.body_as_WatchCreate());
+        case RequestBody::WatchNext: return watch_next(id);
         case RequestBody::NONE: break;
     }
     reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});

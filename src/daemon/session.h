@@ -94,6 +94,9 @@ private:
     void get_attribute(uint64_t request, const wire::GetAttribute& get);
     void list_attributes(uint64_t request, const wire::ListAttributes& list);
     void wait(uint64_t request, const wire::Wait& wait);
+    void watch_create(uint64_t request, const wire::WatchCreate& create);
+    void watch_next(uint64_t request);
+    void send_events();
     // holders.cc
     void holders(uint64_t request, const wire::Holders& holders);
     void unlinked(uint64_t request, const wire::Unlinked& unlinked);
@@ -129,6 +132,7 @@ private:
     std::vector<uint64_t> changing_;  // requests that change something, and are not answered yet
     size_t jobs_ = 0;
     size_t waits_ = 0;
+    uint64_t watching_ = 0;  // the WatchNext that is not answered yet; 0: none
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
     std::shared_ptr<Mapping> staging_;
     std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_;  // null: not there yet

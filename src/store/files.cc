@@ -197,7 +197,7 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
         if (directory != nullptr && !is_directory) return refuse(EISDIR);
         if (directory == nullptr && is_directory) return refuse(ENOTDIR);
         if (directory != nullptr && !directory->children.empty()) return refuse(ENOTEMPTY);
-        store_.tree_.remove(old);
+        store_.tree_.remove(old, true);
     }
     store_.tree_.move(link, &to, new_name);
     store_.rights_changed(*link->node);
@@ -281,6 +281,7 @@ Status Files::seal(Object& object) {
     object.changed_ns = store_.clock_.now_ns();
     changed(object);
     store_.forget_creator(&object);
+    store_.tree_.report_sealed(object);
     return {};
 }
 

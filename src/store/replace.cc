@@ -1,5 +1,6 @@
 // One object in the place of another, and what then has no name any more.
 #include <map>
+#include <utility>
 
 #include "store/store.h"
 
@@ -14,8 +15,21 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     Object* object = lease->second.object;
     TRY(check_sealable(by, *object));
     bool was_unnamed = object->links == 0;
-    Node* replaced = TRY(tree_.give_name(by.who, object, name, replace));
-    TRY(seal_object(by, object));  // which cannot fail any more
+    // Who hears of the name hears of a sealed object. If it has the name already, nobody hears but of the seal.
+    const ObjectState before = std::exchange(object->state, ObjectState::sealed);
+    const Link* link = object->any_link();
+    const std::pair place{link == nullptr ? nullptr : link->parent, link == nullptr ? 0 : link->cookie};
+    auto given = tree_.give_name(by.who, object, name, replace);
+    if (!given) {
+        object->state = before;
+        return std::unexpected(given.error());
+    }
+    Node* replaced = *given;
+    if (before != ObjectState::sealed) {
+        note_sealed(object);
+        link = object->any_link();
+        if (std::pair{link->parent, link->cookie} == place) tree_.report_sealed(*object);
+    }
     if (was_unnamed && object->extent != nullptr) use_[object->device].unlinked_bytes -= object->size_bytes;
     object->replaced = false;
     rights_changed(*object);

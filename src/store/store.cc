@@ -321,11 +321,16 @@ Status Store::seal_object(Session& session, Object* object) {
     if (object->state == ObjectState::sealed) return {};
     TRY(check_sealable(session, *object));
     object->state = ObjectState::sealed;
+    note_sealed(object);
+    tree_.report_sealed(*object);
+    return {};
+}
+
+void Store::note_sealed(Object* object) {
     object->modified_ns = object->changed_ns = clock_.now_ns();
     nodes_.changed(object);
     forget_creator(object);
     tree_.report(*object);
-    return {};
 }
 
 void Store::forget_creator(Object* object) {

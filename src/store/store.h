@@ -172,6 +172,16 @@ public:
     const Credentials& credentials(SessionId session) const;
     bool has_session(SessionId session) const { return sessions_.contains(session); }
     const std::vector<DeviceInfo>& devices() const { return devices_; }
+    const Clock& clock() const { return clock_; }
+
+    // For who tells others what happens to names.
+    const Directory& root() const { return tree_.root(); }
+    void set_listener(NameListener* listener) { tree_.set_listener(listener); }
+    bool has_listener() const { return tree_.has_listener(); }
+    // Takes over what the kernel knows of its size, if it is a file.
+    void look_again(Node& node) {
+        if (auto* object = as_object(&node)) refresh(object);
+    }
 
 private:
     friend class Files;
@@ -201,6 +211,7 @@ private:
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
     static Status check_sealable(const Session& session, const Object& object);
     Status seal_object(Session& session, Object* object);
+    void note_sealed(Object* object);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
     void erase_note(Ledger::Slot slot) {

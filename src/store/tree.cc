@@ -262,7 +262,7 @@ Result<Node*> Tree::put(const Credentials& who, Node* node, Link* link, std::str
         if (replaced->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", to);
         if (node->kind == NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", to);
         TRY(check_removable(who, *old));
-        remove(old);
+        remove(old, true);
     } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
         return denied("write to", *spot.parent);
     }
@@ -307,8 +307,9 @@ void Tree::unhook(Link* link) {
     }
 }
 
-void Tree::remove(Link* link) {
+void Tree::remove(Link* link, bool replaced) {
     Node* node = link->node;
+    if (listener_ != nullptr) replaced ? listener_->replacing(*link) : listener_->removing(*link);
     // So that those who hold it can be told by a name what they hold.
     std::string last;
     if (auto* object = as_object(node); object != nullptr && object->links == 1 && object->leases + object->lookups > 0) {
@@ -321,17 +322,21 @@ void Tree::remove(Link* link) {
 
 void Tree::move(Link* link, Directory* parent, std::string_view name) {
     std::string kept(name);  // it may be the link's own
+    if (listener_ != nullptr) listener_->moving(*link, *parent, kept);
     unhook(link);
     hook(link, parent, kept);
+    if (listener_ != nullptr) listener_->moved(*link);
 }
 
 void Tree::exchange(Link* a, Link* b) {
+    if (listener_ != nullptr) listener_->exchanging(*a, *b);
     unhook(a);
     unhook(b);
     std::string name = a->name;
     Directory* parent = a->parent;
     hook(a, b->parent, std::string(b->name));
     hook(b, parent, name);
+    if (listener_ != nullptr) listener_->exchanged(*a, *b);
 }
 
 void Tree::touch(Directory* directory) {
@@ -363,6 +368,10 @@ std::string Tree::path_of(const Node& node) {
         path = path.empty() ? at->name : at->name + "/" + path;
     }
     return path.empty() ? "/" : path;
+}
+
+std::string Tree::path_of(const Link& link) {
+    return link.parent->parent() == nullptr ? link.name : path_of(*link.parent) + "/" + link.name;
 }
 
 }  // namespace gshm

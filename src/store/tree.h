@@ -25,6 +25,24 @@ public:
     virtual void node_changed(const Node& node) = 0;
 };
 
+// Learns of every change of names, whoever makes it, for as long as somebody wants to know. Called in the midst of the
+// change: it may look, and changes nothing.
+class NameListener {
+public:
+    virtual ~NameListener() = default;
+    // The link is about to lose its name; or about to lose it to the link that is added or moved next.
+    virtual void removing(const Link& link) = 0;
+    virtual void replacing(const Link& link) = 0;
+    // It has got a name.
+    virtual void added(const Link& link) = 0;
+    // It is about to get that name instead of its own, and has got it. Of a directory: with all that is below it.
+    virtual void moving(const Link& link, const Directory& parent, std::string_view name) = 0;
+    virtual void moved(const Link& link) = 0;
+    virtual void exchanging(const Link& a, const Link& b) = 0;
+    virtual void exchanged(const Link& a, const Link& b) = 0;
+    virtual void sealed(const Object& object) = 0;
+};
+
 // Not thread-safe.
 class Tree {
 public:
@@ -60,8 +78,13 @@ public:
     Status check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const;
 
     // ---- by directory and name, for whoever has seen to the rights ----
-    void insert(Directory* parent, std::string_view name, Node* node) { hook(node->new_link(), parent, name); }
-    void remove(Link* link);
+    void insert(Directory* parent, std::string_view name, Node* node) {
+        Link* link = node->new_link();
+        hook(link, parent, name);
+        if (listener_ != nullptr) listener_->added(*link);
+    }
+    // replaced: what is inserted or moved next gets the name.
+    void remove(Link* link, bool replaced = false);
     // The link becomes that name, which must be free.
     void move(Link* link, Directory* parent, std::string_view name);
     void exchange(Link* a, Link* b);
@@ -79,11 +102,18 @@ public:
     void report(const Node& node) const {
         if (observer_ != nullptr) observer_->node_changed(node);
     }
+    // Null: nobody wants to know, and names change at no cost for that.
+    void set_listener(NameListener* listener) { listener_ = listener; }
+    bool has_listener() const { return listener_ != nullptr; }
+    void report_sealed(const Object& object) const {
+        if (listener_ != nullptr) listener_->sealed(object);
+    }
 
     // One string for all places that the same people can reach: the directories on the way that not everyone may
     // search, with their owners and modes.
     static std::string reach(const Directory& directory);
     static std::string path_of(const Node& node);
+    static std::string path_of(const Link& link);
     // It is the ancestor, or below it.
     static bool is_inside(const Directory& directory, const Node& ancestor);
 
@@ -113,6 +143,7 @@ private:
     Nodes& nodes_;
     Directory* root_;
     TreeObserver* observer_ = nullptr;
+    NameListener* listener_ = nullptr;
 };
 
 }  // namespace gshm

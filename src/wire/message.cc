@@ -30,6 +30,7 @@ bool is_aligned(const Reply& reply) {
     if (const auto* open = reply.body_as_OpenReply()) return are_aligned(open->records());
     if (const auto* stat = reply.body_as_StatReply()) return are_aligned(stat->records());
     if (const auto* list = reply.body_as_ListReply()) return are_aligned(list->records());
+    if (const auto* events = reply.body_as_WatchReply()) return are_aligned(events->records());
     return true;
 }
 

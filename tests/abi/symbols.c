@@ -46,6 +46,10 @@
     X(gshm_list_unlinked, int, (gshm_client*, gshm_listing**))                                         \
     X(gshm_listing_holders, int, (const gshm_listing*, size_t, gshm_holder*, size_t, size_t*))         \
     X(gshm_wait, int, (gshm_client*, const char*, int, int, gshm_stat_info*))                          \
+    X(gshm_watch_create, int, (gshm_client*, const char*, uint32_t, gshm_watch**))                     \
+    X(gshm_watch_next, int, (gshm_watch*, gshm_event*, int))                                           \
+    X(gshm_watch_fd, int, (const gshm_watch*))                                                         \
+    X(gshm_watch_destroy, void, (gshm_watch*))                                                         \
     X(gshm_set_attribute, int, (gshm_client*, const char*, const char*, const void*, size_t))          \
     X(gshm_get_attribute, int, (gshm_client*, const char*, const char*, void*, size_t, size_t*))       \
     X(gshm_remove_attribute, int, (gshm_client*, const char*, const char*))                            \

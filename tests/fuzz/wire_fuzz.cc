@@ -62,6 +62,7 @@ void read_request(const gshm::wire::Request& request) {
     }
     if (const auto* hello = request.body_as_Hello()) touch(view(hello->version()));
     if (const auto* wait = request.body_as_Wait()) touch(view(wait->name()));
+    if (const auto* watch = request.body_as_WatchCreate()) touch(view(watch->prefix()));
 }
 
 void read_reply(const gshm::wire::Reply& reply) {
@@ -79,6 +80,11 @@ void read_reply(const gshm::wire::Reply& reply) {
             touch(view(device->name()));
             touch(view(device->uuid()));
         }
+    }
+    if (const auto* events = reply.body_as_WatchReply()) {
+        touch_strings(events->names());
+        touch_strings(events->old_names());
+        for (const auto* record : *events->records()) sink = sink + record->id();
     }
     if (const auto* bytes = reply.body_as_BytesReply()) touch(view(bytes->bytes()));
     if (const auto* holders = reply.body_as_HoldersReply()) touch_strings(holders->commands());

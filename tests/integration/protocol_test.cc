@@ -131,6 +131,45 @@ TEST_F(ProtocolTest, FlippedBitsNeverHarm) {
     }
 }
 
+TEST_F(ProtocolTest, QuestionsForEventsAreOneAtATime) {
+    auto socket = greeted();
+    uint64_t id = 10;
+    auto ask = [&](wire::RequestBody kind, const Build& build) { send(socket, kind, ++id, build); };
+    const Build next = [](auto& builder) { return wire::CreateWatchNext(builder).Union(); };
+    const Build watch = [](auto& builder) {
+        return wire::CreateWatchCreate(builder, builder.CreateString("w/"), true).Union();
+    };
+    ask(wire::RequestBody::WatchNext, next);
+    EXPECT_EQ(read_reply(socket).error, EINVAL);
+    ask(wire::RequestBody::WatchCreate, watch);
+    EXPECT_EQ(read_reply(socket).error, 0);
+    ask(wire::RequestBody::WatchCreate, watch);
+    EXPECT_EQ(read_reply(socket).error, EBUSY);
+    ask(wire::RequestBody::WatchNext, next);
+    auto ready = read_reply(socket);  // nothing is there, and that is told
+    EXPECT_EQ(ready.id, id);
+    EXPECT_EQ(ready.error, 0);
+    ask(wire::RequestBody::WatchNext, next);
+    const uint64_t open = id;
+    ask(wire::RequestBody::WatchNext, next);
+    auto refused = read_reply(socket);
+    EXPECT_EQ(refused.id, id);
+    EXPECT_EQ(refused.error, EBUSY);
+    EXPECT_EQ(run_cli({"create", "w/a", "--size", "1"}).exit_code, 0);
+    auto told = read_reply(socket);
+    EXPECT_EQ(told.id, open);
+    EXPECT_EQ(told.error, 0);
+    // A session that ends, in whatever way, with a question open.
+    ask(wire::RequestBody::WatchNext, next);
+    ask(wire::RequestBody::Goodbye, [](auto& builder) { return wire::CreateGoodbye(builder).Union(); });
+    EXPECT_EQ(read_reply(socket).id, id);
+    EXPECT_EQ(run_cli({"rm", "w/a"}).exit_code, 0);
+    ask(wire::RequestBody::WatchNext, next);
+    EXPECT_EQ(read_reply(socket).error, EINVAL);
+    socket.reset();
+    EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
+}
+
 TEST_F(ProtocolTest, HugeMessagesAreRefused) {
     auto socket = greeted();
     int bytes = 1 << 20;

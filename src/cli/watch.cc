@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "context.h"
+#include "interrupt.h"
+#include "json.h"
+#include "streams.h"
+#include "text.h"
+
+namespace gshm::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::seconds(30);  // for a gshmd that is started anew
+constexpr auto kPause = milliseconds(50);
+
+const char* event_text(const gshm_event& event) {
+    switch (event.event) {
+        case GSHM_EVENT_CREATED: return "created";
+        case GSHM_EVENT_SEALED: return "sealed";
+        case GSHM_EVENT_DELETED: return "deleted";
+        case GSHM_EVENT_RENAMED: return "renamed";
+        case GSHM_EVENT_REPLACED: return "replaced";
+        case GSHM_EVENT_EXISTING: return "existing";
+        case GSHM_EVENT_READY: return "ready";
+        case GSHM_EVENT_OVERFLOW: return "overflow";
+        default: return "unknown";
+    }
+}
+
+const char* kind_text(const gshm_event& event) {
+    switch (event.kind) {
+        case GSHM_KIND_DIRECTORY: return "directory";
+        case GSHM_KIND_SYMLINK: return "symlink";
+        case GSHM_KIND_SPECIAL: return "special";
+        default: return "object";
+    }
+}
+
+bool has_name(const gshm_event& event) {
+    return event.name[0] != '\0';
+}
+
+std::string line_of(const gshm_event& event, bool exact_bytes) {
+    const bool object = event.kind == GSHM_KIND_OBJECT;
+    std::string line = fmt::format("{}  {:<8}", time_text(event.time_ns), event_text(event));
+    if (has_name(event)) {
+        line += fmt::format("  {:>8}  {:<7}  {:<6}  {}", object ? size_text(event.size_bytes, exact_bytes) : "-",
+                            object ? event.device : "-",
+                            !object                             ? "-"
+                            : event.state == GSHM_STATE_SEALED ? "sealed"
+                                                               : "open",
+                            printable(event.name));
+        if (event.kind == GSHM_KIND_DIRECTORY) line += '/';
+        if (event.old_name[0] != '\0') line += fmt::format("  (was {})", printable(event.old_name));
+    }
+    return line + '\n';
+}
+
+Record record_of(const gshm_event& event) {
+    Record record;
+    record.add("event", event_text(event)).add("time_ns", event.time_ns).add("time", time_text(event.time_ns));
+    if (!has_name(event)) return record;
+    record.add("name", event.name).add("kind", kind_text(event)).add("id", event.id);
+    if (event.kind == GSHM_KIND_OBJECT) {
+        record.add("state", event.state == GSHM_STATE_SEALED ? "sealed" : "open")
+            .add("size_bytes", event.size_bytes)
+            .add("device", event.device);
+    }
+    if (event.old_name[0] != '\0') record.add("old_name", event.old_name);
+    if (event.replaced_id != 0) record.add("replaced_id", event.replaced_id);
+    return record;
+}
+
+// Signals are blocked but while it waits, so that none comes between a look and the wait.
+class Waiter {
+public:
+    explicit Waiter(int fd) : fds_{{fd, POLLIN, 0}, {STDOUT_FILENO, 0, 0}} {
+        sigset_t ending;
+        sigemptyset(&ending);
+        for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+        sigprocmask(SIG_BLOCK, &ending, &before_);
+    }
+    ~Waiter() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+    // For an event or, without them, for the time alone. False: nobody reads what is written any more.
+    bool wait(std::optional<steady_clock::time_point> until, bool for_events) {
+        timespec left = {};
+        if (until) {
+            const auto ns = std::chrono::nanoseconds(std::max(*until - steady_clock::now(), steady_clock::duration{}));
+            left = {ns.count() / 1'000'000'000, ns.count() % 1'000'000'000};
+        }
+        fds_[0].events = for_events ? POLLIN : 0;
+        for (auto& fd : fds_) fd.revents = 0;
+        if (::ppoll(fds_, 2, until ? &left : nullptr, &before_) < 0 && errno != EINTR) throw Failure::of_errno("ppoll");
+        return (fds_[1].revents & (POLLERR | POLLHUP)) == 0;
+    }
+
+private:
+    pollfd fds_[2];
+    sigset_t before_;
+};
+
+struct DestroyWatch {
+    void operator()(gshm_watch* watch) const { gshm_watch_destroy(watch); }
+};
+
+}  // namespace
+
+int cmd_watch(Context& context, const WatchArgs& args) {
+    const auto until = args.timeout_ms < 0
+                           ? std::optional<steady_clock::time_point>{}
+                           : std::optional(steady_clock::now() + milliseconds(args.timeout_ms));
+    gshm_watch* made = nullptr;
+    const uint32_t flags = args.existing ? uint32_t{GSHM_WATCH_EXISTING} : 0;
+    check(gshm_watch_create(context.client(), args.prefix.c_str(), flags, &made), args.prefix);
+    const std::unique_ptr<gshm_watch, DestroyWatch> watch(made);
+    context.disconnect();
+    const InterruptGuard interrupt;
+    Waiter waiter(gshm_watch_fd(watch.get()));
+    std::optional<steady_clock::time_point> lost;
+    for (unsigned told = 0; args.count == 0 || told < args.count;) {
+        auto event = sized<gshm_event>();
+        const int status = gshm_watch_next(watch.get(), &event, 0);
+        interrupt.throw_if_interrupted();
+        const auto now = steady_clock::now();
+        if (status == 0) {
+            lost.reset();
+            context.print(context.json() ? to_json(record_of(event), false) + '\n' : line_of(event, args.exact_bytes));
+            if (event.event != GSHM_EVENT_READY) ++told;
+            continue;
+        }
+        if (until && now >= *until) {
+            if (args.count == 0) return 0;
+            throw Failure(ETIMEDOUT, fmt::format("{} of {} events within {:g} s", told, args.count,
+                                                 args.timeout_ms / 1000.0));
+        }
+        bool read = true;
+        if (status == -ETIMEDOUT) {
+            read = waiter.wait(until, true);
+        } else {
+            // One that is started anew is waited for.
+            if (!lost) lost = now;
+            if (status != -ECONNREFUSED || now - *lost > kPatience) check(status, args.prefix);
+            read = waiter.wait(now + kPause, false);
+        }
+        if (!read) write_stdout("\n");  // which ends as it should
+        interrupt.throw_if_interrupted();
+    }
+    return 0;
+}
+
+}  // namespace gshm::cli

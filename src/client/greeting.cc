@@ -1,0 +1,73 @@
+#include "client/greeting.h"
+
+#include <algorithm>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/runtime_dir.h"
+#include "wire/version.h"
+
+namespace gshm::client {
+namespace {
+
+constexpr int kGreetingTimeoutMs = 5000;
+
+// Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
+std::unexpected<Error> not_running(const std::string& dir) {
+    auto standard = default_runtime_dir();
+    bool is_default = standard && *standard == dir;
+    std::string hint;
+    if (dir != "/run/gshm" && access("/run/gshm/gshm.sock", F_OK) == 0) {
+        hint = ", or use the one at /run/gshm (--dir, GSHM_DIR)";
+    }
+    return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`{}", dir,
+                is_default ? "" : " --dir " + dir, hint);
+}
+
+}  // namespace
+
+bool may_come(const Error& error) {
+    return error.code == ECONNREFUSED || error.code == ECONNRESET || error.code == EPIPE || error.code == EAGAIN;
+}
+
+Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request, const Secret& secret) {
+    auto socket = wire::connect_to(socket_path(dir));
+    if (!socket) {
+        int code = socket.error().code;
+        if (code == ENOENT || code == ECONNREFUSED) return not_running(dir);
+        return fail(code, "cannot reach gshmd at {}: {}", dir, socket.error().message);
+    }
+    flatbuffers::FlatBufferBuilder builder;
+    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion),
+                                   secret.low, secret.high);
+    auto packet = wire::finish_request(builder, request, wire::RequestBody::Hello, hello.Union());
+    auto sent = wire::send_packet(socket->get(), packet, {}, true);
+    // EPIPE: it has closed the connection before it heard us. Why is in what it said.
+    if (!sent && sent.error().code != EPIPE) return std::unexpected(sent.error());
+    // A daemon that is stopped accepts connections all the same.
+    pollfd ready = {socket->get(), POLLIN, 0};
+    if (poll(&ready, 1, std::max(timeout_ms, kGreetingTimeoutMs)) == 0) {
+        return fail(ETIMEDOUT, "gshmd at {} does not answer", dir);
+    }
+    std::vector<uint8_t> buffer(limits::kMessageBytes);
+    auto received = TRY(wire::receive_packet(socket->get(), buffer, true));
+    if (received.end) return fail(ECONNRESET, "gshmd at {} closed the connection", dir);
+    const auto* reply = TRY(wire::decode_reply({buffer.data(), received.bytes}));
+    if (reply->error() != 0) return std::unexpected(Error{reply->error(), std::string(wire::view(reply->message()))});
+    const auto* hello_reply = reply->body_as_HelloReply();
+    if (hello_reply == nullptr) return fail(EPROTO, "gshmd at {} did not answer the greeting", dir);
+    std::vector<RemoteDevice> devices;
+    if (hello_reply->devices() != nullptr) {
+        for (const auto* device : *hello_reply->devices()) {
+            devices.push_back({std::string(wire::view(device->name())), std::string(wire::view(device->uuid()))});
+        }
+    }
+    return Greeting{std::move(*socket),
+                    std::make_shared<const std::vector<RemoteDevice>>(std::move(devices)),
+                    hello_reply->instance(),
+                    {hello_reply->secret_low(), hello_reply->secret_high()},
+                    hello_reply->resumed()};
+}
+
+}  // namespace gshm::client
