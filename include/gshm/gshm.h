@@ -31,6 +31,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -50,6 +51,7 @@ typedef struct gshm_listing gshm_listing; /* the result of a list call */
 typedef struct gshm_mirror gshm_mirror;   /* an object's bytes for the CPU */
 typedef struct gshm_fence gshm_fence;     /* who may read an object, and when */
 typedef struct gshm_watch gshm_watch;     /* what happens to names, as it happens */
+typedef struct gshm_pool gshm_pool;       /* memory in pieces of any size, cut from objects */
 
 /* "major.minor.patch" of the library. */
 const char* gshm_version(void);
@@ -476,6 +478,76 @@ int gshm_fence_check(gshm_fence* fence, uint64_t generation);
 uint64_t gshm_fence_published(const gshm_fence* fence);
 /* What was published comes nevertheless. NULL is ignored. */
 void gshm_fence_close(gshm_fence* fence);
+
+/* ---- Pools: memory in pieces of any size, that others can open ----------------------------------------------------------- */
+
+/* A pool cuts what it is asked for from slabs, which are objects of the daemon: any piece can be opened by another process,
+ * see gshm_pool_locate(). While a slab has room nobody is asked, neither daemon nor driver. Slabs go with the process, however
+ * that ends. A pool may be used by several threads at once; the client may be disconnected before. When gshmd dies the memory
+ * stays, and the next slab comes from the next gshmd.
+ *   What is freed is freed in the order of a stream, as by cudaFreeAsync(): it may be used again at once in the same stream, and
+ * in another after that has been made to wait for what came before. Streams are CUstream or cudaStream_t; NULL is the legacy
+ * default stream, and CU_STREAM_PER_THREAD (2) the calling thread's. They are not looked at on devices that have none (host).
+ * Streams that are being captured into a graph are not supported. */
+#define GSHM_NO_STREAM ((void*)(intptr_t)-1) /* allocate: for any stream, at once; deallocate: nobody uses it any more */
+
+typedef struct gshm_pool_options {
+    uint32_t struct_size;
+    uint32_t mode;        /* of the slabs: who may open them; 0 means 0600 */
+    const char* device;   /* at the daemon; NULL: its first */
+    const char* name;     /* a directory for the slabs; NULL: one with a name that nobody has, pool-PID-... */
+    uint64_t slab_bytes;  /* of the first slabs; they grow with the pool. 0: 64 MiB */
+    uint64_t limit_bytes; /* of all slabs together; 0: none but the device's */
+} gshm_pool_options;
+#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0}
+
+/* options may be NULL. Takes no memory yet. -ENODEV: there is no such device, or this process cannot use it. */
+int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool);
+/* Its memory goes with it, also what was not freed; other processes keep what they have opened. Waits for what the streams
+ * were asked to do before they freed it. NULL is ignored. */
+void gshm_pool_destroy(gshm_pool* pool);
+
+/* Bytes of whatever content, at a multiple of the alignment: a power of two, 0 and what is less than 512 mean 512. NULL for 0
+ * bytes. -ENOMEM: the pool's limit; -ENOSPC: the device is full. Before it says so, it waits for what was freed. */
+int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream, void** ret_memory);
+/* size_bytes as it was asked for, or 0. NULL is ignored. -EINVAL, and nothing is changed: it is not allocated from this pool.
+ * If the driver fails it stays allocated. */
+int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream);
+/* Gives slabs back of which nothing is in use, until no more than keep_bytes are left in slabs. Waits for what is under way
+ * with them. (By itself a pool keeps one such slab.) */
+int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes);
+
+typedef struct gshm_pool_stats {
+    uint32_t struct_size;
+    uint32_t slabs;
+    uint64_t reserved_bytes;  /* in slabs */
+    uint64_t used_bytes;      /* allocated, in steps of 512 */
+    uint64_t peak_used_bytes;
+    uint64_t allocations;     /* how many there are */
+    uint64_t stream_waits;    /* how often a stream was made to wait for another, so far */
+} gshm_pool_stats;
+int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats);
+
+/* Where others find an address of a pool: they open the object (gshm_open_id()), and it is offset bytes into gshm_data(). */
+typedef struct gshm_location {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t id;         /* of the object */
+    uint64_t offset;     /* in it */
+    uint64_t size_bytes; /* from here to the end of the allocation */
+    char device[16];     /* at the daemon */
+} gshm_location;
+/* For any address in memory that any pool of this process has allocated; else -EINVAL. -ESTALE: the daemon that knew the
+ * object is gone for good. Who has opened the object keeps the memory, but it is the pool's: when the piece is freed, others'
+ * bytes will be there. Tell readers before, and do not seal it. */
+int gshm_pool_locate(const void* memory, gshm_location* ret_location);
+
+/* The process's own pools, one for each GPU, with the signatures of torch.cuda.memory.CUDAPluggableAllocator: device is the
+ * ordinal in this process. They use the daemon that gshm_connect(NULL, ...) finds, and are made when first needed;
+ * $GSHM_POOL_SLAB and $GSHM_POOL_LIMIT (sizes such as 256M) and $GSHM_POOL_MODE (0640) are their options. NULL: it failed, and
+ * gshm_last_error() and the log say why; or size is 0. */
+void* gshm_malloc(ssize_t size, int device, void* stream);
+void gshm_free(void* memory, ssize_t size, int device, void* stream);
 
 /* ---- Handles for others ---------------------------------------------------------------------------------------- */
 

@@ -68,6 +68,11 @@ public:
     using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
     void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
                   const OnAnswer& on_answer) EXCLUDES(mutex_);
+    // As far as is known: ids of that session still mean the same.
+    bool is_current(uint64_t epoch) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        return epoch == epoch_;
+    }
     // A number that changes with every connection: what is known to gshmd by connection must be told again.
     uint64_t connection() EXCLUDES(mutex_);
     // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away. `counted`:
