@@ -339,7 +339,9 @@ TEST_F(WatchesTest, ExistingNamesAreToldWithoutGapOrRepetition) {
                         ASSERT_TRUE(known.emplace(event.name, event.id).second) << context();
                         break;
                     case EventKind::replaced:
-                        if (!event.old_name.empty()) ASSERT_EQ(known.erase(event.old_name), 1u) << context();
+                        if (!event.old_name.empty()) {
+                            ASSERT_EQ(known.erase(event.old_name), 1u) << context();
+                        }
                         ASSERT_EQ(known[event.name], event.replaced) << context();
                         known[event.name] = event.id;
                         break;
