@@ -50,10 +50,12 @@ struct WatchOptions {
 class Watch {
 public:
     Watch() = default;
-    static Result<Watch> create(const Client& client, const std::string& prefix = {}, const WatchOptions& options = {}) {
+    static Result<Watch> create(const Client& client, const std::string& prefix = {},
+                                const WatchOptions& options = {}) {
         gshm_watch* handle = nullptr;
         const uint32_t flags = options.existing ? uint32_t{GSHM_WATCH_EXISTING} : 0;
-        auto made = detail::call({prefix}, [&] { return gshm_watch_create(client.get(), prefix.c_str(), flags, &handle); });
+        auto made = detail::call(
+            {prefix}, [&] { return gshm_watch_create(client.get(), prefix.c_str(), flags, &handle); });
         if (!made) return std::move(made).error();
         return Watch(handle);
     }

@@ -22,6 +22,10 @@ int remaining_ms(steady_clock::time_point until) {
     return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
+Error error_of(const wire::Reply& reply) {
+    return {reply.error(), std::string(wire::view(reply.message()))};
+}
+
 }  // namespace
 
 Watch::Watch(std::string dir, int connect_timeout_ms, std::string prefix)
@@ -82,7 +86,7 @@ Status Watch::connect(bool existing) {
         auto received = TRY(wire::receive_packet(socket_.get(), buffer_, true));
         if (received.end) return fail(ECONNRESET, "gshmd has gone");
         const auto* reply = TRY(wire::decode_reply({buffer_.data(), received.bytes}));
-        if (reply->error() != 0) return std::unexpected(Error{reply->error(), std::string(wire::view(reply->message()))});
+        if (reply->error() != 0) return std::unexpected(error_of(*reply));
         TRY(ask());
         epoll_event event = {};
         event.events = EPOLLIN;
@@ -162,7 +166,7 @@ Status Watch::receive() {
         return {};
     }
     asked_ = false;
-    if ((*reply)->error() != 0) return std::unexpected(Error{(*reply)->error(), std::string(wire::view((*reply)->message()))});
+    if ((*reply)->error() != 0) return std::unexpected(error_of(**reply));
     const auto* events = (*reply)->body_as_WatchReply();
     if (events == nullptr) return fail(EPROTO, "gshmd answered something else than WatchReply");
     return add(*events);

@@ -27,7 +27,6 @@ const Link* entry_at(const Directory& directory, uint64_t cookie) {
 
 void Watches::set_on_loss(std::function<void()> on_loss) {
     on_loss_ = std::move(on_loss);
-    lost_ = false;
     listen_if_needed();
 }
 
@@ -91,7 +90,10 @@ std::vector<WatchEvent> Watches::take(SessionId session, size_t most_bytes) {
 
 void Watches::deliver() {
     awake_ = false;
-    if (std::exchange(lost_, false) && on_loss_) on_loss_();
+    if (std::exchange(lost_, false) && on_loss_) {
+        auto on_loss = on_loss_;  // which may set another
+        on_loss();
+    }
     std::vector<SessionId> ready;
     for (const auto& [session, watch] : watches_) {
         if (watch.hungry && (!watch.queue.empty() || watch.walked)) ready.push_back(session);
@@ -292,7 +294,8 @@ const Link* Watches::walk(SessionId session, Watch& watch, std::string* ret_path
         const auto* directory = link == nullptr ? nullptr : as_directory(link->node);
         if (directory == nullptr || !may_look_into(session, watch, *directory, i + 1)) break;
         std::string path = below(levels[i].path, link->name);
-        if (path.size() < watch.prefix.size() ? !watch.prefix.starts_with(path + "/") : !(path + "/").starts_with(watch.prefix)) break;
+        const std::string inside = path + "/";
+        if (!watch.prefix.starts_with(inside) && !inside.starts_with(watch.prefix)) break;
         levels.push_back({directory, std::move(path)});
     }
     for (; !levels.empty(); levels.pop_back()) {

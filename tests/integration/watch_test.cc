@@ -66,6 +66,28 @@ protected:
     }
 };
 
+class WatchOn : public LibraryTest, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Devices, WatchOn, ::testing::Values("host", "cuda:1"),
+                         [](const auto& info) { return std::string(info.param) == "host" ? "host" : "cuda"; });
+
+TEST_P(WatchOn, SaysWhichDeviceItIs) {
+    start_all();
+    ASSERT_TRUE(client_);
+    gshm_watch* made = nullptr;
+    ASSERT_EQ(gshm_watch_create(client_.get(), "", 0, &made), 0) << gshm_last_error();
+    const WatchHandle watch(made);
+    auto object = create(client_.get(), "a", 5000, GetParam());
+    ASSERT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
+    for (uint32_t expected : {GSHM_EVENT_CREATED, GSHM_EVENT_SEALED}) {
+        gshm_event event = {};
+        event.struct_size = sizeof event;
+        ASSERT_EQ(gshm_watch_next(watch.get(), &event, 30'000), 0) << gshm_last_error();
+        EXPECT_EQ(event.event, expected);
+        EXPECT_STREQ(event.device, GetParam());
+        EXPECT_EQ(event.size_bytes, 5000u);
+    }
+}
+
 TEST_F(WatchTest, TellsWhatTheLibraryAndTheCommandDo) {
     auto models = watch(client_.get(), "m/");
     EXPECT_EQ(next(models, 0), nothing());

@@ -265,8 +265,15 @@ TEST_F(WatchesTest, WhoHasNothingIsWokenOnce) {
     ASSERT_TRUE(rig_.store.unlink(maker_, "d"));
     ASSERT_TRUE(rig_.store.unlink(maker_, "c"));
     EXPECT_EQ(wakes_, 2);
+    // Somebody else begins to wait before the first has heard.
+    watches_.set_on_loss([&] {
+        ++losses;
+        watches_.set_on_loss({});
+    });
     watches_.deliver();
     EXPECT_EQ(losses, 1);
+    ASSERT_TRUE(rig_.store.unlink(maker_, "b"));
+    EXPECT_EQ(wakes_, 2);
 }
 
 // Without one a change costs no more than the test for it: nothing is looked up, written or allocated.
@@ -332,7 +339,9 @@ TEST_F(WatchesTest, ExistingNamesAreToldWithoutGapOrRepetition) {
                         ASSERT_TRUE(known.emplace(event.name, event.id).second) << context();
                         break;
                     case EventKind::replaced:
-                        if (!event.old_name.empty()) ASSERT_EQ(known.erase(event.old_name), 1u) << context();
+                        if (!event.old_name.empty()) {
+                            ASSERT_EQ(known.erase(event.old_name), 1u) << context();
+                        }
                         ASSERT_EQ(known[event.name], event.replaced) << context();
                         known[event.name] = event.id;
                         break;
