@@ -1,13 +1,16 @@
 // Buffers of vineyard's made, sealed, got and deleted over and over by several processes, and whether anything grows:
 //
-//   soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--device NAME]
+//   soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] [--device NAME]
 //
 // A cycle makes a buffer (95 % of 64 B to 1 MiB, the others up to 16 MiB, evenly by magnitude), writes a few of its
 // bytes, seals it, gets it by its id, gets one of another process, and deletes buffers of its own at random until its
 // share of the live set fits again. Ten times on the way all processes pause, and then is counted:
 //  - fragmentation: what the device has given away (used_bytes) against the live set, each buffer rounded up to what a
-//    device can hand out at all (256 bytes in a slab, the device's granularity above 1 MiB). At most 1.15, plus --slack
-//    for live sets that are small beside a slab of 64 MiB;
+//    device can hand out at all (256 bytes in a slab, the device's granularity above 1 MiB). At most 1.15 at
+//    every pause, plus --slack for live sets that are small beside a slab of 64 MiB. What is deleted is zeroed and
+//    freed by one thread of gshmd's, and nobody waits for it: where that thread gets no processor, freed memory piles
+//    up and new slabs are made, which go again only with the buffers in them. With --settle yes (for a test on a
+//    machine that does other things as well) it is enough that one of the last three pauses is within the bound;
 //  - memory of gshmd (RssAnon) and its descriptors, of which each extent has some; memory and descriptors of the
 //    processes. None may be more at the end than at the first pause, but for what chance does to the live set.
 // Exit status 1 if one of them is, or if objects are there that nobody made.
@@ -30,6 +33,7 @@ struct Settings {
     int processes = 8;
     uint64_t live_bytes = 1024 * kMiB;
     uint64_t slack_bytes = 0;
+    bool settle = false;
     std::string device;
 };
 
@@ -278,6 +282,7 @@ int soak(const Settings& asked) {
     Measured first;
     bool good = true;
     double worst = 0;
+    int fragmented_since = 0;  // pauses
     for (int pause = 1; pause <= kPauses; ++pause) {
         wait_for_pause(pause);
         const Measured now = look(settings, *shared, client.get(), daemon);
@@ -292,10 +297,9 @@ int soak(const Settings& asked) {
                     static_cast<unsigned long long>(now.memory >> 10),
                     static_cast<unsigned long long>(now.descriptors));
         std::fflush(stdout);
-        if (is_fragmented(settings, now)) {
-            std::printf("fragmentation: %.3f of the live set\n", ratio);
-            good = false;
-        }
+        fragmented_since = is_fragmented(settings, now) ? fragmented_since + 1 : 0;
+        if (fragmented_since > 0) std::printf("more than the bound\n");
+        if (fragmented_since >= (settings.settle ? 3 : 1) && (!settings.settle || pause == kPauses)) good = false;
         if (pause == 1) first = now;
         if (pause == kPauses) {
             good = !has_grown("gshmd's memory", first.daemon_memory, now.daemon_memory, 4 * kMiB) && good;
@@ -316,8 +320,9 @@ int soak(const Settings& asked) {
     for (int i = 0; i < settings.processes; ++i) missed += shared->workers[i].missed;
     std::printf("%.0f cycles a second; %llu of the others' buffers were gone when they were wanted\n",
                 static_cast<double>(settings.cycles) / watch.seconds(), static_cast<unsigned long long>(missed));
-    std::printf("used at most %.3f of the live set; at most 1.15 and %llu MiB, and nothing has grown: %s\n", worst,
-                static_cast<unsigned long long>(settings.slack_bytes / kMiB), good ? "yes" : "NO");
+    std::printf("used at most %.3f of the live set; %s at most 1.15 and %llu MiB, and nothing has grown: %s\n", worst,
+                settings.settle ? "in the end" : "always", static_cast<unsigned long long>(settings.slack_bytes / kMiB),
+                good ? "yes" : "NO");
     return good ? 0 : 1;
 }
 
@@ -332,6 +337,8 @@ int main(int argc, char** argv) {
         const char* value = argv[i + 1];
         if (option == "--device")
             settings.device = value;
+        else if (option == "--settle")
+            settings.settle = std::string(value) == "yes";
         else if (option == "--cycles")
             settings.cycles = std::strtoull(value, nullptr, 10);
         else if (option == "--processes")
@@ -341,8 +348,8 @@ int main(int argc, char** argv) {
         else if (option == "--slack")
             settings.slack_bytes = std::strtoull(value, nullptr, 10) * gshm::bench::kMiB;
         else
-            gshm::bench::die(
-                "usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--device NAME]");
+            gshm::bench::die("usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] "
+                             "[--device NAME]");
     }
     return gshm::bench::soak(settings);
 }
