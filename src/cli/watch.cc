@@ -153,7 +153,7 @@ int cmd_watch(Context& context, const WatchArgs& args) {
             read = waiter.wait(until, true);
         } else {
             // One that is started anew is waited for.
-            if (!lost) lost = now;
+            lost = lost.value_or(now);
             if (status != -ECONNREFUSED || now - *lost > kPatience) check(status, args.prefix);
             read = waiter.wait(now + kPause, false);
         }
