@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "device/cuda.h"
+
 namespace gshm {
 namespace {
 
@@ -90,6 +92,11 @@ Status CudaQueues::wait(Mark mark) {
 void CudaQueues::drop(Mark mark) {
     MutexLock lock(mutex_);
     unused_.push_back(as_event(mark));
+}
+
+Result<std::unique_ptr<Queues>> CudaDevice::make_queues() {
+    auto* owner = TRY(context());
+    return TRY(CudaQueues::create(driver_, owner));
 }
 
 }  // namespace gshm
