@@ -1,4 +1,5 @@
 /* gshm: /dev/shm for GPU memory. The C interface; gshm.hpp wraps it for C++.
+ * Why this file is long: bindings for other languages stand on one header.
  *
  * Conventions
  *  1. Functions that can fail return 0 or a negative errno. gshm_last_error() then has a sentence for people; it

@@ -68,6 +68,15 @@
     X(gshm_mirror_load, int, (gshm_mirror*, uint64_t, uint64_t))                                       \
     X(gshm_mirror_destroy, int, (gshm_mirror*))                                                        \
     X(gshm_keep_pinned, void, (uint64_t))                                                              \
+    X(gshm_pool_create, int, (gshm_client*, const gshm_pool_options*, gshm_pool**))                    \
+    X(gshm_pool_destroy, void, (gshm_pool*))                                                           \
+    X(gshm_pool_allocate, int, (gshm_pool*, uint64_t, uint64_t, void*, void**))                        \
+    X(gshm_pool_deallocate, int, (gshm_pool*, void*, uint64_t, void*))                                 \
+    X(gshm_pool_trim, int, (gshm_pool*, uint64_t))                                                     \
+    X(gshm_pool_get_stats, int, (gshm_pool*, gshm_pool_stats*))                                        \
+    X(gshm_pool_locate, int, (const void*, gshm_location*))                                            \
+    X(gshm_malloc, void*, (ssize_t, int, void*))                                                       \
+    X(gshm_free, void, (void*, ssize_t, int, void*))                                                   \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                \
     X(gshm_export_fabric, int, (gshm_object*, uint8_t*, gshm_handle_info*))                            \
