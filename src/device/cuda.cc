@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/size.h"
-#include "device/cuda_queues.h"
 
 namespace gshm {
 namespace {
@@ -480,11 +479,6 @@ void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
     if (!owner) return;
     cuda::ScopedContext current(driver_, *owner);
     driver_.mem_host_unregister(memory.data());
-}
-
-Result<std::unique_ptr<Queues>> CudaDevice::make_queues() {
-    auto* owner = TRY(context());
-    return TRY(CudaQueues::create(driver_, owner));
 }
 
 // The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "device/cuda.h"
+
 namespace gshm {
 namespace {
 
@@ -108,6 +110,11 @@ Status CudaQueues::signal(void* queue, std::atomic<uint64_t>& word, uint64_t val
 Status CudaQueues::hold(void* queue, std::atomic<uint64_t>& word, uint64_t value) {
     static_assert(cuda::kStreamWaitValueAtLeast == 0);
     return put_on(queue, "cuStreamWaitValue64", driver_.stream_wait_value64, word, value);
+}
+
+Result<std::unique_ptr<Queues>> CudaDevice::make_queues() {
+    auto* owner = TRY(context());
+    return TRY(CudaQueues::create(driver_, owner));
 }
 
 }  // namespace gshm

@@ -333,6 +333,60 @@ static void rights_of_a_handle(gshm_client* client) {
     CHECK_OK(gshm_unlink(client, spec.name));
 }
 
+static void pools(gshm_client* client) {
+    gshm_pool* pool = NULL;
+    gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
+    options.name = in_root("pool");
+    options.slab_bytes = 4 << 20;
+    options.limit_bytes = 8 << 20;
+    CHECK_STATUS(gshm_pool_create(NULL, &options, &pool), -EINVAL);
+    CHECK_STATUS(gshm_pool_create(client, &options, NULL), -EINVAL);
+    options.struct_size = 4;
+    CHECK_STATUS(gshm_pool_create(client, &options, &pool), -EINVAL);
+    options.struct_size = sizeof options;
+    options.device = "no such";
+    CHECK_STATUS(gshm_pool_create(client, &options, &pool), -ENODEV);
+    options.device = NULL;
+    CHECK(pool == NULL);
+    CHECK_OK(gshm_pool_create(client, &options, &pool));
+    if (!pool) return;
+
+    void* memory = NULL;
+    CHECK_STATUS(gshm_pool_allocate(NULL, 1, 0, NULL, &memory), -EINVAL);
+    CHECK_STATUS(gshm_pool_allocate(pool, 1, 0, NULL, NULL), -EINVAL);
+    CHECK_STATUS(gshm_pool_allocate(pool, 1, 24, NULL, &memory), -EINVAL);
+    CHECK_STATUS(gshm_pool_allocate(pool, 9 << 20, 0, NULL, &memory), -ENOMEM);
+    CHECK(memory == NULL);
+    CHECK_OK(gshm_pool_allocate(pool, 1000, 4096, NULL, &memory));
+    CHECK(memory != NULL && (uintptr_t)memory % 4096 == 0);
+    gshm_location location = {.struct_size = sizeof location};
+    CHECK_OK(gshm_pool_locate((char*)memory + 10, &location));
+    CHECK(location.id != 0 && location.offset % 512 == 10 && location.size_bytes == 990);
+    CHECK_STATUS(gshm_pool_locate(&location, &location), -EINVAL);
+    CHECK_STATUS(gshm_pool_locate(memory, NULL), -EINVAL);
+    gshm_object* object = NULL;
+    CHECK_OK(gshm_open_id(client, location.id, GSHM_NO_MAP, &object));
+    CHECK(gshm_size(object) == 4 << 20);
+    gshm_close(object);
+    gshm_pool_stats stats = {.struct_size = sizeof stats};
+    CHECK_OK(gshm_pool_get_stats(pool, &stats));
+    CHECK(stats.slabs == 1 && stats.allocations == 1 && stats.used_bytes == 1024 && stats.reserved_bytes == 4 << 20);
+    CHECK_STATUS(gshm_pool_get_stats(pool, NULL), -EINVAL);
+    CHECK_STATUS(gshm_pool_deallocate(pool, &stats, 0, NULL), -EINVAL);
+    CHECK_STATUS(gshm_pool_deallocate(pool, memory, 1001, NULL), -EINVAL);
+    CHECK_OK(gshm_pool_deallocate(pool, memory, 1000, NULL));
+    CHECK_STATUS(gshm_pool_deallocate(pool, memory, 1000, NULL), -EINVAL);
+    CHECK_OK(gshm_pool_deallocate(pool, NULL, 0, NULL));
+    CHECK_OK(gshm_pool_allocate(pool, 100, 0, GSHM_NO_STREAM, &memory));
+    CHECK_OK(gshm_pool_deallocate(pool, memory, 100, GSHM_NO_STREAM));
+    CHECK_OK(gshm_pool_trim(pool, 0));
+    CHECK_STATUS(gshm_pool_trim(NULL, 0), -EINVAL);
+    CHECK_OK(gshm_pool_allocate(pool, 100, 0, NULL, &memory));
+    gshm_pool_destroy(pool);
+    gshm_pool_destroy(NULL);
+    CHECK_STATUS(gshm_pool_locate(memory, &location), -EINVAL);
+}
+
 static void forked_child_is_refused(gshm_client* client) {
     pid_t child = fork();
     if (child == 0) {
@@ -360,6 +414,7 @@ void test_with_daemon(const char* dir) {
     batches(client);
     names(client);
     rights_of_a_handle(client);
+    pools(client);
     forked_child_is_refused(client);
 
     gshm_create_spec spec = spec_of("left", 64, GSHM_NO_MAP);

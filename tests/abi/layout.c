@@ -80,6 +80,31 @@ LAYOUT(gshm_mirror_options, offset, 8, 8);
 LAYOUT(gshm_mirror_options, size_bytes, 16, 8);
 LAYOUT(gshm_mirror_options, stream, 24, 8);
 
+LAYOUT_SIZE(gshm_pool_options, 40);
+LAYOUT(gshm_pool_options, struct_size, 0, 4);
+LAYOUT(gshm_pool_options, mode, 4, 4);
+LAYOUT(gshm_pool_options, device, 8, 8);
+LAYOUT(gshm_pool_options, name, 16, 8);
+LAYOUT(gshm_pool_options, slab_bytes, 24, 8);
+LAYOUT(gshm_pool_options, limit_bytes, 32, 8);
+
+LAYOUT_SIZE(gshm_pool_stats, 48);
+LAYOUT(gshm_pool_stats, struct_size, 0, 4);
+LAYOUT(gshm_pool_stats, slabs, 4, 4);
+LAYOUT(gshm_pool_stats, reserved_bytes, 8, 8);
+LAYOUT(gshm_pool_stats, used_bytes, 16, 8);
+LAYOUT(gshm_pool_stats, peak_used_bytes, 24, 8);
+LAYOUT(gshm_pool_stats, allocations, 32, 8);
+LAYOUT(gshm_pool_stats, stream_waits, 40, 8);
+
+LAYOUT_SIZE(gshm_location, 48);
+LAYOUT(gshm_location, struct_size, 0, 4);
+LAYOUT(gshm_location, reserved, 4, 4);
+LAYOUT(gshm_location, id, 8, 8);
+LAYOUT(gshm_location, offset, 16, 8);
+LAYOUT(gshm_location, size_bytes, 24, 8);
+LAYOUT(gshm_location, device, 32, 16);
+
 LAYOUT_SIZE(gshm_changes, 20);
 LAYOUT(gshm_changes, struct_size, 0, 4);
 LAYOUT(gshm_changes, what, 4, 4);

@@ -78,6 +78,15 @@
     X(gshm_fence_check, int, (gshm_fence*, uint64_t))                                                  \
     X(gshm_fence_published, uint64_t, (const gshm_fence*))                                             \
     X(gshm_fence_close, void, (gshm_fence*))                                                           \
+    X(gshm_pool_create, int, (gshm_client*, const gshm_pool_options*, gshm_pool**))                    \
+    X(gshm_pool_destroy, void, (gshm_pool*))                                                           \
+    X(gshm_pool_allocate, int, (gshm_pool*, uint64_t, uint64_t, void*, void**))                        \
+    X(gshm_pool_deallocate, int, (gshm_pool*, void*, uint64_t, void*))                                 \
+    X(gshm_pool_trim, int, (gshm_pool*, uint64_t))                                                     \
+    X(gshm_pool_get_stats, int, (gshm_pool*, gshm_pool_stats*))                                        \
+    X(gshm_pool_locate, int, (const void*, gshm_location*))                                            \
+    X(gshm_malloc, void*, (ssize_t, int, void*))                                                       \
+    X(gshm_free, void, (void*, ssize_t, int, void*))                                                   \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                \
     X(gshm_export_fabric, int, (gshm_object*, uint8_t*, gshm_handle_info*))                            \

@@ -46,6 +46,22 @@ int read(const Arguments& arguments) {
     return compare(object.get(), arguments[2], static_cast<unsigned>(number(arguments[3])));
 }
 
+// DIR ID OFFSET BYTES GPU SEED: opens what a pool of another process has, and compares a piece of it.
+int read_piece(const Arguments& arguments) {
+    const auto client = connect_to(arguments[0]);
+    if (!client) return failed("connect");
+    gshm_object* opened = nullptr;
+    if (gshm_open_id(client.get(), number(arguments[1]), 0, &opened) != 0) return failed("open " + arguments[1]);
+    const Object object(opened);
+    const auto expected = pattern(number(arguments[3]), static_cast<unsigned>(number(arguments[5])));
+    std::vector<std::byte> bytes(expected.size());
+    const Gpu device(arguments[4]);
+    const auto* at = static_cast<const std::byte*>(gshm_data(object.get())) + number(arguments[2]);
+    if (auto result = device.read(at, bytes)) return failed("cuMemcpyDtoH: " + device.describe(result));
+    if (bytes != expected) return failed("the pointer leads to other bytes");
+    return 0;
+}
+
 // DIR NAME GPU BYTES SEED seal|hold: creates an object with a pattern; then is done (seal), or holds it as it is.
 int write(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
@@ -226,6 +242,7 @@ struct Role {
 };
 const std::map<std::string, Role> kRoles = {
     {"read", {4, read}},
+    {"read_piece", {6, read_piece}},
     {"write", {6, write}},
     {"hold", {2, hold}},
     {"read_batch", {4, read_batch}},

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <random>
 
+#include "fake_driver.h"
 #include "library_fixture.h"
 #include <gshm/mirror.hpp>
 
@@ -13,21 +14,6 @@ namespace {
 namespace hpp = ::gshm::v0;
 using hpp::Mirror;
 using Bytes = std::vector<std::byte>;
-
-// Rules for the fake driver of this process, which it reads whenever the file changes.
-const std::string fault_file = [] {
-    auto path = std::filesystem::temp_directory_path() / ("gshm-mirror-" + std::to_string(getpid()) + ".faults");
-    setenv("FAKECUDA_CONTROL", path.c_str(), 1);
-    return path.string();
-}();
-
-template <typename Function>
-Function* fake(const char* symbol) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, symbol));
-}
-unsigned long fake_calls(const char* symbol) {
-    return fake<unsigned long(const char*)>("fakecuda_calls")(symbol);
-}
 
 Bytes pattern(size_t bytes, unsigned seed) {
     Bytes data(bytes);
@@ -49,7 +35,7 @@ protected:
         ASSERT_NO_FATAL_FAILURE(start_all());
         hpp_ = hpp::Client::connect({.dir = dir()}).value();
     }
-    ~MirrorTest() override { std::remove(fault_file.c_str()); }
+    ~MirrorTest() override { remove_faults(); }
 
     const char* where() const { return GetParam(); }
     bool on_host() const { return std::string_view(where()) == "host"; }
@@ -57,11 +43,6 @@ protected:
         auto object = hpp_.create({.name = name, .size_bytes = bytes, .device = where(), .keep = true}).value();
         object.copy_in(pattern(bytes, seed)).value();
         return object;
-    }
-    // Of the driver in this process; "": none from now on.
-    static void inject(const std::string& rules) {
-        std::ofstream(fault_file + ".new") << rules;
-        std::filesystem::rename(fault_file + ".new", fault_file);
     }
 
     hpp::Client hpp_;

@@ -9,6 +9,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/fence.hpp>
 #include <gshm/mirror.hpp>
+#include <gshm/pool.hpp>
 #include <gshm/ring.hpp>
 
 namespace gshm::test {
@@ -133,6 +134,32 @@ TEST_F(ThirdDevice, Fences) {
     EXPECT_EQ(fence.publish().value(), 1u);
     EXPECT_EQ(reader.wait().value(), 1u);
     EXPECT_TRUE(reader.check(1));
+}
+
+TEST_F(ThirdDevice, Pools) {
+    auto pool = hpp::Pool::create(client_, {.device = kName, .slab_bytes = 4 << 20}).value();
+    void* memory = pool.allocate(100000).value();
+    void* second = pool.allocate(6 << 20).value();
+    const auto there = pool.locate(memory).value();
+    EXPECT_EQ(std::string_view(there.device), kName);
+    auto writer = client_.open_id(there.id, {.write = true}).value();
+    EXPECT_EQ(writer.data_as<std::byte>() + there.offset, memory) << "mapped once";
+    writer.copy_in(pattern(100000, 5), there.offset).value();
+    auto other = connect();
+    auto reader = other.open_id(there.id).value();
+    Bytes data(100000);
+    ASSERT_TRUE(reader.copy_out(data, there.offset));
+    EXPECT_EQ(data, pattern(100000, 5));
+    EXPECT_EQ(pool.allocate(uint64_t{60} << 20).error().code, ENOSPC);
+    ASSERT_TRUE(pool.deallocate(memory, 100000));
+    EXPECT_EQ(pool.allocate(100000, reinterpret_cast<void*>(4096)).value(), memory) << "there are no streams here";
+    EXPECT_EQ(pool.deallocate(memory, 99).error().code, EINVAL);
+    ASSERT_TRUE(pool.deallocate(memory, 100000));
+    ASSERT_TRUE(pool.deallocate(second, 6 << 20));
+    reader = {};
+    writer = {};
+    ASSERT_TRUE(pool.trim());
+    EXPECT_EQ(device().object_bytes, 0u);
 }
 
 // This kind works after fork(), so the memory for mirrors must be the child's own: the parent's is not mapped there.

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""torch's tensors born in gshm: CUDAPluggableAllocator with gshm_malloc and gshm_free.
+
+usage: torch_pool.py [BUNDLE]
+
+Starts a gshmd of its own and makes libgshm torch's allocator. Tensors are computed with and checked; another process opens one
+by what gshm_pool_locate() says, without a copy, reads it and writes to it; what is freed is free. Prints PASS, SKIP with the
+reason, or FAIL; exit status 0, 77 or 1. GSHM_BIN is the folder of gshmd (default: bin or build/bin of BUNDLE).
+"""
+import ctypes
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+COUNT = 1_000_000
+WRITE = 1 << 9
+
+
+class ConnectOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("timeout_ms", ctypes.c_int32), ("dir", ctypes.c_char_p)]
+
+
+class Location(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("id", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_uint64),
+        ("device", ctypes.c_char * 16),
+    ]
+
+
+class View:
+    """What torch reads: where the numbers are, and what they are."""
+
+    def __init__(self, address, count):
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "<f4",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def load(library):
+    lib = ctypes.CDLL(str(library))
+    lib.gshm_last_error.restype = ctypes.c_char_p
+    lib.gshm_data.restype = ctypes.c_void_p
+    lib.gshm_data.argtypes = [ctypes.c_void_p]
+    lib.gshm_pool_locate.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    lib.gshm_open_id.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p]
+    return lib
+
+
+def require(lib, status):
+    if status != 0:
+        raise RuntimeError(lib.gshm_last_error().decode())
+
+
+def locate(lib, tensor):
+    location = Location(struct_size=ctypes.sizeof(Location))
+    require(lib, lib.gshm_pool_locate(tensor.data_ptr(), ctypes.byref(location)))
+    return location
+
+
+def second_process(library, directory, identity, offset):
+    import torch
+
+    lib = load(library)
+    client = ctypes.c_void_p()
+    options = ConnectOptions(ctypes.sizeof(ConnectOptions), 60000, directory.encode())
+    require(lib, lib.gshm_connect(ctypes.byref(options), ctypes.byref(client)))
+    handle = ctypes.c_void_p()
+    require(lib, lib.gshm_open_id(client, int(identity), WRITE, ctypes.byref(handle)))
+    address = lib.gshm_data(handle) + int(offset)
+    tensor = torch.as_tensor(View(address, COUNT), device="cuda:0")
+    assert tensor.data_ptr() == address, "torch has made a copy"
+    print(float(tensor.double().sum()))
+    tensor += 1.0
+    torch.cuda.synchronize()
+    return 0
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def on_pool(torch, lib, library, directory):
+    numbers = torch.arange(COUNT, dtype=torch.float32, device="cuda:0") % 1000
+    location = locate(lib, numbers)
+    check(location.device.startswith(b"cuda:"), "the tensor is not on a GPU of gshmd")
+    check(location.size_bytes >= COUNT * 4, "the allocation is smaller than the tensor")
+    expected = (torch.arange(COUNT, dtype=torch.float32) % 1000).double()
+    check(float(numbers.double().sum()) == float(expected.sum()), "the sum is wrong")
+    check(torch.equal((numbers * 2 + 1).cpu().double(), expected * 2 + 1), "arithmetic is wrong")
+
+    torch.cuda.synchronize()
+    command = [sys.executable, os.path.abspath(__file__), "--second", str(library), str(directory), str(location.id),
+               str(location.offset)]
+    child = subprocess.run(command, capture_output=True, text=True)
+    check(child.returncode == 0, "the second process:\n" + child.stdout + child.stderr)
+    check(float(child.stdout.split()[-1]) == float(expected.sum()), "the second process reads " + child.stdout)
+    check(torch.equal(numbers.cpu().double(), expected + 1), "what the second process wrote is not here")
+
+    # Many tensors on two streams: torch hands them back in the order of the stream they were made on.
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for turn in range(200):
+        with torch.cuda.stream(streams[turn % 2]):
+            value = torch.full((turn * 1000 + 1,), float(turn), device="cuda:0")
+            check(float((value * 3).max()) == turn * 3.0, f"turn {turn}: another tensor's numbers")
+            del value
+    torch.cuda.synchronize()
+
+    kept = numbers.data_ptr()
+    del numbers
+    gone = Location(struct_size=ctypes.sizeof(Location))
+    check(lib.gshm_pool_locate(kept, ctypes.byref(gone)) != 0, "a tensor that is gone is still allocated")
+
+
+def used_bytes(programs, directory):
+    out = subprocess.run([programs / "gshm", "--dir", directory, "df"], capture_output=True, text=True)
+    return out.stdout
+
+
+def run(programs, library, directory):
+    import torch
+
+    os.environ["GSHM_DIR"] = str(directory)
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
+    torch.cuda.memory.change_current_allocator(allocator)  # before anything is on the GPU
+    lib = load(library)
+    on_pool(torch, lib, library, directory)
+    print(used_bytes(programs, directory))
+    print(f"PASS: {COUNT} numbers of torch {torch.__version__}, born in gshm, in another process without a copy", flush=True)
+    return 0
+
+
+def main_process(root):
+    try:
+        import torch
+    except ImportError:
+        print("SKIP: torch is not here")
+        return 77
+    if not torch.cuda.is_available():
+        print("SKIP: torch finds no GPU")
+        return 77
+    if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
+        print(f"SKIP: torch {torch.__version__} has no pluggable allocators")
+        return 77
+    folders = [pathlib.Path(os.environ["GSHM_BIN"])] if os.environ.get("GSHM_BIN") else []
+    folders += [root / "bin", root / "build" / "bin"]
+    programs = next((folder.resolve() for folder in folders if (folder / "gshmd").exists()), None)
+    if programs is None:
+        print(f"FAIL: no gshmd below {root}")
+        return 1
+    library = programs.parent / "lib" / "libgshm.so.0"
+    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-torch-pool-"))
+    directory = work / "run"
+    with open(work / "log", "wb") as log:
+        daemon = subprocess.Popen([programs / "gshmd", "--dir", directory, "-f"], stdout=log, stderr=log)
+    try:
+        while subprocess.run([programs / "gshm", "--dir", directory, "ping"], capture_output=True).returncode != 0:
+            if daemon.poll() is not None:
+                print("FAIL: gshmd does not start:\n" + (work / "log").read_text())
+                return 1
+            time.sleep(0.1)
+        # In a process of its own: torch's allocator cannot be changed back, and gives up its tensors at its end.
+        command = [sys.executable, os.path.abspath(__file__), "--first", str(programs), str(library), str(directory)]
+        return subprocess.run(command).returncode
+    finally:
+        daemon.terminate()
+        daemon.wait()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def main():
+    if sys.argv[1:2] == ["--second"]:
+        return second_process(*sys.argv[2:6])
+    if sys.argv[1:2] == ["--first"]:
+        try:
+            return run(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), pathlib.Path(sys.argv[4]))
+        except (AssertionError, RuntimeError) as error:
+            print(f"FAIL: {error}")
+            return 1
+    root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent.parent
+    return main_process(pathlib.Path(root))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+// The fake driver in the test's own process: how often it was called, and what it is to refuse.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+namespace gshm::test {
+
+// Rules for it, which it reads whenever the file changes. One for the program: the driver reads the variable once.
+inline const std::string fault_file = [] {
+    auto path = std::filesystem::temp_directory_path() / ("gshm-test-" + std::to_string(getpid()) + ".faults");
+    setenv("FAKECUDA_CONTROL", path.c_str(), 1);
+    return path.string();
+}();
+
+// "": none from now on.
+inline void inject(const std::string& rules) {
+    std::ofstream(fault_file + ".new") << rules;
+    std::filesystem::rename(fault_file + ".new", fault_file);
+}
+inline void remove_faults() {
+    std::remove(fault_file.c_str());
+}
+
+template <typename Function>
+Function* fake(const char* symbol) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, symbol));
+}
+inline unsigned long fake_calls(const char* symbol) {
+    return fake<unsigned long(const char*)>("fakecuda_calls")(symbol);
+}
+
+}  // namespace gshm::test
