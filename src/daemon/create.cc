@@ -70,7 +70,7 @@ private:
         uint64_t bytes = shortage_ == kNoRoomLeft ? need.least_bytes : need.size_bytes;
         server_.devices().submit(
             need.device,
-            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab}, &pool = server_.devices(),
+            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab, true}, &pool = server_.devices(),
              index = need.device, again = shortage_ != kNone](Device& device) -> Status {
                 if (again) pool.wait_for_reclaimed(index);
                 std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, options));

@@ -454,13 +454,18 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     if (options.compressible && !info_.compressible) {
         return fail(EOPNOTSUPP, "{} has no compressible memory", info_.name);
     }
-    TRY(context());
+    auto* owner = TRY(context());
     auto wanted = properties(options.compressible);
     CUmemGenericAllocationHandle handle = 0;
     TRY(driver_.check("cuMemCreate", driver_.mem_create(&handle, size_bytes, &wanted, 0)));
     auto extent = TRY(map_handle(handle, size_bytes, Access::write, false));
     // Whatever was there before belonged to somebody else.
-    TRY(extent->fill(0, size_bytes, 0));
+    cuda::ScopedContext current(driver_, owner);
+    TRY(current.status());
+    TRY(driver_.check("cuMemsetD8", driver_.memset_d8_async(extent->address(), 0, size_bytes, nullptr)));
+    // That takes as long. If it fails, whoever asks for it is told.
+    if (options.shared) (void)extent->descriptor(Access::write);
+    TRY(extent->finish(nullptr));
     return extent;
 }
 

@@ -173,6 +173,7 @@ private:
 struct AllocateOptions {
     bool compressible = false;
     bool resizable = false;  // a file, where DeviceInfo::files; else of no meaning
+    bool shared = false;     // its descriptor will be asked for at once
 };
 
 // Calls are safe from any thread.

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cuda/api.h"
+#include "fake_driver.h"
 #include "survival_fixture.h"
 #include <gshm/fence.hpp>
 
@@ -12,11 +13,6 @@ namespace {
 
 namespace hpp = ::gshm::v0;
 using hpp::Fence;
-
-template <typename Function>
-Function* fake(const char* symbol) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, symbol));
-}
 
 // A stream that is stopped until a word says that it may go on; one's own fence could not be told from a slow kernel.
 class Stream {
@@ -527,10 +523,9 @@ TEST_P(FenceTest, APageThatCannotBeRegistered) {
     auto object = make(hpp_, "o");
     auto other_client = connect_hpp();
     auto other = other_client.open("o", {.write = true, .map = false}).value();
-    const std::string rules = getenv("FAKECUDA_CONTROL");  // of this process's driver
-    { std::ofstream(rules) << "cuMemHostRegister_v2:*:2\n"; }
+    inject("cuMemHostRegister_v2:*:2\n");
     const auto refused = Fence::open(object, {.write = true});
-    std::filesystem::remove(rules);
+    remove_faults();
     ASSERT_EQ(code(refused), ENOSPC);
     EXPECT_NE(refused.error().message.find("cuMemHostRegister"), std::string::npos) << refused.error().message;
     auto fence = Fence::open(other, {.write = true}).value();
