@@ -460,8 +460,8 @@ void gshm_keep_pinned(uint64_t most_bytes);
  *   A fence may be used by one thread at a time. The object's handle may be closed before it; its lease stays. After fork()
  * only the parent has it. See docs/fence.md. */
 
-/* GSHM_WRITE: to publish; needs a handle that is open for writing. -EBUSY while another process has it so. Sealing the object
- * does not keep its writer from publishing. */
+/* GSHM_WRITE: to publish; needs a handle that is open for writing. -EBUSY while another process, or another handle of this one,
+ * has it so. Sealing the object does not keep its writer from publishing. -EMFILE: this session has made 1,024 of them. */
 int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence);
 /* The next generation is done when all that is on the stream by now is (CUstream, cudaStream_t; NULL: the legacy default
  * stream). Returns at once. Generations are done in their order, also from several streams. ret_generation may be NULL. */

@@ -42,6 +42,7 @@ inline constexpr uint32_t kRingEntries = 32768;
 inline constexpr uint32_t kRingFiles = 4096;
 inline constexpr size_t kSessionFiles = 4096;  // of all its rings
 inline constexpr uint32_t kRingObjects = 65536;
+inline constexpr size_t kSessionFences = 1024;  // each is a descriptor or two of gshmd's
 inline constexpr size_t kSessionRings = 512;  // one or two for each of a program's threads
 
 // Copies through the daemon go by pieces of this size.

@@ -1,4 +1,7 @@
 // gshm.h: fences. gshmd makes the page and says who publishes; the rest is between the processes that have it.
+#include <map>
+#include <ranges>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -15,14 +18,27 @@ struct gshm_fence {
     fence::View page;
     bool writes = false;
     std::unique_ptr<Queues> queues;  // of the device that the memory is on, where the page is registered; null: it has none
+    uint64_t last_published = 0;     // by this handle
+    std::map<uint64_t, Queues::Mark> waiting;  // after what queues, by their numbers, were last told to wait for
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
     Status check_queue(const void* stream) const {
         return check_argument(stream == nullptr || object->local != nullptr, "a handle without memory here knows no streams");
     }
+    // The queue reads the page when it comes there, which may be after this handle is closed.
+    Status hold(void* stream, uint64_t wanted);
     Result<uint64_t> publish(void* stream);
     Status wait(void* stream, uint64_t wanted, fence::View::Deadline deadline);
 };
+
+Status gshm_fence::hold(void* stream, uint64_t wanted) {
+    const uint64_t number = TRY(queues->identify(stream));
+    TRY(queues->hold(stream, page.done_word(), wanted));
+    auto known = waiting.find(number);
+    if (known != waiting.end()) return queues->record(stream, known->second);
+    waiting[number] = TRY(queues->record(stream));
+    return {};
+}
 
 Result<uint64_t> gshm_fence::publish(void* stream) {
     TRY(check_argument(writes, "the fence was not opened for publishing: use GSHM_WRITE"));
@@ -30,7 +46,7 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
     const uint64_t next = page.next();
     if (queues == nullptr) {
         // What is done here is done; what others had on their way is not, and their count must not come after ours.
-        TRY(page.await_done(next - 1, fence::View::Deadline::max()));
+        TRY(page.await_end(next - 1, fence::View::Deadline::max()));
         page.done_word().store(next, std::memory_order_release);
         page.promise(next);
         return next;
@@ -39,6 +55,7 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
     if (!page.is_settled()) TRY(queues->hold(stream, page.done_word(), next - 1));
     TRY(queues->signal(stream, page.done_word(), next));
     page.promise(next);
+    last_published = next;
     return next;
 }
 
@@ -48,40 +65,59 @@ Status gshm_fence::wait(void* stream, uint64_t wanted, fence::View::Deadline dea
     TRY(page.await_promise(wanted, deadline));
     if (page.done() >= wanted) return page.check_lost(wanted);
     if (queues == nullptr) return page.await_done(wanted, deadline);
-    return queues->hold(stream, page.done_word(), wanted);
+    return hold(stream, wanted);
 }
 
 namespace {
 
-// The GPU still writes to pages of fences that were closed with something on its way. They are let go of later.
+// The GPU may still come to read or write the pages of fences that were closed. They are let go of later.
 class ClosedFences {
 public:
-    static ClosedFences& instance() {
-        static auto* fences = new ClosedFences;  // never destroyed: streams may outlive main()
-        return *fences;
-    }
-
-    void add(Device& device, Mapping mapping) EXCLUDES(mutex_) {
+    void add(Device& device, gshm_fence& fence) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
-        fences_.push_back({&device, std::move(mapping)});
-        sweep();
+        fences_.push_back({&device, std::move(fence.mapping), std::move(fence.queues), fence.last_published,
+                           std::move(fence.waiting)});
+        std::erase_if(fences_, [](Closed& one) { return one.let_go(); });
     }
 
 private:
     struct Closed {
         Device* device;
         Mapping mapping;
-    };
-    void sweep() REQUIRES(mutex_) {
-        std::erase_if(fences_, [](const Closed& one) {
-            if (!fence::View(one.mapping).is_settled()) return false;
-            one.device->unregister_host_memory({one.mapping.data(), one.mapping.size()});
+        std::unique_ptr<Queues> queues;
+        uint64_t last_published;
+        std::map<uint64_t, Queues::Mark> waiting;
+
+        // False: not yet.
+        bool let_go() {
+            if (fence::View(mapping).done() < last_published) return false;
+            if (!std::ranges::all_of(waiting, [&](const auto& one) { return queues->is_passed(one.second); })) return false;
+            for (auto [number, mark] : waiting) queues->drop(mark);
+            device->unregister_host_memory({mapping.data(), mapping.size()});
             return true;
-        });
-    }
+        }
+    };
 
     Mutex mutex_;
     std::vector<Closed> fences_ GUARDED_BY(mutex_);
+};
+
+// Who publishes in this process: gshmd tells sessions apart, but not the handles of one.
+class Publishers {
+public:
+    Status add(const gshm_object& object) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        if (objects_.emplace(object.core.get(), object.id).second) return {};
+        return fail(EBUSY, "this process publishes here already");
+    }
+    void remove(const gshm_object& object) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        objects_.erase({object.core.get(), object.id});
+    }
+
+private:
+    Mutex mutex_;
+    std::set<std::pair<const Core*, uint64_t>> objects_ GUARDED_BY(mutex_);
 };
 
 // A writer that is just ending is waited for.
@@ -150,9 +186,15 @@ int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence)
     return with_object(object, [&](gshm_object& of) -> Status {
         TRY(check_argument(ret_fence != nullptr, "ret_fence is NULL"));
         if ((flags & ~uint32_t{GSHM_WRITE}) != 0) return fail(EINVAL, "unknown flags {:#x}", flags & ~uint32_t{GSHM_WRITE});
-        auto fence = TRY(open_fence(of, (flags & GSHM_WRITE) != 0));
+        const bool write = (flags & GSHM_WRITE) != 0;
+        if (write) TRY(per_process<Publishers>().add(of));
+        auto fence = open_fence(of, write);
+        if (!fence) {
+            if (write) per_process<Publishers>().remove(of);
+            return std::unexpected(fence.error());
+        }
         hold_object(of);
-        *ret_fence = fence.release();
+        *ret_fence = fence->release();
         return {};
     });
 }
@@ -189,8 +231,11 @@ void gshm_fence_close(gshm_fence* fence) {
     if (fence == nullptr) return;
     std::unique_ptr<gshm_fence> gone(fence);
     if (!check_use(fence)) return;  // in a forked child neither the page nor the object are there
-    if (fence->writes) fence->page.leave();
-    if (fence->queues != nullptr) ClosedFences::instance().add(*fence->object->local, std::move(fence->mapping));
+    if (fence->writes) {
+        fence->page.leave();
+        per_process<Publishers>().remove(*fence->object);
+    }
+    if (fence->queues != nullptr) per_process<ClosedFences>().add(*fence->object->local, *fence);
     let_go_of_object(fence->object);
 }
 

@@ -75,7 +75,7 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
         spec.device = device.c_str();
         spec.flags = GSHM_DEDICATED;
         for (int tried = 0;; ++tried) {
-            const std::string name = fmt::format("{}/{}", folder, next_name++);
+            const std::string name = fmt::format("{}{}", prefix, next_name++);
             spec.name = name.c_str();
             gshm_object* object = nullptr;
             const int code = gshm_create(&client, &spec, &object);
@@ -140,7 +140,9 @@ Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, 
     const auto info = TRY(find_device(made->client, options.device));
     Device* local = TRY(LocalDevices::instance().by_uuid(info.uuid, info.name));
     made->device = info.name;
-    made->folder = options.name != nullptr ? options.name : unused_folder();
+    // In a folder of several pools, too, a slab's name is nobody else's: it is by its name that it is removed.
+    const std::string own = unused_folder();
+    made->prefix = options.name != nullptr ? fmt::format("{}/{}-", options.name, own) : own + "/";
     made->mode = options.mode;
     const uint64_t unit = std::max(info.granularity_bytes, Pool::kAlignment);
     const Pool::Options chosen = {unit, round_up(options.slab_bytes, unit), options.limit_bytes};

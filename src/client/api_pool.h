@@ -12,7 +12,7 @@ struct gshm_pool final : gshm::client::SlabSource {
     uint64_t generation = gshm::client::fork_generation();
     gshm_client client;  // one more handle of the connection
     std::string device;  // at the daemon
-    std::string folder;  // of the slabs' names
+    std::string prefix;  // of the slabs' names
     uint32_t mode = 0600;
     std::atomic<uint64_t> next_name = 0;
     std::atomic<bool> closing = false;  // what the daemon does not take back goes all the same

@@ -2,6 +2,7 @@
 // that made it, and every use is refused.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/result.h"
@@ -23,5 +24,21 @@ public:
 // Differs from a remembered value in a child made since.
 uint64_t fork_generation();
 Status check_generation(uint64_t remembered);
+
+// One for each process: in a child the parent's locks may be held for ever. Never destroyed, since handles may outlive main().
+template <typename T>
+T& per_process() {
+    struct Made {
+        uint64_t generation = fork_generation();
+        T value;
+    };
+    static std::atomic<Made*> current = nullptr;
+    Made* found = current.load(std::memory_order_acquire);
+    if (found != nullptr && found->generation == fork_generation()) return found->value;
+    auto* made = new Made;
+    if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return made->value;
+    delete made;
+    return found->value;
+}
 
 }  // namespace gshm::client

@@ -10,7 +10,8 @@ void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
         Object* object = TRY(object_range(open.id(), 0, 0, open.write() ? Access::write : Access::read));
         // A GPU's driver takes no memory that it may only read.
         const bool queues = server_.devices().info(object->device).queues;
-        return server_.fences().open(*object, id_, open.write(), queues || open.write() ? Access::write : Access::read);
+        return server_.fences().open(*object, id_, server_.store().credentials(id_), open.write(),
+                                     queues || open.write() ? Access::write : Access::read);
     }();
     if (!page) return reply_error(request, page.error());
     reply(request, wire::ReplyBody::NONE, 0, {&*page, 1});

@@ -5,7 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
+#include "daemon/process.h"
+#include "daemon/server.h"
 
 namespace gshm {
 namespace {
@@ -46,12 +49,14 @@ void Fences::restore(Store& store) {
         const auto view = (*fence)->view();
         if (view.writer() == fence::Writer::here || !view.is_settled()) add_writer(view.session(), *fence);
     }
-    std::vector<SessionId> gone;
+    std::unordered_map<SessionId, pid_t> gone;
     for (const auto& [session, fences] : writers_) {
-        if (!store.has_session(session)) gone.push_back(session);
+        if (store.has_session(session)) continue;
+        // A process may have ended its session, and still have something on its way.
+        const auto view = fences.front().lock()->view();
+        gone[session] = process_lives(view.pid(), view.started()) ? view.pid() : -1;
     }
-    // Sessions that are not there belong to processes that are not.
-    for (SessionId session : gone) end_session(session, -1);
+    for (auto [session, pid] : gone) end_session(session, pid);
 }
 
 void Fences::add_writer(SessionId session, const std::shared_ptr<Fence>& fence) {
@@ -62,10 +67,19 @@ void Fences::add_writer(SessionId session, const std::shared_ptr<Fence>& fence) 
     fences.push_back(fence);
 }
 
-Result<int> Fences::open(Object& object, SessionId session, bool write, Access access) {
+Result<int> Fences::open(Object& object, SessionId session, const Credentials& who, bool write, Access access) {
     auto fence = std::static_pointer_cast<Fence>(object.companion);
     if (!fence) {
-        fence = TRY(make(object.id, TRY(fence::make_page())));
+        auto& made = made_[session];
+        if (!made) made = std::make_shared<size_t>(0);
+        if (*made >= limits::kSessionFences) {
+            return fail(EMFILE, "a session makes at most {} fences", limits::kSessionFences);
+        }
+        auto page = fence::make_page();
+        if (!page) return std::unexpected(explain_descriptor_limit(page.error()));
+        fence = TRY(make(object.id, std::move(*page)));
+        ++*made;
+        fence->made = made;
         object.companion = fence;
     }
     if (write) {
@@ -78,7 +92,7 @@ Result<int> Fences::open(Object& object, SessionId session, bool write, Access a
             if (!fence->view().is_settled()) return fail(EAGAIN, "what was published before is not done yet");
             add_writer(session, fence);
         }
-        fence->view().claim(session);
+        fence->view().claim(session, who.pid, process_started(who.pid));
     }
     if (access == Access::write) return fence->file.get();
     if (!fence->read_only) {
@@ -90,6 +104,7 @@ Result<int> Fences::open(Object& object, SessionId session, bool write, Access a
 }
 
 void Fences::end_session(SessionId session, pid_t pid) {
+    made_.erase(session);
     auto found = writers_.find(session);
     if (found == writers_.end() || closed_) return;
     auto ending = std::make_shared<Ending>();

@@ -20,7 +20,8 @@ public:
     void restore(Store& store);
     // The page of the object's fence, which is made if there is none; it stays the fence's. write: the session publishes
     // from now on. EBUSY: another does. EAGAIN: it is not clear yet whether another, which is gone, still does.
-    Result<int> open(Object& object, SessionId session, bool write, Access access);
+    // EMFILE: the session has made enough of them.
+    Result<int> open(Object& object, SessionId session, const Credentials& who, bool write, Access access);
     // Before the store forgets the session, and what belongs to it.
     void end_session(SessionId session, pid_t pid);
     // gshmd ends: whoever publishes goes on with that.
@@ -30,7 +31,10 @@ private:
     struct Fence {
         Fence(Survival& of, NodeId id, UniqueFd page, Mapping mapped)
             : survival(of), object(id), file(std::move(page)), mapping(std::move(mapped)) {}
-        ~Fence() { survival.drop_fence(object); }
+        ~Fence() {
+            survival.drop_fence(object);
+            if (made) --*made;
+        }
         fence::View view() const { return fence::View(mapping); }
 
         Survival& survival;
@@ -40,6 +44,7 @@ private:
         Mapping mapping;
         SessionId writer = 0;
         bool settling = false;  // the writer is gone; what it has on its way may still come
+        std::shared_ptr<size_t> made;  // how many the session that has made it has
     };
     struct Ending;
 
@@ -51,6 +56,7 @@ private:
     Survival& survival_;
     bool closed_ = false;
     std::unordered_map<SessionId, std::vector<std::weak_ptr<Fence>>> writers_;
+    std::unordered_map<SessionId, std::shared_ptr<size_t>> made_;
 };
 
 }  // namespace gshm

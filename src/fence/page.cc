@@ -54,10 +54,12 @@ void View::leave() {
     end(Writer::left);
 }
 
-void View::claim(uint64_t session) {
+void View::claim(uint64_t session, int32_t pid, uint64_t started) {
     // One that died between putting it on its way and saying so.
     if (done() > published()) page_->published.store(done(), std::memory_order_release);
     page_->session.store(session, std::memory_order_relaxed);
+    page_->pid.store(pid, std::memory_order_relaxed);
+    page_->started.store(started, std::memory_order_relaxed);
     end(Writer::here);
 }
 
@@ -99,10 +101,15 @@ Status View::await_promise(uint64_t generation, Deadline deadline) const {
 }
 
 Status View::await_done(uint64_t generation, Deadline deadline) const {
+    TRY(await_end(generation, deadline));
+    return check_lost(generation);
+}
+
+Status View::await_end(uint64_t generation, Deadline deadline) const {
     std::chrono::nanoseconds look = kFirstLook;
     for (;;) {
         const Awaited changes = {&page_->changes, page_->changes.load(std::memory_order_acquire)};
-        if (done() >= generation) return check_lost(generation);
+        if (done() >= generation) return {};
         const auto left = deadline - std::chrono::steady_clock::now();
         if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not done in time", generation);
         wait_for_any({&changes, 1}, std::min<std::chrono::nanoseconds>(left, look));

@@ -29,9 +29,11 @@ struct Page {
     // By itself, since a GPU looks at it all the time.
     alignas(64) std::atomic<uint64_t> done;
     alignas(64) std::atomic<uint64_t> published;
-    std::atomic<uint64_t> session;   // at gshmd, of the writer
-    std::atomic<uint32_t> writer;    // Writer
-    std::atomic<uint32_t> changes;   // whoever sleeps sleeps here
+    std::atomic<uint64_t> session;  // at gshmd, of the writer
+    std::atomic<uint64_t> started;  // when its process was, as gshmd has it
+    std::atomic<int32_t> pid;
+    std::atomic<uint32_t> writer;   // Writer
+    std::atomic<uint32_t> changes;  // whoever sleeps sleeps here
     // Promised by writers that died: (after, last] each. The oldest makes room for the newest.
     static constexpr uint32_t kLosses = 16;
     std::atomic<uint32_t> losses;  // how many there were
@@ -67,7 +69,9 @@ public:
     void leave();
 
     // ---- gshmd ----
-    void claim(uint64_t session);
+    void claim(uint64_t session, int32_t pid, uint64_t started);
+    int32_t pid() const { return page_->pid.load(std::memory_order_relaxed); }
+    uint64_t started() const { return page_->started.load(std::memory_order_relaxed); }
     // The writer is gone, and so is whatever it had on its way: what it promised is released, and lost.
     void lose();
     // The writer is gone, and all it promised is done.
@@ -77,7 +81,9 @@ public:
     using Deadline = std::chrono::steady_clock::time_point;
     // Until it is promised, or done. EOWNERDEAD: the writer has died, EPIPE: it has left. ETIMEDOUT.
     Status await_promise(uint64_t generation, Deadline deadline) const;
-    // Until it is done. EOWNERDEAD: it is lost.
+    // Until it is done, or was lost.
+    Status await_end(uint64_t generation, Deadline deadline) const;
+    // EOWNERDEAD: it is lost.
     Status await_done(uint64_t generation, Deadline deadline) const;
     Status check_lost(uint64_t generation) const;
 

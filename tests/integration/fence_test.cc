@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/limits.h"
 #include "cuda/api.h"
 #include "fake_driver.h"
 #include "survival_fixture.h"
@@ -376,6 +377,103 @@ TEST_P(FenceTest, ASessionThatEndsBeforeItsStream) {
     stream.go_on();
     own.synchronize();
     EXPECT_EQ(code(reader.check(1)), 0);
+}
+
+// The queue comes to the page when the handle, and what it was waiting for, are long gone.
+TEST_P(FenceTest, AReaderMayCloseItBeforeItsStreamHasWaited) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    auto object = make(hpp_, "o");
+    Stream slow, busy;
+    auto writer = Fence::open(object, {.write = true}).value();
+    for (int i = 0; i < 3; ++i) {
+        slow.stop();
+        busy.stop();
+        const uint64_t generation = writer.publish(slow.get()).value();
+        {
+            auto reader = Fence::open(object).value();
+            ASSERT_TRUE(reader.wait(busy.get(), generation));
+            ASSERT_TRUE(reader.wait(busy.get(), generation));
+            slow.go_on();
+            slow.synchronize();
+            ASSERT_EQ(code(reader.check(generation)), 0);
+        }
+        Fence::open(object).value();  // closing this one looks after the other
+        busy.go_on();
+        busy.synchronize();
+    }
+}
+
+TEST_P(FenceTest, OneHandleOfAProcessPublishes) {
+    auto object = make(hpp_, "o");
+    auto again = hpp_.open("o", {.write = true}).value();
+    auto fence = Fence::open(object, {.write = true}).value();
+    const auto refused = Fence::open(again, {.write = true});
+    ASSERT_EQ(code(refused), EBUSY);
+    EXPECT_EQ(refused.error().message, "this process publishes here already");
+    EXPECT_EQ(fence.publish().value(), 1u);
+    fence.close();
+    EXPECT_EQ(Fence::open(again, {.write = true}).value().publish().value(), 2u);
+}
+
+// What a GPU was to do is lost with its process; the next writer has none.
+TEST_P(FenceTest, AWriterWithoutStreamsGoesOnAfterADeadOne) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    make_for_others("o");
+    Other writer([&](const Other& self) {
+        auto client = connect_hpp();
+        auto object = client.open("o", {.write = true}).value();
+        auto fence = Fence::open(object, {.write = true}).value();
+        Stream stream;
+        stream.stop();
+        fence.publish(stream.get()).value();
+        self.say();
+        for (;;) pause();
+    });
+    writer.hear();
+    writer.kill();
+    auto object = hpp_.open("o", {.write = true, .map = false}).value();
+    auto fence = Fence::open(object, {.write = true}).value();
+    EXPECT_EQ(fence.publish().value(), 2u);
+    EXPECT_EQ(code(fence.check(1)), EOWNERDEAD);
+    EXPECT_EQ(code(fence.check(2)), 0);
+}
+
+TEST_P(FenceTest, ASessionThatEndsBeforeItsStreamAndADaemonThatDies) {
+    if (on_host()) GTEST_SKIP() << "there are no streams on host";
+    auto shared = make(hpp_, "o");
+    auto reader = Fence::open(shared).value();
+    Stream stream, own;
+    stream.stop();
+    {
+        auto client = connect_hpp();
+        auto object = client.open("o", {.write = true}).value();
+        auto fence = Fence::open(object, {.write = true}).value();
+        fence.publish(stream.get()).value();
+        fence.publish(stream.get()).value();
+    }
+    ASSERT_TRUE(reader.wait(own.get(), 2));
+    ASSERT_NO_FATAL_FAILURE(kill_it());
+    hpp_.ping().value();
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(code(reader.check(2)), EAGAIN) << "its process is there";
+    stream.go_on();
+    own.synchronize();
+    EXPECT_EQ(code(reader.check(1)), 0);
+    EXPECT_EQ(code(reader.check(2)), 0);
+}
+
+TEST_P(FenceTest, ASessionMakesSoManyAndNoMore) {
+    if (!on_host()) GTEST_SKIP() << "it is the same everywhere";
+    std::vector<hpp::Object> objects;
+    for (size_t i = 0; i <= limits::kSessionFences; ++i) objects.push_back(make(hpp_, "o" + std::to_string(i)));
+    for (size_t i = 0; i < limits::kSessionFences; ++i) ASSERT_TRUE(Fence::open(objects[i])) << i;
+    EXPECT_EQ(code(Fence::open(objects.back())), EMFILE);
+    EXPECT_TRUE(Fence::open(objects.front())) << "that is there already";
+    auto other_client = connect_hpp();
+    EXPECT_TRUE(Fence::open(other_client.open("o0").value()));
+    hpp_.unlink("o1").value();
+    objects[1].close();
+    EXPECT_TRUE(eventually([&] { return code(Fence::open(objects.back())) == 0; })) << "one is gone";
 }
 
 TEST_P(FenceTest, GoesOnWithoutADaemon) {

@@ -40,7 +40,7 @@ TEST_F(FencePage, CannotChangeItsSize) {
 }
 
 TEST_F(FencePage, WhatADeadWriterPromisedIsLostAndReleased) {
-    view_.claim(5);
+    view_.claim(5, 1, 1);
     EXPECT_EQ(view_.session(), 5u);
     for (uint64_t i = 1; i <= 4; ++i) view_.promise(i);
     finish(2);
@@ -51,7 +51,7 @@ TEST_F(FencePage, WhatADeadWriterPromisedIsLostAndReleased) {
     for (uint64_t i : {1, 2}) EXPECT_EQ(code(view_.await_done(i, soon())), 0);
     for (uint64_t i : {3, 4}) EXPECT_EQ(code(view_.await_done(i, soon())), EOWNERDEAD);
     EXPECT_EQ(code(view_.await_promise(5, kNever)), EOWNERDEAD);
-    view_.claim(6);
+    view_.claim(6, 1, 1);
     EXPECT_EQ(view_.next(), 5u);
     EXPECT_EQ(code(view_.await_promise(5, soon())), ETIMEDOUT);
 }
@@ -59,7 +59,7 @@ TEST_F(FencePage, WhatADeadWriterPromisedIsLostAndReleased) {
 TEST_F(FencePage, RemembersTheLatestLosses) {
     uint64_t generation = 0;
     for (uint32_t i = 0; i < 3 * Page::kLosses; ++i) {
-        view_.claim(1);
+        view_.claim(1, 1, 1);
         view_.promise(++generation);
         finish(generation);
         view_.promise(++generation);
@@ -71,18 +71,18 @@ TEST_F(FencePage, RemembersTheLatestLosses) {
 }
 
 TEST_F(FencePage, AWriterKilledBetweenItsStreamAndItsPromise) {
-    view_.claim(1);
+    view_.claim(1, 1, 1);
     finish(1);  // and is killed
     EXPECT_TRUE(view_.is_settled());
     view_.retire();
     EXPECT_EQ(view_.writer(), Writer::died);
-    view_.claim(2);
+    view_.claim(2, 1, 1);
     EXPECT_EQ(view_.published(), 1u);
     EXPECT_EQ(view_.next(), 2u);
 }
 
 TEST_F(FencePage, OneThatHasLeftHasNotDied) {
-    view_.claim(1);
+    view_.claim(1, 1, 1);
     view_.leave();
     view_.retire();
     EXPECT_EQ(view_.writer(), Writer::left);
@@ -96,7 +96,7 @@ TEST_F(FencePage, SleepersWithoutTheRightToWriteWake) {
     const auto mapping = Mapping::create(readable.get(), kPageBytes, false).value();
     EXPECT_EQ(mmap(nullptr, kPageBytes, PROT_WRITE, MAP_SHARED, readable.get(), 0), MAP_FAILED);
     const View reader(mapping);
-    view_.claim(1);
+    view_.claim(1, 1, 1);
     for (uint64_t i = 1; i <= 20; ++i) {
         std::thread writer([&] {
             std::this_thread::sleep_for(1ms);
