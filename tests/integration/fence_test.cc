@@ -1,148 +1,10 @@
-// Fences: between processes, on host and on fake GPUs with streams; writers that die, leave and take turns; daemons that die.
-#include <csignal>
-#include <cstdio>
-#include <filesystem>
-
+// Fences: between processes, on host and on fake GPUs with streams; who may publish, and what closing leaves.
 #include "base/limits.h"
-#include "cuda/api.h"
-#include "fake_driver.h"
-#include "survival_fixture.h"
-#include <gshm/fence.hpp>
+#include "fence_fixture.h"
 
 namespace gshm::test {
 namespace {
 
-namespace hpp = ::gshm::v0;
-using hpp::Fence;
-
-// A stream that is stopped until a word says that it may go on; one's own fence could not be told from a slow kernel.
-class Stream {
-public:
-    explicit Stream(int ordinal = 0) {
-        cuda::CUcontext context = nullptr;
-        fake<cuda::CUresult(cuda::CUcontext*, cuda::CUdevice)>("cuDevicePrimaryCtxRetain")(&context, ordinal);
-        fake<cuda::CUresult(cuda::CUcontext)>("cuCtxPushCurrent_v2")(context);
-        fake<cuda::CUresult(cuda::CUstream*, unsigned)>("cuStreamCreate")(&stream_, cuda::kStreamNonBlocking);
-        fake<cuda::CUresult(void*, size_t, unsigned)>("cuMemHostRegister_v2")(&gate_, sizeof gate_, 0);
-    }
-    ~Stream() {
-        go_on();
-        synchronize();
-        fake<cuda::CUresult(cuda::CUstream)>("cuStreamDestroy_v2")(stream_);
-        fake<cuda::CUresult(void*)>("cuMemHostUnregister")(&gate_);
-    }
-    void stop() {
-        gate_ = 0;
-        EXPECT_EQ(fake<cuda::CUresult(cuda::CUstream, cuda::CUdeviceptr, uint64_t, unsigned)>("cuStreamWaitValue64_v2")(
-                      stream_, reinterpret_cast<cuda::CUdeviceptr>(&gate_), 1, 0),
-                  cuda::kSuccess);
-    }
-    void go_on() { gate_ = 1; }
-    void fill(void* memory, unsigned char value, size_t bytes) {
-        EXPECT_EQ(fake<cuda::CUresult(cuda::CUdeviceptr, unsigned char, size_t, cuda::CUstream)>("cuMemsetD8Async")(
-                      reinterpret_cast<cuda::CUdeviceptr>(memory), value, bytes, stream_),
-                  cuda::kSuccess);
-    }
-    void synchronize() { fake<cuda::CUresult(cuda::CUstream)>("cuStreamSynchronize")(stream_); }
-    void* get() const { return stream_; }
-
-private:
-    cuda::CUstream stream_ = nullptr;
-    alignas(8) std::atomic<uint64_t> gate_ = 1;
-};
-
-// A forked process that is told to go on step by step, and is killed with the test. Where it uses CUDA it must be made before
-// this process does.
-class Other {
-public:
-    template <typename Body>
-    explicit Other(Body body) {
-        if (pipe(up_) != 0 || pipe(down_) != 0) abort();
-        pid_ = fork();
-        if (pid_ == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            close(up_[0]);
-            close(down_[1]);
-            try {
-                if constexpr (std::is_void_v<decltype(body(*this))>) body(*this);
-                else _exit(body(*this));
-            } catch (const std::exception& error) {
-                fprintf(stderr, "the other process: %s\n", error.what());
-            }
-            _exit(96);
-        }
-        close(up_[1]);
-        close(down_[0]);
-    }
-    ~Other() {
-        kill();
-        close(up_[0]);
-        close(down_[1]);
-    }
-    void kill() {
-        if (pid_ <= 0) return;
-        ::kill(pid_, SIGKILL);
-        waitpid(pid_, nullptr, 0);
-        pid_ = 0;
-    }
-    int wait() {
-        int status = 0;
-        waitpid(pid_, &status, 0);
-        pid_ = 0;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    // The parent's: the child has come to its next say().
-    void hear() const {
-        char byte = 0;
-        ASSERT_EQ(read(up_[0], &byte, 1), 1);
-    }
-    void tell() const { ASSERT_EQ(write(down_[1], "", 1), 1); }
-    // The child's.
-    void say() const {
-        if (write(up_[1], "", 1) != 1) _exit(98);
-    }
-    void listen() const {
-        char byte = 0;
-        if (read(down_[0], &byte, 1) != 1) _exit(97);
-    }
-
-private:
-    pid_t pid_ = 0;
-    int up_[2] = {-1, -1};
-    int down_[2] = {-1, -1};
-};
-
-class FenceTest : public LibrarySurvivalTest, public ::testing::WithParamInterface<const char*> {
-protected:
-    void SetUp() override {
-        ASSERT_NO_FATAL_FAILURE(start_all());
-        hpp_ = connect_hpp();
-    }
-    hpp::Client connect_hpp() const {
-        return hpp::Client::connect({.dir = dir(), .timeout = std::chrono::milliseconds(kPatience)}).value();
-    }
-    static const char* where() { return GetParam(); }
-    static bool on_host() { return std::string_view(where()) == "host"; }
-    static hpp::Object make(const hpp::Client& client, const std::string& name, uint32_t mode = 0600) {
-        return client.create({.name = name, .size_bytes = 4096, .device = where(), .mode = mode, .keep = true}).value();
-    }
-    // Without CUDA, which would be no good in processes that are forked later.
-    void make_for_others(const std::string& name) const {
-        hpp_.create({.name = name, .size_bytes = 4096, .device = where(), .keep = true, .map = false}).value();
-    }
-    static int code(const auto& result) { return result ? 0 : result.error().code; }
-    // Fences whose pages gshmd has open, and its keeper.
-    int pages(pid_t of) const {
-        int count = 0;
-        for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/fd")) {
-            std::error_code ignored;
-            count += std::filesystem::read_symlink(entry, ignored).string().starts_with("/memfd:gshm-fence");
-        }
-        return count;
-    }
-
-    hpp::Client hpp_;
-};
 INSTANTIATE_TEST_SUITE_P(Devices, FenceTest, ::testing::Values("host", "cuda:0"), device_of);
 
 TEST_P(FenceTest, CountsAndIsWaitedFor) {
@@ -246,75 +108,6 @@ TEST_P(FenceTest, ALateReaderFindsWhatAWriterHasLeft) {
     EXPECT_EQ(code(Fence::open(object, {.write = true})), EACCES);
 }
 
-TEST_P(FenceTest, AWriterThatDiesIsAnErrorAndNoHang) {
-    make_for_others("o");
-    Other writer([&](const Other& self) {
-        auto client = connect_hpp();
-        auto object = client.open("o", {.write = true}).value();
-        auto fence = Fence::open(object, {.write = true}).value();
-        fence.publish().value();
-        self.say();
-        for (;;) pause();
-    });
-    writer.hear();
-    auto object = hpp_.open("o").value();
-    auto fence = Fence::open(object).value();
-    EXPECT_EQ(fence.wait().value(), 1u);
-    std::thread killer([&] {
-        std::this_thread::sleep_for(20ms);
-        writer.kill();
-    });
-    const auto waited = fence.wait(nullptr, 2);
-    killer.join();
-    ASSERT_EQ(code(waited), EOWNERDEAD);
-    EXPECT_EQ(waited.error().message, "the process that was to write generation 2 has died");
-    EXPECT_EQ(fence.wait(nullptr, 1).value(), 1u) << "that was done before";
-    auto heir = hpp_.open("o", {.write = true}).value();
-    auto next = Fence::open(heir, {.write = true}).value();
-    EXPECT_EQ(next.publish().value(), 2u);
-    EXPECT_EQ(fence.wait(nullptr, 2).value(), 2u);
-}
-
-// Its stream has not come there when it is killed: another's stream, which waits for it on the GPU, goes on.
-TEST_P(FenceTest, AStreamThatWaitsForADeadWriterGoesOn) {
-    if (on_host()) GTEST_SKIP() << "there are no streams on host";
-    make_for_others("o");
-    Other writer([&](const Other& self) {
-        auto client = connect_hpp();
-        auto object = client.open("o", {.write = true}).value();
-        auto fence = Fence::open(object, {.write = true}).value();
-        Stream stream;
-        fence.publish(stream.get()).value();
-        stream.synchronize();
-        stream.stop();
-        stream.fill(object.data(), 9, 4096);
-        fence.publish(stream.get()).value();
-        fence.publish(stream.get()).value();
-        self.say();
-        for (;;) pause();
-    });
-    writer.hear();
-    auto object = hpp_.open("o").value();
-    auto fence = Fence::open(object).value();
-    Stream stream;
-    EXPECT_EQ(fence.wait(stream.get(), 1).value(), 1u);
-    ASSERT_EQ(fence.wait(stream.get(), 3).value(), 3u);
-    EXPECT_EQ(code(fence.check(3)), EAGAIN);
-    writer.kill();
-    stream.synchronize();  // hangs if nobody releases it
-    EXPECT_EQ(code(fence.check(1)), 0);
-    EXPECT_EQ(code(fence.check(2)), EOWNERDEAD);
-    EXPECT_EQ(code(fence.check(3)), EOWNERDEAD);
-    EXPECT_EQ(code(fence.wait(stream.get(), 2)), EOWNERDEAD);
-    auto heir = hpp_.open("o", {.write = true}).value();
-    auto next = Fence::open(heir, {.write = true}).value();
-    EXPECT_EQ(next.publish(stream.get()).value(), 4u);
-    EXPECT_EQ(fence.wait(stream.get(), 4).value(), 4u);
-    stream.synchronize();
-    EXPECT_EQ(code(fence.check(4)), 0);
-    EXPECT_EQ(code(fence.check(3)), EOWNERDEAD) << "that it is lost stays known";
-}
-
 TEST_P(FenceTest, GenerationsFromSeveralStreamsKeepTheirOrder) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     auto object = make(hpp_, "o");
@@ -357,28 +150,6 @@ TEST_P(FenceTest, ClosedWithSomethingOnItsWay) {
     EXPECT_EQ(next->publish().value(), 2u);
 }
 
-// A session that ends while its process, and what that has on its way, goes on.
-TEST_P(FenceTest, ASessionThatEndsBeforeItsStream) {
-    if (on_host()) GTEST_SKIP() << "there are no streams on host";
-    make(hpp_, "o");
-    auto shared = hpp_.open("o").value();
-    auto reader = Fence::open(shared).value();
-    Stream stream, own;
-    stream.stop();
-    {
-        auto client = connect_hpp();
-        auto object = client.open("o", {.write = true}).value();
-        auto fence = Fence::open(object, {.write = true}).value();
-        fence.publish(stream.get()).value();
-    }
-    ASSERT_EQ(reader.wait(own.get(), 1).value(), 1u);
-    std::this_thread::sleep_for(30ms);
-    EXPECT_EQ(code(reader.check(1)), EAGAIN) << "it is not given up";
-    stream.go_on();
-    own.synchronize();
-    EXPECT_EQ(code(reader.check(1)), 0);
-}
-
 // The queue comes to the page when the handle, and what it was waiting for, are long gone.
 TEST_P(FenceTest, AReaderMayCloseItBeforeItsStreamHasWaited) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
@@ -415,53 +186,6 @@ TEST_P(FenceTest, OneHandleOfAProcessPublishes) {
     EXPECT_EQ(Fence::open(again, {.write = true}).value().publish().value(), 2u);
 }
 
-// What a GPU was to do is lost with its process; the next writer has none.
-TEST_P(FenceTest, AWriterWithoutStreamsGoesOnAfterADeadOne) {
-    if (on_host()) GTEST_SKIP() << "there are no streams on host";
-    make_for_others("o");
-    Other writer([&](const Other& self) {
-        auto client = connect_hpp();
-        auto object = client.open("o", {.write = true}).value();
-        auto fence = Fence::open(object, {.write = true}).value();
-        Stream stream;
-        stream.stop();
-        fence.publish(stream.get()).value();
-        self.say();
-        for (;;) pause();
-    });
-    writer.hear();
-    writer.kill();
-    auto object = hpp_.open("o", {.write = true, .map = false}).value();
-    auto fence = Fence::open(object, {.write = true}).value();
-    EXPECT_EQ(fence.publish().value(), 2u);
-    EXPECT_EQ(code(fence.check(1)), EOWNERDEAD);
-    EXPECT_EQ(code(fence.check(2)), 0);
-}
-
-TEST_P(FenceTest, ASessionThatEndsBeforeItsStreamAndADaemonThatDies) {
-    if (on_host()) GTEST_SKIP() << "there are no streams on host";
-    auto shared = make(hpp_, "o");
-    auto reader = Fence::open(shared).value();
-    Stream stream, own;
-    stream.stop();
-    {
-        auto client = connect_hpp();
-        auto object = client.open("o", {.write = true}).value();
-        auto fence = Fence::open(object, {.write = true}).value();
-        fence.publish(stream.get()).value();
-        fence.publish(stream.get()).value();
-    }
-    ASSERT_TRUE(reader.wait(own.get(), 2));
-    ASSERT_NO_FATAL_FAILURE(kill_it());
-    hpp_.ping().value();
-    std::this_thread::sleep_for(30ms);
-    EXPECT_EQ(code(reader.check(2)), EAGAIN) << "its process is there";
-    stream.go_on();
-    own.synchronize();
-    EXPECT_EQ(code(reader.check(1)), 0);
-    EXPECT_EQ(code(reader.check(2)), 0);
-}
-
 TEST_P(FenceTest, ASessionMakesSoManyAndNoMore) {
     if (!on_host()) GTEST_SKIP() << "it is the same everywhere";
     std::vector<hpp::Object> objects;
@@ -474,63 +198,6 @@ TEST_P(FenceTest, ASessionMakesSoManyAndNoMore) {
     hpp_.unlink("o1").value();
     objects[1].close();
     EXPECT_TRUE(eventually([&] { return code(Fence::open(objects.back())) == 0; })) << "one is gone";
-}
-
-TEST_P(FenceTest, GoesOnWithoutADaemon) {
-    auto object = make(hpp_, "o");
-    auto fence = Fence::open(object, {.write = true}).value();
-    auto reader_client = connect_hpp();
-    auto shared = reader_client.open("o").value();
-    auto reader = Fence::open(shared).value();
-    fence.publish().value();
-    kill();
-    EXPECT_EQ(fence.publish().value(), 2u);
-    EXPECT_EQ(reader.wait(nullptr, 2).value(), 2u);
-    ASSERT_TRUE(again()) << log();
-    hpp_.ping().value();
-    reader_client.ping().value();
-    EXPECT_EQ(fence.publish().value(), 3u);
-    EXPECT_EQ(reader.wait(nullptr, 3).value(), 3u);
-    auto third_client = connect_hpp();
-    auto third = third_client.open("o", {.write = true}).value();
-    EXPECT_EQ(code(Fence::open(third, {.write = true})), EBUSY) << "the new one knows who publishes";
-    auto late = Fence::open(third).value();
-    EXPECT_EQ(late.wait().value(), 3u) << "and where it had come";
-    fence.publish().value();
-    EXPECT_EQ(late.wait().value(), 4u);
-}
-
-TEST_P(FenceTest, AWriterThatDiesUnderTheNextDaemonOrUnderNone) {
-    for (const bool away : {false, true}) {
-        const std::string name = away ? "away" : "next";
-        make_for_others(name);
-        Other writer([&](const Other& self) {
-            auto client = connect_hpp();
-            auto object = client.open(name, {.write = true}).value();
-            auto fence = Fence::open(object, {.write = true}).value();
-            fence.publish().value();
-            self.say();
-            self.listen();
-            client.ping().value();
-            self.say();
-            for (;;) pause();
-        });
-        writer.hear();
-        auto object = hpp_.open(name, {.map = false}).value();
-        auto fence = Fence::open(object).value();
-        kill();
-        if (away) writer.kill();
-        EXPECT_EQ(fence.wait().value(), 1u);
-        ASSERT_TRUE(again()) << log();
-        if (!away) {
-            writer.tell();
-            writer.hear();
-            EXPECT_EQ(code(fence.wait(nullptr, 2, 0ms)), ETIMEDOUT);
-            writer.kill();
-        }
-        EXPECT_EQ(code(fence.wait(nullptr, 2)), EOWNERDEAD) << name;
-        hpp_.ping().value();
-    }
 }
 
 TEST_P(FenceTest, GoesWithItsObject) {
