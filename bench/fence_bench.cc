@@ -9,8 +9,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
-#include "cuda/driver.h"
-#include "support.h"
+#include "bare_gpu.h"
 
 namespace gshm::bench {
 namespace {
@@ -26,18 +25,9 @@ struct Board {
     std::atomic<uint64_t> taken;
 };
 
-class Gpu {
+class Gpu : public BareGpu {
 public:
-    explicit Gpu(const std::string& device) {
-        auto driver = cuda::Driver::get();
-        if (!driver) die(driver.error().message);
-        driver_ = *driver;
-        cuda::CUdevice number = 0;
-        require("cuDeviceGet", driver_->device_get(&number, std::stoi(device.substr(device.find(':') + 1))));
-        cuda::CUcontext context = nullptr;
-        require("cuDevicePrimaryCtxRetain", driver_->primary_ctx_retain(&context, number));
-        require("cuCtxPushCurrent", driver_->ctx_push(context));
-        require("cuStreamCreate", driver_->stream_create(&stream_, cuda::kStreamNonBlocking));
+    explicit Gpu(const std::string& device) : BareGpu(device) {
         void* library = dlopen("libcuda.so.1", RTLD_NOW);
         auto load = reinterpret_cast<cuda::CUresult (*)(void**, const void*)>(dlsym(library, "cuModuleLoadData"));
         auto find = reinterpret_cast<cuda::CUresult (*)(void**, void*, const char*)>(dlsym(library, "cuModuleGetFunction"));
@@ -48,19 +38,12 @@ public:
         require("cuModuleGetFunction", find(&kernel_, module, "empty"));
     }
     void launch() {
-        require("cuLaunchKernel", launch_(kernel_, 1, 1, 1, 1, 1, 1, 0, stream_, nullptr, nullptr));
+        require("cuLaunchKernel", launch_(kernel_, 1, 1, 1, 1, 1, 1, 0, stream(), nullptr, nullptr));
     }
-    void synchronize() { require("cuStreamSynchronize", driver_->stream_synchronize(stream_)); }
-    void* stream() { return stream_; }
 
 private:
     using Launch = cuda::CUresult(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                   cuda::CUstream, void**, void**);
-    void require(const char* what, cuda::CUresult result) {
-        if (auto good = driver_->check(what, result); !good) die(good.error().message);
-    }
-    const cuda::Driver* driver_ = nullptr;
-    cuda::CUstream stream_ = nullptr;
     Launch* launch_ = nullptr;
     void* kernel_ = nullptr;
 };

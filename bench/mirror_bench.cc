@@ -7,50 +7,17 @@
 #include <span>
 #include <sys/mman.h>
 
-#include "cuda/driver.h"
-#include "support.h"
+#include "bare_gpu.h"
 
 namespace gshm::bench {
 namespace {
 
-class BareGpu {
-public:
-    explicit BareGpu(const std::string& device) {
-        auto driver = cuda::Driver::get();
-        if (!driver) die(driver.error().message);
-        driver_ = *driver;
-        cuda::CUdevice number = 0;
-        require("cuDeviceGet", driver_->device_get(&number, std::stoi(device.substr(device.find(':') + 1))));
-        cuda::CUcontext context = nullptr;
-        require("cuDevicePrimaryCtxRetain", driver_->primary_ctx_retain(&context, number));
-        require("cuCtxPushCurrent", driver_->ctx_push(context));
-        require("cuStreamCreate", driver_->stream_create(&stream_, cuda::kStreamNonBlocking));
-    }
-    std::span<std::byte> pinned(size_t bytes) {
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-        check_errno(memory != MAP_FAILED, "mmap");
-        require("cuMemHostRegister", driver_->mem_host_register(memory, bytes, cuda::kMemHostRegisterPortable));
-        return {static_cast<std::byte*>(memory), bytes};
-    }
-    void copy_out(std::span<std::byte> to, const void* from) {
-        require("cuMemcpyDtoHAsync", driver_->memcpy_dtoh_async(to.data(), address(from), to.size(), stream_));
-        require("cuStreamSynchronize", driver_->stream_synchronize(stream_));
-    }
-    void copy_in(void* to, std::span<const std::byte> from) {
-        require("cuMemcpyHtoDAsync", driver_->memcpy_htod_async(address(to), from.data(), from.size(), stream_));
-        require("cuStreamSynchronize", driver_->stream_synchronize(stream_));
-    }
-    void* stream() { return stream_; }
-
-private:
-    static cuda::CUdeviceptr address(const void* pointer) { return reinterpret_cast<cuda::CUdeviceptr>(pointer); }
-    void require(const char* what, cuda::CUresult result) {
-        if (auto good = driver_->check(what, result); !good) die(good.error().message);
-    }
-
-    const cuda::Driver* driver_ = nullptr;
-    cuda::CUstream stream_ = nullptr;
-};
+std::span<std::byte> pinned(BareGpu& gpu, size_t bytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    check_errno(memory != MAP_FAILED, "mmap");
+    gpu.pin(memory, bytes);
+    return {static_cast<std::byte*>(memory), bytes};
+}
 
 // A whole mirror of the object; where it is written, all of it is.
 void mirror_once(gshm_object* object, bool write, void* stream) {
@@ -64,7 +31,7 @@ void mirror_once(gshm_object* object, bool write, void* stream) {
 
 void compare(const char* what, gshm_object* object, BareGpu& gpu, bool write, int rounds) {
     const uint64_t bytes = gshm_size(object);
-    const auto memory = gpu.pinned(bytes);
+    const auto memory = pinned(gpu, bytes);
     Stopwatch cold;
     mirror_once(object, write, gpu.stream());
     const double first = cold.seconds();
@@ -75,8 +42,8 @@ void compare(const char* what, gshm_object* object, BareGpu& gpu, bool write, in
         mirror_once(object, write, gpu.stream());
         mirrored.add(watch.seconds());
         Stopwatch beside;
-        if (write) gpu.copy_in(gshm_data(object), memory);
-        else gpu.copy_out(memory, gshm_data(object));
+        if (write) gpu.copy_in(gshm_data(object), memory.data(), memory.size());
+        else gpu.copy_out(memory.data(), gshm_data(object), memory.size());
         bare.add(beside.seconds());
     }
     const double ours = mirrored.quartile_seconds();

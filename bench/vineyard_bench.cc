@@ -15,8 +15,7 @@
 #include <sys/mman.h>
 #include <vineyard.h>
 
-#include "cuda/driver.h"
-#include "support.h"
+#include "bare_gpu.h"
 
 namespace gshm::bench {
 namespace {
@@ -64,35 +63,18 @@ public:
         to_ = mmap(nullptr, kRead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         check_errno(to_ != MAP_FAILED, "mmap");
         if (!device.starts_with("cuda")) return;
-        auto driver = cuda::Driver::get();
-        if (!driver) die(driver.error().message);
-        driver_ = *driver;
-        cuda::CUdevice number = 0;
-        require("cuDeviceGet", driver_->device_get(&number, std::stoi(device.substr(device.find(':') + 1))));
-        cuda::CUcontext context = nullptr;
-        require("cuDevicePrimaryCtxRetain", driver_->primary_ctx_retain(&context, number));
-        require("cuCtxPushCurrent", driver_->ctx_push(context));
-        require("cuStreamCreate", driver_->stream_create(&stream_, cuda::kStreamNonBlocking));
-        require("cuMemHostRegister", driver_->mem_host_register(to_, kRead, cuda::kMemHostRegisterPortable));
+        gpu_ = std::make_unique<BareGpu>(device);
+        gpu_->pin(to_, kRead);
     }
     void operator()(const vineyard::Buffer& buffer) {
-        if (driver_ == nullptr) {
-            std::memcpy(to_, buffer.data(), kRead);
-            asm volatile("" : : "r"(to_) : "memory");
-            return;
-        }
-        require("cuMemcpyDtoHAsync", driver_->memcpy_dtoh_async(to_, buffer.address(), kRead, stream_));
-        require("cuStreamSynchronize", driver_->stream_synchronize(stream_));
+        if (gpu_) return gpu_->copy_out(to_, buffer.data(), kRead);
+        std::memcpy(to_, buffer.data(), kRead);
+        asm volatile("" : : "r"(to_) : "memory");
     }
 
 private:
-    void require(const char* what, cuda::CUresult result) {
-        if (auto good = driver_->check(what, result); !good) die(good.error().message);
-    }
-
     void* to_ = nullptr;
-    const cuda::Driver* driver_ = nullptr;
-    cuda::CUstream stream_ = nullptr;
+    std::unique_ptr<BareGpu> gpu_;
 };
 
 constexpr vineyard::ObjectID kEnd = ~vineyard::ObjectID{0};
