@@ -55,6 +55,7 @@ Status check_name(std::string_view name) {
 
 Status check_name_prefix(std::string_view prefix) {
     if (prefix.empty()) return {};
+    if (prefix.find("//") != std::string_view::npos) return fail(EINVAL, "there is nothing between two \"/\" of the prefix");
     const size_t slash = prefix.rfind('/');
     std::string_view last = prefix.substr(slash == std::string_view::npos ? 0 : slash + 1);
     if (slash != std::string_view::npos) TRY(check_name(slash == 0 ? "/" : prefix.substr(0, slash)));

@@ -59,10 +59,12 @@ Result<gshm_device_info> find_device(gshm_client& client, const char* name) {
     if (count == 0) return fail(ENODEV, "gshmd has no device");
     devices[0].struct_size = sizeof first;
     if (int code = gshm_devices(&client, devices.data(), count, &count); code != 0) return last_failure(code);
+    std::string names;
     for (const auto& device : devices) {
         if (name == nullptr || std::string_view(name) == device.name) return device;
+        names += (names.empty() ? "" : ", ") + std::string(device.name);
     }
-    return fail(ENODEV, "gshmd has no device \"{}\"", name);
+    return fail(ENODEV, "there is no device \"{}\"; gshmd has: {}", name, names);
 }
 
 }  // namespace

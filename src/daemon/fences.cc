@@ -85,8 +85,10 @@ Result<int> Fences::open(Object& object, SessionId session, const Credentials& w
     if (write) {
         if (fence->settling) return fail(EAGAIN, "the process that has published here is only just ending");
         if (fence->writer != session) {
-            if (fence->writer != 0 && fence->view().writer() == fence::Writer::here) {
-                return fail(EBUSY, "another process publishes here");
+            const auto view = fence->view();
+            if (fence->writer != 0 && view.writer() == fence::Writer::here) {
+                if (process_lives(view.pid(), view.started())) return fail(EBUSY, "another process publishes here");
+                return fail(EAGAIN, "the process that has published here is only just ending");
             }
             // One that has closed it may still have something on its way, which must not come after what comes next.
             if (!fence->view().is_settled()) return fail(EAGAIN, "what was published before is not done yet");
