@@ -1,5 +1,6 @@
 // gshm for C++20: the C interface of gshm.h as types that own what they hold. Header only; link libgshm.
-// Why this file is long: so that what a program includes, reads and carries along is two headers in all.
+// Why this file is long: Client and Object are one idea; what stands on them (mirrors, fences, pools, rings, watches) has headers
+// of its own.
 //
 //   auto client = gshm::Client::connect().value();
 //   auto weights = client.create({.name = "models/w0", .size_bytes = 1 << 20}).value();
