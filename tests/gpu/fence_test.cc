@@ -14,8 +14,7 @@ protected:
     void SetUp() override {
         GpuTest::SetUp();
         if (IsSkipped() || HasFatalFailure()) return;
-        const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        ASSERT_EQ(gpu().driver().stream_create(&stream_, cuda::kStreamNonBlocking), cuda::kSuccess);
+        stream_ = make_stream();
         if (auto why = gpu().spin(stream_, std::chrono::nanoseconds(1)); why.starts_with("skip")) GTEST_SKIP() << why;
     }
     Fence open_fence(const Object& object, uint32_t flags = 0) {
@@ -78,8 +77,7 @@ TEST_P(GpuFence, StreamsOfOneProcessKeepTheirOrder) {
     const auto object = create("o", 4096);
     const auto fence = open_fence(object, GSHM_WRITE);
     const cuda::ScopedContext current(gpu().driver(), gpu().context());
-    cuda::CUstream slow = nullptr;
-    ASSERT_EQ(gpu().driver().stream_create(&slow, cuda::kStreamNonBlocking), cuda::kSuccess);
+    const auto slow = make_stream();
     ASSERT_EQ(gpu().spin(slow, std::chrono::milliseconds(300)), "");
     ASSERT_EQ(gshm_fence_publish(fence.get(), slow, nullptr), 0) << gshm_last_error();
     ASSERT_EQ(gshm_fence_publish(fence.get(), stream_, nullptr), 0) << gshm_last_error();

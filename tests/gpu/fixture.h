@@ -20,10 +20,24 @@ protected:
         client_ = connect();
     }
 
+    void TearDown() override {
+        if (streams_.empty()) return;
+        const cuda::ScopedContext current(gpu().driver(), gpu().context());
+        for (auto* stream : streams_) gpu().driver().stream_destroy(stream);
+    }
+
     const std::string& where() const { return GetParam(); }
     const Gpu& gpu() {
         if (!gpu_) gpu_ = std::make_unique<Gpu>(where());
         return *gpu_;
+    }
+    // Not ordered by the default stream; destroyed with the test.
+    cuda::CUstream make_stream() {
+        const cuda::ScopedContext current(gpu().driver(), gpu().context());
+        cuda::CUstream stream = nullptr;
+        EXPECT_EQ(gpu().driver().stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
+        streams_.push_back(stream);
+        return stream;
     }
     Client connect() {
         auto client = connect_to(dir());
@@ -106,6 +120,7 @@ protected:
 
 private:
     std::unique_ptr<Gpu> gpu_;
+    std::vector<cuda::CUstream> streams_;
 };
 
 inline std::vector<std::string> gpu_parameters() {

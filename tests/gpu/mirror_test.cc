@@ -32,28 +32,12 @@ protected:
         EXPECT_EQ(gpu().read(gshm_data(object.get()), bytes), cuda::kSuccess);
         return bytes;
     }
-    // Not ordered by the default stream; destroyed with the test.
-    cuda::CUstream make_stream() {
-        const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        cuda::CUstream stream = nullptr;
-        EXPECT_EQ(gpu().driver().stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
-        streams_.push_back(stream);
-        return stream;
-    }
-    void TearDown() override {
-        if (streams_.empty()) return;
-        const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        for (auto* stream : streams_) gpu().driver().stream_destroy(stream);
-    }
     static cuda::CUdeviceptr address(const Object& object) {
         return reinterpret_cast<cuda::CUdeviceptr>(gshm_data(object.get()));
     }
 
     static constexpr uint32_t kLoad = GSHM_MIRROR_LOAD;
     static constexpr uint32_t kWrite = GSHM_MIRROR_WRITE;
-
-private:
-    std::vector<cuda::CUstream> streams_;
 };
 GSHM_FOR_EACH_GPU(GpuMirror);
 

@@ -80,19 +80,11 @@ protected:
                                                     std::to_string(bytes), where(), std::to_string(seed)});
         EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     }
-    // Not ordered by the default stream; destroyed with the test.
-    cuda::CUstream make_stream() {
-        const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        cuda::CUstream stream = nullptr;
-        EXPECT_EQ(gpu().driver().stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
-        streams_.push_back(stream);
-        return stream;
-    }
     void TearDown() override {
-        if (streams_.empty()) return;
+        GpuTest::TearDown();
+        if (module_ == nullptr) return;
         const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        for (auto* stream : streams_) gpu().driver().stream_destroy(stream);
-        if (module_ != nullptr) FurtherCalls::get().module_unload(module_);
+        FurtherCalls::get().module_unload(module_);
     }
 
     static constexpr uint64_t kBytes = 2 * kMiB;
@@ -142,7 +134,6 @@ private:
 
     static constexpr uint32_t kCount = 1 << 16;  // few enough threads that all of them wait at once
 
-    std::vector<cuda::CUstream> streams_;
     void* module_ = nullptr;
     void* function_ = nullptr;
 };
