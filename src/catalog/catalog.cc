@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <tuple>
 
 #include "catalog/encoding.h"
@@ -21,7 +22,7 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID
 CREATE TABLE IF NOT EXISTS devices (number INTEGER PRIMARY KEY, name TEXT, uuid TEXT);
 CREATE TABLE IF NOT EXISTS extents (
   key INTEGER PRIMARY KEY, id INTEGER, device INTEGER, size INTEGER, shown INTEGER, compressible INTEGER, file INTEGER,
-  slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB);
+  slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB, given INTEGER, handle BLOB);
 CREATE TABLE IF NOT EXISTS nodes (
   id INTEGER PRIMARY KEY, kind INTEGER, mode INTEGER, uid INTEGER, gid INTEGER,
   created INTEGER, accessed INTEGER, modified INTEGER, changed INTEGER,
@@ -63,7 +64,7 @@ Status Catalog::prepare() {
     put_node_ = TRY(database_.prepare(
         "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_node_ = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
-    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_extent_ = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
     put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?)"));
     erase_mark_ = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
@@ -149,6 +150,10 @@ Status Catalog::load_extents(Restorer& restorer, const Take& take) {
         extent.shown_bytes = read.unsigned_number(4);
         extent.compressible = kept.compressible;
         extent.closed = read.number(8) != 0;
+        extent.handle_given = read.number(13) != 0;
+        if (auto handle = read.blob(14); handle.size() == sizeof(FabricHandle)) {
+            memcpy(kept.handle.emplace().data(), handle.data(), handle.size());
+        }
         if (read.number(7) != 0) {
             extent.slab = SlabKey{kept.device, static_cast<uid_t>(read.number(9)), static_cast<gid_t>(read.number(10)),
                                   static_cast<uint16_t>(read.number(11)), kept.compressible, std::string(read.blob(12))};
@@ -327,6 +332,12 @@ Status Catalog::write(const StoredExtent& extent) {
     } else {
         const SlabKey& key = extent.pool->key;
         put_extent_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
+    }
+    put_extent_.bind(uint32_t{extent.handle_given});
+    if (const FabricHandle* handle = extent.memory->lasting_handle()) {
+        put_extent_.bind_blob({reinterpret_cast<const char*>(handle->data()), handle->size()});
+    } else {
+        put_extent_.bind_null();
     }
     return put_extent_.run();
 }

@@ -35,6 +35,7 @@ public:
         uint64_t size_bytes = 0;
         bool compressible = false;
         bool is_file = false;
+        std::optional<FabricHandle> handle;  // Extent::lasting_handle()
     };
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);

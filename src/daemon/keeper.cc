@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/spawn.h"
+#include "daemon/process.h"
 #include "keeper/message.h"
 #include "wire/message.h"
 
@@ -87,16 +86,6 @@ Result<Keeper::Kept> take_all(int socket) {
     }
 }
 
-// Beside our own program, else wherever programs are.
-std::string program() {
-    std::error_code error;
-    std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
-    constexpr std::string_view kDeleted = " (deleted)";  // replaced by an upgrade
-    if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
-    auto beside = std::filesystem::path(self).parent_path() / "gshm-keeper";
-    return access(beside.c_str(), X_OK) == 0 ? beside.string() : "gshm-keeper";
-}
-
 class ProcessKeeper final : public Keeper {
 public:
     ProcessKeeper(EventLoop& loop, std::string dir, std::function<void()> on_lost)
@@ -127,7 +116,7 @@ public:
         unlink(path.c_str());
         auto listener = TRY(wire::listen_at(path));
         const int descriptors[] = {listener.get()};
-        pid_ = TRY(spawn_apart(program(), {"gshm-keeper"}, descriptors));
+        pid_ = TRY(spawn_apart(program_beside("gshm-keeper"), {"gshm-keeper"}, descriptors));
         is_child_ = true;
         auto used = connect_and_use();
         if (!used) end_child();
@@ -172,13 +161,7 @@ private:
     Status connect_and_use() { return use(TRY(connect_to_keeper(dir_))); }
 
     // Also one that an earlier daemon has started: it would hold its descriptors for ever.
-    void end_process() {
-        std::string name;
-        std::ifstream file(fmt::format("/proc/{}/comm", pid_));
-        std::getline(file, name);
-        // The number of one that is no child of ours may be another's by now.
-        if (pid_ > 0 && (is_child_ || name == "gshm-keeper")) kill(pid_, SIGKILL);
-    }
+    void end_process() { kill_if_named(pid_, "gshm-keeper"); }
     void end_child() {
         end_process();
         if (std::exchange(is_child_, false)) waitpid(pid_, nullptr, 0);

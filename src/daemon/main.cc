@@ -197,6 +197,7 @@ Status serve(Options options, Readiness& readiness) {
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
+    survival->start_maker(*devices);
     stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;

@@ -14,7 +14,7 @@ fuse::Backend::Turn MountBackend::enter() {
 Result<std::shared_ptr<Extent>> MountBackend::allocate(DeviceIndex index, uint64_t bytes, bool compressible) {
     Device& memory = device(index);
     auto once = [&]() -> Result<std::shared_ptr<Extent>> {
-        std::shared_ptr<Extent> extent = TRY(memory.allocate(bytes, {compressible, true}));
+        std::shared_ptr<Extent> extent = TRY(memory.allocate(bytes, {.compressible = compressible, .resizable = true, .lasting_handle = true}));
         if (extent->file() != nullptr) return extent;
         auto descriptor = extent->descriptor(Access::write);  // the slow part of handing it out
         if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));

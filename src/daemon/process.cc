@@ -1,8 +1,11 @@
 #include "daemon/process.h"
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 
 #include <fmt/core.h>
 
@@ -29,6 +32,22 @@ bool process_lives(pid_t pid, uint64_t started) {
     if (pid <= 0) return true;
     uint64_t now = process_started(pid);
     return now != 0 && (started == 0 || now == started);
+}
+
+void kill_if_named(pid_t pid, const std::string& name) {
+    std::string found;
+    std::ifstream file(fmt::format("/proc/{}/comm", pid));
+    std::getline(file, found);
+    if (pid > 0 && found == name) kill(pid, SIGKILL);
+}
+
+std::string program_beside(const std::string& name) {
+    std::error_code error;
+    std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
+    constexpr std::string_view kDeleted = " (deleted)";  // replaced by an upgrade
+    if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
+    auto beside = std::filesystem::path(self).parent_path() / name;
+    return access(beside.c_str(), X_OK) == 0 ? beside.string() : name;
 }
 
 }  // namespace gshm

@@ -1,7 +1,8 @@
-// Which process a session belongs to: a pid alone may be another's by now.
+// Processes beside gshmd: which one a session belongs to, and those that gshmd starts itself.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <sys/types.h>
 
 namespace gshm {
@@ -10,5 +11,9 @@ namespace gshm {
 uint64_t process_started(pid_t pid);
 // It is there, and it is the same. One that cannot be seen from here (pid 0) may be.
 bool process_lives(pid_t pid, uint64_t started);
+// SIGKILL, if the process goes by that name: the number of one that is no child of ours may be another's by now.
+void kill_if_named(pid_t pid, const std::string& name);
+// The path of a program in the folder of our own, else its name, to be found where programs are.
+std::string program_beside(const std::string& name);
 
 }  // namespace gshm

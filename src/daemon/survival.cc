@@ -31,7 +31,7 @@ uint64_t random_instance() {
 
 Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                    Earlier earlier) {
-    std::unique_ptr<Survival> made(new Survival(dir));
+    std::unique_ptr<Survival> made(new Survival(loop, dir));
     auto* self = made.get();
     self->kind_ = kind;
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
@@ -152,7 +152,8 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     UniqueFd fd = take(kept.key);
     if (!fd) return nullptr;
     auto spare = TRY(UniqueFd::clone(fd.get()));
-    auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file});
+    auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file},
+                                                       kept.handle ? &*kept.handle : nullptr);
     if (!extent) {
         // What this process lacks says nothing about the memory, which the next one may take up.
         int code = extent.error().code;
@@ -162,6 +163,27 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
         return std::make_shared<UnavailableExtent>(std::move(spare), kept.size_bytes, extent.error());
     }
     return std::move(*extent);
+}
+
+void Survival::start_maker(DevicePool& devices) {
+    if (!keeper_) return;
+    bool wanted = false;
+    for (const auto& info : devices.infos()) wanted |= (info.handle_kinds & kHandleFabric) != 0;
+    if (!wanted) return;
+    maker_ = std::make_shared<MakerProcess>(loop_, take(kMaker), [this](int fd) {
+        if (keeper_) keeper_->put(kMaker, fd);
+    });
+    for (DeviceIndex i = 0; i < devices.size(); ++i) devices.device(i).use_maker(maker_);
+}
+
+// An earlier daemon may have died between the maker's answer and the catalog.
+void Survival::release_unused_makes() {
+    if (!maker_) return;
+    std::set<FabricHandle> used;
+    for (StoredExtent* extent : store_->extents().all()) {
+        if (const FabricHandle* handle = extent->memory->lasting_handle()) used.insert(*handle);
+    }
+    maker_->release_others(used);
 }
 
 Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, bool with_mount) {
@@ -197,6 +219,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
     keeper_->drop(unknown);
     keep_host_folder();
     TRY(commit());
+    release_unused_makes();
     return sessions;
 }
 
@@ -239,6 +262,7 @@ void Survival::put_all() {
     host_folder_kept_ = false;
     keep_host_folder();
     if (mount_fd_ >= 0) keeper_->put(kMount, mount_fd_);
+    if (int fd = maker_ ? maker_->socket() : -1; fd >= 0) keeper_->put(kMaker, fd);
     for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
         if (auto fd = extent->memory->keepsake()) keeper_->put(extent->key, *fd);
@@ -304,6 +328,7 @@ void Survival::discard() {
 }
 
 void Survival::forget_store() {
+    if (maker_) maker_->close();
     if (store_ != nullptr) {
         store_->set_recorder(nullptr);
         store_->set_ledger(nullptr);

@@ -11,6 +11,7 @@
 #include "catalog/catalog.h"
 #include "daemon/device_pool.h"
 #include "daemon/keeper.h"
+#include "daemon/maker.h"
 
 namespace gshm {
 
@@ -43,6 +44,10 @@ public:
     // Which mount it was, also if its descriptor was not kept; "": none. See fuse::MountPoint.
     const std::string& noted_mount() const { return noted_mount_; }
     void note_mount(const std::string& note);
+
+    // The process that makes memory with lasting fabric handles, where a device has such handles: the one of the earlier
+    // daemon, or a new one.
+    void start_maker(DevicePool& devices);
 
     // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
     // with_mount: files that were open in the mount still are.
@@ -78,9 +83,10 @@ private:
     static constexpr uint64_t kSpecial = uint64_t{1} << 63;
     static constexpr uint64_t kMount = kSpecial | 1;
     static constexpr uint64_t kHostFolder = kSpecial | 2;
+    static constexpr uint64_t kMaker = kSpecial | 3;
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // and the object's id
 
-    explicit Survival(std::string dir) : dir_(std::move(dir)) {}
+    Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
     std::string ledger_path() const { return dir_ + "/gshm.leases"; }
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
@@ -92,12 +98,14 @@ private:
     Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DevicePool& devices);
     void put_all();
     void keep_host_folder();
+    void release_unused_makes();
 
     void changed(Node& node) override;
     void erased(const Node& node) override;
     void changed(StoredExtent& extent) override;
     void erased(const StoredExtent& extent) override;
 
+    EventLoop& loop_;
     std::string dir_;
     KeeperKind kind_ = KeeperKind::none;
     std::shared_ptr<Keeper> keeper_;  // null: none, and nothing else here either
@@ -118,6 +126,7 @@ private:
     std::string noted_mount_;
     int mount_fd_ = -1;
     bool host_folder_kept_ = false;
+    std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
 };
 
 }  // namespace gshm

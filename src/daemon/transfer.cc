@@ -135,6 +135,9 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
                 },
                 answer);
         case kHandleFabric:
+            // Before it is known to be given: a note too many costs a copy, one too few the memory of others.
+            server_.store().extents().give_handle((*object)->extent);
+            if (auto recorded = server_.commit(); !recorded) return reply_error(request, recorded.error());
             return run_on_object(
                 *object, Access::read,
                 [exported](Extent& extent, uint64_t) -> Status {

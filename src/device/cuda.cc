@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "device/mapped_handle.h"
 
 namespace gshm {
 namespace {
@@ -14,41 +15,6 @@ namespace {
 using cuda::CUdeviceptr;
 using cuda::CUmemGenericAllocationHandle;
 using cuda::Driver;
-
-// The driver counts on these being undone in this order, whatever step failed: unmap, free the addresses, release.
-class MappedHandle {
-public:
-    MappedHandle(const Driver& driver, CUmemGenericAllocationHandle handle) : driver_(driver), handle_(handle) {}
-    ~MappedHandle() {
-        if (mapped_) driver_.mem_unmap(pointer_, size_);
-        if (pointer_ != 0) driver_.mem_address_free(pointer_, size_);
-        driver_.mem_release(handle_);
-    }
-    MappedHandle(const MappedHandle&) = delete;
-    MappedHandle& operator=(const MappedHandle&) = delete;
-
-    Status map(uint64_t size_bytes) {
-        TRY(driver_.check("cuMemAddressReserve", driver_.mem_address_reserve(&pointer_, size_bytes, 0, 0, 0)));
-        size_ = size_bytes;
-        TRY(driver_.check("cuMemMap", driver_.mem_map(pointer_, size_bytes, 0, handle_, 0)));
-        mapped_ = true;
-        return {};
-    }
-    Status set_access(cuda::CUdevice device, int protection) const {
-        cuda::CUmemAccessDesc access = {{cuda::kMemLocationTypeDevice, device}, protection};
-        return driver_.check("cuMemSetAccess", driver_.mem_set_access(pointer_, size_, &access, 1));
-    }
-
-    CUdeviceptr pointer() const { return pointer_; }
-    CUmemGenericAllocationHandle handle() const { return handle_; }
-
-private:
-    const Driver& driver_;
-    CUmemGenericAllocationHandle handle_;
-    CUdeviceptr pointer_ = 0;
-    uint64_t size_ = 0;
-    bool mapped_ = false;
-};
 
 // What VMM and external (dma-buf) memory have in common: an address that the driver copies to and from.
 class CudaExtent : public Extent {
@@ -160,6 +126,12 @@ public:
           memory_(std::move(memory)),
           device_(device),
           imported_(imported) {}
+    // It was made by gshm-maker, and goes there with the extent.
+    void set_lasting_handle(std::shared_ptr<FabricMaker> maker, const FabricHandle& handle) {
+        maker_ = std::move(maker);
+        lasting_ = handle;
+        on_release([maker = maker_, handle] { maker->release(handle); });
+    }
 
     Result<int> descriptor(Access) override {
         if (imported_) return kept_descriptor();
@@ -171,12 +143,15 @@ public:
         }
         return fd_.get();
     }
-    bool is_imported() const override { return imported_; }
+    const FabricHandle* lasting_handle() const override { return maker_ ? &lasting_ : nullptr; }
+    bool has_fabric_handle() const override { return maker_ ? maker_->holds(lasting_) : !imported_; }
     Result<FabricHandle> export_fabric() const override {
-        if (imported_) {
-            return fail(EOPNOTSUPP, "no fabric handle: this memory was made before gshmd was started again; a copy has one "
-                        "(`gshm get`, `gshm put --replace`, or user.fabric_handle of its file in the mount)");
+        if (!has_fabric_handle()) {
+            return fail(EBUSY, "no fabric handle: the process that made this memory has ended, and its handles with it. "
+                        "Processes that import by handle need a copy, which has a handle of its own (`cp` in the mount, "
+                        "`gshm put --replace`)");
         }
+        if (maker_) return lasting_;
         FabricHandle handle = {};
         auto result = driver_.mem_export(handle.data(), memory_->handle(), cuda::kMemHandleTypeFabric, 0);
         if (result != cuda::kSuccess) {
@@ -204,6 +179,8 @@ private:
     cuda::CUdevice device_;
     bool imported_;
     UniqueFd fd_;
+    std::shared_ptr<FabricMaker> maker_;  // null: this process made the memory, or one that made it for us alone
+    FabricHandle lasting_ = {};           // with maker_
 };
 
 class ExternalExtent final : public CudaExtent {
@@ -263,7 +240,6 @@ public:
     Result<int> descriptor(Access) override {
         return fail(EOPNOTSUPP, "memory that was imported by a CUDA IPC handle cannot be exported again");
     }
-    bool is_imported() const override { return true; }
 };
 
 std::string format_uuid(const cuda::CUuuid& uuid, const std::string& model) {
@@ -400,14 +376,34 @@ void CudaDevice::probe_handle_types() {
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::map_handle(CUmemGenericAllocationHandle handle, uint64_t size_bytes,
-                                                       Access access, bool imported) {
+                                                       Access access, bool imported, const FabricHandle* lasting) {
     auto memory = std::make_unique<MappedHandle>(driver_, handle);
     auto* current = TRY(context());
     TRY(memory->map(size_bytes));
     bool read_only = access == Access::read && memory->set_access(device_, cuda::kMemAccessProtRead).has_value();
     if (!read_only) TRY(memory->set_access(device_, cuda::kMemAccessProtReadWrite));
-    return std::make_unique<VmmExtent>(driver_, device_, current, copier_, std::move(memory), size_bytes, access,
-                                       imported);
+    auto extent = std::make_unique<VmmExtent>(driver_, device_, current, copier_, std::move(memory), size_bytes, access,
+                                              imported);
+    if (lasting != nullptr) extent->set_lasting_handle(maker_, *lasting);
+    return extent;
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::make_here(uint64_t size_bytes, bool compressible) {
+    auto wanted = properties(compressible);
+    CUmemGenericAllocationHandle handle = 0;
+    TRY(driver_.check("cuMemCreate", driver_.mem_create(&handle, size_bytes, &wanted, 0)));
+    return map_handle(handle, size_bytes, Access::write, false);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::make_lasting(uint64_t size_bytes, bool compressible) {
+    FabricMaker::Wanted wanted{{}, size_bytes, handle_types_, compressible, rdma_capable_};
+    TRY(driver_.check("cuDeviceGetUuid", driver_.device_get_uuid(&wanted.device, device_)));
+    auto made = TRY(maker_->make(wanted));
+    TRY(driver_.check("cuMemCreate in gshm-maker", made.result));
+    auto extent = import(made.fd.get(), size_bytes, Access::write, &made.handle);
+    if (!extent) maker_->release(made.handle);
+    else (*extent)->keep_descriptor(std::move(made.fd));
+    return extent;
 }
 
 Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
@@ -415,10 +411,13 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
         return fail(EOPNOTSUPP, "{} has no compressible memory", info_.name);
     }
     auto* owner = TRY(context());
-    auto wanted = properties(options.compressible);
-    CUmemGenericAllocationHandle handle = 0;
-    TRY(driver_.check("cuMemCreate", driver_.mem_create(&handle, size_bytes, &wanted, 0)));
-    auto extent = TRY(map_handle(handle, size_bytes, Access::write, false));
+    Result<std::unique_ptr<Extent>> made = nullptr;
+    const bool lasting = options.lasting_handle && maker_ && (handle_types_ & cuda::kMemHandleTypeFabric) != 0;
+    if (lasting) made = make_lasting(size_bytes, options.compressible);
+    // Memory without a handle that lasts is better than none, unless there is none.
+    const bool full = !made && made.error().code == ENOSPC;
+    if (!lasting || (!made && !full)) made = make_here(size_bytes, options.compressible);
+    auto extent = TRY(std::move(made));
     // Whatever was there before belonged to somebody else.
     cuda::ScopedContext current(driver_, owner);
     TRY(current.status());
@@ -453,16 +452,23 @@ Status CudaDevice::check_import(cuda::CUresult result) const {
     return status;
 }
 
-Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_bytes, Access access) {
+Result<std::unique_ptr<Extent>> CudaDevice::import(int fd, uint64_t size_bytes, Access access,
+                                                   const FabricHandle* lasting) {
     TRY(context());
     CUmemGenericAllocationHandle handle = 0;
     void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
     TRY(check_import(driver_.mem_import(&handle, shareable, cuda::kMemHandleTypePosixFd)));
-    return map_handle(handle, size_bytes, access, true);
+    return map_handle(handle, size_bytes, access, true, lasting);
 }
 
-Result<std::unique_ptr<Extent>> CudaDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions&) {
-    auto extent = TRY(import_fd(fd.get(), size_bytes, Access::write));
+Result<std::unique_ptr<Extent>> CudaDevice::import_fd(int fd, uint64_t size_bytes, Access access) {
+    return import(fd, size_bytes, access, nullptr);
+}
+
+Result<std::unique_ptr<Extent>> CudaDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions&,
+                                                    const FabricHandle* handle) {
+    const bool lasts = handle != nullptr && maker_ && maker_->holds(*handle);
+    auto extent = TRY(import(fd.get(), size_bytes, Access::write, lasts ? handle : nullptr));
     extent->keep_descriptor(std::move(fd));
     return extent;
 }

@@ -6,6 +6,7 @@
 
 #include "cuda/driver.h"
 #include "device/cuda_copier.h"
+#include "device/fabric_maker.h"
 #include "device/kinds.h"
 
 namespace gshm {
@@ -35,7 +36,8 @@ public:
     Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override;
     Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                   Access access) override;
-    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
+    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                            const FabricHandle* handle) override;
     // Memory that somebody else in this process has and keeps, any part of it. `owner` is the context it belongs to; null:
     // none (VMM memory, pools), and the primary one does. EINVAL if some of the range is not mapped. The extent is a little
     // wider where pages of the CPU's begin and end elsewhere, since dma-bufs are made of those.
@@ -45,6 +47,7 @@ public:
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
     Result<std::unique_ptr<Queues>> make_queues() override;
+    void use_maker(std::shared_ptr<FabricMaker> maker) override { maker_ = std::move(maker); }
 
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }
@@ -57,9 +60,14 @@ private:
     CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
     cuda::CUmemAllocationProp properties(bool compressible) const;
     void probe_handle_types();
+    // The memory itself, mapped; what is in it is left as it is.
+    Result<std::unique_ptr<Extent>> make_here(uint64_t size_bytes, bool compressible);
+    // The same by gshm-maker. ENOSPC: the GPU is full; any other error: there is no gshm-maker that could.
+    Result<std::unique_ptr<Extent>> make_lasting(uint64_t size_bytes, bool compressible);
     Status check_import(cuda::CUresult result) const;
     Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,
-                                               Access access, bool imported);
+                                               Access access, bool imported, const FabricHandle* lasting = nullptr);
+    Result<std::unique_ptr<Extent>> import(int fd, uint64_t size_bytes, Access access, const FabricHandle* lasting);
 
     const cuda::Driver& driver_;
     cuda::CUdevice device_;
@@ -68,6 +76,7 @@ private:
     bool rdma_capable_ = false;
     std::mutex mutex_;  // guards context_
     cuda::CUcontext context_ = nullptr;
+    std::shared_ptr<FabricMaker> maker_;
     std::shared_ptr<LazyCopier> copier_ = std::make_shared<LazyCopier>();
 };
 

@@ -13,6 +13,7 @@ bool Budget::take(uint64_t bytes) {
 }
 
 Extent::~Extent() {
+    kept_.reset();  // the memory is there for as long as this is open
     for (auto& hook : release_hooks_) hook();
 }
 
@@ -63,7 +64,7 @@ Result<IpcExport> Extent::export_ipc() const {
     return fail(EOPNOTSUPP, "only memory from cudaMalloc has CUDA IPC handles");
 }
 
-Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&) {
+Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&, const FabricHandle*) {
     return fail(EOPNOTSUPP, "memory of {} cannot be kept", info().name);
 }
 

@@ -53,6 +53,7 @@ struct DeviceInfo {
 class Copier;
 class Device;
 class Extent;
+class FabricMaker;
 
 // Bytes that may still be taken of a device, and were. Safe from any thread.
 class Budget {
@@ -143,9 +144,11 @@ public:
     // A copy of it, the caller's.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
-    // Another process has made it. Of such memory a driver makes no fabric handles, and those that its maker had made
-    // went with that process.
-    virtual bool is_imported() const { return false; }
+    // The fabric handle that outlives this process, for restore(); null: it has none.
+    virtual const FabricHandle* lasting_handle() const { return nullptr; }
+    // export_fabric() gives a handle. It does not where the process that made the memory has ended: a driver makes no
+    // handles of memory that was imported, and those of the maker end with it.
+    virtual bool has_fabric_handle() const { return false; }
     virtual Result<UniqueFd> export_dmabuf() const;
     virtual Result<IpcExport> export_ipc() const;
     // Waits for what the device was asked to do with it so far, as gshm_sync() says.
@@ -174,6 +177,7 @@ struct AllocateOptions {
     bool compressible = false;
     bool resizable = false;  // a file, where DeviceInfo::files; else of no meaning
     bool shared = false;     // its descriptor will be asked for at once
+    bool lasting_handle = false;  // its fabric handle outlives this process, where Device::use_maker() was called
 };
 
 // Calls are safe from any thread.
@@ -199,8 +203,11 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
     // Takes up an extent that an earlier process of ours has allocated, by what Extent::keepsake() gave: as if it had
-    // been allocated here. size_bytes and options as they were then.
-    virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options);
+    // been allocated here. size_bytes and options as they were then, and its lasting_handle().
+    virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                                    const FabricHandle* handle = nullptr);
+    // Before anything is allocated or restored. A device without fabric handles has no use for it.
+    virtual void use_maker(std::shared_ptr<FabricMaker>) {}
 
     // Makes copies between this memory and the device fast. Lasts until unregister; failing costs speed only.
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }

@@ -286,7 +286,8 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
     return std::make_unique<HostExtent>(std::move(mapping), std::move(file), Access::write);
 }
 
-Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) {
+Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                                    const FabricHandle*) {
     if (options.resizable) {
         auto file = std::make_unique<HostFile>(std::move(fd));
         TRY(file->status());

@@ -22,7 +22,8 @@ public:
     Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) override;
     Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                   Access access) override;
-    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
+    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                            const FabricHandle* handle) override;
 
     // The private tmpfs, whose files count together; nothing: there is none (yet). It stays the device's.
     std::optional<int> folder() EXCLUDES(mutex_);

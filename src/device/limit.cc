@@ -21,8 +21,9 @@ Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const
     return extent;
 }
 
-Result<std::unique_ptr<Extent>> LimitDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) {
-    auto extent = TRY(upstream_->restore(std::move(fd), size_bytes, options));
+Result<std::unique_ptr<Extent>> LimitDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                                     const FabricHandle* handle) {
+    auto extent = TRY(upstream_->restore(std::move(fd), size_bytes, options, handle));
     if (extent->file() != nullptr) size_bytes = extent->size();
     budget_->note(size_bytes);
     charge(*extent, size_bytes);

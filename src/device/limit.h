@@ -24,12 +24,14 @@ public:
         return upstream_->import_fabric(handle, size_bytes, access);
     }
     // Counted even where there is no room for it any more: it is there.
-    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options) override;
+    Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
+                                            const FabricHandle* handle) override;
 
     Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
     void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
 
     Result<std::unique_ptr<Queues>> make_queues() override { return upstream_->make_queues(); }
+    void use_maker(std::shared_ptr<FabricMaker> maker) override { upstream_->use_maker(std::move(maker)); }
 
     uint64_t used_bytes() const { return budget_->used(); }
     Device& upstream() { return *upstream_; }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/size.h"
 #include "fuse/work.h"
 
@@ -184,20 +185,28 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));
-    // It would have to leave its slab, and those who map it there would be left behind.
-    if (object->extent->pool != nullptr && !Files::is_unshared(*object)) return refuse(EBUSY);
+    // It would have to leave its slab, and processes that map it there, or may, would be left behind.
+    const bool used = !Files::is_unshared(*object) || object->extent->handle_given;
+    if (object->extent->pool != nullptr && used) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
     turn.unlock();
     // A handle stands for a whole extent, and the reader of it knows of no place inside.
     TRY(make_dedicated(work));
-    TRY(make_anew(work));
+    TRY(make_exportable(work));
     std::shared_lock lock(work.gate->mutex);
     if (!work.gate->memory) return refuse(ENODATA);
     auto handle = work.gate->memory->export_fabric();
     if (!handle) {
+        log_warning("user.fabric_handle of node {}: {}. If no process uses the old handle any more, `setfattr -x "
+                    "user.fabric_handle` says so, and the next one gets new memory", id, handle.error().message);
         backend_.report(work.device, handle.error());
         return std::unexpected(handle.error());
     }
+    {
+        auto again = backend_.enter();
+        if (work.object->extent != nullptr) backend_.files().store().extents().give_handle(work.object->extent);
+    }
+    TRY(backend_.record());
     return std::string(reinterpret_cast<const char*>(handle->data()), handle->size());
 }
 
@@ -242,6 +251,14 @@ void FileSystem::remove_attribute(Call& call) {
         if (directory == nullptr) return call.fail(EPERM);
         if (!directory->device) return call.fail(ENODATA);
         directory->device.reset();
+        backend_.files().change(**node, {});
+        return call.succeed();
+    }
+    auto* object = as_object(*node);
+    // Only where it has ended: one that can be imported again is not taken back.
+    if (*name == kFabricHandle && object != nullptr && object->extent != nullptr && object->extent->handle_given) {
+        if (object->extent->memory->has_fabric_handle()) return call.fail(EPERM);
+        backend_.files().store().extents().forget_handle(object->extent);
         backend_.files().change(**node, {});
         return call.succeed();
     }

@@ -106,8 +106,9 @@ private:
     Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes);
     // Moves the object into memory of its own.
     Status make_dedicated(Work& work);
-    // Out of memory that an earlier daemon has made, if nobody maps it there.
-    Status make_anew(Work& work);
+    // Into memory that has a fabric handle, and one that outlives gshmd where there is a process that makes such memory,
+    // unless somebody uses the memory that it has.
+    Status make_exportable(Work& work);
     // When nobody writes to it any more: gives back what it does not fill.
     Status settle(Work& work);
     Status drop_empty(Work& work);

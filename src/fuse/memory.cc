@@ -176,16 +176,21 @@ Status FileSystem::make_dedicated(Work& work) {
     return move_to(work, size, size, size);
 }
 
-Status FileSystem::make_anew(Work& work) {
+Status FileSystem::make_exportable(Work& work) {
     std::unique_lock lock(work.gate->mutex);
-    if (!work.gate->memory || !work.gate->memory->is_imported()) return {};
+    if (!work.gate->memory || work.gate->memory->lasting_handle() != nullptr) return {};
+    const bool has_handle = work.gate->memory->has_fabric_handle();
     uint64_t size = 0;
     {
         auto turn = backend_.enter();
-        if (!Files::is_unshared(*work.object)) return {};
+        // Those who have imported it would go on with the old memory, and not know.
+        if (!Files::is_unshared(*work.object) || work.object->extent->handle_given) return {};
         size = work.object->size_bytes;
     }
-    return move_to(work, size, size, size);
+    auto moved = move_to(work, size, size, size);
+    // A handle that ends with gshmd is better than none.
+    if (!moved && has_handle) return {};
+    return moved;
 }
 
 Status FileSystem::resize(Work& work, uint64_t size_bytes) {
@@ -295,6 +300,8 @@ Status FileSystem::settle(Work& work) {
         if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
         // Somebody has it, or it is about to go.
         if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
+        // Processes that imported it would go on with the old memory, and not know.
+        if (work.object->extent->handle_given) return {};
         backend_.files().refresh(*work.object);
         size = work.object->size_bytes;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/size.h"
@@ -85,6 +86,16 @@ void Extents::renew_id(StoredExtent* extent) {
     auto entry = extents_.extract(extent->id);
     entry.key() = extent->id = next_id_++;
     extents_.insert(std::move(entry));
+    changed(extent);
+}
+
+void Extents::give_handle(StoredExtent* extent) {
+    if (std::exchange(extent->handle_given, true)) return;
+    changed(extent);
+}
+
+void Extents::forget_handle(StoredExtent* extent) {
+    if (!std::exchange(extent->handle_given, false)) return;
     changed(extent);
 }
 

@@ -45,6 +45,7 @@ struct StoredExtent {
     bool spoilt = false;       // a slab with a range that could not be zeroed
     bool unrecorded = false;   // changed since it was last written down
     bool kept = false;         // somebody else has its descriptor, too
+    bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
     std::optional<Slab> slab;
 };
 
@@ -86,6 +87,10 @@ public:
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
     void renew_id(StoredExtent* extent);
+    // Before a fabric handle of it is given out.
+    void give_handle(StoredExtent* extent);
+    // Its owner says that no process has imported it by a handle.
+    void forget_handle(StoredExtent* extent);
     // The size that clients are told from now on.
     void show(StoredExtent* extent);
     void close_slab(StoredExtent* extent);

@@ -19,6 +19,7 @@ void Restorer::add(SavedExtent saved) {
     added->compressible = saved.compressible;
     added->memory = std::move(saved.memory);
     added->kept = true;
+    added->handle_given = saved.handle_given;
     if (saved.slab) {
         auto& pool = extents.pools_[*saved.slab];
         pool.key = *saved.slab;

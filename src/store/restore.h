@@ -16,6 +16,7 @@ struct SavedExtent {
     uint64_t shown_bytes = 0;
     bool compressible = false;
     bool closed = false;
+    bool handle_given = false;
     std::optional<SlabKey> slab;
     std::shared_ptr<Extent> memory;
 };

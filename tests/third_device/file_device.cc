@@ -77,7 +77,6 @@ public:
         }
         return read_only_.get();
     }
-    bool is_imported() const override { return imported_; }
 
 private:
     void copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) override {
@@ -192,10 +191,11 @@ Result<std::unique_ptr<Extent>> FileDevice::allocate(uint64_t size_bytes, const 
     if (int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(size_bytes)); error != 0) {
         return fail_errno("no room for memory", error);
     }
-    return restore(std::move(fd), size_bytes, options);
+    return restore(std::move(fd), size_bytes, options, nullptr);
 }
 
-Result<std::unique_ptr<Extent>> FileDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions&) {
+Result<std::unique_ptr<Extent>> FileDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions&,
+                                                    const FabricHandle*) {
     auto addresses = TRY(Addresses::reserve(size_bytes));
     return std::make_unique<FileExtent>(std::move(fd), std::move(addresses), size_bytes, Access::write, false);
 }

@@ -1,0 +1,193 @@
+#include "daemon/maker.h"
+
+#include <csignal>
+#include <cstring>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/spawn.h"
+#include "daemon/process.h"
+#include "wire/message.h"
+
+namespace gshm {
+namespace {
+
+using maker::Kind;
+using maker::Message;
+
+// A start of the driver takes a quarter of a second. One that is stopped must not stop us.
+constexpr timeval kPatience{10, 0};
+constexpr std::chrono::seconds kStartAgain{1};
+constexpr const char* kProgram = "gshm-maker";
+
+Message request(Kind kind) {
+    Message message = {};
+    message.kind = kind;
+    return message;
+}
+
+Message request(Kind kind, const FabricHandle& handle) {
+    Message message = request(kind);
+    message.count = 1;
+    message.handles[0] = handle;
+    return message;
+}
+
+}  // namespace
+
+MakerProcess::MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(int)> keep)
+    : loop_(loop), keep_(std::move(keep)) {
+    {
+        MutexLock lock(mutex_);
+        uint64_t first = 0;
+        if (getrandom(&first, sizeof first, 0) == sizeof first) number_ = first;
+        socket_ = std::move(socket);
+        if (socket_) {
+            setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+            if (auto listed = list(); listed) return;
+            else log_warning("gshm-maker of the earlier gshmd cannot be used: {}; its fabric handles have ended",
+                             listed.error().message);
+            handles_.clear();
+            kill_if_named(pid_, kProgram);
+            pid_ = 0;
+            socket_.reset();
+        }
+    }
+    start();
+}
+
+void MakerProcess::start() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return log_error("gshm-maker: {}; fabric handles end with gshmd", strerror(errno));
+    }
+    auto ours = UniqueFd::adopt(ends[0]);
+    auto theirs = UniqueFd::adopt(ends[1]);
+    for (int option : {SO_RCVTIMEO, SO_SNDTIMEO}) setsockopt(ours.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
+    const int descriptors[] = {theirs.get()};
+    auto started = spawn_apart(program_beside(kProgram), {kProgram}, descriptors);
+    if (!started) return log_error("{}; fabric handles end with gshmd", started.error().message);
+    keep_(ours.get());
+    MutexLock lock(mutex_);
+    socket_ = std::move(ours);
+    pid_ = *started;
+    is_child_ = true;
+}
+
+Result<Message> MakerProcess::receive(Kind kind, UniqueFd* ret_fd) {
+    for (;;) {
+        Message answer = {};
+        auto bytes = std::span(reinterpret_cast<uint8_t*>(&answer), sizeof answer);
+        auto received = TRY(wire::receive_packet(socket_.get(), bytes, true));
+        if (received.end) return fail(ECONNRESET, "it has ended");
+        if (received.bytes == 0) return fail(ETIMEDOUT, "it does not answer");
+        const bool whole = received.bytes >= maker::kHeadBytes && answer.count <= maker::kMostHandles &&
+                           received.bytes == bytes_of(answer);
+        if (!whole) return fail(EPROTO, "it answers something else");
+        if (answer.number != number_) continue;  // to a gshmd that has died
+        if (answer.kind != kind) return fail(EPROTO, "it answers something else");
+        pid_ = answer.pid;
+        if (ret_fd != nullptr && !received.descriptors.empty()) *ret_fd = std::move(received.descriptors[0]);
+        return answer;
+    }
+}
+
+Result<Message> MakerProcess::ask(Message request, Kind answer, UniqueFd* ret_fd) {
+    if (!socket_) return fail(ECONNREFUSED, "there is no gshm-maker at the moment");
+    request.number = ++number_;
+    TRY(wire::send_packet(socket_.get(), {reinterpret_cast<const uint8_t*>(&request), bytes_of(request)}, {}, true));
+    return receive(answer, ret_fd);
+}
+
+Status MakerProcess::list() {
+    Message answer = TRY(ask(request(Kind::list), Kind::handles));
+    for (;;) {
+        for (uint32_t i = 0; i < answer.count; ++i) handles_.insert(answer.handles[i]);
+        if (answer.count < maker::kMostHandles) return {};
+        answer = TRY(receive(Kind::handles, nullptr));
+    }
+}
+
+Result<FabricMaker::Made> MakerProcess::make(const Wanted& wanted) {
+    Message message = request(Kind::make);
+    message.size_bytes = wanted.size_bytes;
+    message.handle_types = static_cast<uint32_t>(wanted.handle_types);
+    message.compressible = wanted.compressible ? cuda::kMemCompressionGeneric : 0;
+    message.rdma_capable = wanted.rdma_capable ? 1 : 0;
+    memcpy(message.uuid.data(), wanted.device.bytes, message.uuid.size());
+    MutexLock lock(mutex_);
+    Made made;
+    auto answer = ask(message, Kind::made, &made.fd);
+    if (answer && answer->result == cuda::kSuccess && (answer->count != 1 || !made.fd)) {
+        answer = fail(EMFILE, "its descriptor did not come through");
+    }
+    if (!answer) {
+        lose(answer.error().message);
+        return std::unexpected(answer.error());
+    }
+    made.result = answer->result;
+    if (made.result != cuda::kSuccess) return made;
+    made.handle = answer->handles[0];
+    handles_.insert(made.handle);
+    return made;
+}
+
+void MakerProcess::release(const FabricHandle& handle) {
+    MutexLock lock(mutex_);
+    if (!open_->load() || handles_.erase(handle) == 0) return;
+    if (auto done = ask(request(Kind::release, handle), Kind::released); !done) lose(done.error().message);
+}
+
+bool MakerProcess::holds(const FabricHandle& handle) {
+    MutexLock lock(mutex_);
+    if (!handles_.contains(handle)) return false;
+    pollfd state{socket_.get(), 0, 0};
+    const bool ended = poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLERR)) != 0;
+    if (ended) lose("it has ended");
+    return !ended;
+}
+
+void MakerProcess::release_others(const std::set<FabricHandle>& used) {
+    std::vector<FabricHandle> others;
+    {
+        MutexLock lock(mutex_);
+        for (const auto& handle : handles_) {
+            if (!used.contains(handle)) others.push_back(handle);
+        }
+    }
+    for (const auto& handle : others) release(handle);
+}
+
+void MakerProcess::lose(const std::string& why) {
+    handles_.clear();
+    if (!socket_ || !open_->load()) return;
+    log_warning("gshm-maker is replaced: {}; the fabric handles of its memory have ended", why);
+    socket_.reset();
+    kill_if_named(pid_, kProgram);
+    if (std::exchange(is_child_, false)) waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+    loop_.post([this, open = open_] {
+        if (!open->load()) return;
+        loop_.after(kStartAgain, [this, open] {
+            if (open->load()) start();
+        });
+    });
+}
+
+int MakerProcess::socket() const {
+    MutexLock lock(mutex_);
+    return socket_.get();
+}
+
+void MakerProcess::close() {
+    MutexLock lock(mutex_);
+    open_->store(false);
+    handles_.clear();
+    socket_.reset();
+}
+
+}  // namespace gshm

@@ -1,0 +1,41 @@
+// The protocol between gshmd and gshm-maker: one message per packet of a SOCK_SEQPACKET socket, in this machine's own
+// byte order. The descriptor of memory that was made travels beside its answer.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gshm::maker {
+
+inline constexpr int kSocketFd = 3;  // of gshm-maker, as gshmd starts it
+inline constexpr size_t kMostHandles = 64;
+
+enum class Kind : uint32_t {
+    make = 1,     // allocate; answered by `made`, with a descriptor unless it failed
+    release = 2,  // free the allocation of handles[0]; answered by `released`, also if there is none
+    list = 3,     // answered by `handles`, as many as it takes; the last one has fewer than kMostHandles
+    made = 4,
+    released = 5,
+    handles = 6,
+};
+
+struct Message {
+    Kind kind;
+    uint32_t count;        // of handles
+    uint64_t number;       // of the request, which its answers repeat
+    int32_t result;        // CUDA's, of `made`
+    int32_t pid;           // of gshm-maker, in answers
+    uint64_t size_bytes;
+    uint32_t handle_types;  // CUDA's bits
+    uint8_t compressible;
+    uint8_t rdma_capable;
+    uint8_t padding[2];
+    std::array<uint8_t, 16> uuid;  // of the GPU
+    std::array<std::array<uint8_t, 64>, kMostHandles> handles;
+};
+
+inline constexpr size_t kHeadBytes = offsetof(Message, handles);
+constexpr size_t bytes_of(const Message& message) { return kHeadBytes + message.count * sizeof message.handles[0]; }
+
+}  // namespace gshm::maker

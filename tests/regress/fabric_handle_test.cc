@@ -1,0 +1,189 @@
+// A fabric handle that was given out stands for the file's memory for as long as the file has that memory. Before, gshmd
+// made the memory itself: its handles ended with it, and the next request for one moved the file's bytes to new memory,
+// while processes that had imported the old handle went on with the old.
+#include <csignal>
+#include <fcntl.h>
+#include <fstream>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+
+#include <gtest/gtest.h>
+
+#include "integration/library_fixture.h"
+#include "mount/mount_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+constexpr const char* kHandle = "user.fabric_handle";
+
+class FabricHandle : public ::testing::Test, protected MountFixture {
+protected:
+    void SetUp() override {
+        ASSERT_TRUE(fake_loaded || is_real_gpu());
+        if (auto missing = missing_for(Way::cuda); !missing.empty()) GTEST_SKIP() << missing;
+        ASSERT_TRUE(start_mounted(Way::cuda)) << log();
+    }
+    // "" and errno if it is refused.
+    std::string handle_of(const std::string& name) {
+        std::string value(GSHM_FABRIC_HANDLE_BYTES, '\0');
+        ssize_t length = getxattr(at(name).c_str(), kHandle, value.data(), value.size());
+        return length == GSHM_FABRIC_HANDLE_BYTES ? value : std::string();
+    }
+    // The memory behind a handle, as a process has it that gshmd knows nothing of.
+    static Object import(const std::string& handle, uint64_t bytes) {
+        gshm_handle_info info = {};
+        info.struct_size = sizeof info;
+        info.kind = GSHM_HANDLE_FABRIC;
+        info.extent_bytes = bytes;
+        info.size_bytes = bytes;
+        gshm_object* object = nullptr;
+        const int code = gshm_import_fabric("cuda:0", reinterpret_cast<const uint8_t*>(handle.data()), &info, GSHM_WRITE,
+                                            &object);
+        EXPECT_EQ(code, 0) << gshm_last_error();
+        return Object(object);
+    }
+    static std::string bytes_of(const Object& object, size_t bytes) {
+        std::string read(bytes, '\0');
+        EXPECT_EQ(gshm_copy_out(object.get(), 0, read.data(), bytes), 0) << gshm_last_error();
+        return read;
+    }
+    void restart() {
+        kill();
+        ASSERT_TRUE(start_again(Way::cuda)) << log();
+    }
+    // The gshm-maker of this daemon, told from others by the environment that it inherits.
+    std::vector<pid_t> makers() {
+        std::vector<pid_t> found;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+            const pid_t pid = atoi(entry.path().filename().c_str());
+            std::string name;
+            std::getline(std::ifstream(entry.path() / "comm"), name);
+            if (pid <= 0 || name != "gshm-maker") continue;
+            std::ifstream file(entry.path() / "environ", std::ios::binary);
+            std::string environment((std::istreambuf_iterator<char>(file)), {});
+            if (environment.find("GSHM_TEST_TAG=" + scratch()) != std::string::npos) found.push_back(pid);
+        }
+        return found;
+    }
+    static void await_end(int pidfd) {
+        pollfd ended{pidfd, POLLIN, 0};
+        EXPECT_EQ(poll(&ended, 1, 60'000), 1) << "it is still there";
+        close(pidfd);
+    }
+    static int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+    void kill_maker() {
+        auto pids = makers();
+        ASSERT_EQ(pids.size(), 1u);
+        const int pidfd = pidfd_of(pids[0]);
+        ::kill(pids[0], SIGKILL);
+        await_end(pidfd);
+    }
+    std::string tag_ = (setenv("GSHM_TEST_TAG", scratch().c_str(), 1), scratch());
+    static constexpr size_t kBytes = 4 << 20;
+};
+
+TEST_F(FabricHandle, OutlivesGshmd) {
+    ASSERT_TRUE(write_file(at("f"), std::string(kBytes, 'a')));
+    const std::string handle = handle_of("f");
+    ASSERT_FALSE(handle.empty()) << strerror(errno);
+    auto first = import(handle, kBytes);
+    ASSERT_TRUE(first);
+    restart();
+    EXPECT_EQ(handle_of("f"), handle);
+    auto second = import(handle, kBytes);
+    ASSERT_TRUE(second);
+    // One memory: what either of them, or the mount, writes all of them read.
+    ASSERT_EQ(gshm_copy_in(first.get(), 0, "from the first", 14), 0) << gshm_last_error();
+    EXPECT_EQ(bytes_of(second, 14), "from the first");
+    EXPECT_EQ(read_file(at("f")).substr(0, 15), "from the firsta");
+    restart();
+    EXPECT_EQ(handle_of("f"), handle);
+    EXPECT_EQ(read_file(at("f")).substr(0, 15), "from the firsta");
+}
+
+TEST_F(FabricHandle, OfAnEndedMakerIsNotReplacedSilently) {
+    ASSERT_TRUE(write_file(at("given"), std::string(kBytes, 'a')));
+    ASSERT_TRUE(write_file(at("never"), std::string(kBytes, 'b')));
+    const std::string handle = handle_of("given");
+    ASSERT_FALSE(handle.empty()) << strerror(errno);
+    auto first = import(handle, kBytes);
+    ASSERT_TRUE(first);
+    kill_maker();
+    for (int daemons = 0; daemons < 2; ++daemons) {
+        EXPECT_EQ(handle_of("given"), "");
+        EXPECT_EQ(errno, EBUSY);
+        restart();
+    }
+    EXPECT_NE(log().find("setfattr -x"), std::string::npos) << "the log says what to do:\n" << log();
+    // Still one memory.
+    ASSERT_EQ(gshm_copy_in(first.get(), 0, "still", 5), 0) << gshm_last_error();
+    EXPECT_EQ(read_file(at("given")).substr(0, 6), "stilla");
+    // A handle that was never given out may be made anew.
+    EXPECT_FALSE(handle_of("never").empty()) << strerror(errno);
+    EXPECT_EQ(read_file(at("never")), std::string(kBytes, 'b'));
+    // Its owner says that the old one is of no use any more.
+    ASSERT_EQ(removexattr(at("given").c_str(), kHandle), 0) << strerror(errno);
+    const std::string renewed = handle_of("given");
+    ASSERT_FALSE(renewed.empty()) << strerror(errno);
+    EXPECT_NE(renewed, handle);
+    EXPECT_EQ(bytes_of(import(renewed, kBytes), 6), "stilla");
+    EXPECT_NE(removexattr(at("given").c_str(), kHandle), 0) << "one that can be imported is not taken back";
+}
+
+TEST_F(FabricHandle, KeepsAFileWhereItIs) {
+    // Room in advance, which a close would give back by moving the bytes.
+    int fd = open(at("f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 16 << 20), 0) << strerror(errno);
+    ASSERT_EQ(pwrite(fd, "bytes", 5, 0), 5);
+    const std::string handle = handle_of("f");
+    ASSERT_FALSE(handle.empty()) << strerror(errno);
+    const std::string allocated = attribute(at("f"), "user.allocation_size");
+    auto memory = import(handle, std::stoull(allocated));
+    ASSERT_TRUE(memory);
+    close(fd);
+    restart();  // the close has been heard of by then
+    EXPECT_EQ(attribute(at("f"), "user.allocation_size"), allocated);
+    EXPECT_EQ(handle_of("f"), handle);
+    ASSERT_EQ(gshm_copy_in(memory.get(), 0, "BYTES", 5), 0) << gshm_last_error();
+    EXPECT_EQ(read_file(at("f")), "BYTES");
+}
+
+TEST_F(FabricHandle, GivesBackTheMemoryOfARemovedFile) {
+    const uint64_t before = used_bytes();
+    for (int i = 0; i < 30; ++i) {  // twice what the device has
+        ASSERT_TRUE(write_file(at("f"), "x") && truncate(at("f").c_str(), 64 << 20) == 0) << i << ": " << strerror(errno);
+        ASSERT_FALSE(handle_of("f").empty()) << strerror(errno);
+        ASSERT_EQ(unlink(at("f").c_str()), 0);
+        if (i == 15) restart();
+    }
+    while (used_bytes() > before) {}  // ctest ends what never happens
+}
+
+TEST_F(FabricHandle, ItsMakerEndsWithTheMemory) {
+    ASSERT_TRUE(write_file(at("f"), std::string(kBytes, 'a')));
+    auto pids = makers();
+    ASSERT_EQ(pids.size(), 1u);
+    int pidfd = pidfd_of(pids[0]);
+    EXPECT_EQ(stop(), 0);
+    await_end(pidfd);
+    // The same when nobody is left who could ask for it.
+    ASSERT_TRUE(start_mounted(Way::cuda)) << log();
+    ASSERT_TRUE(write_file(at("f"), std::string(kBytes, 'a')));
+    pids = makers();
+    ASSERT_EQ(pids.size(), 1u);
+    pidfd = pidfd_of(pids[0]);
+    const std::string said = run_cli({"ping", "--json"}).out;
+    const size_t at = said.find("\"keeper_pid\": ");
+    ASSERT_NE(at, std::string::npos) << said;
+    const pid_t keeper = atoi(said.c_str() + at + strlen("\"keeper_pid\": "));
+    kill();
+    EXPECT_EQ(makers().size(), 1u) << "the keeper is enough";
+    ASSERT_EQ(::kill(keeper, SIGKILL), 0);
+    await_end(pidfd);
+}
+
+}  // namespace
+}  // namespace gshm::test
