@@ -14,6 +14,7 @@ function(gshm_part dir)
     add_library(${target} STATIC ${sources})
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
     target_link_libraries(${target} PUBLIC ${PART_LINK})
+    gshm_use_headers(${target} gshm_headers)
 
     file(GLOB schemas CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.fbs)
     foreach(schema ${schemas})

@@ -57,5 +57,10 @@ endif()
 find_program(GSHM_CCACHE ccache)
 if(GSHM_CCACHE)
     set(CMAKE_C_COMPILER_LAUNCHER ${GSHM_CCACHE})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${GSHM_CCACHE})
+    # What it must be told to work with precompiled headers.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${GSHM_CCACHE})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+        add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
+    endif()
 endif()

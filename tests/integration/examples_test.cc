@@ -433,11 +433,7 @@ TEST_F(WeightsTest, WithoutADaemonBothSayWhatIsWrong) {
 class DemoTest : public ExamplesTest {
 protected:
     static std::string script() {
-#ifdef GSHM_SOURCE_DIR
         return std::string(GSHM_SOURCE_DIR) + "/examples/demo.sh";
-#else
-        return (std::filesystem::path(__FILE__).parent_path() / "../../examples/demo.sh").string();
-#endif
     }
     Lines demo_env(Lines env = {}) {
         std::filesystem::create_directory(tmp());

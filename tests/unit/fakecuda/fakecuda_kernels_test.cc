@@ -54,7 +54,7 @@ const Calls& calls() {
 }
 
 std::string ptx() {
-    const auto path = std::filesystem::path(__FILE__).parent_path() / "../../../examples/kernels.ptx";
+    const auto path = std::filesystem::path(GSHM_SOURCE_DIR) / "examples/kernels.ptx";
     std::stringstream text;
     text << std::ifstream(path).rdbuf();
     return text.str();
