@@ -91,12 +91,12 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
 
 void FileSystem::forget_all_remembered() {
     auto turn = backend_.enter();
-    const bool names = connection_.forget_names();
+    const bool names = kernel_.forget_names();
     std::vector<uint64_t> ids;
     for (Node* node : backend_.files().all()) {
         ids.push_back(node->id);
         if (names) continue;
-        if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
+        if (const Link* link = node->any_link()) kernel_.forget_entry(link->parent->id, link->name);
     }
     // What the kernel does not know it will not forget either, and nobody need wait for that. Nor shall anybody wait for
     // us meanwhile.
@@ -112,7 +112,7 @@ void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
     for (NodeId id : nodes) {
         if (Node* node = backend_.files().find(id)) told.emplace(id, node->lookups);
     }
-    connection_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
+    kernel_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
         auto turn = backend_.enter();
         for (NodeId id : unknown) {
             if (auto found = told.find(id); found != told.end()) backend_.files().is_unknown(id, found->second);
@@ -187,11 +187,11 @@ int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
     if (!passthrough_ || file == nullptr) return 0;
     if (int32_t known = backend_.files().backing_of(object.id)) return known;
-    auto opened = connection_.open_backing(file->fd());
+    auto opened = kernel_.open_backing(file->fd());
     if (opened) {
         auto noted = backend_.files().note_backing(object.id, *opened);
         if (noted) return *opened;
-        connection_.close_backing(*opened);
+        kernel_.close_backing(*opened);
         opened = std::unexpected(noted.error());
     }
     log_warning("{}; its bytes go through gshmd", opened.error().message);
@@ -201,7 +201,7 @@ int32_t FileSystem::backing_of(Object& object) {
 void FileSystem::drop_backing(NodeId node) {
     int32_t known = backend_.files().backing_of(node);
     if (known == 0) return;
-    connection_.close_backing(known);
+    kernel_.close_backing(known);
     backend_.files().forget_backing(node);
 }
 
@@ -217,7 +217,7 @@ void FileSystem::drop_backing_if_unknown(NodeId id) {
 
 // The kernel does not remember that there is no such name.
 void FileSystem::entry_added(const Directory& parent, std::string_view) {
-    if (parent.id == Files::kRoot || parent.may_be_known()) connection_.forget_attributes(parent.id);
+    if (parent.id == Files::kRoot || parent.may_be_known()) kernel_.forget_attributes(parent.id);
 }
 
 void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
@@ -225,14 +225,14 @@ void FileSystem::entry_removed(const Directory& parent, std::string_view name, c
     if (node.may_be_known()) {
         // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
         // one so that the kernel lets go of the node.
-        connection_.forget_names();
-        connection_.forget_entry(parent.id, name);
+        kernel_.forget_names();
+        kernel_.forget_entry(parent.id, name);
     }
-    connection_.forget_attributes(parent.id);
+    kernel_.forget_attributes(parent.id);
 }
 
 void FileSystem::node_changed(const Node& node) {
-    if (node.may_be_known()) connection_.forget_attributes(node.id);
+    if (node.may_be_known()) kernel_.forget_attributes(node.id);
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {

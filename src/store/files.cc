@@ -289,10 +289,10 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     if (auto resumed = store_.resumed_files_.find(request); resumed != store_.resumed_files_.end()) {
         FileId id = resumed->second;
         store_.resumed_files_.erase(resumed);
-        if (opened(id) == &object) return id;
+        if (opened(object.id, id) == &object) return id;
     }
     TRY(store_.reserve_note());
-    FileId id = store_.next_file_id_++;
+    FileId id = store_.file_ids_.take();
     Store::OpenFile file{&object, access, who, request, Ledger::kNone};
     if (store_.ledger_ != nullptr) {
         file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
@@ -304,9 +304,10 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     return id;
 }
 
-Object* Files::opened(FileId file) const {
+Object* Files::opened(NodeId node, FileId file) const {
     auto found = store_.files_.find(file);
-    return found == store_.files_.end() ? nullptr : found->second.object;
+    if (found == store_.files_.end() || found->second.object->id != node) return nullptr;
+    return found->second.object;
 }
 
 std::optional<Access> Files::access_of(FileId file) const {

@@ -78,7 +78,8 @@ public:
     // ---- open files ----
     // request: the kernel's number of what opens it. If it was opened by that already, this is the same file again.
     Result<FileId> open(Object& object, Access access, const Credentials& who, uint64_t request);
-    Object* opened(FileId file) const;
+    // Null: it is not open, or is another node's. Every request names both, and a late one must not reach what others have.
+    Object* opened(NodeId node, FileId file) const;
     std::optional<Access> access_of(FileId file) const;
     void close(FileId file);
     // Closes all, as when the kernel has let go of them.
