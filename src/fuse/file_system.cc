@@ -1,8 +1,10 @@
 #include "fuse/file_system.h"
 
 #include <algorithm>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "fuse/work.h"
 
@@ -87,6 +89,21 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
     auto turn = backend_.enter();
     done_ = std::move(done);
     backend_.files().set_observer(this);
+    if (!passthrough_) return;
+    backend_.files().drop_left_backing([this](int32_t id) { kernel_.close_backing(id); });
+    close_unnoted_backing();
+}
+
+// The kernel counts the numbers of backing files up. One that the earlier daemon was killed with before it could note it
+// is among the last, and would keep its memory until the mount ends.
+void FileSystem::close_unnoted_backing() {
+    auto file = UniqueFd::adopt(memfd_create("gshm-next-backing", MFD_CLOEXEC));
+    auto next = file ? kernel_.open_backing(file.get()) : Result<int32_t>(fail_errno("memfd_create"));
+    if (!next) return log_warning("{}; memory of a file may stay until the mount ends", next.error().message);
+    constexpr int32_t kLast = 16;
+    for (int32_t id = std::max(1, *next - kLast); id <= *next; ++id) {
+        if (!backend_.files().has_backing(id)) kernel_.close_backing(id);
+    }
 }
 
 void FileSystem::forget_all_remembered() {
@@ -189,7 +206,7 @@ int32_t FileSystem::backing_of(Object& object) {
     if (int32_t known = backend_.files().backing_of(object.id)) return known;
     auto opened = kernel_.open_backing(file->fd());
     if (opened) {
-        auto noted = backend_.files().note_backing(object.id, *opened);
+        auto noted = backend_.files().note_backing(object, *opened);
         if (noted) return *opened;
         kernel_.close_backing(*opened);
         opened = std::unexpected(noted.error());
@@ -199,10 +216,7 @@ int32_t FileSystem::backing_of(Object& object) {
 }
 
 void FileSystem::drop_backing(NodeId node) {
-    int32_t known = backend_.files().backing_of(node);
-    if (known == 0) return;
-    kernel_.close_backing(known);
-    backend_.files().forget_backing(node);
+    backend_.files().drop_backing(node, [this](int32_t id) { kernel_.close_backing(id); });
 }
 
 void FileSystem::drop_backing_if_unknown(NodeId id) {

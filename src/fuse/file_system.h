@@ -132,6 +132,7 @@ private:
     // The backing file of the object's memory; 0: none.
     int32_t backing_of(Object& object);
     void drop_backing(NodeId node);
+    void close_unnoted_backing();
     // The kernel has its inode no more, so that it needs no backing file.
     void drop_backing_if_unknown(NodeId node);
     // Nobody has counted how often the kernel was told of them: what it does not know any more is forgotten here, too.

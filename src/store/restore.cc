@@ -198,9 +198,13 @@ void Restorer::restore_leases(bool with_mount) {
             store_.file_ids_.skip_to(entry.id() + 1);
             ++object->open_files;
             store_.pin(object, access);
-        } else if (entry.kind() == LedgerKind::backing && object != nullptr && with_mount) {
+        } else if (entry.kind() == LedgerKind::backing && with_mount) {
             used = true;
-            store_.backing_[object->id] = {static_cast<int32_t>(entry.id()), slot};
+            const Store::Backing backing{static_cast<int32_t>(entry.id()), slot};
+            // The kernel was given the file before the catalog knew of it, and has it still.
+            const bool is_current = object != nullptr && object->extent != nullptr && object->extent->key == value;
+            if (is_current) store_.backing_[object->id] = backing;
+            else store_.left_backing_.push_back(backing);
         }
         if (!used) ledger.remove(slot);
     }

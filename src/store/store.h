@@ -259,6 +259,8 @@ private:
         Ledger::Slot slot = Ledger::kNone;
     };
     std::unordered_map<NodeId, Backing> backing_;
+    std::vector<Backing> left_backing_;  // of an earlier daemon, to be closed
+    static constexpr uint64_t kClosingBacking = 0;  // in place of the key of the extent whose backing file it is
 };
 
 }  // namespace gshm

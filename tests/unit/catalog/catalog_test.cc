@@ -300,6 +300,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
     Kept kept;
     FileId file = 0;
     NodeId unnamed = 0;
+    auto live = std::make_shared<size_t>(0);
     {
         Daemon daemon(folder_ + "/first", kept);
         Files files(daemon.store);
@@ -316,7 +317,9 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         Object* temporary = files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
-        ASSERT_TRUE(files.note_backing(object->id, 9));
+        auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live);
+        files.replace_memory(*object, *Files::gate(*object), std::move(memory), 4096);
+        ASSERT_TRUE(files.note_backing(*object, 9));
         ASSERT_TRUE(daemon.catalog->commit());
         daemon.catalog->mark_done(40, object->id, 0);
         daemon.catalog->mark_done(42, 0, 40);
