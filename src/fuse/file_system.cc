@@ -179,7 +179,7 @@ void FileSystem::dispatch(Call& call) {
 
 Result<Node*> FileSystem::find(NodeId id) const {
     Node* node = backend_.files().find(id);
-    if (node == nullptr) return std::unexpected(Error{ENOENT, {}});
+    if (node == nullptr) return std::unexpected(Error{ESTALE, {}});
     return node;
 }
 

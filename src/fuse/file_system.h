@@ -124,7 +124,8 @@ private:
     // ---- in one's turn ----
     // close() returns before we learn of it: waits a moment until that is so. False: it is not.
     static bool closes_soon(Turn& turn, const std::function<bool()>& closed);
-    // ENOENT: the kernel asks for what it was never told of, or what is gone.
+    // ESTALE: the node is gone, and the kernel has yet to learn that. It then looks the path up again, and does not tell
+    // its caller that there is no such name: another node may have it.
     Result<Node*> find(NodeId id) const;
     Result<Directory*> find_directory(NodeId id) const;
     Result<Object*> find_object(NodeId id) const;

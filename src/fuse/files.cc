@@ -96,7 +96,7 @@ void FileSystem::open(Call& call) {
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
     auto object = find_object(call.node());
-    if (!object) return call.fail(object.error().code == ENOENT ? ESTALE : object.error().code);
+    if (!object) return call.fail(object.error().code);
     // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
     // case, if we knew of it.
     const bool kept = (*object)->replaced && (*object)->extent != nullptr;
