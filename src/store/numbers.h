@@ -6,7 +6,7 @@
 
 namespace gshm {
 
-// What is numbered, as the ledger knows it.
+// Kinds of numbers, as the ledger knows them.
 enum class Numbered : uint8_t { node = 1, extent = 2, extent_key = 3, session = 4, file = 5 };
 
 class Numbers {
