@@ -258,7 +258,7 @@ Status Files::set_attribute(Node& node, std::string_view name, std::string_view 
             if (other != name) total += other.size() + bytes.size();
         }
     }
-    if (total > limits::kFileAttributesBytes) return refuse(ENOSPC);
+    if (total > limits::kAttributesBytes) return refuse(ENOSPC);
     if (!node.attributes) node.attributes = std::make_unique<Attributes>();
     node.attributes->insert_or_assign(std::string(name), std::string(value));
     node.changed_ns = store_.clock_.now_ns();
