@@ -1,8 +1,6 @@
 #include "catalog/catalog.h"
 
 #include <algorithm>
-#include <charconv>
-#include <tuple>
 
 #include "catalog/encoding.h"
 
@@ -31,8 +29,6 @@ CREATE TABLE IF NOT EXISTS nodes (
 CREATE TABLE IF NOT EXISTS done (request INTEGER PRIMARY KEY, node INTEGER);
 )";
 
-// Ids are put aside by the thousand, so that the note of it is not written with each.
-constexpr uint64_t kReserve = 4096;
 // Marks of requests whose answers the kernel has had; see done().
 constexpr int kMostDone = 4096;
 
@@ -67,8 +63,6 @@ Status Catalog::prepare() {
     erase_extent_ = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
     put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?)"));
     erase_mark_ = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
-    reserved_nodes_ = std::max<uint64_t>(1, TRY(stored_number("next_node")));
-    reserved_keys_ = std::max<uint64_t>(1, TRY(stored_number("next_key")));
     return {};
 }
 
@@ -83,13 +77,6 @@ Result<std::optional<std::string>> Catalog::value(std::string_view key) {
 
 Status Catalog::set_value(std::string_view key, std::string_view value) {
     return put_value_.bind_blob(key).bind_blob(value).run();
-}
-
-Result<uint64_t> Catalog::stored_number(std::string_view key) {
-    auto text = TRY(value(key));
-    uint64_t number = 0;
-    if (text) std::from_chars(text->data(), text->data() + text->size(), number);
-    return number;
 }
 
 // ---- what is there ----
@@ -234,14 +221,12 @@ Status Catalog::forget_done() {
 
 Status Catalog::commit() {
     if (!is_pending()) return {};
-    const auto reserved = std::pair(reserved_nodes_, reserved_keys_);
     if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
     TRY(begin_.run());
     auto written = write_all();
     if (written) written = commit_.run();
     if (!written) {
         (void)rollback_.run();
-        std::tie(reserved_nodes_, reserved_keys_) = reserved;
         return written;
     }
     for (auto& [id, node] : nodes_) node->unrecorded = false;
@@ -255,7 +240,6 @@ Status Catalog::commit() {
 }
 
 Status Catalog::write_all() {
-    TRY(reserve_ids());
     for (NodeId id : erased_nodes_) TRY(erase_node_.bind(id).run());
     for (uint64_t key : erased_extents_) TRY(erase_extent_.bind(key).run());
     for (const auto& [key, extent] : extents_) TRY(write(*extent));
@@ -265,22 +249,6 @@ Status Catalog::write_all() {
         TRY(put_mark_.bind(mark.request).bind(mark.node).run());
     }
     return {};
-}
-
-Status Catalog::reserve_ids() {
-    auto reserve = [&](std::string_view key, uint64_t highest, uint64_t* reserved) -> Status {
-        if (highest < *reserved) return {};
-        uint64_t next = highest + kReserve;
-        TRY(set_value(key, std::to_string(next)));
-        *reserved = next;
-        return {};
-    };
-    uint64_t highest_node = 0;
-    uint64_t highest_key = 0;
-    for (const auto& [id, node] : nodes_) highest_node = std::max(highest_node, id);
-    for (const auto& [key, extent] : extents_) highest_key = std::max(highest_key, key);
-    TRY(reserve("next_node", highest_node, &reserved_nodes_));
-    return reserve("next_key", highest_key, &reserved_keys_);
 }
 
 Status Catalog::write(const Node& node) {

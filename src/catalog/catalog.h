@@ -39,8 +39,6 @@ public:
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);
     Status load_nodes(Restorer& restorer);
-    NodeId next_node() const { return reserved_nodes_; }
-    uint64_t next_key() const { return reserved_keys_; }
 
     // ---- changes ----
     void changed(Node& node) { nodes_.insert_or_assign(node.id, &node); }
@@ -66,16 +64,12 @@ private:
     Status write_all();
     Status write(const Node& node);
     Status write(const StoredExtent& extent);
-    Status reserve_ids();
-    Result<uint64_t> stored_number(std::string_view key);
 
     Database database_;
     Statement begin_, commit_, rollback_, get_value_, put_value_, put_node_, erase_node_, put_extent_, erase_extent_,
         put_mark_, erase_mark_;
     std::vector<int64_t> device_numbers_;                     // by index
     std::map<int64_t, DeviceIndex> device_indexes_;           // by number
-    NodeId reserved_nodes_ = 1;   // ids below may have been used
-    uint64_t reserved_keys_ = 1;  // likewise
 
     // Since the last commit.
     std::unordered_map<NodeId, Node*> nodes_;

@@ -175,12 +175,12 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
         return fail(ENODEV, "there are objects on {}, which this gshmd was not started with: name it with --device, "
                     "or give all up with `gshmd --discard`", names);
     }
-    store.set_ledger(ledger_.get());
+    TRY(store.set_ledger(ledger_.get()));
     Restorer restorer(store);
     TRY(catalog_->load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
     TRY(catalog_->load_nodes(restorer));
     store.set_recorder(this);
-    auto sessions = restorer.finish(with_mount, catalog_->next_node(), catalog_->next_key(), [](const auto& process) {
+    auto sessions = restorer.finish(with_mount, [](const auto& process) {
         return process_lives(process.pid, process.started);
     });
     if (!with_mount) TRY(catalog_->forget_done());
@@ -306,7 +306,7 @@ void Survival::discard() {
 void Survival::forget_store() {
     if (store_ != nullptr) {
         store_->set_recorder(nullptr);
-        store_->set_ledger(nullptr);
+        (void)store_->set_ledger(nullptr);
     }
     store_ = nullptr;
     devices_ = nullptr;

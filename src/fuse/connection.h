@@ -1,32 +1,27 @@
 // The descriptor of a mount: answers, backing files and notices go to the kernel through it. Safe from any thread.
 #pragma once
 
-#include <functional>
-
 #include "base/fd.h"
 #include "fuse/call.h"
+#include "fuse/kernel_requests.h"
 #include "fuse/notices.h"
 
 namespace gshm::fuse {
 
-class Connection final : public Channel {
+class Connection final : public Channel, public KernelRequests {
 public:
     explicit Connection(UniqueFd fd) : fd_(std::move(fd)), notices_(fd_.get()) {}
 
     int fd() const { return fd_.get(); }
     void send(std::span<const iovec> parts) override;
 
-    // Files that the kernel may read and write by itself. Only root may.
-    Result<int32_t> open_backing(int fd);
-    void close_backing(int32_t id);
+    Result<int32_t> open_backing(int fd) override;
+    void close_backing(int32_t id) override;
+    void forget_entry(uint64_t parent, std::string_view name) override;
+    void forget_attributes(uint64_t node) override;
+    void survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown) override;
+    bool forget_names() override;
 
-    // What the kernel remembers is no longer so. It is told a little later; see notices.h.
-    void forget_entry(uint64_t parent, std::string_view name);
-    void forget_attributes(uint64_t node);
-    // The attributes of all these, and then tells, in another thread, which of them the kernel does not know at all.
-    void survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown);
-    // All names. False: this kernel cannot do that.
-    bool forget_names();
     // What was read and not answered comes once more.
     void resend();
     // Returns when all was told, and says no more. While requests are still answered.

@@ -1,8 +1,10 @@
 #include "fuse/file_system.h"
 
 #include <algorithm>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "fuse/work.h"
 
@@ -87,16 +89,31 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
     auto turn = backend_.enter();
     done_ = std::move(done);
     backend_.files().set_observer(this);
+    if (!passthrough_) return;
+    backend_.files().drop_left_backing([this](int32_t id) { kernel_.close_backing(id); });
+    close_unnoted_backing();
+}
+
+// The kernel counts the numbers of backing files up. One that the earlier daemon was killed with before it could note it
+// is among the last, and would keep its memory until the mount ends.
+void FileSystem::close_unnoted_backing() {
+    auto file = UniqueFd::adopt(memfd_create("gshm-next-backing", MFD_CLOEXEC));
+    auto next = file ? kernel_.open_backing(file.get()) : Result<int32_t>(fail_errno("memfd_create"));
+    if (!next) return log_warning("{}; memory of a file may stay until the mount ends", next.error().message);
+    constexpr int32_t kLast = 16;
+    for (int32_t id = std::max(1, *next - kLast); id <= *next; ++id) {
+        if (!backend_.files().has_backing(id)) kernel_.close_backing(id);
+    }
 }
 
 void FileSystem::forget_all_remembered() {
     auto turn = backend_.enter();
-    const bool names = connection_.forget_names();
+    const bool names = kernel_.forget_names();
     std::vector<uint64_t> ids;
     for (Node* node : backend_.files().all()) {
         ids.push_back(node->id);
         if (names) continue;
-        if (const Link* link = node->any_link()) connection_.forget_entry(link->parent->id, link->name);
+        if (const Link* link = node->any_link()) kernel_.forget_entry(link->parent->id, link->name);
     }
     // What the kernel does not know it will not forget either, and nobody need wait for that. Nor shall anybody wait for
     // us meanwhile.
@@ -112,7 +129,7 @@ void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
     for (NodeId id : nodes) {
         if (Node* node = backend_.files().find(id)) told.emplace(id, node->lookups);
     }
-    connection_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
+    kernel_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
         auto turn = backend_.enter();
         for (NodeId id : unknown) {
             if (auto found = told.find(id); found != told.end()) backend_.files().is_unknown(id, found->second);
@@ -162,7 +179,7 @@ void FileSystem::dispatch(Call& call) {
 
 Result<Node*> FileSystem::find(NodeId id) const {
     Node* node = backend_.files().find(id);
-    if (node == nullptr) return std::unexpected(Error{ENOENT, {}});
+    if (node == nullptr) return std::unexpected(Error{ESTALE, {}});
     return node;
 }
 
@@ -187,11 +204,11 @@ int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
     if (!passthrough_ || file == nullptr) return 0;
     if (int32_t known = backend_.files().backing_of(object.id)) return known;
-    auto opened = connection_.open_backing(file->fd());
+    auto opened = kernel_.open_backing(file->fd());
     if (opened) {
-        auto noted = backend_.files().note_backing(object.id, *opened);
+        auto noted = backend_.files().note_backing(object, *opened);
         if (noted) return *opened;
-        connection_.close_backing(*opened);
+        kernel_.close_backing(*opened);
         opened = std::unexpected(noted.error());
     }
     log_warning("{}; its bytes go through gshmd", opened.error().message);
@@ -199,10 +216,7 @@ int32_t FileSystem::backing_of(Object& object) {
 }
 
 void FileSystem::drop_backing(NodeId node) {
-    int32_t known = backend_.files().backing_of(node);
-    if (known == 0) return;
-    connection_.close_backing(known);
-    backend_.files().forget_backing(node);
+    backend_.files().drop_backing(node, [this](int32_t id) { kernel_.close_backing(id); });
 }
 
 void FileSystem::drop_backing_if_unknown(NodeId id) {
@@ -217,7 +231,7 @@ void FileSystem::drop_backing_if_unknown(NodeId id) {
 
 // The kernel does not remember that there is no such name.
 void FileSystem::entry_added(const Directory& parent, std::string_view) {
-    if (parent.id == Files::kRoot || parent.may_be_known()) connection_.forget_attributes(parent.id);
+    if (parent.id == Files::kRoot || parent.may_be_known()) kernel_.forget_attributes(parent.id);
 }
 
 void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
@@ -225,14 +239,14 @@ void FileSystem::entry_removed(const Directory& parent, std::string_view name, c
     if (node.may_be_known()) {
         // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
         // one so that the kernel lets go of the node.
-        connection_.forget_names();
-        connection_.forget_entry(parent.id, name);
+        kernel_.forget_names();
+        kernel_.forget_entry(parent.id, name);
     }
-    connection_.forget_attributes(parent.id);
+    kernel_.forget_attributes(parent.id);
 }
 
 void FileSystem::node_changed(const Node& node) {
-    if (node.may_be_known()) connection_.forget_attributes(node.id);
+    if (node.may_be_known()) kernel_.forget_attributes(node.id);
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {

@@ -7,7 +7,7 @@
 
 #include "fuse/backend.h"
 #include "fuse/call.h"
-#include "fuse/connection.h"
+#include "fuse/kernel_requests.h"
 
 namespace gshm::fuse {
 
@@ -16,7 +16,7 @@ public:
     // Bytes that one request carries at most.
     static constexpr size_t kMostBytes = size_t{1} << 20;
 
-    FileSystem(Backend& backend, Connection& connection) : backend_(backend), connection_(connection) {}
+    FileSystem(Backend& backend, KernelRequests& kernel) : backend_(backend), kernel_(kernel) {}
     ~FileSystem() override;
 
     // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request. make_ring is
@@ -90,7 +90,8 @@ private:
     Result<OpenOut> open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who);
     // is_new: it has no effect if it cannot be opened.
     void reply_created(Call& call, Turn turn, Object* object, uint32_t flags, bool is_new = false);
-    Result<Object*> opened(FileId file) const;
+    // EBADF: the file is not open, or is another node's.
+    Result<Object*> opened(NodeId node, FileId file) const;
 
     // ---- memory.cc: the bytes of a file, wherever they are ----
     // Keeps an object while somebody works on its bytes.
@@ -123,7 +124,8 @@ private:
     // ---- in one's turn ----
     // close() returns before we learn of it: waits a moment until that is so. False: it is not.
     static bool closes_soon(Turn& turn, const std::function<bool()>& closed);
-    // ENOENT: the kernel asks for what it was never told of, or what is gone.
+    // ESTALE: the node is gone, and the kernel has yet to learn that. It then looks the path up again, and does not tell
+    // its caller that there is no such name: another node may have it.
     Result<Node*> find(NodeId id) const;
     Result<Directory*> find_directory(NodeId id) const;
     Result<Object*> find_object(NodeId id) const;
@@ -131,6 +133,7 @@ private:
     // The backing file of the object's memory; 0: none.
     int32_t backing_of(Object& object);
     void drop_backing(NodeId node);
+    void close_unnoted_backing();
     // The kernel has its inode no more, so that it needs no backing file.
     void drop_backing_if_unknown(NodeId node);
     // Nobody has counted how often the kernel was told of them: what it does not know any more is forgotten here, too.
@@ -152,7 +155,7 @@ private:
     void node_changed(const Node& node) override;
 
     Backend& backend_;
-    Connection& connection_;
+    KernelRequests& kernel_;
     bool passthrough_ = false;
     bool resumable_ = false;
     std::unordered_map<uint64_t, NodeId> done_;  // in one's turn: by an earlier daemon, by the number of the request

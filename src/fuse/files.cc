@@ -22,8 +22,8 @@ Access access_of(uint32_t flags) {
 
 }  // namespace
 
-Result<Object*> FileSystem::opened(FileId file) const {
-    Object* object = backend_.files().opened(file);
+Result<Object*> FileSystem::opened(NodeId node, FileId file) const {
+    Object* object = backend_.files().opened(node, file);
     if (object == nullptr) return refuse(EBADF);
     TRY(backend_.check(object->device));
     return object;
@@ -33,7 +33,7 @@ void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
     uint32_t mode = without_set_id(node, &by);
     if (mode == node.mode) return;
     backend_.files().change(node, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
-    connection_.forget_attributes(node.id);
+    kernel_.forget_attributes(node.id);
 }
 
 Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who) {
@@ -76,7 +76,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     }
     // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
     if (access == Access::write && object->size_bytes > 0 && std::exchange(object->remembered, false)) {
-        connection_.forget_attributes(object->id);
+        kernel_.forget_attributes(object->id);
     }
     OpenOut out = {};
     out.file = file;
@@ -96,7 +96,7 @@ void FileSystem::open(Call& call) {
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
     auto object = find_object(call.node());
-    if (!object) return call.fail(object.error().code == ENOENT ? ESTALE : object.error().code);
+    if (!object) return call.fail(object.error().code);
     // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
     // case, if we knew of it.
     const bool kept = (*object)->replaced && (*object)->extent != nullptr;
@@ -105,7 +105,7 @@ void FileSystem::open(Call& call) {
     if (!out) return call.fail(out.error().code);
     if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
         auto again = backend_.enter();
-        if (Object* opened = backend_.files().opened(out->file)) drop_set_id(*opened, call.header());
+        if (Object* opened = backend_.files().opened(call.node(), out->file)) drop_set_id(*opened, call.header());
     }
     call.reply(*out);
 }
@@ -166,8 +166,8 @@ void FileSystem::close(Call& call) {
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
     Files& files = backend_.files();
-    Object* object = files.opened((*in)->fh);
-    if (object == nullptr) return call.succeed();
+    Object* object = files.opened(call.node(), (*in)->fh);
+    if (object == nullptr) return call.succeed();  // an earlier daemon has closed it
     bool wrote = files.access_of((*in)->fh) == Access::write;
     const NodeId id = object->id;
     const bool forgotten = object->open_files == 1 && std::exchange(object->forgotten_open, false);
@@ -205,7 +205,7 @@ void FileSystem::read(Call& call) {
     auto in = call.part<fuse_read_in>();
     if (!in || (*in)->size > call.scratch().size()) return call.fail(EINVAL);
     auto turn = backend_.enter();
-    auto object = opened((*in)->fh);
+    auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
     Work work(backend_, *object, Work::kKept);
     if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
@@ -225,7 +225,7 @@ void FileSystem::write(Call& call) {
     auto in = call.part<fuse_write_in>();
     if (!in || call.rest().size() < (*in)->size) return call.fail(EINVAL);
     auto turn = backend_.enter();
-    auto object = opened((*in)->fh);
+    auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
     if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
@@ -241,7 +241,7 @@ void FileSystem::allocate(Call& call) {
     auto in = call.part<fuse_fallocate_in>();
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
-    auto object = opened((*in)->fh);
+    auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code);
     // The request does not say whether the caller may keep these bits.
     if (call.header().uid != 0) drop_set_id(**object, call.header());
@@ -254,7 +254,7 @@ void FileSystem::seek(Call& call) {
     auto in = call.part<fuse_lseek_in>();
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
-    auto object = opened((*in)->fh);
+    auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code);
     backend_.files().refresh(**object);
     uint64_t size = (*object)->extent == nullptr ? 0 : (*object)->size_bytes;
@@ -275,8 +275,8 @@ void FileSystem::copy_range(Call& call) {
     auto in = call.part<fuse_copy_file_range_in>();
     if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
-    auto from = opened((*in)->fh_in);
-    auto to = opened((*in)->fh_out);
+    auto from = opened(call.node(), (*in)->fh_in);
+    auto to = opened((*in)->nodeid_out, (*in)->fh_out);
     if (!from || !to) return call.fail(EBADF);
     Work source(backend_, *from, Work::kKept);
     Work target(backend_, *to, Work::kKept);

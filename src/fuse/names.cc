@@ -158,7 +158,7 @@ void FileSystem::rename(Call& call, bool with_flags) {
     auto turn = backend_.enter();
     auto from = find_directory(call.node());
     auto to = find_directory(new_parent);
-    if (!from || !to) return call.fail(ENOENT);
+    if (!from || !to) return call.fail(from ? to.error().code : from.error().code);
     auto renamed = backend_.files().rename(**from, *name, **to, *new_name, flags);
     call.finish(renamed);
     if (!renamed) return;

@@ -145,9 +145,13 @@ void FileSystem::forget_many(Call& call) {
 }
 
 void FileSystem::get_attributes(Call& call) {
+    auto in = call.part<fuse_getattr_in>();
+    if (!in) return call.fail(EINVAL);
     auto turn = backend_.enter();
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
+    const bool by_file = ((*in)->getattr_flags & FUSE_GETATTR_FH) != 0;
+    if (by_file && backend_.files().opened(call.node(), (*in)->fh) == nullptr) return call.fail(EBADF);
     fuse_attr_out out = {};
     out.attr = to_attr(**node);
     out.attr_valid = remembered_s(**node);
@@ -163,6 +167,8 @@ void FileSystem::set_attributes(Call& call) {
     auto found = find(call.node());
     if (!found) return call.fail(found.error().code);
     Node* node = *found;
+    const bool by_file = (wanted.valid & FATTR_FH) != 0;
+    if (by_file && backend_.files().opened(call.node(), wanted.fh) == nullptr) return call.fail(EBADF);
     auto* object = as_object(node);
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;

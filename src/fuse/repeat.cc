@@ -121,12 +121,12 @@ bool FileSystem::answer_again(Call& call) {
     if (opcode == FUSE_CREATE || opcode == FUSE_TMPFILE) {
         auto in = call.part<fuse_create_in>();
         auto* object = node == nullptr ? nullptr : as_object(node);
-        if (!in || object == nullptr) call.fail(ENOENT);
+        if (!in || object == nullptr) call.fail(ESTALE);  // made, and removed by another since
         else reply_created(call, std::move(turn), object, (*in)->flags);
     } else if (!makes_node(opcode)) {
         call.succeed();
     } else if (node == nullptr) {
-        call.fail(ENOENT);
+        call.fail(ESTALE);  // likewise
     } else {
         reply_entry(call, *node);
     }

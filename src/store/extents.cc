@@ -37,8 +37,8 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
 StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memory) {
     auto extent = std::make_unique<StoredExtent>();
     auto* added = extent.get();
-    added->id = next_id_++;
-    added->key = next_key_++;
+    added->id = ids_.take();
+    added->key = keys_.take();
     added->device = need.device;
     added->size_bytes = memory->size();
     added->compressible = need.compressible;
@@ -83,7 +83,7 @@ void Extents::close_slab(StoredExtent* extent) {
 
 void Extents::renew_id(StoredExtent* extent) {
     auto entry = extents_.extract(extent->id);
-    entry.key() = extent->id = next_id_++;
+    entry.key() = extent->id = ids_.take();
     extents_.insert(std::move(entry));
     changed(extent);
 }

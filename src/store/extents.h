@@ -32,7 +32,7 @@ struct SlabKey {
 struct SlabPool;
 
 struct StoredExtent {
-    ExtentId id = 0;   // as clients know it; another one when it has grown
+    ExtentId id = 0;   // as clients know it; another one when it has grown, and none that was used before
     uint64_t key = 0;  // as it is kept, for as long as it is there; never used again
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;   // of a file: when it was last looked at
@@ -103,6 +103,10 @@ public:
     size_t count() const { return extents_.size(); }
     std::vector<StoredExtent*> all() const;
     void set_recorder(Recorder* recorder) { recorder_ = recorder; }
+    void set_ledger(Ledger* ledger) {
+        ids_.use(ledger, Numbered::extent);
+        keys_.use(ledger, Numbered::extent_key);
+    }
 
 private:
     friend class Restorer;
@@ -112,8 +116,8 @@ private:
 
     Reclaimer& reclaimer_;
     Recorder* recorder_ = nullptr;
-    ExtentId next_id_ = 1;
-    uint64_t next_key_ = 1;
+    Numbers ids_;
+    Numbers keys_;
     std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
     std::map<SlabKey, SlabPool> pools_;
 };

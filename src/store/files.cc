@@ -5,6 +5,7 @@
 #include <linux/fs.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <utility>
 
 #include "base/limits.h"
 
@@ -289,10 +290,10 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     if (auto resumed = store_.resumed_files_.find(request); resumed != store_.resumed_files_.end()) {
         FileId id = resumed->second;
         store_.resumed_files_.erase(resumed);
-        if (opened(id) == &object) return id;
+        if (opened(object.id, id) == &object) return id;
     }
     TRY(store_.reserve_note());
-    FileId id = store_.next_file_id_++;
+    FileId id = store_.file_ids_.take();
     Store::OpenFile file{&object, access, who, request, Ledger::kNone};
     if (store_.ledger_ != nullptr) {
         file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
@@ -304,9 +305,10 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     return id;
 }
 
-Object* Files::opened(FileId file) const {
+Object* Files::opened(NodeId node, FileId file) const {
     auto found = store_.files_.find(file);
-    return found == store_.files_.end() ? nullptr : found->second.object;
+    if (found == store_.files_.end() || found->second.object->id != node) return nullptr;
+    return found->second.object;
 }
 
 std::optional<Access> Files::access_of(FileId file) const {
@@ -331,21 +333,33 @@ void Files::close_all() {
     while (!store_.files_.empty()) close(store_.files_.begin()->first);
 }
 
-Status Files::note_backing(NodeId node, int32_t id) {
+Status Files::note_backing(const Object& object, int32_t id) {
     TRY(store_.reserve_note());
     Ledger* ledger = store_.ledger_;
-    Ledger::Slot slot = ledger == nullptr
-                            ? Ledger::kNone
-                            : ledger->add(LedgerKind::backing, static_cast<uint32_t>(id), node, 0);
-    store_.backing_[node] = {id, slot};
+    Ledger::Slot slot = ledger == nullptr ? Ledger::kNone
+                                          : ledger->add(LedgerKind::backing, static_cast<uint32_t>(id), object.id,
+                                                        object.extent->key);
+    store_.backing_[object.id] = {id, slot};
     return {};
 }
 
-void Files::forget_backing(NodeId node) {
+void Files::drop_backing(NodeId node, const CloseBacking& close) {
     auto found = store_.backing_.find(node);
     if (found == store_.backing_.end()) return;
-    store_.erase_note(found->second.slot);
+    const Store::Backing backing = found->second;
     store_.backing_.erase(found);
+    if (backing.slot != Ledger::kNone && store_.ledger_ != nullptr) {
+        store_.ledger_->set(backing.slot, Store::kClosingBacking);
+    }
+    close(backing.id);
+    store_.erase_note(backing.slot);
+}
+
+void Files::drop_left_backing(const CloseBacking& close) {
+    for (const Store::Backing& backing : std::exchange(store_.left_backing_, {})) {
+        close(backing.id);
+        store_.erase_note(backing.slot);
+    }
 }
 
 int32_t Files::backing_of(NodeId node) const {
@@ -353,8 +367,12 @@ int32_t Files::backing_of(NodeId node) const {
     return found == store_.backing_.end() ? 0 : found->second.id;
 }
 
+bool Files::has_backing(int32_t id) const {
+    return std::ranges::any_of(store_.backing_, [&](const auto& entry) { return entry.second.id == id; });
+}
+
 void Files::forget_all_backing() {
-    while (!store_.backing_.empty()) forget_backing(store_.backing_.begin()->first);
+    for (const auto& [node, backing] : std::exchange(store_.backing_, {})) store_.erase_note(backing.slot);
 }
 
 void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {

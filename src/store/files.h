@@ -2,6 +2,7 @@
 // thread-safe, as all of the store.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -78,7 +79,8 @@ public:
     // ---- open files ----
     // request: the kernel's number of what opens it. If it was opened by that already, this is the same file again.
     Result<FileId> open(Object& object, Access access, const Credentials& who, uint64_t request);
-    Object* opened(FileId file) const;
+    // Null: it is not open, or is another node's. Every request names both, and a late one must not reach what others have.
+    Object* opened(NodeId node, FileId file) const;
     std::optional<Access> access_of(FileId file) const;
     void close(FileId file);
     // Closes all, as when the kernel has let go of them.
@@ -97,10 +99,19 @@ public:
     void set_size(Object& object, uint64_t size_bytes);
 
     // ---- backing files, which the kernel knows by numbers of its own ----
-    Status note_backing(NodeId node, int32_t id);
-    void forget_backing(NodeId node);
+    // Of the memory that the object has now.
+    Status note_backing(const Object& object, int32_t id);
     // 0: none.
     int32_t backing_of(NodeId node) const;
+    bool has_backing(int32_t id) const;
+    // Has the kernel close it. Noted first, so that nobody hands out a number that may be closed, and forgotten last, so
+    // that the next daemon closes it if this one does not come to it.
+    using CloseBacking = std::function<void(int32_t id)>;
+    void drop_backing(NodeId node, const CloseBacking& close);
+    // Those of an earlier daemon that are to be closed, or are not of the memory that their objects have. To be called
+    // before another is opened: until then the kernel has given none of these numbers away.
+    void drop_left_backing(const CloseBacking& close);
+    // The kernel has closed them all.
     void forget_all_backing();
 
     Store& store() { return store_; }

@@ -14,10 +14,10 @@
 
 namespace gshm {
 
-enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4 };
+enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4, numbers = 5 };
 
 struct LedgerEntry {
-    std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file or backing file
+    std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file, backing file, ...
     std::atomic<uint64_t> value;
     uint64_t node;
     std::array<uint64_t, 5> more;

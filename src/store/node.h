@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "store/name_table.h"
+#include "store/numbers.h"
 #include "store/recorder.h"
 
 namespace gshm {
@@ -191,13 +192,13 @@ class Nodes {
 public:
     template <typename Kind, typename... Args>
     Kind* make(Args&&... args) {
-        auto made = std::make_unique<Kind>(next_id_++, std::forward<Args>(args)...);
+        auto made = std::make_unique<Kind>(ids_.take(), std::forward<Args>(args)...);
         return insert(std::move(made));
     }
     // One that was there before, under the id that it had then.
     template <typename Kind, typename... Args>
     Kind* restore(NodeId id, Args&&... args) {
-        next_id_ = std::max(next_id_, id + 1);
+        ids_.skip_to(id + 1);
         return insert(std::make_unique<Kind>(id, std::forward<Args>(args)...));
     }
     // Everything that must outlive the process and was changed is to be reported here, before anyone is told.
@@ -223,9 +224,7 @@ public:
     }
     size_t count() const { return nodes_.size(); }
     size_t object_count() const { return objects_; }
-    // Ids are never used again. Those below it may have been.
-    NodeId next_id() const { return next_id_; }
-    void set_next_id(NodeId id) { next_id_ = std::max(next_id_, id); }
+    void set_ledger(Ledger* ledger) { ids_.use(ledger, Numbered::node); }
 
 private:
     template <typename Kind>
@@ -237,7 +236,7 @@ private:
         return node;
     }
 
-    NodeId next_id_ = 1;
+    Numbers ids_;
     size_t objects_ = 0;
     Recorder* recorder_ = nullptr;
     std::unordered_map<NodeId, std::unique_ptr<Node>> nodes_;

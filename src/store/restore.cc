@@ -31,8 +31,8 @@ void Restorer::add(SavedExtent saved) {
         taken_[added];
     }
     extents_.emplace(added->key, added);
-    extents.next_id_ = std::max(extents.next_id_, added->id + 1);
-    extents.next_key_ = std::max(extents.next_key_, added->key + 1);
+    extents.ids_.skip_to(added->id + 1);
+    extents.keys_.skip_to(added->key + 1);
     extents.extents_.emplace(added->id, std::move(extent));
 }
 
@@ -145,7 +145,7 @@ void Restorer::restore_sessions() {
         session.process_started = entry.value.load(std::memory_order_relaxed);
         session.slot = slot;
         session.detached = true;
-        store_.next_session_id_ = std::max(store_.next_session_id_, entry.id() + 1);
+        store_.session_ids_.skip_to(entry.id() + 1);
     }
 }
 
@@ -177,7 +177,7 @@ void Restorer::restore_leases(bool with_mount) {
         const uint64_t value = entry.value.load(std::memory_order_relaxed);
         Object* object = object_of(entry);
         bool used = false;
-        if (entry.kind() == LedgerKind::session) continue;
+        if (entry.kind() == LedgerKind::session || entry.kind() == LedgerKind::numbers) continue;
         if (entry.kind() == LedgerKind::lease && object != nullptr) {
             auto session = store_.sessions_.find(entry.id());
             used = session != store_.sessions_.end() && (value >> 32) > 0;
@@ -195,12 +195,16 @@ void Restorer::restore_leases(bool with_mount) {
                             static_cast<pid_t>(entry.more[3]), {}};
             store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot});
             store_.resumed_files_.emplace(entry.more[0], entry.id());
-            store_.next_file_id_ = std::max(store_.next_file_id_, entry.id() + 1);
+            store_.file_ids_.skip_to(entry.id() + 1);
             ++object->open_files;
             store_.pin(object, access);
-        } else if (entry.kind() == LedgerKind::backing && object != nullptr && with_mount) {
+        } else if (entry.kind() == LedgerKind::backing && with_mount) {
             used = true;
-            store_.backing_[object->id] = {static_cast<int32_t>(entry.id()), slot};
+            const Store::Backing backing{static_cast<int32_t>(entry.id()), slot};
+            // The kernel was given the file before the catalog knew of it, and has it still.
+            const bool is_current = object != nullptr && object->extent != nullptr && object->extent->key == value;
+            if (is_current) store_.backing_[object->id] = backing;
+            else store_.left_backing_.push_back(backing);
         }
         if (!used) ledger.remove(slot);
     }
@@ -226,10 +230,7 @@ void Restorer::free_unused() {
     }
 }
 
-std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_mount, NodeId next_node,
-                                                                      uint64_t next_key, const Lives& lives) {
-    store_.nodes_.set_next_id(next_node);
-    store_.extents_.next_key_ = std::max(store_.extents_.next_key_, next_key);
+std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_mount, const Lives& lives) {
     link_all();
     restore_sessions();
     restore_creators();

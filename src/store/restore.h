@@ -78,8 +78,7 @@ public:
     };
     using Lives = std::function<bool(const Process&)>;
     // Returns the sessions whose processes live.
-    std::vector<std::pair<SessionId, Process>> finish(bool with_mount, NodeId next_node, uint64_t next_key,
-                                                      const Lives& lives);
+    std::vector<std::pair<SessionId, Process>> finish(bool with_mount, const Lives& lives);
 
 private:
     void link_all();

@@ -6,7 +6,7 @@
 namespace gshm {
 
 SessionId Store::begin_session(const Credentials& who) {
-    SessionId id = next_session_id_++;
+    SessionId id = session_ids_.take();
     sessions_[id].who = who;
     return id;
 }

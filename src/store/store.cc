@@ -62,6 +62,17 @@ void Store::set_recorder(Recorder* recorder) {
     nodes_.changed(&tree_.root());
 }
 
+Status Store::set_ledger(Ledger* ledger) {
+    constexpr size_t kNumbered = 5;
+    if (ledger != nullptr) TRY(ledger->reserve(kNumbered));
+    ledger_ = ledger;
+    nodes_.set_ledger(ledger);
+    extents_.set_ledger(ledger);
+    session_ids_.use(ledger, Numbered::session);
+    file_ids_.use(ledger, Numbered::file);
+    return {};
+}
+
 DeviceIndex Store::inherited_device(std::string_view path) const {
     return tree_.device_of(path).value_or(0);
 }

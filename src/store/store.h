@@ -87,7 +87,7 @@ public:
     // Without these nothing outlives the process. Before anything else is done with the store.
     void set_recorder(Recorder* recorder);
     // Null again: from now on nothing that happens is noted, as if the process had ended.
-    void set_ledger(Ledger* ledger) { ledger_ = ledger; }
+    Status set_ledger(Ledger* ledger);
 
     SessionId begin_session(const Credentials& who);
     // From now on the session outlives this process, if its own does: whoever knows the secret can take it up again.
@@ -240,7 +240,7 @@ private:
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
     std::vector<DeviceUse> use_;
-    SessionId next_session_id_ = 1;
+    Numbers session_ids_;
     Extents extents_;
     Nodes nodes_;
     Tree tree_;
@@ -253,7 +253,7 @@ private:
         uint64_t request = 0;  // that it was opened by
         Ledger::Slot slot = Ledger::kNone;
     };
-    uint64_t next_file_id_ = 1;
+    Numbers file_ids_;
     std::unordered_map<uint64_t, OpenFile> files_;
     std::unordered_map<uint64_t, uint64_t> resumed_files_;  // of an earlier daemon: by the request that opened it
     struct Backing {
@@ -261,6 +261,8 @@ private:
         Ledger::Slot slot = Ledger::kNone;
     };
     std::unordered_map<NodeId, Backing> backing_;
+    std::vector<Backing> left_backing_;  // of an earlier daemon, to be closed
+    static constexpr uint64_t kClosingBacking = 0;  // in place of the key of the extent whose backing file it is
 };
 
 }  // namespace gshm

@@ -146,7 +146,7 @@ TEST_F(FilesTest, OpenFilesAreWritersAndHolders) {
     ASSERT_EQ(holders->size(), 1u);
     EXPECT_EQ(holders->front().who.pid, 77);
     files.close_all();
-    EXPECT_EQ(files.opened(file), nullptr);
+    EXPECT_EQ(files.opened(object->id, file), nullptr);
     EXPECT_TRUE(files.seal(*object));
 }
 

@@ -1,0 +1,117 @@
+// The ids of open files were used again after a restart: the highest that was still open plus one. A RELEASE that the kernel
+// sent again then closed the file of another user, and a descriptor could come to stand for another user's file.
+#include <gtest/gtest.h>
+#include <linux/falloc.h>
+#include <set>
+#include <unistd.h>
+
+#include "support/fuse_rig.h"
+
+namespace gshm::test {
+namespace {
+
+class FileIds : public ::testing::TestWithParam<bool> {
+protected:
+    FileIds() : rig_({.files = GetParam(), .passthrough = GetParam()}) {}
+
+    FuseRig rig_;
+};
+
+TEST_P(FileIds, AReleaseThatIsSentAgainClosesNothingOfOthers) {
+    auto first = rig_.create("first", 1000);
+    ASSERT_TRUE(first.is_good());
+    rig_.kill_at(KillPoint::answer);
+    EXPECT_FALSE(rig_.release(first.node(), first.open_out().file).given);
+    rig_.restart();
+    // Another user is faster than the kernel with what it sends again.
+    auto second = rig_.create("second", 2000, 0600);
+    ASSERT_TRUE(second.is_good());
+    EXPECT_NE(second.open_out().file, first.open_out().file);
+    auto released = rig_.resend();
+    ASSERT_EQ(released.size(), 1u);
+    EXPECT_TRUE(released[0].is_good());
+    EXPECT_TRUE(rig_.write(second.node(), second.open_out().file, "mine").is_good());
+    EXPECT_EQ(rig_.read(second.node(), second.open_out().file).body, "mine");
+}
+
+// None of those that were ever handed out, also if nobody has it open and it was in no answer.
+TEST_P(FileIds, NoneIsUsedAgain) {
+    auto made = rig_.create("file");
+    std::set<FileId> used{made.open_out().file};
+    rig_.release(made.node(), made.open_out().file);
+    for (int round = 0; round < 5; ++round) {
+        rig_.restart();
+        auto opened = rig_.open(made.node());
+        ASSERT_TRUE(opened.is_good()) << opened.error;
+        EXPECT_TRUE(used.insert(opened.open_out().file).second) << opened.open_out().file << " in round " << round;
+        rig_.release(made.node(), opened.open_out().file);
+    }
+}
+
+// An OPEN whose answer was lost is the same file when it comes again, however often daemons are killed over it.
+TEST_P(FileIds, AnOpenThatIsSentAgainIsTheSameFile) {
+    auto made = rig_.create("file");
+    rig_.release(made.node(), made.open_out().file);
+    rig_.kill_at(KillPoint::answer);
+    EXPECT_FALSE(rig_.open(made.node()).given);
+    rig_.restart();
+    const FileId other = rig_.create("other").open_out().file;
+    rig_.restart();
+    auto opened = rig_.resend();
+    ASSERT_EQ(opened.size(), 1u);
+    ASSERT_TRUE(opened[0].is_good()) << opened[0].error;
+    EXPECT_NE(opened[0].open_out().file, other);
+    EXPECT_EQ(as_object(rig_.files().find(made.node()))->open_files, 1u);
+}
+
+// Every request names the node and the file, and a file is of use for its own node alone.
+TEST_P(FileIds, AFileOfAnotherNodeIsRefused) {
+    auto mine = rig_.create("mine", 1000, 0600);
+    auto foreign = rig_.create("foreign", 2000, 0600);
+    const NodeId node = mine.node();
+    const FileId file = foreign.open_out().file;
+    ASSERT_TRUE(rig_.write(foreign.node(), file, "secret").is_good());
+    ASSERT_TRUE(rig_.write(node, mine.open_out().file, "public").is_good());
+
+    EXPECT_EQ(rig_.read(node, file).error, EBADF);
+    EXPECT_EQ(rig_.write(node, file, "x").error, EBADF);
+    fuse_fallocate_in allocate = {};
+    allocate.fh = file;
+    allocate.length = 6;
+    allocate.mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_FALLOCATE, node).add(allocate)).error, EBADF);
+    fuse_lseek_in seek = {};
+    seek.fh = file;
+    seek.whence = SEEK_DATA;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_LSEEK, node).add(seek)).error, EBADF);
+    fuse_setattr_in truncate = {};
+    truncate.valid = FATTR_SIZE | FATTR_FH;
+    truncate.fh = file;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_SETATTR, node).add(truncate)).error, EBADF);
+    fuse_getattr_in look = {};
+    look.getattr_flags = FUSE_GETATTR_FH;
+    look.fh = file;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_GETATTR, node).add(look)).error, EBADF);
+
+    fuse_copy_file_range_in copy = {};
+    copy.fh_in = file;
+    copy.fh_out = mine.open_out().file;
+    copy.nodeid_out = node;
+    copy.len = 6;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_COPY_FILE_RANGE, node).add(copy)).error, EBADF) << "from another's file";
+    copy.fh_in = mine.open_out().file;
+    copy.fh_out = file;
+    EXPECT_EQ(rig_.ask(RigRequest(FUSE_COPY_FILE_RANGE, node).add(copy)).error, EBADF) << "to another's file";
+    copy.nodeid_out = foreign.node();
+    EXPECT_TRUE(rig_.ask(RigRequest(FUSE_COPY_FILE_RANGE, node).add(copy)).is_good()) << "as it should be";
+
+    EXPECT_TRUE(rig_.release(node, file).is_good());
+    EXPECT_EQ(rig_.read(foreign.node(), file).body, "public") << "it is still open";
+    EXPECT_EQ(rig_.read(node, mine.open_out().file).body, "public");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FileIds, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Host" : "Gpu"; });
+
+}  // namespace
+}  // namespace gshm::test
