@@ -171,18 +171,20 @@ Status Files::remove_directory(Directory& parent, std::string_view name) {
 
 Status Files::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags) {
     if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return refuse(EINVAL);
+    const bool exchange = (flags & RENAME_EXCHANGE) != 0;
+    if (exchange && flags != RENAME_EXCHANGE) return refuse(EINVAL);
     if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     Link* link = TRY(find_link(from, name));
     Link* old = to.children.find(new_name);
     if (to.links == 0) return refuse(ENOENT);
     // The kernel has looked, but may not know yet what the library has moved.
-    bool exchange = (flags & RENAME_EXCHANGE) != 0;
     if (Tree::is_inside(to, *link->node) || (exchange && old != nullptr && Tree::is_inside(from, *old->node))) {
         return refuse(EINVAL);
     }
+    if (old != nullptr && old->node == link->node && (flags & RENAME_NOREPLACE) == 0) return {};  // as rename(2)
     Tree::Quiet quiet(store_.tree_);
     from.implicit = to.implicit = false;
-    if ((flags & RENAME_EXCHANGE) != 0) {
+    if (exchange) {
         if (old == nullptr) return refuse(ENOENT);
         store_.tree_.exchange(link, old);
         store_.rights_changed(*link->node);
@@ -190,7 +192,6 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
         return {};
     }
     Node* replaced = old == nullptr ? nullptr : old->node;
-    if (replaced == link->node) return {};
     if (replaced != nullptr) {
         if ((flags & RENAME_NOREPLACE) != 0) return refuse(EEXIST);
         bool is_directory = link->node->kind == NodeKind::directory;
