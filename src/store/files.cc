@@ -14,6 +14,11 @@ namespace {
 
 constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
 
+// The kernel asks for no others.
+bool is_entry_name(std::string_view name) {
+    return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
+}
+
 std::unexpected<Error> refuse(int code) {
     return std::unexpected(Error{code, {}});  // the kernel passes on the number alone
 }
@@ -68,6 +73,7 @@ void Files::forget_all() {
 }
 
 Status Files::check_free(const Directory& parent, std::string_view name) {
+    if (!is_entry_name(name)) return refuse(EINVAL);
     if (name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     if (parent.links == 0) return refuse(ENOENT);
     if (parent.children.find(name) != nullptr) return refuse(EEXIST);
@@ -173,6 +179,7 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
     if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return refuse(EINVAL);
     const bool exchange = (flags & RENAME_EXCHANGE) != 0;
     if (exchange && flags != RENAME_EXCHANGE) return refuse(EINVAL);
+    if (!is_entry_name(new_name)) return refuse(EINVAL);
     if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     Link* link = TRY(find_link(from, name));
     Link* old = to.children.find(new_name);
