@@ -58,6 +58,8 @@ private:
     std::vector<NodeId> nodes_ = {Files::kRoot};
     std::vector<FileId> files_;
     std::vector<SessionId> sessions_;
+    static constexpr int kMostRestarts = 8;
+    int restarts_ = 0;
     uint64_t next_unique_ = 2;
     std::string last_;  // request
 };
@@ -354,6 +356,7 @@ void Run::act() {
         }
         case 39: return act_as_session();
         case 40: {
+            if (restarts_++ == kMostRestarts) input_.take_all();  // each writes and reads a catalog
             const auto before = seen();
             machine_.restart();
             std::erase_if(sessions_, [&](SessionId id) { return !daemon().store.has_session(id); });
