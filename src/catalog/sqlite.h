@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "catalog/row_sum.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -27,6 +28,8 @@ public:
     Statement& bind_null();
     // Stays the caller's, and must live until the statement has run.
     Statement& bind_blob(std::string_view bytes);
+    // Of what is bound so far.
+    uint64_t bound_sum() const { return bound_.value(); }
 
     // Runs it to its end and makes it ready for the next time.
     Status run();
@@ -50,6 +53,8 @@ public:
     uint64_t unsigned_number(int column) const { return static_cast<uint64_t>(number(column)); }
     bool is_null(int column) const;
     std::string_view blob(int column) const;  // until the next row
+    // Of the row's first columns: what bound_sum() was when they were written.
+    uint64_t row_sum(int columns) const;
 
 private:
     friend class Database;
@@ -61,13 +66,17 @@ private:
 
     std::unique_ptr<sqlite3_stmt, Finalize> statement_;
     int next_ = 1;
+    RowSum bound_;
     bool bad_ = false;
 };
 
 class Database {
 public:
-    // Made if it is not there.
-    static Result<Database> open(const std::string& path);
+    // existing: ENOENT if it is not there, and nothing is written to its files, not even at the end, before
+    // allow_checkpoints().
+    enum class Mode { make, existing };
+    static Result<Database> open(const std::string& path, Mode mode = Mode::make);
+    void allow_checkpoints();
 
     Status execute(const char* sql);
     bool is_in_transaction() const;

@@ -80,18 +80,14 @@ KeeperKind keeper_kind(const std::string& name) {
 }
 
 // The options as they were when they are not said again.
-Status recall(Options& options, Survival& survival) {
+void recall(Options& options, const Survival& survival) {
+    auto number = [&](std::string_view key) { return std::strtoull(survival.setting(key).c_str(), nullptr, 10); };
     if (options.devices.empty() && options.limit_bytes == 0) {
-        std::istringstream lines(TRY(survival.setting("devices")));
+        std::istringstream lines(survival.setting("devices"));
         for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
-        std::string limit = TRY(survival.setting("limit"));
-        if (!limit.empty()) options.limit_bytes = std::stoull(limit);
+        options.limit_bytes = number("limit");
     }
-    if (options.staging_bytes == 0) {
-        std::string staging = TRY(survival.setting("staging"));
-        if (!staging.empty()) options.staging_bytes = std::stoull(staging);
-    }
-    return {};
+    if (options.staging_bytes == 0) options.staging_bytes = number("staging");
 }
 
 // Once they have proved themselves.
@@ -178,32 +174,36 @@ Status serve(Options options, Readiness& readiness) {
     Stages stages;
     auto earlier = options.takeover  ? Survival::Earlier::resume
                    : options.discard ? Survival::Earlier::begin
+                   : options.salvage ? Survival::Earlier::salvage
                                      : Survival::Earlier::any;
     survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper), earlier));
     resuming = survival->is_resuming();
-    if (resuming) folder.set_made(TRY(survival->setting("made folder")) == "1");
+    if (resuming) folder.set_made(survival->setting("made folder") == "1");
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
-    TRY(recall(options, *survival));
-    std::string earlier_mount = TRY(survival->setting("mountpoint"));
+    recall(options, *survival);
+    std::string earlier_mount = survival->setting("mountpoint");
     UniqueFd mount_fd = survival->take_mount();
-    bool other_mount = !options.mountpoint.empty() && options.mountpoint != earlier_mount;
-    if (mount_fd && other_mount) {
-        mount_fd.reset();
-        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
-    } else if (!mount_fd) {
-        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
-    }
+    // In a salvage nodes are others than the kernel knows.
+    const bool other_mount =
+        survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
     stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
-    const bool with_mount = static_cast<bool>(mount_fd);
+    const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
+    // Not before it is certain that we stay.
+    if (mount_fd && other_mount) {
+        mount_fd.reset();
+        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
+    } else if (!mount_fd) {
+        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
+    }
     stages.end("objects");
     if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
