@@ -21,6 +21,8 @@ struct CatalogSum {
     std::atomic<uint64_t> next;
 };
 
+class RowReader;
+
 class Catalog {
 public:
     // Opens it, or makes an empty one. EPROTO: it was written by a newer gshmd. `sum` is kept up to date.
@@ -91,8 +93,8 @@ private:
     Status set_up();
     Status prepare_statements();
     Status read_small_tables();
-    // Every row of a table, by its first column. `on_row` says what is wrong with it.
-    Status each_row(const char* table, int columns, const std::function<Status(const Statement&, uint64_t sum)>& on_row);
+    // Every row of a table, by its first column. EUCLEAN of `on_row` is damage.
+    Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
     Status note_damage(Error error);
     // `change` runs in a transaction, and gets the sum that the rows have after it.
     Status transact(const std::function<Status(uint64_t& sum)>& change);

@@ -86,19 +86,6 @@ std::string_view Statement::blob(int column) const {
     return {bytes == nullptr ? "" : bytes, static_cast<size_t>(sqlite3_column_bytes(statement_.get(), column))};
 }
 
-uint64_t Statement::row_sum(int columns) const {
-    RowSum sum;
-    for (int i = 0; i < columns; ++i) {
-        switch (sqlite3_column_type(statement_.get(), i)) {
-            case SQLITE_INTEGER: sum.add(number(i)); break;
-            case SQLITE_BLOB: sum.add(blob(i)); break;
-            case SQLITE_NULL: sum.add_null(); break;
-            default: sum.add_wrong();
-        }
-    }
-    return sum.value();
-}
-
 Result<Database> Database::open(const std::string& path, Mode mode) {
     if (mode == Mode::existing && access(path.c_str(), F_OK) != 0) {
         return fail(errno, "the catalog: {}: {}", path, strerror(errno));

@@ -53,8 +53,6 @@ public:
     uint64_t unsigned_number(int column) const { return static_cast<uint64_t>(number(column)); }
     bool is_null(int column) const;
     std::string_view blob(int column) const;  // until the next row
-    // Of the row's first columns: what bound_sum() was when they were written.
-    uint64_t row_sum(int columns) const;
 
 private:
     friend class Database;

@@ -196,9 +196,10 @@ public:
         auto made = std::make_unique<Kind>(next_id_++, std::forward<Args>(args)...);
         return insert(std::move(made));
     }
-    // One that was there before, under the id that it had then.
+    // One that was there before, under the id that it had then. Null: there is one with that id.
     template <typename Kind, typename... Args>
     Kind* restore(NodeId id, Args&&... args) {
+        if (nodes_.contains(id)) return nullptr;
         next_id_ = std::max(next_id_, id + 1);
         return insert(std::make_unique<Kind>(id, std::forward<Args>(args)...));
     }

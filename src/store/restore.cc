@@ -45,11 +45,14 @@ Status Restorer::add(SavedExtent saved) {
 Status Restorer::add(const SavedNode& saved) {
     TRY(check(saved));
     Nodes& nodes = store_.nodes_;
+    auto twice = [&] { return fail(EUCLEAN, "node {} is there twice", saved.id); };
     Node* node = nullptr;
     switch (saved.kind) {
         case NodeKind::directory: {
             auto* directory = saved.id == store_.tree_.root().id ? &store_.tree_.root()
                                                                  : nodes.restore<Directory>(saved.id);
+            if (directory == nullptr) return twice();
+            directories_.push_back(directory);
             directory->device = saved.device;
             directory->implicit = saved.implicit;
             node = directory;
@@ -59,6 +62,7 @@ Status Restorer::add(const SavedNode& saved) {
         case NodeKind::special: node = nodes.restore<Special>(saved.id, saved.type, saved.number); break;
         case NodeKind::object: {
             auto* object = nodes.restore<Object>(saved.id);
+            if (object == nullptr) return twice();
             object->state = saved.state;
             object->flags = saved.flags;
             object->device = saved.device.value_or(0);
@@ -90,6 +94,7 @@ Status Restorer::add(const SavedNode& saved) {
             break;
         }
     }
+    if (node == nullptr) return twice();
     node->first_link.name = saved.last_name;
     node->mode = saved.mode;
     node->uid = saved.uid;

@@ -133,6 +133,7 @@ private:
     std::vector<PendingLink> links_;
     std::vector<std::pair<Object*, SessionId>> creators_;
     std::vector<Object*> lost_;
+    std::vector<Directory*> directories_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;  // by key
     struct Range {
         uint64_t offset;

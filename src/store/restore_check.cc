@@ -39,10 +39,7 @@ Status Restorer::check(const SavedNode& node) const {
     auto wrong = [&](std::string_view what) { return fail(EUCLEAN, "node {}: {}", node.id, what); };
     const NodeId root = store_.tree_.root().id;
     if (node.id == 0) return wrong("has no number");
-    if (node.id == root ? node.kind != NodeKind::directory || !node.links.empty()
-                        : store_.nodes_.find(node.id) != nullptr) {
-        return wrong(node.id == root ? "the root is something else" : "is there twice");
-    }
+    if (node.id == root && (node.kind != NodeKind::directory || !node.links.empty())) return wrong("is not the root");
     for (const auto& link : node.links) {
         if (!is_name(link.name) || link.cookie == 0) return wrong("has a name that cannot be");
     }
@@ -134,16 +131,16 @@ void Restorer::drop_place(Object* object, StoredExtent* extent, uint64_t offset)
 Status Restorer::check_tree() const {
     std::unordered_set<const Directory*> good{&store_.tree_.root()};
     std::vector<const Directory*> way;
-    for (Node* node : store_.nodes_.all()) {
-        const Directory* at = as_directory(node);
-        if (at == nullptr || at->links == 0) continue;
+    for (const Directory* directory : directories_) {
+        const Directory* at = directory;
+        if (at->links == 0) continue;
         way.clear();
-        while (at != nullptr && !good.contains(at) && way.size() <= store_.nodes_.count()) {
+        while (at != nullptr && !good.contains(at) && way.size() <= directories_.size()) {
             way.push_back(at);
             at = at->parent();
         }
         if (at == nullptr || !good.contains(at)) {
-            return fail(EUCLEAN, "directory {} does not lead to the root", node->id);
+            return fail(EUCLEAN, "directory {} does not lead to the root", directory->id);
         }
         good.insert(way.begin(), way.end());
     }

@@ -47,8 +47,10 @@ public:
         }));
         EXPECT_TRUE(catalog->load_nodes(restorer));
         store.set_recorder(this);
-        sessions = restorer.finish(with_mount, catalog->next_node(), catalog->next_key(),
-                                   [](const auto& process) { return process.pid != 666; });
+        auto finished = restorer.finish(with_mount, catalog->next_node(), catalog->next_key(),
+                                        [](const auto& process) { return process.pid != 666; });
+        EXPECT_TRUE(finished) << finished.error().message;
+        if (finished) sessions = std::move(*finished);
         EXPECT_TRUE(catalog->commit());
     }
 
