@@ -352,13 +352,13 @@ Status Catalog::write(Node& node, uint64_t& sum) {
     bool implicit = node.kind == NodeKind::directory && static_cast<const Directory&>(node).implicit;
     put_node_.bind(uint32_t{implicit});
     if (node.kind == NodeKind::symlink) put_node_.bind_blob(static_cast<const Symlink&>(node).target);
-    else put_node_.bind_null();
+    else put_node_.bind_null_blob();
     if (node.kind == NodeKind::special) {
         put_node_.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
     } else {
         put_node_.bind_null().bind_null();
     }
-    if (more.empty()) put_node_.bind_null();
+    if (more.empty()) put_node_.bind_null_blob();
     else put_node_.bind_blob(more);
     const uint64_t row = put_node_.bound_sum();
     new_sums_.emplace_back(&node.row_sum, row);
@@ -372,7 +372,7 @@ Status Catalog::write(StoredExtent& extent, uint64_t& sum) {
     put_extent_.bind(uint32_t{extent.memory->file() != nullptr});
     put_extent_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
     if (extent.pool == nullptr) {
-        put_extent_.bind_null().bind_null().bind_null().bind_null();
+        put_extent_.bind_null().bind_null().bind_null().bind_null_blob();
     } else {
         const SlabKey& key = extent.pool->key;
         put_extent_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);

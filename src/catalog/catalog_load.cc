@@ -17,14 +17,14 @@ constexpr uint64_t kMostNumber = INT64_MAX;
 
 }  // namespace
 
-// The columns of a row, one after the other, each within bounds; and what they add up to.
+// The columns of a row, one after the other, each within bounds; and what they add up to. NULL counts as 0 or as no bytes:
+// to ask for the type of each column would cost a tenth of the time.
 class RowReader {
 public:
     explicit RowReader(const Statement& row) : row_(row) {}
     int64_t any_number() {
         const int64_t value = row_.number(column_);
-        if (row_.is_null(column_)) sum_.add_null();
-        else sum_.add(value);
+        sum_.add(value);
         ++column_;
         return value;
     }
@@ -36,8 +36,7 @@ public:
     bool flag() { return number(1) != 0; }
     std::string_view bytes() {
         const std::string_view value = row_.blob(column_);
-        if (row_.is_null(column_)) sum_.add_null();
-        else sum_.add(value);
+        sum_.add(value);
         ++column_;
         return value;
     }

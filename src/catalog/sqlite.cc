@@ -38,7 +38,13 @@ Statement& Statement::bind(int64_t value) {
 }
 
 Statement& Statement::bind_null() {
-    bound_.add_null();
+    bound_.add(0);
+    bad_ |= sqlite3_bind_null(statement_.get(), next_++) != SQLITE_OK;
+    return *this;
+}
+
+Statement& Statement::bind_null_blob() {
+    bound_.add(std::string_view());
     bad_ |= sqlite3_bind_null(statement_.get(), next_++) != SQLITE_OK;
     return *this;
 }

@@ -25,7 +25,8 @@ public:
     Statement& bind(int64_t value);
     Statement& bind(uint64_t value) { return bind(static_cast<int64_t>(value)); }
     Statement& bind(uint32_t value) { return bind(static_cast<int64_t>(value)); }
-    Statement& bind_null();
+    Statement& bind_null();       // a number, that counts as 0 in the sum
+    Statement& bind_null_blob();  // likewise, as no bytes
     // Stays the caller's, and must live until the statement has run.
     Statement& bind_blob(std::string_view bytes);
     // Of what is bound so far.

@@ -64,6 +64,13 @@ public:
     static constexpr std::string_view kReady = "ready";
 
     explicit Readiness(UniqueFd pipe) : pipe_(std::move(pipe)) {}
+    // Something to be shown while it goes on: a line.
+    void tell(const std::string& what) {
+        if (!pipe_) return;
+        const std::string line = what + "\n";
+        [[maybe_unused]] ssize_t put = write(pipe_.get(), line.data(), line.size());
+    }
+    // The last, without the end of a line.
     void report(std::string_view outcome) {
         if (!pipe_) return;
         [[maybe_unused]] ssize_t put = write(pipe_.get(), outcome.data(), outcome.size());
@@ -160,7 +167,10 @@ Status serve(Options options, Readiness& readiness) {
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
-                                       : RuntimeFolder::create(options.dir));
+                                       : RuntimeFolder::create(options.dir, [&](const std::string& what) {
+                                             log_info("{}", what);
+                                             readiness.tell(what);
+                                         }));
     // Should we fail: what was there before us may be taken up by somebody else.
     std::unique_ptr<Survival> survival;
     bool resuming = access(keeper_socket_path(options.dir).c_str(), F_OK) == 0;
@@ -273,7 +283,12 @@ int run_in_background(const Options& options) {
     std::string outcome;
     char buffer[512];
     ssize_t got = 0;
-    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) outcome.append(buffer, static_cast<size_t>(got));
+    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) {
+        outcome.append(buffer, static_cast<size_t>(got));
+        for (size_t end = 0; (end = outcome.find('\n')) != std::string::npos; outcome.erase(0, end + 1)) {
+            fprintf(stderr, "gshmd: %s\n", outcome.substr(0, end).c_str());
+        }
+    }
     if (outcome == Readiness::kReady) return 0;
     fprintf(stderr, "gshmd: %s\n", outcome.empty() ? "it died while starting" : outcome.c_str());
     return 1;
