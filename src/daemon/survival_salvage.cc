@@ -47,15 +47,25 @@ std::string Survival::describe_kept() const {
     };
     std::map<std::string, Sum> sums;
     Sum all;
+    // The size of a file is what it is now.
+    std::map<uint64_t, uint64_t> sizes;
+    for (const auto& [key, fd] : kept_.descriptors) {
+        struct stat status = {};
+        if (fd && fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) sizes[key] = static_cast<uint64_t>(status.st_size);
+    }
+    if (store_ != nullptr) {
+        for (const StoredExtent* extent : store_->extents().all()) sizes[extent->key] = extent->memory->size();
+    }
     const Ledger& ledger = memory_->ledger();
     for (Ledger::Slot slot : ledger.used()) {
         const LedgerEntry& entry = ledger.entry(slot);
         if (entry.kind() != LedgerKind::extent) continue;
         auto name = names.find(entry.more[0]);
+        auto size = sizes.find(entry.id());
         auto& sum = sums[name == names.end() ? "another device" : name->second];
         for (Sum* each : {&sum, &all}) {
             ++each->extents;
-            each->bytes += entry.node;
+            each->bytes += size == sizes.end() ? entry.node : size->second;
         }
     }
     std::string text;

@@ -63,7 +63,6 @@ Status Restorer::check(const SavedNode& node) const {
     }
     if (node.state != ObjectState::open && node.state != ObjectState::sealed) return wrong("is in no state");
     if (!node.device) return wrong("is on no device");
-    if (node.extent == 0 && node.size_bytes != 0) return wrong("has bytes and no memory");
     if (node.extent != 0) TRY(check_place(node, node.extent, node.offset, node.size_bytes));
     for (const auto& retired : node.retired) {
         TRY(check_place(node, retired.extent, retired.offset, retired.size_bytes));
