@@ -305,7 +305,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     Store::OpenFile file{&object, access, who, request, Ledger::kNone};
     if (store_.ledger_ != nullptr) {
         file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
-                                        {request, who.uid, who.gid, static_cast<uint64_t>(who.pid), 0});
+                                        {request, who.uid, who.gid, static_cast<uint64_t>(who.pid)});
     }
     store_.files_.emplace(id, std::move(file));
     ++object.open_files;

@@ -16,6 +16,7 @@ public:
         skip_to(number + 1);
         return number;
     }
+    uint64_t next() const { return next_; }
     // Those below may have been used.
     void skip_to(uint64_t next) {
         if (next <= next_) return;
