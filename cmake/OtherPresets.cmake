@@ -46,6 +46,7 @@ set_tests_properties(${abi_tests} PROPERTIES FIXTURES_REQUIRED asan)
 preset_build(clang) # -Werror=thread-safety: an unlocked access to a GUARDED_BY member does not compile
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
-    preset_test(asan ${name} ${asan_dir}/tests/${name} --runs 20000 ${${name}_corpus})
-    preset_test(clang ${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run ${clang_dir}/tests/${name} 300000 ${${name}_corpus})
+    preset_test(asan ${name} ${asan_dir}/tests/${name} --runs ${${name}_runs} ${${name}_corpus})
+    preset_test(clang ${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run ${clang_dir}/tests/${name}
+        ${${name}_clang_runs} ${${name}_corpus})
 endforeach()

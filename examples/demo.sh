@@ -28,6 +28,12 @@ daemon_pids() {
     done
 }
 
+# Returns when they have ended, whoever their parents are.
+wait_for_daemons() {
+    local pid
+    for pid in $(daemon_pids); do tail -f --pid="$pid" /dev/null; done
+}
+
 clean_up() {
     local status=$? pid
     trap - EXIT INT TERM HUP
@@ -37,11 +43,8 @@ clean_up() {
         wait "$pid" 2>/dev/null
     done
     if [[ -n $(daemon_pids) ]]; then
-        gshm shutdown >/dev/null 2>&1
-        for _ in {1..50}; do
-            [[ -z $(daemon_pids) ]] && break
-            sleep 0.1
-        done
+        # One that is asked ends; one that does not answer is killed.
+        if gshm shutdown >/dev/null 2>&1; then wait_for_daemons; fi
         for pid in $(daemon_pids); do kill -KILL "$pid"; done
     fi
     rm -rf "$work"
@@ -85,11 +88,7 @@ start() { # file, command...
 
 # Waits until the background command has printed a line that begins so.
 wait_for_line() { # file, pid, text
-    for _ in {1..300}; do
-        if grep -q "^$3" "$1"; then return 0; fi
-        if ! kill -0 "$2" 2>/dev/null; then break; fi
-        sleep 0.1
-    done
+    if grep -q -m 1 "^$3" <(tail -n +1 -f --pid="$2" "$1" 2>/dev/null); then return 0; fi
     indent <"$1"
     say "it did not come to: $3"
     return 1
@@ -165,9 +164,6 @@ fi
 step "Stop" "Memory in use, and then none: the daemon ends and the device is free again."
 run gshm df
 run gshm shutdown
-for _ in {1..100}; do
-    [[ -z $(daemon_pids) ]] && break
-    sleep 0.1
-done
+wait_for_daemons
 [[ -z $(daemon_pids) ]]
 finished="the data went from process to process on $device and outlived its writer; nothing is left behind."

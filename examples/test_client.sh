@@ -115,14 +115,12 @@ run() {
 }
 
 printf '$ gshmd %s\n' "$mount"
+: >"$work/gshmd.log"
 "$bin/gshmd" "$mount" --dir "$work/run" -f "${daemon_options[@]}" >"$work/gshmd.log" 2>&1 &
 daemon=$!
-for _ in {1..300}; do
-    if is_mounted; then break; fi
-    kill -0 "$daemon" 2>/dev/null || die "gshmd has ended"
-    sleep 0.1
-done
-is_mounted || die "gshmd has not mounted $mount in 30 seconds"
+# Returns with the line that says that it serves, or with its end.
+grep -q -m 1 'is ready at' <(tail -n +1 -f --pid="$daemon" "$work/gshmd.log" 2>/dev/null) || die "gshmd has ended"
+is_mounted || die "gshmd has not mounted $mount"
 
 run "$bin/test_client" --parent --mount "$mount" --no-wait
 run "$bin/test_client" --child --mount "$mount"

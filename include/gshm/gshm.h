@@ -159,7 +159,7 @@ enum {
 typedef struct gshm_attribute {
     const char* name; /* 1 to 255 bytes */
     const void* value;
-    size_t value_bytes; /* at most 64 KiB, and 64 KiB for all attributes of an object together */
+    size_t value_bytes; /* at most 64 KiB; a create call takes about 100 KiB of them in all, further ones can be set then */
 } gshm_attribute;
 
 typedef struct gshm_create_spec {
@@ -377,6 +377,7 @@ void gshm_watch_destroy(gshm_watch* watch);
 
 /* ---- Attributes ------------------------------------------------------------------------------------------------ */
 
+/* Of an object or a directory ("": the root directory), 1 MiB in all: those that the mount shows as user.NAME. */
 int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
                        size_t value_bytes);
 /* Writes at most capacity bytes; *ret_bytes is the attribute's full length. -ERANGE if it does not fit (ret_bytes is

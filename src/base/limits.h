@@ -9,7 +9,6 @@ namespace gshm::limits {
 // Names.
 inline constexpr size_t kNamePartBytes = 255;
 inline constexpr size_t kNameBytes = 4095;
-inline constexpr size_t kNameDepth = 256;
 
 // Objects.
 inline constexpr uint64_t kObjectBytes = (uint64_t{1} << 63) - 1;
@@ -22,9 +21,9 @@ inline constexpr uint64_t kObjectAlignment = 256;
 // Slabs of one kind double from the granularity up to this, so that waste stays in proportion to use.
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
 inline constexpr size_t kAttributeNameBytes = 255;
-inline constexpr size_t kAttributesBytes = 64 << 10;
-// In the mount, where one value may have what the kernel allows (64 KiB).
-inline constexpr size_t kFileAttributesBytes = 1 << 20;
+inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as the kernel
+// All attributes of a node together. One limit for the mount and the library, so that one can make what the other has.
+inline constexpr size_t kAttributesBytes = 1 << 20;
 
 // Protocol. A message must fit the socket buffer that an unprivileged process may have.
 inline constexpr size_t kMessageBytes = 128 << 10;

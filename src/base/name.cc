@@ -43,13 +43,7 @@ Status check_name(std::string_view name) {
         return fail(ENAMETOOLONG, "the name has {} bytes; {} are allowed", name.size(), limits::kNameBytes);
     }
     if (name.back() == '/') return fail(EINVAL, "a name must not end with \"/\"");
-    size_t depth = 0;
-    for (std::string_view rest = name; !rest.empty();) {
-        TRY(check_name_part(next_part(rest)));
-        if (++depth > limits::kNameDepth) {
-            return fail(ENAMETOOLONG, "the name has more than {} parts", limits::kNameDepth);
-        }
-    }
+    for (std::string_view rest = name; !rest.empty();) TRY(check_name_part(next_part(rest)));
     return {};
 }
 

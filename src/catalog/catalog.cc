@@ -1,33 +1,42 @@
 #include "catalog/catalog.h"
 
 #include <algorithm>
-#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
 
 #include "catalog/encoding.h"
 
 namespace gshm {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 
 // Written to the kernel and not to the disk: the catalog ends with the machine's run, as the memory does.
-constexpr const char* kSetUp = R"(
+constexpr const char* kPragmas = R"(
 PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 PRAGMA temp_store = MEMORY;
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS devices (number INTEGER PRIMARY KEY, name TEXT, uuid TEXT);
-CREATE TABLE IF NOT EXISTS extents (
+)";
+// The last column is the sum of the others.
+constexpr const char* kTables = R"(
+PRAGMA journal_mode = WAL;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
+CREATE TABLE devices (number INTEGER PRIMARY KEY, name TEXT, uuid TEXT, sum INTEGER);
+CREATE TABLE extents (
   key INTEGER PRIMARY KEY, id INTEGER, device INTEGER, size INTEGER, shown INTEGER, compressible INTEGER, file INTEGER,
-  slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB, given INTEGER, handle BLOB);
-CREATE TABLE IF NOT EXISTS nodes (
+  slab INTEGER, closed INTEGER, uid INTEGER, gid INTEGER, mode INTEGER, reach BLOB, kept INTEGER, given INTEGER, handle BLOB,
+  sum INTEGER);
+CREATE TABLE nodes (
   id INTEGER PRIMARY KEY, kind INTEGER, mode INTEGER, uid INTEGER, gid INTEGER,
   created INTEGER, accessed INTEGER, modified INTEGER, changed INTEGER,
   parent INTEGER, cookie INTEGER, name BLOB,
   device INTEGER, state INTEGER, flags INTEGER, size INTEGER, extent INTEGER, offset INTEGER, creator INTEGER,
-  file_modified INTEGER, file_accessed INTEGER, implicit INTEGER, target BLOB, type INTEGER, number INTEGER, more BLOB);
-CREATE TABLE IF NOT EXISTS done (request INTEGER PRIMARY KEY, node INTEGER);
+  file_modified INTEGER, file_accessed INTEGER, implicit INTEGER, target BLOB, type INTEGER, number INTEGER, more BLOB,
+  sum INTEGER);
+CREATE TABLE done (request INTEGER PRIMARY KEY, node INTEGER, sum INTEGER);
 )";
 
 // Marks of requests whose answers the kernel has had; see done().
@@ -39,72 +48,129 @@ std::vector<std::string> Catalog::files(const std::string& path) {
     return {path, path + "-wal", path + "-shm", path + "-journal"};
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path) {
-    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path))));
+Result<std::unique_ptr<Catalog>> Catalog::open_as(const std::string& path, Use use, CatalogSum* sum) {
+    const auto mode = use == Use::make ? Database::Mode::make : Database::Mode::existing;
+    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path, mode)), use, sum));
     TRY(catalog->prepare());
     return catalog;
 }
 
+Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path, CatalogSum* sum) {
+    return open_as(path, Use::make, sum);
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum) {
+    // SQLite takes an empty file for a new one, and removes the log that belongs to it.
+    struct stat status = {};
+    if (stat(path.c_str(), &status) != 0) return fail(errno, "{}: {}", path, strerror(errno));
+    if (status.st_size == 0) return fail(EUCLEAN, "{} is empty", path);
+    return open_as(path, Use::existing, &sum);
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path) {
+    // All rows may be in the log still. SQLite reads that only beside a file that is not empty.
+    auto file = UniqueFd::adopt(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct stat status = {};
+    constexpr off_t kPageBytes = 4096;
+    if (!file || fstat(file.get(), &status) != 0 || (status.st_size == 0 && ftruncate(file.get(), kPageBytes) != 0)) {
+        return fail(errno, "{}: {}", path, strerror(errno));
+    }
+    return open_as(path, Use::salvage, nullptr);
+}
+
 Status Catalog::prepare() {
+    TRY(database_.execute(kPragmas));
     auto version = TRY(database_.prepare("PRAGMA user_version"));
     int64_t found = 0;
     TRY(version.each([&] { found = version.number(0); }));
     if (found > kSchema) return fail(EPROTO, "the catalog is of a newer gshmd (format {}, known is {})", found, kSchema);
-    TRY(database_.execute(kSetUp));
+    if (found == 0 && use_ == Use::make) TRY(set_up());
+    else if (found < kSchema && use_ != Use::salvage) return fail(EUCLEAN, "the catalog has the format {}, not {}", found, kSchema);
+    TRY(read_small_tables());
+    if (use_ != Use::salvage) TRY(prepare_statements());
+    return {};
+}
+
+Status Catalog::set_up() {
+    TRY(database_.execute(kTables));
     TRY(database_.execute(fmt::format("PRAGMA user_version = {}", kSchema).c_str()));
+    if (sum_ != nullptr) sum_->last = sum_->next = 0;
+    return {};
+}
+
+Status Catalog::prepare_statements() {
     begin_ = TRY(database_.prepare("BEGIN"));
     commit_ = TRY(database_.prepare("COMMIT"));
     rollback_ = TRY(database_.prepare("ROLLBACK"));
-    get_value_ = TRY(database_.prepare("SELECT value FROM meta WHERE key = ?"));
-    put_value_ = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?)"));
+    put_value_ = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"));
     put_node_ = TRY(database_.prepare(
-        "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+        "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_node_ = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
-    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     erase_extent_ = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
-    put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?)"));
+    put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?, ?)"));
     erase_mark_ = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
     return {};
 }
 
 // ---- single values ----
 
-Result<std::optional<std::string>> Catalog::value(std::string_view key) {
-    std::optional<std::string> found;
-    get_value_.bind_blob(key);
-    TRY(get_value_.each([&] { found = std::string(get_value_.blob(0)); }));
-    return found;
+std::optional<std::string> Catalog::value(std::string_view key) const {
+    auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    return found->second.bytes;
 }
 
 Status Catalog::set_value(std::string_view key, std::string_view value) {
-    return put_value_.bind_blob(key).bind_blob(value).run();
+    auto found = values_.find(key);
+    if (found != values_.end() && found->second.bytes == value) return {};
+    uint64_t row = 0;
+    TRY(transact([&](uint64_t& sum) -> Status {
+        TRY(put_value(key, value, sum));
+        row = sum - total_ + (found == values_.end() ? 0 : found->second.sum);
+        return {};
+    }));
+    values_[std::string(key)] = {std::string(value), row};
+    return {};
+}
+
+Status Catalog::put_value(std::string_view key, std::string_view value, uint64_t& sum) {
+    const uint64_t row = put_value_.bind_blob(key).bind_blob(value).bound_sum();
+    auto found = values_.find(key);
+    sum += row - (found == values_.end() ? 0 : found->second.sum);
+    return put_value_.bind(row).run();
+}
+
+Status Catalog::transact(const std::function<Status(uint64_t& sum)>& change) {
+    if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
+    TRY(begin_.run());
+    uint64_t sum = total_;
+    auto written = change(sum);
+    if (written && sum_ != nullptr) sum_->next.store(sum, std::memory_order_release);
+    if (written) written = commit_.run();
+    if (!written) {
+        (void)rollback_.run();
+        return written;
+    }
+    if (sum_ != nullptr) sum_->last.store(sum, std::memory_order_release);
+    total_ = sum;
+    return {};
 }
 
 // ---- what is there ----
 
 Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceInfo>& devices) {
-    struct Row {
-        int64_t number;
-        std::string name;
-        std::string uuid;
-    };
-    std::vector<Row> rows;
-    auto read = TRY(database_.prepare("SELECT number, name, uuid FROM devices"));
-    TRY(read.each([&] { rows.push_back({read.number(0), std::string(read.blob(1)), std::string(read.blob(2))}); }));
+    std::vector<DeviceRow> rows = devices_;
     int64_t next = 1;
     for (const auto& row : rows) next = std::max(next, row.number + 1);
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
         // A GPU is its UUID, whatever its ordinal is now.
-        auto known = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+        auto known = std::find_if(rows.begin(), rows.end(), [&](const DeviceRow& row) {
             return devices[i].uuid.empty() ? row.name == devices[i].name : row.uuid == devices[i].uuid;
         });
         int64_t number = known == rows.end() ? next++ : known->number;
-        if (known == rows.end()) {
-            auto add = TRY(database_.prepare("INSERT INTO devices VALUES (?, ?, ?)"));
-            TRY(add.bind(number).bind_blob(devices[i].name).bind_blob(devices[i].uuid).run());
-        } else {
-            rows.erase(known);
-        }
+        if (known == rows.end()) added_devices_.push_back({number, devices[i].name, devices[i].uuid});
+        else rows.erase(known);
         device_numbers_.push_back(number);
         device_indexes_[number] = i;
     }
@@ -119,90 +185,16 @@ Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceIn
     return missing;
 }
 
-Status Catalog::load_extents(Restorer& restorer, const Take& take) {
-    auto read = TRY(database_.prepare("SELECT * FROM extents"));
-    Status good;
-    TRY(read.each([&] {
-        if (!good) return;
-        Kept kept;
-        kept.key = read.unsigned_number(0);
-        kept.device = device_indexes_[read.number(2)];
-        kept.size_bytes = read.unsigned_number(3);
-        kept.compressible = read.number(5) != 0;
-        kept.is_file = read.number(6) != 0;
-        SavedExtent extent;
-        extent.key = kept.key;
-        extent.id = read.unsigned_number(1);
-        extent.device = kept.device;
-        extent.shown_bytes = read.unsigned_number(4);
-        extent.compressible = kept.compressible;
-        extent.closed = read.number(8) != 0;
-        extent.handle_given = read.number(13) != 0;
-        if (auto handle = read.blob(14); handle.size() == sizeof(FabricHandle)) {
-            memcpy(kept.handle.emplace().data(), handle.data(), handle.size());
-        }
-        if (read.number(7) != 0) {
-            extent.slab = SlabKey{kept.device, static_cast<uid_t>(read.number(9)), static_cast<gid_t>(read.number(10)),
-                                  static_cast<uint16_t>(read.number(11)), kept.compressible, std::string(read.blob(12))};
-        }
-        auto memory = take(kept);
-        if (!memory) good = std::unexpected(memory.error());
-        if (!memory || *memory == nullptr) return;
-        extent.memory = std::move(*memory);
-        restorer.add(std::move(extent));
-    }));
-    return good;
-}
-
-Status Catalog::load_nodes(Restorer& restorer) {
-    auto read = TRY(database_.prepare("SELECT * FROM nodes"));
-    Status good;
-    TRY(read.each([&] {
-        SavedNode node;
-        node.id = read.unsigned_number(0);
-        node.kind = static_cast<NodeKind>(read.number(1));
-        node.mode = static_cast<uint16_t>(read.number(2));
-        node.uid = static_cast<uid_t>(read.number(3));
-        node.gid = static_cast<gid_t>(read.number(4));
-        node.created_ns = read.number(5);
-        node.accessed_ns = read.number(6);
-        node.modified_ns = read.number(7);
-        node.changed_ns = read.number(8);
-        if (!read.is_null(9)) {
-            node.links.push_back({read.unsigned_number(9), read.unsigned_number(10), std::string(read.blob(11))});
-        } else {
-            node.last_name = read.blob(11);
-        }
-        if (!read.is_null(12)) node.device = device_indexes_[read.number(12)];
-        node.state = static_cast<ObjectState>(read.number(13));
-        node.flags = static_cast<uint32_t>(read.number(14));
-        node.size_bytes = read.unsigned_number(15);
-        node.extent = read.unsigned_number(16);
-        node.offset = read.unsigned_number(17);
-        node.creator = read.unsigned_number(18);
-        node.file_modified_ns = read.number(19);
-        node.file_accessed_ns = read.number(20);
-        node.implicit = read.number(21) != 0;
-        node.target = read.blob(22);
-        node.type = static_cast<uint32_t>(read.number(23));
-        node.number = static_cast<uint32_t>(read.number(24));
-        auto decoded = decode_more(read.blob(25), node);
-        if (!decoded) good = decoded;
-        restorer.add(node);
-    }));
-    return good;
-}
-
 // ---- changes ----
 
 void Catalog::erased(const Node& node) {
     nodes_.erase(node.id);
-    erased_nodes_.push_back(node.id);
+    erased_nodes_.push_back({node.id, node.row_sum});
 }
 
 void Catalog::erased(const StoredExtent& extent) {
     extents_.erase(extent.key);
-    erased_extents_.push_back(extent.key);
+    erased_extents_.push_back({extent.key, extent.row_sum});
 }
 
 void Catalog::mark_done(uint64_t request, NodeId node, uint64_t answered) {
@@ -211,31 +203,49 @@ void Catalog::mark_done(uint64_t request, NodeId node, uint64_t answered) {
 
 Result<std::unordered_map<uint64_t, NodeId>> Catalog::done() {
     std::unordered_map<uint64_t, NodeId> found;
-    auto read = TRY(database_.prepare("SELECT request, node FROM done"));
-    TRY(read.each([&] { found.emplace(read.unsigned_number(0), read.unsigned_number(1)); }));
+    for (const auto& [request, mark] : done_) found.emplace(request, mark.node);
     // Most were answered before the daemon went, and are of no use. The kernel counts its requests up.
-    (void)database_.execute(fmt::format("DELETE FROM done WHERE request NOT IN (SELECT request FROM done ORDER BY "
-                                        "request DESC LIMIT {})", kMostDone).c_str());
+    if (done_.size() <= kMostDone) return found;
+    const auto first = std::prev(done_.end(), kMostDone);
+    (void)erase_done(first);
     return found;
 }
 
 Status Catalog::forget_done() {
     marks_.clear();
-    return database_.execute("DELETE FROM done");
+    return erase_done(done_.end());
+}
+
+Status Catalog::erase_done(std::map<uint64_t, MarkRow>::iterator end) {
+    if (end == done_.begin()) return {};
+    TRY(transact([&](uint64_t& sum) -> Status {
+        for (auto mark = done_.begin(); mark != end; ++mark) {
+            sum -= mark->second.sum;
+            TRY(erase_mark_.bind(mark->first).run());
+        }
+        return {};
+    }));
+    done_.erase(done_.begin(), end);
+    return {};
 }
 
 Status Catalog::commit() {
     if (!is_pending()) return {};
-    if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
-    TRY(begin_.run());
-    auto written = write_all();
-    if (written) written = commit_.run();
+    new_sums_.clear();
+    old_marks_.clear();
+    auto written = transact([&](uint64_t& sum) { return write_all(sum); });
     if (!written) {
-        (void)rollback_.run();
+        for (auto old = old_marks_.rbegin(); old != old_marks_.rend(); ++old) {
+            if (old->second) done_[old->first] = *old->second;
+            else done_.erase(old->first);
+        }
         return written;
     }
+    for (auto [row_sum, sum] : new_sums_) *row_sum = sum;
     for (auto& [id, node] : nodes_) node->unrecorded = false;
     for (auto& [key, extent] : extents_) extent->unrecorded = false;
+    devices_.insert(devices_.end(), added_devices_.begin(), added_devices_.end());
+    added_devices_.clear();
     nodes_.clear();
     extents_.clear();
     erased_nodes_.clear();
@@ -244,19 +254,48 @@ Status Catalog::commit() {
     return {};
 }
 
-Status Catalog::write_all() {
-    for (NodeId id : erased_nodes_) TRY(erase_node_.bind(id).run());
-    for (uint64_t key : erased_extents_) TRY(erase_extent_.bind(key).run());
-    for (const auto& [key, extent] : extents_) TRY(write(*extent));
-    for (const auto& [id, node] : nodes_) TRY(write(*node));
+Status Catalog::write_all(uint64_t& sum) {
+    for (const auto& device : added_devices_) {
+        auto add = TRY(database_.prepare("INSERT INTO devices VALUES (?, ?, ?, ?)"));
+        const uint64_t row = add.bind(device.number).bind_blob(device.name).bind_blob(device.uuid).bound_sum();
+        sum += row;
+        TRY(add.bind(row).run());
+    }
+    for (const Erased& node : erased_nodes_) {
+        sum -= node.sum;
+        TRY(erase_node_.bind(node.id).run());
+    }
+    for (const Erased& extent : erased_extents_) {
+        sum -= extent.sum;
+        TRY(erase_extent_.bind(extent.id).run());
+    }
+    for (const auto& [key, extent] : extents_) TRY(write(*extent, sum));
+    for (const auto& [id, node] : nodes_) TRY(write(*node, sum));
+    return write_marks(sum);
+}
+
+Status Catalog::write_marks(uint64_t& sum) {
+    auto forget = [&](uint64_t request) -> bool {
+        auto found = done_.find(request);
+        if (found == done_.end()) return false;
+        sum -= found->second.sum;
+        old_marks_.emplace_back(request, found->second);
+        done_.erase(found);
+        return true;
+    };
     for (const Mark& mark : marks_) {
-        if (mark.answered != 0) TRY(erase_mark_.bind(mark.answered).run());
-        TRY(put_mark_.bind(mark.request).bind(mark.node).run());
+        if (mark.answered != 0 && forget(mark.answered)) TRY(erase_mark_.bind(mark.answered).run());
+        forget(mark.request);
+        const uint64_t row = put_mark_.bind(mark.request).bind(mark.node).bound_sum();
+        done_[mark.request] = {mark.node, row};
+        old_marks_.emplace_back(mark.request, std::nullopt);
+        sum += row;
+        TRY(put_mark_.bind(row).run());
     }
     return {};
 }
 
-Status Catalog::write(const Node& node) {
+Status Catalog::write(Node& node, uint64_t& sum) {
     std::string more = encode_more(node);
     put_node_.bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
     put_node_.bind(node.uid).bind(node.gid);
@@ -279,35 +318,41 @@ Status Catalog::write(const Node& node) {
     bool implicit = node.kind == NodeKind::directory && static_cast<const Directory&>(node).implicit;
     put_node_.bind(uint32_t{implicit});
     if (node.kind == NodeKind::symlink) put_node_.bind_blob(static_cast<const Symlink&>(node).target);
-    else put_node_.bind_null();
+    else put_node_.bind_null_blob();
     if (node.kind == NodeKind::special) {
         put_node_.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
     } else {
         put_node_.bind_null().bind_null();
     }
-    if (more.empty()) put_node_.bind_null();
+    if (more.empty()) put_node_.bind_null_blob();
     else put_node_.bind_blob(more);
-    return put_node_.run();
+    const uint64_t row = put_node_.bound_sum();
+    new_sums_.emplace_back(&node.row_sum, row);
+    sum += row - node.row_sum;
+    return put_node_.bind(row).run();
 }
 
-Status Catalog::write(const StoredExtent& extent) {
+Status Catalog::write(StoredExtent& extent, uint64_t& sum) {
     put_extent_.bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
     put_extent_.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
     put_extent_.bind(uint32_t{extent.memory->file() != nullptr});
     put_extent_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
     if (extent.pool == nullptr) {
-        put_extent_.bind_null().bind_null().bind_null().bind_null();
+        put_extent_.bind_null().bind_null().bind_null().bind_null_blob();
     } else {
         const SlabKey& key = extent.pool->key;
         put_extent_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
     }
-    put_extent_.bind(uint32_t{extent.handle_given});
+    put_extent_.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});
+    std::string_view handle_bytes;
     if (const FabricHandle* handle = extent.memory->lasting_handle()) {
-        put_extent_.bind_blob({reinterpret_cast<const char*>(handle->data()), handle->size()});
-    } else {
-        put_extent_.bind_null();
+        handle_bytes = {reinterpret_cast<const char*>(handle->data()), handle->size()};
     }
-    return put_extent_.run();
+    put_extent_.bind_blob(handle_bytes);
+    const uint64_t row = put_extent_.bound_sum();
+    new_sums_.emplace_back(&extent.row_sum, row);
+    sum += row - extent.row_sum;
+    return put_extent_.bind(row).run();
 }
 
 }  // namespace gshm

@@ -3,6 +3,7 @@
 // commit or nothing. Not thread-safe, as the store.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <unordered_map>
@@ -13,15 +14,30 @@
 
 namespace gshm {
 
+// What the rows of a catalog add up to, in memory that outlives the process and the files: a commit sets `next` before
+// and `last` after. Rows after a kill add up to one of the two; anything else is damage, or an earlier state.
+struct CatalogSum {
+    std::atomic<uint64_t> last;
+    std::atomic<uint64_t> next;
+};
+
+class RowReader;
+
 class Catalog {
 public:
-    // Opens it, or makes an empty one. EPROTO: it was written by a newer gshmd.
-    static Result<std::unique_ptr<Catalog>> create(const std::string& path);
+    // Opens it, or makes an empty one. EPROTO: it was written by a newer gshmd. `sum` is kept up to date.
+    static Result<std::unique_ptr<Catalog>> create(const std::string& path, CatalogSum* sum = nullptr);
+    // One that must be there, and whose rows must add up: see check(). Until then its files are not written to.
+    // ENOENT, EUCLEAN (it is damaged), EPROTO.
+    static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum);
+    // One that is damaged, only to be read: damaged rows are left out, and counted. Rows after a page that cannot be read
+    // are found from the other end.
+    static Result<std::unique_ptr<Catalog>> salvage(const std::string& path);
     // The files that it consists of, for whoever removes it.
     static std::vector<std::string> files(const std::string& path);
 
     // ---- single values ----
-    Result<std::optional<std::string>> value(std::string_view key);
+    std::optional<std::string> value(std::string_view key) const;
     Status set_value(std::string_view key, std::string_view value);
 
     // ---- what is there ----
@@ -35,11 +51,20 @@ public:
         uint64_t size_bytes = 0;
         bool compressible = false;
         bool is_file = false;
+        bool kept = true;  // its descriptor was given to the keeper
         std::optional<FabricHandle> handle;  // Extent::lasting_handle()
     };
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);
     Status load_nodes(Restorer& restorer);
+    // After both: EUCLEAN unless the rows are those of the last commit. Nothing was written until now.
+    Status check();
+    // Of salvage(): rows that were left out, and what was wrong with the first.
+    struct Damage {
+        uint64_t rows = 0;
+        std::string first;
+    };
+    const Damage& damage() const { return damage_; }
 
     // ---- changes ----
     void changed(Node& node) { nodes_.insert_or_assign(node.id, &node); }
@@ -54,35 +79,78 @@ public:
 
     bool is_pending() const {
         return !nodes_.empty() || !extents_.empty() || !erased_nodes_.empty() || !erased_extents_.empty() ||
-               !marks_.empty();
+               !marks_.empty() || !added_devices_.empty();
     }
     // Nothing is lost if it fails: the next one writes it.
     Status commit();
 
 private:
-    explicit Catalog(Database database) : database_(std::move(database)) {}
+    enum class Use { make, existing, salvage };
+    Catalog(Database database, Use use, CatalogSum* sum) : database_(std::move(database)), use_(use), sum_(sum) {}
+    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum);
     Status prepare();
-    Status write_all();
-    Status write(const Node& node);
-    Status write(const StoredExtent& extent);
+    Status set_up();
+    Status prepare_statements();
+    Status read_small_tables();
+    // Every row of a table, by its first column. EUCLEAN of `on_row` is damage.
+    Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
+    Status note_damage(Error error);
+    // `change` runs in a transaction, and gets the sum that the rows have after it.
+    Status transact(const std::function<Status(uint64_t& sum)>& change);
+    Status put_value(std::string_view key, std::string_view value, uint64_t& sum);
+    Status write_all(uint64_t& sum);
+    Status write(Node& node, uint64_t& sum);
+    Status write(StoredExtent& extent, uint64_t& sum);
+    Status write_marks(uint64_t& sum);
+    // Those before the end.
+    struct MarkRow {
+        NodeId node;
+        uint64_t sum;
+    };
+    Status erase_done(std::map<uint64_t, MarkRow>::iterator end);
 
     Database database_;
-    Statement begin_, commit_, rollback_, get_value_, put_value_, put_node_, erase_node_, put_extent_, erase_extent_,
-        put_mark_, erase_mark_;
+    Use use_;
+    CatalogSum* sum_;             // null: nobody checks
+    uint64_t total_ = 0;          // of all rows, as they were last read or written
+    Damage damage_;
+    Statement begin_, commit_, rollback_, put_value_, put_node_, erase_node_, put_extent_, erase_extent_, put_mark_,
+        erase_mark_;
+    // The small tables, as they are in the file.
+    struct Value {
+        std::string bytes;
+        uint64_t sum = 0;
+    };
+    std::map<std::string, Value, std::less<>> values_;
+    struct DeviceRow {
+        int64_t number;
+        std::string name;
+        std::string uuid;
+    };
+    std::vector<DeviceRow> devices_;
+    std::map<uint64_t, MarkRow> done_;                        // by request
     std::vector<int64_t> device_numbers_;                     // by index
     std::map<int64_t, DeviceIndex> device_indexes_;           // by number
 
     // Since the last commit.
     std::unordered_map<NodeId, Node*> nodes_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;
-    std::vector<NodeId> erased_nodes_;
-    std::vector<uint64_t> erased_extents_;
+    struct Erased {
+        uint64_t id;
+        uint64_t sum;  // of the row; 0: there is none
+    };
+    std::vector<Erased> erased_nodes_;
+    std::vector<Erased> erased_extents_;
     struct Mark {
         uint64_t request;
         NodeId node;
         uint64_t answered;
     };
     std::vector<Mark> marks_;
+    std::vector<DeviceRow> added_devices_;
+    std::vector<std::pair<uint64_t*, uint64_t>> new_sums_;  // of the rows of a commit that is under way
+    // The marks that it has changed, should it fail.
+    std::vector<std::pair<uint64_t, std::optional<MarkRow>>> old_marks_;
 };
 
 }  // namespace gshm

@@ -110,7 +110,7 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
             default: in.refuse();
         }
     }
-    if (in.is_bad()) return fail(EPROTO, "the catalog: node {} cannot be read", node.id);
+    if (in.is_bad()) return fail(EUCLEAN, "node {} has links or attributes that cannot be read", node.id);
     return {};
 }
 

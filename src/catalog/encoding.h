@@ -10,7 +10,7 @@ namespace gshm {
 
 // "": nothing.
 std::string encode_more(const Node& node);
-// EPROTO for what encode_more() cannot have written.
+// EUCLEAN for what encode_more() cannot have written.
 Status decode_more(std::string_view bytes, SavedNode& node);
 
 }  // namespace gshm

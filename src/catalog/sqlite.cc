@@ -1,6 +1,8 @@
 #include "catalog/sqlite.h"
 
+#include <cstring>
 #include <sqlite3.h>
+#include <unistd.h>
 
 namespace gshm {
 namespace {
@@ -12,6 +14,10 @@ std::unexpected<Error> failure(sqlite3* database, int code) {
     if (primary == SQLITE_NOMEM) number = ENOMEM;
     if (primary == SQLITE_BUSY) number = EBUSY;
     if (primary == SQLITE_CANTOPEN) number = EACCES;
+    if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR || primary == SQLITE_FORMAT ||
+        primary == SQLITE_SCHEMA || code == SQLITE_IOERR_SHORT_READ) {
+        number = EUCLEAN;
+    }
     return fail(number, "the catalog: {}", database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database));
 }
 
@@ -26,16 +32,25 @@ void Database::Close::operator()(sqlite3* database) const {
 }
 
 Statement& Statement::bind(int64_t value) {
+    bound_.add(value);
     bad_ |= sqlite3_bind_int64(statement_.get(), next_++, value) != SQLITE_OK;
     return *this;
 }
 
 Statement& Statement::bind_null() {
+    bound_.add(0);
+    bad_ |= sqlite3_bind_null(statement_.get(), next_++) != SQLITE_OK;
+    return *this;
+}
+
+Statement& Statement::bind_null_blob() {
+    bound_.add(std::string_view());
     bad_ |= sqlite3_bind_null(statement_.get(), next_++) != SQLITE_OK;
     return *this;
 }
 
 Statement& Statement::bind_blob(std::string_view bytes) {
+    bound_.add(bytes);
     // A null pointer would be NULL, not empty.
     bad_ |= sqlite3_bind_blob64(statement_.get(), next_++, bytes.empty() ? "" : bytes.data(), bytes.size(),
                                 SQLITE_STATIC) != SQLITE_OK;
@@ -53,6 +68,7 @@ Result<bool> Statement::step() {
 void Statement::reset() {
     sqlite3_reset(statement_.get());
     next_ = 1;
+    bound_ = {};
     bad_ = false;
 }
 
@@ -76,14 +92,23 @@ std::string_view Statement::blob(int column) const {
     return {bytes == nullptr ? "" : bytes, static_cast<size_t>(sqlite3_column_bytes(statement_.get(), column))};
 }
 
-Result<Database> Database::open(const std::string& path) {
+Result<Database> Database::open(const std::string& path, Mode mode) {
+    if (mode == Mode::existing && access(path.c_str(), F_OK) != 0) {
+        return fail(errno, "the catalog: {}: {}", path, strerror(errno));
+    }
     sqlite3* opened = nullptr;
-    int code = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                               nullptr);
+    const int make = mode == Mode::make ? SQLITE_OPEN_CREATE : 0;
+    int code = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | make | SQLITE_OPEN_NOMUTEX, nullptr);
     Database database;
     database.database_.reset(opened);
     if (code != SQLITE_OK) return failure(opened, code);
+    sqlite3_extended_result_codes(opened, 1);
+    if (mode == Mode::existing) sqlite3_db_config(opened, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
     return database;
+}
+
+void Database::allow_checkpoints() {
+    sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
 }
 
 Status Database::execute(const char* sql) {

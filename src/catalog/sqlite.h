@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "catalog/row_sum.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -24,9 +25,12 @@ public:
     Statement& bind(int64_t value);
     Statement& bind(uint64_t value) { return bind(static_cast<int64_t>(value)); }
     Statement& bind(uint32_t value) { return bind(static_cast<int64_t>(value)); }
-    Statement& bind_null();
+    Statement& bind_null();       // a number, that counts as 0 in the sum
+    Statement& bind_null_blob();  // likewise, as no bytes
     // Stays the caller's, and must live until the statement has run.
     Statement& bind_blob(std::string_view bytes);
+    // Of what is bound so far.
+    uint64_t bound_sum() const { return bound_.value(); }
 
     // Runs it to its end and makes it ready for the next time.
     Status run();
@@ -61,13 +65,17 @@ private:
 
     std::unique_ptr<sqlite3_stmt, Finalize> statement_;
     int next_ = 1;
+    RowSum bound_;
     bool bad_ = false;
 };
 
 class Database {
 public:
-    // Made if it is not there.
-    static Result<Database> open(const std::string& path);
+    // existing: ENOENT if it is not there, and nothing is written to its files, not even at the end, before
+    // allow_checkpoints().
+    enum class Mode { make, existing };
+    static Result<Database> open(const std::string& path, Mode mode = Mode::make);
+    void allow_checkpoints();
 
     Status execute(const char* sql);
     bool is_in_transaction() const;

@@ -39,6 +39,7 @@ Findings examine(Context& context) {
     check_descriptors(machine, process, findings);
     check_numa(machine, local, findings);
     check_daemon(machine, context, daemon, findings);
+    check_keepers(machine, findings);
     return findings;
 }
 

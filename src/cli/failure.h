@@ -20,6 +20,7 @@ enum class ExitCode {
     no_space = 7,
     timed_out = 8,
     wrong_state = 9,
+    incomplete = 10,
 };
 
 class Failure : public std::runtime_error {

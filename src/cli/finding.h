@@ -62,6 +62,7 @@ void check_memlock(const Machine& machine, const std::string& process, Findings&
 void check_shared_memory(const Machine& machine, Findings& ret_findings);
 void check_descriptors(const Machine& machine, const std::string& process, Findings& ret_findings);
 void check_numa(const Machine& machine, const LocalGpus& local, Findings& ret_findings);
+void check_keepers(const Machine& machine, Findings& ret_findings);
 void check_daemon(const Machine& machine, Context& context, const DaemonState& daemon, Findings& ret_findings);
 
 // NVIDIA's GPUs on the PCI bus, whether a driver has them or not.

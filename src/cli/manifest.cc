@@ -42,23 +42,40 @@ std::string bytes_of_hex(const std::string& hex) {
     return bytes;
 }
 
+Json to_json(const std::vector<Attribute>& attributes) {
+    Json json = Json::array();
+    for (const auto& [key, value] : attributes) json.push_back({{"key", key}, {"hex", hex_text(value)}});
+    return json;
+}
+
+std::vector<Attribute> attributes_from(const Json& json) {
+    std::vector<Attribute> attributes;
+    for (const auto& attribute : json) attributes.push_back({attribute.at("key"), bytes_of_hex(attribute.at("hex"))});
+    return attributes;
+}
+
 Json to_json(const SavedDirectory& directory) {
     Json json = {{"kind", "directory"},      {"name", directory.name}, {"mode", mode_text(directory.mode)},
                  {"uid", directory.uid},     {"gid", directory.gid},   {"keep", directory.keep}};
     if (!directory.device.empty()) json["device"] = directory.device;
+    if (!directory.attributes.empty()) json["attributes"] = to_json(directory.attributes);
     return json;
 }
 
 Json to_json(const SavedSymlink& link) {
-    return {{"kind", "symlink"}, {"name", link.name}, {"target", link.target}, {"uid", link.uid}, {"gid", link.gid}};
+    Json json = {{"kind", "symlink"}, {"name", link.names.front()}, {"uid", link.uid}, {"gid", link.gid}};
+    if (is_utf8(link.target))
+        json["target"] = link.target;
+    else
+        json["target_hex"] = hex_text(link.target);
+    if (link.names.size() > 1) json["further_names"] = std::vector(link.names.begin() + 1, link.names.end());
+    return json;
 }
 
 Json to_json(const SavedObject& object) {
     Json flags = Json::array();
     for (const auto& [flag, name] : kFlagNames)
         if ((object.flags & flag) != 0) flags.push_back(name);
-    Json attributes = Json::array();
-    for (const auto& [key, value] : object.attributes) attributes.push_back({{"key", key}, {"hex", hex_text(value)}});
     Json chunks = Json::array();
     for (const auto& chunk : object.chunks)
         chunks.push_back({chunk.file, chunk.offset, static_cast<uint32_t>(chunk.codec), chunk.stored_bytes,
@@ -72,7 +89,7 @@ Json to_json(const SavedObject& object) {
                  {"device", object.device},
                  {"flags", std::move(flags)},
                  {"state", object.sealed ? "sealed" : "open"},
-                 {"attributes", std::move(attributes)},
+                 {"attributes", to_json(object.attributes)},
                  {"instance", instance_text(object.identity.instance)},
                  {"id", object.identity.id},
                  {"created_ns", object.created_ns},
@@ -85,7 +102,15 @@ Json to_json(const SavedObject& object) {
 SavedDirectory directory_from(const Json& json) {
     return {json.at("name"), static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8)),
             json.at("uid"),  json.at("gid"),
-            json.at("keep"), json.value("device", "")};
+            json.at("keep"), json.value("device", ""),
+            attributes_from(json.value("attributes", Json::array()))};
+}
+
+SavedSymlink symlink_from(const Json& json) {
+    SavedSymlink link{{json.at("name")}, {}, json.at("uid"), json.at("gid")};
+    link.target = json.contains("target_hex") ? bytes_of_hex(json["target_hex"]) : json.at("target").get<std::string>();
+    for (const std::string name : json.value("further_names", Json::array())) link.names.push_back(name);
+    return link;
 }
 
 SavedObject object_from(const Json& json, size_t file_count) {
@@ -101,8 +126,7 @@ SavedObject object_from(const Json& json, size_t file_count) {
             if (name == known.name) object.flags |= known.flag;
     object.sealed = json.at("state") == "sealed";
     object.changing = json.value("changing", false);
-    for (const auto& attribute : json.at("attributes"))
-        object.attributes.push_back({attribute.at("key"), bytes_of_hex(attribute.at("hex"))});
+    object.attributes = attributes_from(json.at("attributes"));
     object.created_ns = json.at("created_ns");
     object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), json.at("id"),
                        json.at("size_bytes"), json.at("modified_ns")};
@@ -123,7 +147,7 @@ void add_entry(Manifest& manifest, const Json& json) {
     if (kind == "directory")
         manifest.directories.push_back(directory_from(json));
     else if (kind == "symlink")
-        manifest.symlinks.push_back({json.at("name"), json.at("target"), json.at("uid"), json.at("gid")});
+        manifest.symlinks.push_back(symlink_from(json));
     else if (kind == "object")
         manifest.objects.push_back(object_from(json, manifest.files.size()));
     else
@@ -158,6 +182,8 @@ Manifest parse(std::string_view text) {
     if (about.at("chunk_bytes") != kSnapshotChunkBytes) throw std::invalid_argument("chunks of another size");
     manifest.created_ns = about.at("created_ns");
     manifest.instance = std::stoull(about.at("instance").get<std::string>(), nullptr, 16);
+    for (const auto& entry : about.value("left_out", Json::array()))
+        manifest.left_out.push_back({entry.at("name"), entry.at("reason")});
     while (!text.empty()) add_entry(manifest, Json::parse(next_line(text)));
     return manifest;
 }
@@ -171,10 +197,12 @@ uint64_t Manifest::size_bytes() const {
 }
 
 void write_manifest(const std::string& folder, const Manifest& manifest) {
-    const Json about = {{"files", manifest.files},
-                        {"chunk_bytes", kSnapshotChunkBytes},
-                        {"created_ns", manifest.created_ns},
-                        {"instance", instance_text(manifest.instance)}};
+    Json about = {{"files", manifest.files},
+                  {"chunk_bytes", kSnapshotChunkBytes},
+                  {"created_ns", manifest.created_ns},
+                  {"instance", instance_text(manifest.instance)}};
+    for (const auto& [name, reason] : manifest.left_out)
+        about["left_out"].push_back({{"name", name}, {"reason", reason}});
     std::string body = about.dump() + '\n';
     for (const auto& directory : manifest.directories) body += to_json(directory).dump() + '\n';
     for (const auto& object : manifest.objects) body += to_json(object).dump() + '\n';

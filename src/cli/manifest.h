@@ -17,11 +17,12 @@ struct SavedDirectory {
     uint32_t gid = 0;
     bool keep = false;
     std::string device;  // empty: it says nothing
+    std::vector<Attribute> attributes;
 };
 
 struct SavedSymlink {
-    std::string name;
-    std::string target;
+    std::vector<std::string> names;  // one at least
+    std::string target;              // any bytes
     uint32_t uid = 0;
     uint32_t gid = 0;
 };
@@ -44,6 +45,12 @@ struct SavedObject {
     uint64_t size_bytes() const { return identity.size_bytes; }
 };
 
+// What the snapshot is without, and why.
+struct LeftOut {
+    std::string name;
+    std::string reason;
+};
+
 struct Manifest {
     std::vector<std::string> files;
     uint64_t instance = 0;
@@ -51,6 +58,7 @@ struct Manifest {
     std::vector<SavedDirectory> directories;  // each after the one it is in
     std::vector<SavedObject> objects;
     std::vector<SavedSymlink> symlinks;
+    std::vector<LeftOut> left_out;
 
     uint64_t size_bytes() const;
 };

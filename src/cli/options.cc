@@ -32,6 +32,7 @@ Exit codes:
   7  no space on the device or the disk, or beyond an object's end
   8  timed out
   9  not possible as things are: a directory, in use, not supported by the device
+ 10  done but for some: the snapshot is without what is named
 
 Example:
   gshm create demo/x --size 8M && gshm ls -l demo

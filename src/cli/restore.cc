@@ -44,7 +44,9 @@ std::set<std::string> select(Manifest& manifest, const std::vector<std::string>&
     };
     for (auto& object : manifest.objects) std::erase_if(object.names, [&](const auto& name) { return !chosen(name); });
     std::erase_if(manifest.objects, [](const auto& object) { return object.names.empty(); });
-    std::erase_if(manifest.symlinks, [&](const auto& link) { return !chosen(link.name); });
+    for (auto& link : manifest.symlinks) std::erase_if(link.names, [&](const auto& name) { return !chosen(name); });
+    std::erase_if(manifest.symlinks, [](const auto& link) { return link.names.empty(); });
+    std::erase_if(manifest.left_out, [&](const auto& entry) { return !chosen(entry.name); });
     std::erase_if(manifest.directories, [&](const auto& directory) {
         const bool on_the_way =
             std::ranges::any_of(names, [&](const auto& name) { return is_at_or_below(name, directory.name); });
@@ -82,7 +84,7 @@ public:
         push_tasks(missing, threads);
         job_.run(threads, [&](unsigned) { load(missing); });
         for (const auto& object : objects_)
-            if (!object->failed) names.add_names(object->saved());
+            if (!object->failed) names.add_names(object->saved().names);
         names.make_symlinks();
         names.finish_directories();
     }
@@ -259,6 +261,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         .add("bytes", manifest.size_bytes())
         .add("chunks", chunks)
         .add("damaged_chunks", damaged.load())
+        .add("left_out", left_out_records(manifest.left_out))
         .add("seconds", job.seconds());
     return record;
 }
@@ -271,6 +274,9 @@ int cmd_restore(Context& context, const RestoreArgs& args) {
     if (!args.dry_run) context.client();
     const auto missing = select(manifest, args.names);
     Job job(context, args.dry_run ? "checking" : "restore", manifest.size_bytes());
+    if (const size_t count = manifest.left_out.size(); count > 0 && !context.json())
+        context.warn(fmt::format("the snapshot is without {} name{} that could not be saved (--dry-run --json lists them)",
+                                 count, count == 1 ? "" : "s"));
     for (const auto& name : missing)
         job.fail(Failure(ENOENT, fmt::format("the snapshot has no \"{}\"", printable(name))));
     if (args.dry_run) {

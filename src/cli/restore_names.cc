@@ -54,6 +54,16 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
         check(status, directory.name);
     }
     if (unfinished) unfinished_.push_back(&directory);
+    set_attributes(directory);
+}
+
+void RestoreNames::set_attributes(const SavedDirectory& directory) {
+    for (const auto& [key, value] : directory.attributes) {
+        size_t bytes = 0;
+        const bool there = gshm_get_attribute(client_, directory.name.c_str(), key.c_str(), nullptr, 0, &bytes) == 0;
+        if (there && !how_.replace) continue;
+        check(gshm_set_attribute(client_, directory.name.c_str(), key.c_str(), value.data(), value.size()), directory.name);
+    }
 }
 
 void RestoreNames::finish_directories() {
@@ -69,14 +79,14 @@ void RestoreNames::finish_directories() {
     }
 }
 
-void RestoreNames::add_names(const SavedObject& object) {
-    if (object.names.size() == 1) return;
+void RestoreNames::add_names(const std::vector<std::string>& names) {
+    if (names.size() == 1) return;
     attempt([&] {
         auto wanted = sized<gshm_stat_info>();
-        check(gshm_stat(client_, object.name().c_str(), &wanted), object.name());
-        for (const auto& name : object.names | std::views::drop(1)) {
+        check(gshm_stat(client_, names.front().c_str(), &wanted), names.front());
+        for (const auto& name : names | std::views::drop(1)) {
             attempt([&] {
-                if (make_way(name, wanted)) check(gshm_link(client_, object.name().c_str(), name.c_str()), name);
+                if (make_way(name, wanted)) check(gshm_link(client_, names.front().c_str(), name.c_str()), name);
             });
         }
     });
@@ -100,20 +110,26 @@ bool RestoreNames::leads_to(const std::string& name, const std::string& target) 
 }
 
 void RestoreNames::make_symlinks() {
-    for (const auto& link : manifest_.symlinks) attempt([&] { make_symlink(link); });
+    for (const auto& link : manifest_.symlinks) {
+        attempt([&] {
+            make_symlink(link);
+            add_names(link.names);
+        });
+    }
 }
 
 void RestoreNames::make_symlink(const SavedSymlink& link) {
-    if (leads_to(link.name, link.target)) return;
-    make_way(link.name, sized<gshm_stat_info>());
+    const auto& name = link.names.front();
+    if (leads_to(name, link.target)) return;
+    make_way(name, sized<gshm_stat_info>());
     gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
     spec.kind = GSHM_KIND_SYMLINK;
-    spec.name = link.name.c_str();
+    spec.name = name.c_str();
     spec.target = link.target.c_str();
     spec.flags = owner_flag();
     spec.uid = link.uid;
     spec.gid = link.gid;
-    check(gshm_make(client_, &spec), link.name);
+    check(gshm_make(client_, &spec), name);
 }
 
 }  // namespace gshm::cli

@@ -22,14 +22,16 @@ public:
     // Open to their owner until finish_directories(), so that objects can be made in them.
     void make_directories();
     void finish_directories();
-    // All but its first.
-    void add_names(const SavedObject& object);
+    // All but the first of an object's or a symbolic link's.
+    void add_names(const std::vector<std::string>& names);
     void make_symlinks();
 
 private:
     template <typename Body>
     void attempt(Body&& body);
     void make_directory(const SavedDirectory& directory);
+    // Those that it lacks; with --replace all of them.
+    void set_attributes(const SavedDirectory& directory);
     void make_symlink(const SavedSymlink& link);
     // True: the name is free now. False: it stands for what it should. Throws a Failure if it stands for another.
     bool make_way(const std::string& name, const gshm_stat_info& wanted);

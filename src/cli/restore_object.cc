@@ -11,20 +11,46 @@
 namespace gshm::cli {
 namespace {
 
-// In the same directory, so that nobody reaches it who could not reach it there; always the same, so that a later run
-// finds what a killed one left in the moment before the renaming.
+constexpr size_t kNameBytes = 4095;                 // that the library takes
+constexpr size_t kAttributesAtOnceBytes = 64 << 10;  // that are sure to fit the message that makes an object
+
+std::string directory_of(const std::string& name) {
+    return name.substr(0, name.rfind('/') + 1);
+}
+
+// In the same directory, so that nobody reaches it who could not reach it there; in the root directory if a name in its
+// own would be too long. Always the same, so that a later run finds what a killed one left in the moment before the
+// renaming.
 std::string temporary_name(const std::string& name) {
     const auto bytes = std::as_bytes(std::span(name.data(), name.size()));
-    return fmt::format("{}.gshm-restore-{}", name.substr(0, name.rfind('/') + 1), to_hex(checksum_of(bytes)));
+    const auto last = fmt::format(".gshm-restore-{}", to_hex(checksum_of(bytes)));
+    const auto directory = directory_of(name);
+    return directory.size() + last.size() <= kNameBytes ? directory + last : last;
+}
+
+size_t attributes_at_once(const std::vector<Attribute>& attributes) {
+    size_t count = 0;
+    for (size_t bytes = 0; count < attributes.size(); ++count) {
+        constexpr size_t kOverheadBytes = 64;
+        bytes += attributes[count].key.size() + attributes[count].value.size() + kOverheadBytes;
+        if (bytes > kAttributesAtOnceBytes) break;
+    }
+    return count;
 }
 
 }  // namespace
 
 RestoreObject::RestoreObject(const SavedObject& saved, RestorePlace place)
-    : left(saved.chunks.size()), saved_(saved), place_(std::move(place)), temporary_(temporary_name(saved.name())) {
-    first_mode_ = saved_.mode & 0777;
-    // The threads open it for writing, which its owner may not if the mode says so; and 0 would mean the default.
-    if (has_many_writers() || first_mode_ == 0) first_mode_ |= 0600;
+    : left(saved.chunks.size()),
+      saved_(saved),
+      place_(std::move(place)),
+      temporary_(temporary_name(saved.name())),
+      elsewhere_(directory_of(temporary_) != directory_of(saved.name())),
+      at_once_(attributes_at_once(saved.attributes)) {
+    first_mode_ = elsewhere_ ? 0600 : saved_.mode & 0777;
+    // The threads open it for writing, which its owner may not if the mode says so; so it is with attributes that are set
+    // later; and 0 would mean the default.
+    if (has_many_writers() || at_once_ < saved_.attributes.size() || first_mode_ == 0) first_mode_ |= 0600;
     // A small object that changes its rights would close an extent that others share.
     if (first_mode_ != saved_.mode) place_.flags |= GSHM_DEDICATED;
 }
@@ -59,7 +85,8 @@ bool RestoreObject::is_there(ObjectReader& reader) const {
 
 int RestoreObject::try_create(gshm_client* client) {
     std::vector<gshm_attribute> attributes;
-    for (const auto& [key, value] : saved_.attributes) attributes.push_back({key.c_str(), value.data(), value.size()});
+    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_))
+        attributes.push_back({key.c_str(), value.data(), value.size()});
     gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
     spec.name = temporary_.c_str();
     spec.size_bytes = saved_.size_bytes();
@@ -93,7 +120,13 @@ void RestoreObject::make(gshm_client* client) {
         status = try_create(client);
     }
     check(status, saved_.name());
+    set_attributes(client);
     memory_ = HostMemory::of(object_.get());
+}
+
+void RestoreObject::set_attributes(gshm_client* client) const {
+    for (const auto& [key, value] : std::span(saved_.attributes).subspan(at_once_))
+        check(gshm_set_attribute(client, temporary_.c_str(), key.c_str(), value.data(), value.size()), saved_.name());
 }
 
 void RestoreObject::write(gshm_client* client, uint64_t offset, std::span<const std::byte> bytes) {
@@ -114,14 +147,21 @@ void RestoreObject::finish(gshm_client* client) {
     make(client);  // an empty one is made here
     memory_.reset();
     if (saved_.sealed) check(gshm_seal(object_.get()), saved_.name());
-    auto changes = sized<gshm_changes>();
-    changes.mode = saved_.mode;
-    if (first_mode_ != saved_.mode) changes.what |= GSHM_CHANGE_MODE;
-    if (!saved_.sealed || (saved_.flags & GSHM_KEEP) != 0) changes.what |= GSHM_CHANGE_KEEP;
-    if (changes.what != 0) check(gshm_change(client, temporary_.c_str(), &changes), saved_.name());
+    const uint32_t mode = first_mode_ != saved_.mode ? uint32_t{GSHM_CHANGE_MODE} : 0;
+    const uint32_t keep = !saved_.sealed || (saved_.flags & GSHM_KEEP) != 0 ? uint32_t{GSHM_CHANGE_KEEP} : 0;
+    change(client, temporary_, keep | (elsewhere_ ? 0 : mode));
     const uint32_t flags = place_.replace ? uint32_t{GSHM_REPLACE} : 0;
     check(gshm_rename(client, temporary_.c_str(), saved_.name().c_str(), flags), saved_.name());
+    if (elsewhere_) change(client, saved_.name(), mode);
     object_.reset();
+}
+
+void RestoreObject::change(gshm_client* client, const std::string& name, uint32_t what) const {
+    if (what == 0) return;
+    auto changes = sized<gshm_changes>();
+    changes.what = what;
+    changes.mode = saved_.mode;
+    check(gshm_change(client, name.c_str(), &changes), saved_.name());
 }
 
 void RestoreObject::drop(gshm_client* client) {

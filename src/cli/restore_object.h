@@ -43,12 +43,16 @@ public:
 private:
     void make(gshm_client* client);
     int try_create(gshm_client* client);
+    void set_attributes(gshm_client* client) const;
     void remove_stale(gshm_client* client) const;
+    void change(gshm_client* client, const std::string& name, uint32_t what) const;
     bool has_many_writers() const { return saved_.chunks.size() > 1; }
 
     const SavedObject& saved_;
     RestorePlace place_;
     std::string temporary_;  // name
+    bool elsewhere_;         // that is in another directory than its own
+    size_t at_once_ = 0;     // attributes that it is made with; the others are set one by one
     uint32_t first_mode_;    // until it is finished
     std::mutex mutex_;       // while it is made
     Object object_;          // not kept before it is finished: if this process ends, so does it

@@ -29,6 +29,7 @@ struct Item {
     SavedObject* saved = nullptr;
     std::atomic<uint64_t> left = 0;    // chunks of this attempt
     std::atomic<bool> lost = false;    // it cannot be read: it will be left out
+    std::string reason;                // of that; written once, before its last chunk is done
     std::atomic<bool> shorter = false;  // than it was when this attempt began
     int attempts = 1;
 };
@@ -80,7 +81,7 @@ public:
             .add("written_bytes", written_bytes_.load())
             .add("written_chunks", written_chunks_.load())
             .add("reused_chunks", reused_chunks_.load())
-            .add("left_out", left_out_)
+            .add("left_out", left_out_records(manifest_.left_out))
             .add("changing", changing_)
             .add("seconds", job_.seconds());
         return record;
@@ -173,10 +174,13 @@ private:
 
     void lose(Item& item, const Failure& failure) {
         if (item.lost.exchange(true)) return;
-        if (failure.code() == ENOENT)
-            job_.warn(fmt::format("{} was removed meanwhile, and is left out", item.saved->name()));
-        else
+        if (failure.code() == ENOENT) {
+            item.reason = "it was removed meanwhile";
+            job_.warn(fmt::format("{} was removed meanwhile, and is left out", printable(item.saved->name())));
+        } else {
+            item.reason = failure.what();
             job_.fail(failure);
+        }
     }
 
     // All its chunks are there. If it has changed meanwhile they do not belong together.
@@ -194,7 +198,7 @@ private:
                 return begin(item);
             }
             object.changing = true;
-            job_.warn(fmt::format("{} changes all the time: its copy may be a mixture", object.name()));
+            job_.warn(fmt::format("{} changes all the time: its copy may be a mixture", printable(object.name())));
         } catch (const Failure& failure) {
             lose(item, failure);
         }
@@ -205,7 +209,7 @@ private:
         std::set<uint32_t> used;
         for (auto& item : items_) {
             if (item->lost) {
-                left_out_.push_back(item->saved->name());
+                for (const auto& name : item->saved->names) manifest_.left_out.push_back({name, item->reason});
                 continue;
             }
             if (item->saved->changing) changing_.push_back(item->saved->name());
@@ -254,7 +258,6 @@ private:
     std::atomic<uint64_t> written_chunks_ = 0;
     std::atomic<uint64_t> reused_chunks_ = 0;
     uint64_t stored_bytes_ = 0;
-    std::vector<std::string> left_out_;
     std::vector<std::string> changing_;
 };
 
@@ -282,13 +285,20 @@ int cmd_snapshot(Context& context, const SnapshotArgs& args) {
     const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::write);
     const auto earlier = read_earlier(context, folder, args.update);
     int exit_code = 0;
+    const auto remember = [&](ExitCode code) {
+        if (exit_code == 0) exit_code = static_cast<int>(code);
+    };
     auto manifest = gather_tree(context, args.names,
                                 {[&](const Failure& failure) {
                                      context.report(failure);
-                                     if (exit_code == 0) exit_code = static_cast<int>(failure.exit_code());
+                                     remember(failure.exit_code());
+                                 },
+                                 [&](const LeftOut& left_out) {
+                                     context.warn(fmt::format("left out: {}: {}", printable(left_out.name), left_out.reason));
+                                     remember(ExitCode::incomplete);
                                  },
                                  [&](const std::string& message) { context.warn(message); }});
-    if (!args.names.empty() && exit_code != 0 && manifest.objects.empty() && manifest.symlinks.empty()) return exit_code;
+    if (!args.names.empty() && !manifest.left_out.empty() && manifest.objects.empty() && manifest.symlinks.empty()) return exit_code;
 
     Job job(context, "snapshot", manifest.size_bytes());
     Snapshot snapshot(context, args, folder, std::move(manifest), earlier, job);

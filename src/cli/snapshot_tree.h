@@ -11,13 +11,17 @@
 namespace gshm::cli {
 
 struct TreeEvents {
-    std::function<void(const Failure&)> failed;       // that one is left out
+    std::function<void(const Failure&)> failed;       // what it is about is left out
+    std::function<void(const LeftOut&)> left_out;     // nothing has failed: a snapshot cannot hold it
     std::function<void(const std::string&)> noticed;  // what the user should know
 };
 
 // All below the names (none: everything), with the directories on their way. Objects have no chunks yet. What cannot be
-// read is told and left out; a name that is not there is told, too.
+// read, or not be made again by a restore, is told and is in `left_out`; a name that is not there is told, too.
 Manifest gather_tree(Context& context, const std::vector<std::string>& names, const TreeEvents& events);
+
+// For the output: [{"name", "reason"}].
+std::vector<Record> left_out_records(const std::vector<LeftOut>& left_out);
 
 // The entry is the name, or below it.
 bool is_at_or_below(std::string_view entry, std::string_view name);

@@ -69,6 +69,15 @@ std::string permissions_text(char type, uint32_t mode) {
     return text;
 }
 
+bool is_utf8(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const size_t length = sequence_length(bytes);
+        if (length == 0) return false;
+        bytes.remove_prefix(length);
+    }
+    return true;
+}
+
 bool is_text(std::string_view bytes) {
     while (!bytes.empty()) {
         const size_t length = sequence_length(bytes);

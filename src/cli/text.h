@@ -18,6 +18,7 @@ std::string mode_text(uint32_t mode);
 std::string permissions_text(char type, uint32_t mode);
 
 // UTF-8 throughout, and no control characters but tab and newline.
+bool is_utf8(std::string_view bytes);
 bool is_text(std::string_view bytes);
 // Control characters and invalid UTF-8 become \n, \x1b and the like: nothing in a name can drive a terminal.
 std::string printable(std::string_view bytes);

@@ -205,13 +205,16 @@ Status list_object(Core& core, const char* path, gshm_listing& listing) {
     return {};
 }
 
-Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_t* ret_count) {
-    auto bytes = wire::view(GSHM_BODY(answer, BytesReply)->bytes());
+Status write_bytes(std::string_view bytes, void* ret_bytes, size_t capacity, size_t* ret_count) {
     *ret_count = bytes.size();
     if (capacity == 0) return {};
     if (bytes.size() > capacity) return fail(ERANGE, "{} bytes do not fit the {} given", bytes.size(), capacity);
     if (!bytes.empty()) memcpy(ret_bytes, bytes.data(), bytes.size());
     return {};
+}
+
+Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_t* ret_count) {
+    return write_bytes(wire::view(GSHM_BODY(answer, BytesReply)->bytes()), ret_bytes, capacity, ret_count);
 }
 
 // Seal and unlink answer with one status for one name.
@@ -432,8 +435,8 @@ int gshm_set_attribute(gshm_client* client, const char* name, const char* attrib
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name, attribute}));
         TRY(check_argument(value != nullptr || value_bytes == 0, "value is NULL"));
-        if (value_bytes > limits::kAttributesBytes) {
-            return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+        if (value_bytes > limits::kAttributeValueBytes) {
+            return fail(E2BIG, "an attribute's value has at most {} bytes", limits::kAttributeValueBytes);
         }
         return call_for_status(core, wire::RequestBody::SetAttribute, [&](auto& builder) {
             auto object = builder.CreateString(name);
@@ -476,11 +479,24 @@ int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names,
         TRY(check_names({name}));
         TRY(check_argument(ret_bytes != nullptr && (ret_names != nullptr || capacity == 0),
                            "ret_bytes or ret_names is NULL"));
-        auto answer = TRY(core.link().call(
-            wire::RequestBody::ListAttributes,
-            [&](auto& builder) { return wire::CreateListAttributes(builder, builder.CreateString(name)).Union(); },
-            Lost::retry));
-        return write_bytes(answer, ret_names, capacity, ret_bytes);
+        std::string names;
+        for (bool more = true; more;) {
+            // The last name that is known, without the NUL at its end.
+            const size_t begin = names.empty() ? 0 : names.rfind('\0', names.size() - 2) + 1;
+            const auto after = names.empty() ? std::string() : names.substr(begin, names.size() - 1 - begin);
+            auto answer = TRY(core.link().call(
+                wire::RequestBody::ListAttributes,
+                [&](auto& builder) {
+                    auto object = builder.CreateString(name);
+                    return wire::CreateListAttributes(builder, object, builder.CreateString(after)).Union();
+                },
+                Lost::retry));
+            const auto* body = GSHM_BODY(answer, BytesReply);
+            const auto page = wire::view(body->bytes());
+            names += page;
+            more = body->more() && !page.empty();
+        }
+        return write_bytes(names, ret_names, capacity, ret_bytes);
     });
 }
 

@@ -64,6 +64,13 @@ public:
     static constexpr std::string_view kReady = "ready";
 
     explicit Readiness(UniqueFd pipe) : pipe_(std::move(pipe)) {}
+    // Something to be shown while it goes on: a line.
+    void tell(const std::string& what) {
+        if (!pipe_) return;
+        const std::string line = what + "\n";
+        [[maybe_unused]] ssize_t put = write(pipe_.get(), line.data(), line.size());
+    }
+    // The last, without the end of a line.
     void report(std::string_view outcome) {
         if (!pipe_) return;
         [[maybe_unused]] ssize_t put = write(pipe_.get(), outcome.data(), outcome.size());
@@ -80,18 +87,14 @@ KeeperKind keeper_kind(const std::string& name) {
 }
 
 // The options as they were when they are not said again.
-Status recall(Options& options, Survival& survival) {
+void recall(Options& options, const Survival& survival) {
+    auto number = [&](std::string_view key) { return std::strtoull(survival.setting(key).c_str(), nullptr, 10); };
     if (options.devices.empty() && options.limit_bytes == 0) {
-        std::istringstream lines(TRY(survival.setting("devices")));
+        std::istringstream lines(survival.setting("devices"));
         for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
-        std::string limit = TRY(survival.setting("limit"));
-        if (!limit.empty()) options.limit_bytes = std::stoull(limit);
+        options.limit_bytes = number("limit");
     }
-    if (options.staging_bytes == 0) {
-        std::string staging = TRY(survival.setting("staging"));
-        if (!staging.empty()) options.staging_bytes = std::stoull(staging);
-    }
-    return {};
+    if (options.staging_bytes == 0) options.staging_bytes = number("staging");
 }
 
 // Once they have proved themselves.
@@ -164,7 +167,10 @@ Status serve(Options options, Readiness& readiness) {
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
-                                       : RuntimeFolder::create(options.dir));
+                                       : RuntimeFolder::create(options.dir, [&](const std::string& what) {
+                                             log_info("{}", what);
+                                             readiness.tell(what);
+                                         }));
     // Should we fail: what was there before us may be taken up by somebody else.
     std::unique_ptr<Survival> survival;
     bool resuming = access(keeper_socket_path(options.dir).c_str(), F_OK) == 0;
@@ -178,22 +184,19 @@ Status serve(Options options, Readiness& readiness) {
     Stages stages;
     auto earlier = options.takeover  ? Survival::Earlier::resume
                    : options.discard ? Survival::Earlier::begin
+                   : options.salvage ? Survival::Earlier::salvage
                                      : Survival::Earlier::any;
     survival = TRY(Survival::create(*loop, options.dir, keeper_kind(options.keeper), earlier));
     resuming = survival->is_resuming();
-    if (resuming) folder.set_made(TRY(survival->setting("made folder")) == "1");
+    if (resuming) folder.set_made(survival->setting("made folder") == "1");
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
-    TRY(recall(options, *survival));
-    std::string earlier_mount = TRY(survival->setting("mountpoint"));
+    recall(options, *survival);
+    std::string earlier_mount = survival->setting("mountpoint");
     UniqueFd mount_fd = survival->take_mount();
-    bool other_mount = !options.mountpoint.empty() && options.mountpoint != earlier_mount;
-    if (mount_fd && other_mount) {
-        mount_fd.reset();
-        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
-    } else if (!mount_fd) {
-        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
-    }
+    // In a salvage nodes are others than the kernel knows.
+    const bool other_mount =
+        survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
     auto devices = TRY(
         DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
@@ -201,10 +204,17 @@ Status serve(Options options, Readiness& readiness) {
     stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
-    const bool with_mount = static_cast<bool>(mount_fd);
+    const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
+    // Not before it is certain that we stay.
+    if (mount_fd && other_mount) {
+        mount_fd.reset();
+        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
+    } else if (!mount_fd) {
+        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
+    }
     stages.end("objects");
     if (!with_mount) survival->drop_mount();
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
@@ -274,7 +284,12 @@ int run_in_background(const Options& options) {
     std::string outcome;
     char buffer[512];
     ssize_t got = 0;
-    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) outcome.append(buffer, static_cast<size_t>(got));
+    while ((got = read(reader.get(), buffer, sizeof buffer)) > 0) {
+        outcome.append(buffer, static_cast<size_t>(got));
+        for (size_t end = 0; (end = outcome.find('\n')) != std::string::npos; outcome.erase(0, end + 1)) {
+            fprintf(stderr, "gshmd: %s\n", outcome.substr(0, end).c_str());
+        }
+    }
     if (outcome == Readiness::kReady) return 0;
     fprintf(stderr, "gshmd: %s\n", outcome.empty() ? "it died while starting" : outcome.c_str());
     return 1;

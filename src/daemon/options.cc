@@ -38,6 +38,8 @@ clients, the mount, and the options --device, --limit and --staging where none a
       --keeper KIND   who holds the memory while gshmd is away: process (gshm-keeper, the default), systemd (its
                       store of descriptors; see packaging/gshmd.service), none (nothing outlives gshmd then)
       --discard       give up what an earlier gshmd has left, and begin anew
+      --salvage       make what an earlier gshmd has left usable again if gshmd says that it is damaged: names that can
+                      be read are there again, memory without one is in lost+found/, for root to copy out of
   -h, --help          this text
       --version       the version
 
@@ -50,14 +52,14 @@ constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kStaging, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kStaging, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kSalvage, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
         {"limit", required_argument, nullptr, kLimit}, {"staging", required_argument, nullptr, kStaging},
         {"no-passthrough", no_argument, nullptr, kNoPassthrough},
         {"io-uring", no_argument, nullptr, kIoUring}, {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
-        {"discard", no_argument, nullptr, kDiscard}, {"help", no_argument, nullptr, 'h'},
+        {"discard", no_argument, nullptr, kDiscard}, {"salvage", no_argument, nullptr, kSalvage}, {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
     };
     Options options;
@@ -80,6 +82,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
             case kIoUring: options.io_uring = true; break;
             case kTakeover: options.takeover = true; break;
             case kDiscard: options.discard = true; break;
+            case kSalvage: options.salvage = true; break;
             case kKeeper:
                 options.keeper = optarg;
                 if (options.keeper != "process" && options.keeper != "systemd" && options.keeper != "none") {
@@ -93,7 +96,9 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     }
     if (optind < argc) options.mountpoint = argv[optind++];
     if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
-    if (options.takeover && options.discard) return fail(EINVAL, "--takeover and --discard exclude each other");
+    if (options.takeover + options.discard + options.salvage > 1) {
+        return fail(EINVAL, "--takeover, --discard and --salvage exclude each other");
+    }
     if (options.takeover && options.keeper != "process") {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options.keeper);
     }

@@ -22,6 +22,7 @@ struct Options {
     bool debug = false;
     bool takeover = false;
     bool discard = false;
+    bool salvage = false;
     std::string keeper = "process";
 };
 

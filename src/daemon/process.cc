@@ -1,5 +1,7 @@
 #include "daemon/process.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +50,42 @@ std::string program_beside(const std::string& name) {
     if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
     auto beside = std::filesystem::path(self).parent_path() / name;
     return access(beside.c_str(), X_OK) == 0 ? beside.string() : name;
+}
+
+namespace {
+
+// PF_EXITING of the kernel's flags, the 9th field of /proc/PID/stat.
+bool is_exiting(const std::string& stat) {
+    constexpr unsigned long kExiting = 0x4;
+    std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+    std::string field;
+    for (int i = 3; i <= 9; ++i) fields >> field;
+    return (std::strtoul(field.c_str(), nullptr, 10) & kExiting) != 0;
+}
+
+bool is_killed(std::istream& status) {
+    constexpr unsigned long long kKill = 1ull << (SIGKILL - 1);
+    for (std::string line; std::getline(status, line);) {
+        if (!line.starts_with("SigPnd:") && !line.starts_with("ShdPnd:")) continue;
+        if ((std::strtoull(line.c_str() + 7, nullptr, 16) & kKill) != 0) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+ProcessState process_state(pid_t pid) {
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return ProcessState::gone;
+    std::string line;
+    std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), line);
+    if (line.empty()) return ProcessState::gone;
+    const size_t state = line.rfind(')') + 2;
+    if (state < line.size() && (line[state] == 'Z' || line[state] == 'X')) {
+        // The first thread is through; others may still hold the files.
+        return ProcessState::dying;
+    }
+    std::ifstream status(fmt::format("/proc/{}/status", pid));
+    return is_exiting(line) || is_killed(status) ? ProcessState::dying : ProcessState::living;
 }
 
 }  // namespace gshm

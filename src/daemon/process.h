@@ -16,4 +16,8 @@ void kill_if_named(pid_t pid, const std::string& name);
 // The path of a program in the folder of our own, else its name, to be found where programs are.
 std::string program_beside(const std::string& name);
 
+// dying: SIGKILL waits for it, or it is on its way out. That may take long: the kernel takes a GPU's memory apart first.
+enum class ProcessState { gone, dying, living };
+ProcessState process_state(pid_t pid);
+
 }  // namespace gshm

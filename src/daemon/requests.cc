@@ -368,11 +368,15 @@ void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {
 void Session::list_attributes(uint64_t request, const wire::ListAttributes& list) {
     auto attributes = server_.store().attributes(id_, wire::view(list.name()));
     if (!attributes) return reply_error(request, attributes.error());
+    constexpr size_t kPageBytes = 64 << 10;
+    const bool paged = list.after() != nullptr;
+    auto next = paged ? (*attributes)->upper_bound(wire::view(list.after())) : (*attributes)->begin();
     std::string names;
-    for (const auto& [name, value] : **attributes) names += name + '\0';
+    for (; next != (*attributes)->end() && (!paged || names.size() < kPageBytes); ++next) names += next->first + '\0';
     auto& out = builder();
     auto bytes = out.CreateVector(reinterpret_cast<const uint8_t*>(names.data()), names.size());
-    reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes).Union());
+    const bool more = next != (*attributes)->end();
+    reply(request, wire::ReplyBody::BytesReply, wire::CreateBytesReply(out, bytes, more).Union());
 }
 
 void Session::wait(uint64_t request, const wire::Wait& wait) {

@@ -1,20 +1,90 @@
 #include "daemon/runtime_folder.h"
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/runtime_dir.h"
+#include "daemon/process.h"
 #include "wire/message.h"
 
 namespace gshm {
 
-Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
+namespace {
+
+// Whether the process has the file open. One that cannot be looked at may have.
+bool has_open(pid_t pid, const struct stat& file) {
+    std::error_code error;
+    std::filesystem::directory_iterator entries(fmt::format("/proc/{}/fd", pid), error);
+    if (error) return error == std::errc::permission_denied;
+    for (const auto& entry : entries) {
+        struct stat status = {};
+        if (stat(entry.path().c_str(), &status) == 0 && status.st_ino == file.st_ino && status.st_dev == file.st_dev) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// EBUSY: the lock's file names a process that runs and has it. Else waits a while for that process's end, or for that of
+// another which got the lock from it: one that was killed while it started a program holds the lock until both are gone.
+Status wait_for_lock(int lock, const std::string& dir, const RuntimeFolder::OnWait& on_wait, pid_t* last) {
+    char text[16] = {};
+    [[maybe_unused]] ssize_t got = pread(lock, text, sizeof text - 1, 0);
+    const pid_t pid = atoi(text);
+    struct stat file = {};
+    // Told apart twice, since a process on its way from the signal to its end shows neither for a moment.
+    constexpr int kLooks = 3;
+    constexpr int kStepMs = 10;
+    auto state = ProcessState::living;
+    for (int i = 0; i < kLooks && state == ProcessState::living; ++i) {
+        if (i > 0) poll(nullptr, 0, kStepMs);
+        state = process_state(pid);
+        if (state == ProcessState::living && fstat(lock, &file) == 0 && !has_open(pid, file)) state = ProcessState::gone;
+    }
+    if (pid > 0 && state == ProcessState::living) {
+        return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid, dir);
+    }
+    if (std::exchange(*last, pid) != pid) {
+        on_wait(pid > 0 ? fmt::format("waiting for pid {}, which is ending", pid)
+                        : fmt::format("waiting for the lock of {}, which another gshmd is about to take or to give back", dir));
+    }
+    auto ending = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    pollfd end{ending.get(), POLLIN, 0};
+    // Its end wakes us. Whether a living process has taken over the lock meanwhile is looked at now and then.
+    constexpr int kLookAgainMs = 100;
+    poll(&end, 1, ending && state == ProcessState::dying ? kLookAgainMs : kStepMs);
+    return {};
+}
+
+Result<UniqueFd> take_lock(const std::string& dir, const RuntimeFolder::OnWait& on_wait) {
+    const std::string path = dir + "/gshm.lock";
+    pid_t last = -1;
+    for (;;) {
+        auto lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+        if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
+        if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK) return fail(errno, "cannot lock {}: {}", path, strerror(errno));
+            TRY(wait_for_lock(lock.get(), dir, on_wait, &last));
+            continue;
+        }
+        // A daemon that was just ending may have removed the file between open and lock: then this is nobody's lock.
+        struct stat ours = {};
+        struct stat there = {};
+        bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
+        if (same) return lock;
+    }
+}
+
+}  // namespace
+
+Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait& on_wait) {
     std::error_code error;
     auto parent = std::filesystem::path(dir).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -35,32 +105,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir) {
     // Whatever the umask says: root's daemon is for all.
     if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
 
-    std::string path = dir + "/gshm.lock";
-    UniqueFd lock;
-    constexpr int kAttempts = 1000;
-    for (int attempts = 0;;) {
-        lock = UniqueFd::adopt(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-        if (!lock) return fail(errno, "cannot make {}: {}", path, strerror(errno));
-        if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno != EWOULDBLOCK) return fail(errno, "cannot lock {}: {}", path, strerror(errno));
-            char pid[16] = {};
-            [[maybe_unused]] ssize_t got = pread(lock.get(), pid, sizeof pid - 1, 0);
-            // One that was killed while it started another process: that has the lock until it runs its own program.
-            const int number = atoi(pid);
-            if (number > 0 && kill(number, 0) != 0 && errno == ESRCH && ++attempts < kAttempts) {
-                usleep(10'000);
-                continue;
-            }
-            return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid,
-                        dir);
-        }
-        // A daemon that was just ending may have removed the file between open and lock: then this is nobody's lock.
-        struct stat ours = {};
-        struct stat there = {};
-        bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
-        if (same) break;
-    }
-    RuntimeFolder folder(dir, made, std::move(lock));
+    RuntimeFolder folder(dir, made, TRY(take_lock(dir, on_wait)));
     TRY(folder.write_pid());
     return folder;
 }

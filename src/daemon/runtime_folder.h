@@ -1,6 +1,7 @@
 // The runtime folder while a daemon has it: made, locked against a second daemon, and cleaned up after.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/fd.h"
@@ -9,8 +10,9 @@ namespace gshm {
 
 class RuntimeFolder {
 public:
-    // EBUSY if another gshmd has it.
-    static Result<RuntimeFolder> create(const std::string& dir);
+    // EBUSY if another gshmd has it. One that is about to end, killed say, is waited for, and on_wait told so.
+    using OnWait = std::function<void(const std::string& what)>;
+    static Result<RuntimeFolder> create(const std::string& dir, const OnWait& on_wait);
     // That of a daemon whose place is taken, with its lock.
     static Result<RuntimeFolder> adopt(const std::string& dir, UniqueFd lock);
     RuntimeFolder(RuntimeFolder&&) = default;

@@ -202,7 +202,7 @@ Status Server::mount(const std::string& path, MountSettings settings) {
 }
 
 Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
-    const std::string setting = TRY(survival_.setting("passthrough"));
+    const std::string setting = survival_.setting("passthrough");
     const bool passthrough = setting.starts_with("1");
     auto done = TRY(survival_.done());
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));

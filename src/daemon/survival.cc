@@ -1,5 +1,6 @@
 #include "daemon/survival.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
@@ -15,9 +16,6 @@
 
 namespace gshm {
 namespace {
-
-// Of address space; the file grows as it is needed. Four million leases and open files.
-constexpr uint64_t kLedgerBytes = uint64_t{256} << 20;
 
 uint64_t random_instance() {
     uint64_t value = 0;
@@ -65,27 +63,35 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
         TRY(std::move(begun));
         return made;
     }
-    self->catalog_ = TRY(Catalog::create(self->catalog_path()));
-    auto instance = TRY(self->catalog_->value("instance"));
-    if (!instance || *instance != std::to_string(self->kept_.instance)) {
-        if (earlier == Earlier::resume) return fail(EPROTO, "{} is not the catalog of what the keeper has",
-                                                    self->catalog_path());
-        log_error("the keeper has memory of which {} does not know: it is given up", self->catalog_path());
-        TRY(self->begin_anew());
-        return made;
-    }
-    self->instance_ = self->kept_.instance;
-    self->resuming_ = true;
-    self->keeper_->resume(self->instance_);
-    TRY(self->open_ledger());
+    auto taken = self->take_up(earlier == Earlier::salvage);
+    if (!taken) return std::unexpected(self->damaged(taken.error()));
     return made;
+}
+
+Status Survival::take_up(bool salvage) {
+    const bool has_extents = std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
+    UniqueFd memory = take(kLedger);
+    if (!memory && !has_extents) return begin_anew();  // the earlier daemon died before it had begun
+    resuming_ = true;  // from here on there is something to lose
+    if (!memory && !salvage) return fail(EUCLEAN, "the keeper has no ledger");
+    if (memory) memory_ = TRY(KeptMemory::adopt(std::move(memory)));
+    if (memory_ && !memory_->is_ready() && !has_extents) return begin_anew();
+    instance_ = kept_.instance;
+    keeper_->resume(instance_);
+    if (salvage) return begin_salvage();
+    if (memory_->salvage() != KeptMemory::Salvage::none) return fail(EUCLEAN, "a salvage has not come to its end");
+    catalog_ = TRY(Catalog::open(catalog_path(), memory_->catalog_sum()));
+    if (catalog_->value("instance") != std::to_string(instance_)) {
+        return fail(EUCLEAN, "{} is not the catalog of what the keeper has", catalog_path());
+    }
+    find_extent_notes();
+    return {};
 }
 
 Survival::~Survival() = default;
 
 void Survival::remove_files() {
     for (const auto& file : Catalog::files(catalog_path())) unlink(file.c_str());
-    unlink(ledger_path().c_str());
     unlink(mount_note_path().c_str());
 }
 
@@ -102,35 +108,47 @@ Status Survival::begin_anew() {
     remove_files();
     instance_ = random_instance();
     keeper_->begin(instance_);
+    memory_ = TRY(KeptMemory::create());
+    keeper_->put(kLedger, memory_->fd());
+    extent_notes_.clear();
     // It has everybody's names in it; SQLite's other files get the mode of this one.
     auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
-    catalog_ = TRY(Catalog::create(catalog_path()));
+    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum()));
     TRY(catalog_->set_value("instance", std::to_string(instance_)));
-    return open_ledger();
-}
-
-Status Survival::open_ledger() {
-    ledger_file_ = UniqueFd::adopt(open(ledger_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    struct stat status = {};
-    if (!ledger_file_ || fstat(ledger_file_.get(), &status) != 0) {
-        return fail(errno, "cannot make {}: {}", ledger_path(), strerror(errno));
-    }
-    ledger_memory_ = TRY(Mapping::create(ledger_file_.get(), kLedgerBytes, true));
-    ledger_ = std::make_unique<Ledger>(
-        std::span(ledger_memory_.data(), ledger_memory_.size()), static_cast<uint64_t>(status.st_size),
-        [this](uint64_t bytes) -> Status {
-            // Room first: to write where there is none would be our end.
-            int failed = posix_fallocate(ledger_file_.get(), 0, static_cast<off_t>(bytes));
-            if (failed != 0) return fail(failed, "no room in {} to note a lease: {}", dir_, strerror(failed));
-            return {};
-        });
+    memory_->set_ready();
     return {};
 }
 
-Result<std::string> Survival::setting(std::string_view key) {
-    if (!catalog_) return std::string();
-    return TRY(catalog_->value(key)).value_or(std::string());
+// The keeper's descriptors say nothing of what they are.
+void Survival::note_extent(const StoredExtent& extent) {
+    Ledger& ledger = memory_->ledger();
+    if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
+    extent_notes_[extent.key] = ledger.add(
+        LedgerKind::extent, extent.key, extent.memory->size(), 0,
+        {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible, extent.memory->file() != nullptr, extent.pool != nullptr});
+}
+
+void Survival::find_extent_notes() {
+    for (Ledger::Slot slot : memory_->ledger().used()) {
+        const LedgerEntry& entry = memory_->ledger().entry(slot);
+        if (entry.kind() == LedgerKind::extent) extent_notes_[entry.id()] = slot;
+    }
+}
+
+void Survival::forget_dropped() {
+    keeper_->drop(dropped_);
+    for (uint64_t key : dropped_) {
+        auto note = extent_notes_.find(key);
+        if (note == extent_notes_.end()) continue;
+        memory_->ledger().remove(note->second);
+        extent_notes_.erase(note);
+    }
+    dropped_.clear();
+}
+
+std::string Survival::setting(std::string_view key) const {
+    return catalog_ ? catalog_->value(key).value_or("") : std::string();
 }
 
 Status Survival::set_setting(std::string_view key, std::string_view value) {
@@ -150,6 +168,9 @@ UniqueFd Survival::take(uint64_t key) {
 
 Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
     UniqueFd fd = take(kept.key);
+    if (!fd && kept.kept && !salvaging_) {
+        return fail(EUCLEAN, "the keeper does not have the memory of extent {} ({} bytes)", kept.key, kept.size_bytes);
+    }
     if (!fd) return nullptr;
     auto spare = TRY(UniqueFd::clone(fd.get()));
     auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file},
@@ -190,21 +211,31 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
     store_ = &store;
     devices_ = &devices;
     if (!keeper_) return Sessions{};
-    auto missing = TRY(catalog_->use_devices(devices.infos()));
+    Catalog& source = damaged_ ? *damaged_ : *catalog_;
+    auto missing = TRY(source.use_devices(devices.infos()));
     if (!missing.empty()) {
         std::string names;
         for (const auto& name : missing) names += (names.empty() ? "" : ", ") + name;
         return fail(ENODEV, "there are objects on {}, which this gshmd was not started with: name it with --device, "
                     "or give all up with `gshmd --discard`", names);
     }
-    TRY(store.set_ledger(ledger_.get()));
-    Restorer restorer(store);
-    TRY(catalog_->load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
-    TRY(catalog_->load_nodes(restorer));
-    store.set_recorder(this);
-    auto sessions = restorer.finish(with_mount, [](const auto& process) {
-        return process_lives(process.pid, process.started);
-    });
+    if (damaged_) TRY(catalog_->use_devices(devices.infos()));
+    if (salvaging_) left_out_ = memory_->ledger().drop_damaged();  // before numbers are taken from it
+    TRY(store.set_ledger(&memory_->ledger()));
+    Restorer restorer(store, salvaging_ ? Restorer::Mode::salvage : Restorer::Mode::strict);
+    auto read = [&]() -> Result<Sessions> {
+        TRY(source.load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
+        TRY(source.load_nodes(restorer));
+        // Until here nothing was changed.
+        if (salvaging_) TRY(load_salvaged(restorer, devices));
+        else TRY(catalog_->check());
+        store.set_recorder(this);
+        return restorer.finish(with_mount, [](const auto& process) {
+            return process_lives(process.pid, process.started);
+        });
+    };
+    auto sessions = read();
+    if (!sessions) return std::unexpected(damaged(sessions.error()));
     if (!with_mount) TRY(catalog_->forget_done());
     for (auto& [key, fd] : kept_.descriptors) {
         if ((key & kFence) == kFence && store.object(key & ~kFence) != nullptr) {
@@ -213,12 +244,21 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
     }
     std::erase_if(kept_.descriptors, [](const auto& entry) { return !entry.second; });
     // What nobody speaks of was on its way in or out when the daemon went.
-    std::vector<uint64_t> unknown;
-    for (const auto& [key, fd] : kept_.descriptors) unknown.push_back(key);
+    if (!salvaging_) {
+        for (const auto& [key, fd] : kept_.descriptors) dropped_.push_back(key);
+        for (const auto& [key, slot] : extent_notes_) {
+            if (!restorer.has_extent(key)) dropped_.push_back(key);
+        }
+        forget_dropped();
+    }
     kept_.descriptors.clear();
-    keeper_->drop(unknown);
     keep_host_folder();
     TRY(commit());
+    if (salvaging_) {
+        memory_->set_salvage(KeptMemory::Salvage::none);
+        report_salvaged(restorer);
+        damaged_.reset();
+    }
     release_unused_makes();
     return sessions;
 }
@@ -258,6 +298,7 @@ void Survival::drop_fence(NodeId object) {
 }
 
 void Survival::put_all() {
+    if (memory_) keeper_->put(kLedger, memory_->fd());
     if (store_ == nullptr) return;
     host_folder_kept_ = false;
     keep_host_folder();
@@ -284,8 +325,14 @@ void Survival::changed(StoredExtent& extent) {
         extent.kept = true;
         if (extent.memory->file() != nullptr) keep_host_folder();
         // Before the catalog speaks of it.
-        if (auto fd = extent.memory->keepsake()) keeper_->put(extent.key, *fd);
-        else log_error("{}; what is in it does not outlive gshmd", fd.error().message);
+        auto fd = extent.memory->keepsake();
+        extent.lost_at_end = !fd;
+        if (fd) {
+            note_extent(extent);
+            keeper_->put(extent.key, *fd);
+        } else {
+            log_error("{}; what is in it does not outlive gshmd", fd.error().message);
+        }
     }
     catalog_->changed(extent);
     pending_.store(true, std::memory_order_release);
@@ -316,8 +363,7 @@ Status Survival::commit() {
     failing_ = false;
     pending_.store(false, std::memory_order_release);
     // Only now: until then the catalog still spoke of them.
-    keeper_->drop(dropped_);
-    dropped_.clear();
+    forget_dropped();
     return {};
 }
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "base/mapping.h"
 #include "catalog/catalog.h"
 #include "daemon/device_pool.h"
 #include "daemon/keeper.h"
 #include "daemon/maker.h"
+#include "daemon/kept_memory.h"
 
 namespace gshm {
 
@@ -20,8 +20,9 @@ enum class KeeperKind { none, process, systemd };
 class Survival final : private Recorder {
 public:
     // What an earlier daemon has left in the folder is there afterwards, or nothing is: then all begins anew.
-    // begin: it shall be nothing. resume: nothing would be a loss, and is an error.
-    enum class Earlier { any, begin, resume };
+    // begin: it shall be nothing. resume: nothing would be a loss, and is an error. salvage: what can be read of it.
+    // EUCLEAN: it is damaged. Nothing has been changed then, and the message says what there is and what can be done.
+    enum class Earlier { any, begin, resume, salvage };
     static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                     Earlier earlier);
     ~Survival() override;
@@ -32,8 +33,10 @@ public:
     bool can_keep() const { return keeper_ != nullptr; }
     // There was an earlier daemon.
     bool is_resuming() const { return resuming_; }
+    // What it has left is damaged, and is put together anew. Files that were open in its mount are not.
+    bool is_salvaging() const { return salvaging_; }
     // As the earlier daemon had it; "": it said nothing.
-    Result<std::string> setting(std::string_view key);
+    std::string setting(std::string_view key) const;
     Status set_setting(std::string_view key, std::string_view value);
     // The host's private tmpfs of the earlier daemon; empty: none.
     UniqueFd take_host_folder() { return take(kHostFolder); }
@@ -84,17 +87,29 @@ private:
     static constexpr uint64_t kMount = kSpecial | 1;
     static constexpr uint64_t kHostFolder = kSpecial | 2;
     static constexpr uint64_t kMaker = kSpecial | 3;
+    static constexpr uint64_t kLedger = kSpecial | 4;
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // and the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
-    std::string ledger_path() const { return dir_ + "/gshm.leases"; }
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
     void remove_files();
     // Gives up what was there.
     Status begin_anew();
-    Status open_ledger();
+    Status take_up(bool salvage);
     UniqueFd take(uint64_t key);
+    void note_extent(const StoredExtent& extent);
+    void find_extent_notes();
+    void forget_dropped();
+
+    // survival_salvage.cc
+    // EUCLEAN with all that a user must know; other errors as they are.
+    Error damaged(Error error) const;
+    std::string describe_kept() const;
+    Status begin_salvage();
+    Status move_damaged_files();
+    Status load_salvaged(Restorer& restorer, DevicePool& devices);
+    void report_salvaged(const Restorer& restorer) const;
     Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DevicePool& devices);
     void put_all();
     void keep_host_folder();
@@ -113,9 +128,11 @@ private:
     std::vector<std::pair<NodeId, UniqueFd>> fences_;  // likewise
     std::unordered_map<NodeId, int> kept_fences_;      // whose descriptors are others'
     std::unique_ptr<Catalog> catalog_;
-    UniqueFd ledger_file_;
-    Mapping ledger_memory_;
-    std::unique_ptr<Ledger> ledger_;
+    std::unique_ptr<Catalog> damaged_;  // in a salvage: to be read; null: not even that
+    std::optional<KeptMemory> memory_;
+    std::unordered_map<uint64_t, Ledger::Slot> extent_notes_;  // by key
+    bool salvaging_ = false;
+    size_t left_out_ = 0;  // entries of the ledger, by a salvage
     uint64_t instance_ = 0;
     bool resuming_ = false;
     std::atomic<bool> pending_ = false;

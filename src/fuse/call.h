@@ -63,7 +63,7 @@ public:
         return found;
     }
     Result<std::string_view> text() {
-        const void* end = memchr(rest_.data(), 0, rest_.size());
+        const void* end = rest_.empty() ? nullptr : memchr(rest_.data(), 0, rest_.size());
         if (end == nullptr) return std::unexpected(Error{EINVAL, "a text without an end"});
         std::string_view found(reinterpret_cast<const char*>(rest_.data()));
         skip(found.size() + 1);

@@ -1,4 +1,4 @@
-// What the mount asks of the kernel and tells it, besides answers. An interface, so that tests can be the kernel.
+// Requests and notices of the mount to the kernel, besides answers. An interface, so that tests can be the kernel.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ public:
     // Of a number that it does not know (any more): nothing happens.
     virtual void close_backing(int32_t id) = 0;
 
-    // What the kernel remembers is no longer so. It is told a little later; see notices.h.
+    // These are no longer as the kernel remembers them. It is told a little later; see notices.h.
     virtual void forget_entry(uint64_t parent, std::string_view name) = 0;
     virtual void forget_attributes(uint64_t node) = 0;
     // The attributes of all these, and then tells, in another thread, which of them the kernel does not know at all.

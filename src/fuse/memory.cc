@@ -105,7 +105,8 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
         if (end > work.object->size_bytes) backend_.files().set_size(*work.object, end);
         backend_.files().modified(*work.object);
     };
-    if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    if (end < offset || end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    if (from.empty()) return {};  // there may be no memory to write to
     {
         std::shared_lock lock(work.gate->mutex);
         if (auto* file = file_of(*work.gate)) {

@@ -77,6 +77,8 @@ void FileSystem::make_node(Call& call) {
     if (S_ISREG((*in)->mode)) {
         auto object = backend_.files().make_object(**parent, *name, maker);
         node = object ? Result<Node*>(*object) : std::unexpected(object.error());
+    } else if (!S_ISFIFO((*in)->mode) && !S_ISSOCK((*in)->mode) && !S_ISCHR((*in)->mode) && !S_ISBLK((*in)->mode)) {
+        return call.fail(EINVAL);
     } else {
         node = backend_.files().make_special(**parent, *name, maker, (*in)->mode & S_IFMT, (*in)->rdev);
     }
@@ -88,7 +90,8 @@ void FileSystem::make_node(Call& call) {
 void FileSystem::make_symlink(Call& call) {
     auto name = call.text();
     auto target = call.text();
-    if (!name || !target) return call.fail(EINVAL);
+    if (!name || !target || target->empty()) return call.fail(EINVAL);
+    if (target->size() > limits::kNameBytes) return call.fail(ENAMETOOLONG);
     auto turn = backend_.enter();
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);

@@ -31,8 +31,10 @@ void set_time(uint64_t* ret_s, uint32_t* ret_ns, int64_t ns) {
     *ret_s = static_cast<uint64_t>((ns - part) / kNsPerS);
 }
 
+// The nearest that 64 bits of nanoseconds can hold (1677 to 2262): the kernel takes any second.
 int64_t time_of(uint64_t s, uint32_t ns) {
-    return static_cast<int64_t>(s) * kNsPerS + ns;
+    constexpr int64_t kMostS = INT64_MAX / kNsPerS - 1;
+    return std::clamp(static_cast<int64_t>(s), -kMostS, kMostS) * kNsPerS + std::min<int64_t>(ns, kNsPerS - 1);
 }
 
 uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& file) {

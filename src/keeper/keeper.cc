@@ -1,12 +1,19 @@
 // gshm-keeper: holds gshmd's descriptors while that is away. It knows nothing of what they are, has no threads, calls
-// no driver, serves its own user alone, and does not end before it is told to. gshmd starts it with a listening socket
-// as descriptor 3.
+// no driver, serves its own user alone, and does not end before it is told to, or before nobody can reach it any more: its
+// socket has gone from the runtime folder, and no gshmd is connected. gshmd starts it with a listening socket as
+// descriptor 3.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <poll.h>
+#include <string>
+#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <syslog.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <vector>
@@ -20,21 +27,74 @@ using gshm::keeper::Message;
 
 constexpr int kListener = 3;
 
+// The name under which the listening socket is found. The folder is held open, so that it is looked into and not at
+// another one that was put in its place.
+class SocketName {
+public:
+    SocketName() {
+        sockaddr_un address = {};
+        socklen_t length = sizeof address;
+        if (getsockname(kListener, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;
+        path_ = address.sun_path;
+        const size_t slash = path_.rfind('/');
+        if (slash == std::string::npos) return;
+        name_ = path_.substr(slash + 1);
+        folder_ = open(path_.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+        changes_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        // The watch first: nothing is missed between it and the look.
+        constexpr uint32_t kGoing = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_CREATE | IN_MOVED_TO;
+        const bool watched = inotify_add_watch(changes_, path_.substr(0, slash).c_str(), kGoing | IN_ONLYDIR) >= 0;
+        watched_ = watched && folder_ >= 0 && fstatat(folder_, name_.c_str(), &socket_, AT_SYMLINK_NOFOLLOW) == 0;
+    }
+    // Readable when the folder has changed; -1: none.
+    int changes() const { return changes_; }
+    void read_changes() const {
+        alignas(inotify_event) char events[4096];
+        while (read(changes_, events, sizeof events) > 0) {}
+    }
+    // No: also if that cannot be told.
+    bool has_gone() const {
+        if (!watched_) return false;
+        struct stat now = {};
+        if (fstatat(folder_, name_.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+        return now.st_ino != socket_.st_ino || now.st_dev != socket_.st_dev;
+    }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+    std::string name_;
+    int folder_ = -1;
+    int changes_ = -1;
+    bool watched_ = false;
+    struct stat socket_ = {};
+};
+
 class Keeper {
 public:
     void run() {
         while (!stopped_) {
-            std::vector<pollfd> wanted{{kListener, POLLIN, 0}};
+            // Looked at whenever anything happens: a peer may have gone, or the name.
+            if (peers_.empty() && name_.has_gone() && !is_readable(kListener)) return say_unreachable();
+            std::vector<pollfd> wanted{{kListener, POLLIN, 0}, {name_.changes(), POLLIN, 0}};
             for (int peer : peers_) wanted.push_back({peer, POLLIN, 0});
             if (poll(wanted.data(), wanted.size(), -1) < 0) continue;  // EINTR
             if (wanted[0].revents != 0) accept_one();
-            for (size_t i = 1; i < wanted.size(); ++i) {
+            if (wanted[1].revents != 0) name_.read_changes();
+            for (size_t i = 2; i < wanted.size(); ++i) {
                 if (wanted[i].revents != 0 && !read_one(wanted[i].fd)) drop_peer(wanted[i].fd);
             }
         }
     }
 
 private:
+    // There is no log of ours: that was in the folder.
+    void say_unreachable() const {
+        openlog("gshm-keeper", LOG_PID, LOG_DAEMON);
+        syslog(LOG_WARNING, "%s has gone and no gshmd is connected: nobody can reach the %zu descriptors any more, which are "
+               "let go of", name_.path().c_str(), kept_.size());
+    }
+
     void accept_one() {
         int peer = accept4(kListener, nullptr, nullptr, SOCK_CLOEXEC);
         if (peer < 0) {
@@ -174,6 +234,7 @@ private:
         return false;
     }
 
+    SocketName name_;
     std::vector<int> peers_;
     std::unordered_map<uint64_t, int> kept_;
     uint64_t instance_ = 0;

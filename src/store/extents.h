@@ -44,8 +44,10 @@ struct StoredExtent {
     bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
     bool spoilt = false;       // a slab with a range that could not be zeroed
     bool unrecorded = false;   // changed since it was last written down
-    bool kept = false;         // somebody else has its descriptor, too
+    bool kept = false;         // somebody else was given its descriptor, too
+    bool lost_at_end = false;  // it could not be given to anybody, and ends with the process
     bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
+    uint64_t row_sum = 0;      // the checksum of what is written down of it; 0: nothing is
     std::optional<Slab> slab;
 };
 

@@ -14,6 +14,11 @@ namespace {
 
 constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
 
+// The kernel asks for no others.
+bool is_entry_name(std::string_view name) {
+    return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
+}
+
 std::unexpected<Error> refuse(int code) {
     return std::unexpected(Error{code, {}});  // the kernel passes on the number alone
 }
@@ -68,6 +73,7 @@ void Files::forget_all() {
 }
 
 Status Files::check_free(const Directory& parent, std::string_view name) {
+    if (!is_entry_name(name)) return refuse(EINVAL);
     if (name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     if (parent.links == 0) return refuse(ENOENT);
     if (parent.children.find(name) != nullptr) return refuse(EEXIST);
@@ -171,18 +177,21 @@ Status Files::remove_directory(Directory& parent, std::string_view name) {
 
 Status Files::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags) {
     if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return refuse(EINVAL);
+    const bool exchange = (flags & RENAME_EXCHANGE) != 0;
+    if (exchange && flags != RENAME_EXCHANGE) return refuse(EINVAL);
+    if (!is_entry_name(new_name)) return refuse(EINVAL);
     if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
     Link* link = TRY(find_link(from, name));
     Link* old = to.children.find(new_name);
     if (to.links == 0) return refuse(ENOENT);
     // The kernel has looked, but may not know yet what the library has moved.
-    bool exchange = (flags & RENAME_EXCHANGE) != 0;
     if (Tree::is_inside(to, *link->node) || (exchange && old != nullptr && Tree::is_inside(from, *old->node))) {
         return refuse(EINVAL);
     }
+    if (old != nullptr && old->node == link->node && (flags & RENAME_NOREPLACE) == 0) return {};  // as rename(2)
     Tree::Quiet quiet(store_.tree_);
     from.implicit = to.implicit = false;
-    if ((flags & RENAME_EXCHANGE) != 0) {
+    if (exchange) {
         if (old == nullptr) return refuse(ENOENT);
         store_.tree_.exchange(link, old);
         store_.rights_changed(*link->node);
@@ -190,7 +199,6 @@ Status Files::rename(Directory& from, std::string_view name, Directory& to, std:
         return {};
     }
     Node* replaced = old == nullptr ? nullptr : old->node;
-    if (replaced == link->node) return {};
     if (replaced != nullptr) {
         if ((flags & RENAME_NOREPLACE) != 0) return refuse(EEXIST);
         bool is_directory = link->node->kind == NodeKind::directory;
@@ -259,7 +267,7 @@ Status Files::set_attribute(Node& node, std::string_view name, std::string_view 
             if (other != name) total += other.size() + bytes.size();
         }
     }
-    if (total > limits::kFileAttributesBytes) return refuse(ENOSPC);
+    if (total > limits::kAttributesBytes) return refuse(ENOSPC);
     if (!node.attributes) node.attributes = std::make_unique<Attributes>();
     node.attributes->insert_or_assign(std::string(name), std::string(value));
     node.changed_ns = store_.clock_.now_ns();
@@ -297,7 +305,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     Store::OpenFile file{&object, access, who, request, Ledger::kNone};
     if (store_.ledger_ != nullptr) {
         file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
-                                        {request, who.uid, who.gid, static_cast<uint64_t>(who.pid), 0});
+                                        {request, who.uid, who.gid, static_cast<uint64_t>(who.pid)});
     }
     store_.files_.emplace(id, std::move(file));
     ++object.open_files;

@@ -1,6 +1,7 @@
 #include "store/ledger.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 namespace gshm {
@@ -8,7 +9,46 @@ namespace {
 
 constexpr uint64_t kStepBytes = uint64_t{256} << 10;
 
+uint64_t check_of(uint64_t owner, const LedgerEntry& entry) {
+    uint64_t check = owner;
+    for (uint64_t word : {entry.node, entry.more[0], entry.more[1], entry.more[2], entry.more[3]}) {
+        check = (std::rotl(check, 23) ^ word) * 0x9e3779b97f4a7c15;
+    }
+    return check ^ check >> 32;
+}
+
 }  // namespace
+
+uint64_t LedgerEntry::expected_check() const {
+    return check_of(owner.load(std::memory_order_relaxed), *this);
+}
+
+Status Ledger::check(Slot slot) const {
+    const LedgerEntry& found = entry(slot);
+    if (found.kind() > LedgerKind::extent || found.check != found.expected_check()) {
+        return fail(EUCLEAN, "entry {} of the ledger is damaged", slot);
+    }
+    const uint64_t value = found.value.load(std::memory_order_relaxed);
+    if (found.kind() == LedgerKind::lease && static_cast<uint32_t>(value) > value >> 32) {
+        return fail(EUCLEAN, "entry {} of the ledger has more writers than leases", slot);
+    }
+    return {};
+}
+
+Status Ledger::check() const {
+    for (Slot slot : used()) TRY(check(slot));
+    return {};
+}
+
+size_t Ledger::drop_damaged() {
+    size_t dropped = 0;
+    for (Slot slot : used()) {
+        if (check(slot)) continue;
+        remove(slot);
+        ++dropped;
+    }
+    return dropped;
+}
 
 Ledger::Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow)
     : memory_(memory),
@@ -36,7 +76,7 @@ Status Ledger::reserve(size_t entries) {
 }
 
 Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value,
-                         const std::array<uint64_t, 5>& more) {
+                         const std::array<uint64_t, 4>& more) {
     assert(!free_.empty());  // reserve() has been asked
     Slot slot = free_.back();
     free_.pop_back();
@@ -44,7 +84,9 @@ Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t v
     entry.node = node;
     entry.more = more;
     entry.value.store(value, std::memory_order_relaxed);
-    entry.owner.store(uint64_t{static_cast<uint8_t>(kind)} << 56 | id, std::memory_order_release);
+    const uint64_t owner = uint64_t{static_cast<uint8_t>(kind)} << 56 | id;
+    entry.check = check_of(owner, entry);
+    entry.owner.store(owner, std::memory_order_release);
     return slot;
 }
 

@@ -14,14 +14,18 @@
 
 namespace gshm {
 
-enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4, numbers = 5 };
+// extent: that one is kept, and of what size and device, for who finds no other word of it.
+enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4, numbers = 5, extent = 6 };
 
 struct LedgerEntry {
     std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file, backing file, ...
     std::atomic<uint64_t> value;
     uint64_t node;
-    std::array<uint64_t, 5> more;
+    std::array<uint64_t, 4> more;
+    uint64_t check;  // of all that does not change while the entry is there
 
+    // What `check` must be.
+    uint64_t expected_check() const;
     LedgerKind kind() const { return static_cast<LedgerKind>(owner.load(std::memory_order_relaxed) >> 56); }
     uint64_t id() const { return owner.load(std::memory_order_relaxed) & ((uint64_t{1} << 56) - 1); }
 };
@@ -40,15 +44,20 @@ public:
 
     // Makes sure that the next so many add() succeed.
     Status reserve(size_t entries);
-    Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 5>& more = {});
+    Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {});
     void set(Slot slot, uint64_t value) { at(slot).value.store(value, std::memory_order_release); }
     void remove(Slot slot);
 
     const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }
     // The slots in use, in no order.
     std::vector<Slot> used() const;
+    // EUCLEAN if an entry is not as it was written.
+    Status check() const;
+    // Removes those instead; returns how many.
+    size_t drop_damaged();
 
 private:
+    Status check(Slot slot) const;
     LedgerEntry& at(Slot slot) { return reinterpret_cast<LedgerEntry*>(memory_.data())[slot]; }
 
     std::span<std::byte> memory_;

@@ -71,6 +71,7 @@ struct Node {
     int64_t changed_ns = 0;
     std::unique_ptr<Attributes> attributes;               // null: none
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
+    uint64_t row_sum = 0;  // the checksum of what is written down of it; 0: nothing is
 
     // The kernel has been told of it, and has not forgotten it.
     bool is_known() const { return lookups > 0 || known_before; }
@@ -160,6 +161,7 @@ public:
     // With the cookie that it has; in the order of the cookies.
     void restore(Link* link);
     void remove(uint64_t cookie);
+    uint64_t next_cookie() const { return next_cookie_; }
     // The entries after a cookie, `most` of them. Sets ret_cookie to where to go on; 0: there are no more.
     std::vector<const Link*> after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const;
 
@@ -195,9 +197,10 @@ public:
         auto made = std::make_unique<Kind>(ids_.take(), std::forward<Args>(args)...);
         return insert(std::move(made));
     }
-    // One that was there before, under the id that it had then.
+    // One that was there before, under the id that it had then. Null: there is one with that id.
     template <typename Kind, typename... Args>
     Kind* restore(NodeId id, Args&&... args) {
+        if (nodes_.contains(id)) return nullptr;
         ids_.skip_to(id + 1);
         return insert(std::make_unique<Kind>(id, std::forward<Args>(args)...));
     }
@@ -227,6 +230,7 @@ public:
     void set_ledger(Ledger* ledger) { ids_.use(ledger, Numbered::node); }
 
 private:
+    friend class Restorer;
     template <typename Kind>
     Kind* insert(std::unique_ptr<Kind> made) {
         auto* node = made.get();

@@ -6,7 +6,7 @@
 
 namespace gshm {
 
-// What is numbered, as the ledger knows it.
+// Kinds of numbers, as the ledger knows them.
 enum class Numbered : uint8_t { node = 1, extent = 2, extent_key = 3, session = 4, file = 5 };
 
 class Numbers {
@@ -16,6 +16,7 @@ public:
         skip_to(number + 1);
         return number;
     }
+    uint64_t next() const { return next_; }
     // Those below may have been used.
     void skip_to(uint64_t next) {
         if (next <= next_) return;

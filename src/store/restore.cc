@@ -7,8 +7,12 @@
 
 namespace gshm {
 
-void Restorer::add(SavedExtent saved) {
+Status Restorer::add(SavedExtent saved) {
+    TRY(check(saved));
     Extents& extents = store_.extents_;
+    if (extents_.contains(saved.key) || extents.find(saved.id) != nullptr) {
+        return fail(EUCLEAN, "extent {} is there twice", saved.key);
+    }
     auto extent = std::make_unique<StoredExtent>();
     auto* added = extent.get();
     added->id = saved.id;
@@ -20,6 +24,7 @@ void Restorer::add(SavedExtent saved) {
     added->memory = std::move(saved.memory);
     added->kept = true;
     added->handle_given = saved.handle_given;
+    if (mode_ == Mode::strict) added->row_sum = saved.row_sum;
     if (saved.slab) {
         auto& pool = extents.pools_[*saved.slab];
         pool.key = *saved.slab;
@@ -35,15 +40,20 @@ void Restorer::add(SavedExtent saved) {
     extents.ids_.skip_to(added->id + 1);
     extents.keys_.skip_to(added->key + 1);
     extents.extents_.emplace(added->id, std::move(extent));
+    return {};
 }
 
-void Restorer::add(const SavedNode& saved) {
+Status Restorer::add(const SavedNode& saved) {
+    TRY(check(saved));
     Nodes& nodes = store_.nodes_;
+    auto twice = [&] { return fail(EUCLEAN, "node {} is there twice", saved.id); };
     Node* node = nullptr;
     switch (saved.kind) {
         case NodeKind::directory: {
             auto* directory = saved.id == store_.tree_.root().id ? &store_.tree_.root()
                                                                  : nodes.restore<Directory>(saved.id);
+            if (directory == nullptr) return twice();
+            directories_.push_back(directory);
             directory->device = saved.device;
             directory->implicit = saved.implicit;
             node = directory;
@@ -53,6 +63,7 @@ void Restorer::add(const SavedNode& saved) {
         case NodeKind::special: node = nodes.restore<Special>(saved.id, saved.type, saved.number); break;
         case NodeKind::object: {
             auto* object = nodes.restore<Object>(saved.id);
+            if (object == nullptr) return twice();
             object->state = saved.state;
             object->flags = saved.flags;
             object->device = saved.device.value_or(0);
@@ -66,7 +77,9 @@ void Restorer::add(const SavedNode& saved) {
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
                 store_.use_[object->device].object_bytes += bytes;
-                if (found->second->pool != nullptr) taken_[found->second].push_back({offset, Slab::rounded(bytes)});
+                if (found->second->pool != nullptr) {
+                    taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
+                }
                 return found->second;
             };
             if (saved.extent != 0) object->extent = take(saved.extent, saved.offset, saved.size_bytes);
@@ -82,6 +95,7 @@ void Restorer::add(const SavedNode& saved) {
             break;
         }
     }
+    if (node == nullptr) return twice();
     node->first_link.name = saved.last_name;
     node->mode = saved.mode;
     node->uid = saved.uid;
@@ -90,20 +104,22 @@ void Restorer::add(const SavedNode& saved) {
     node->accessed_ns = saved.accessed_ns;
     node->modified_ns = saved.modified_ns;
     node->changed_ns = saved.changed_ns;
+    if (mode_ == Mode::strict) node->row_sum = saved.row_sum;
     if (!saved.attributes.empty()) node->attributes = std::make_unique<Attributes>(saved.attributes);
     for (const auto& link : saved.links) links_.push_back({node, link});
+    return {};
 }
 
 // In the order of the cookies, as listings have it.
-void Restorer::link_all() {
+Status Restorer::link_all() {
     std::sort(links_.begin(), links_.end(), [](const PendingLink& a, const PendingLink& b) {
         return std::tie(a.link.parent, a.link.cookie) < std::tie(b.link.parent, b.link.cookie);
     });
     for (const auto& [node, saved] : links_) {
         Node* found = store_.nodes_.find(saved.parent);
         auto* parent = found == nullptr ? nullptr : as_directory(found);
-        if (parent == nullptr || parent->children.find(saved.name) != nullptr) {
-            log_error("the catalog has a name without a place: \"{}\" of node {}", saved.name, node->id);
+        if (parent == nullptr || parent->children.find(saved.name) != nullptr || saved.cookie < parent->order.next_cookie()) {
+            TRY(note_damage({EUCLEAN, fmt::format("the name \"{}\" of node {} has no place", saved.name, node->id)}));
             continue;
         }
         Link* link = node->new_link();
@@ -116,6 +132,7 @@ void Restorer::link_all() {
         ++node->links;
     }
     store_.tree_.root().links = 1;
+    return {};
 }
 
 // What no object has may hold anything: it is zeroed before it is handed out.
@@ -134,11 +151,15 @@ void Restorer::zero_rest() {
     }
 }
 
-void Restorer::restore_sessions() {
-    if (store_.ledger_ == nullptr) return;
+Status Restorer::restore_sessions() {
+    if (store_.ledger_ == nullptr) return {};
     for (Ledger::Slot slot : store_.ledger_->used()) {
         const LedgerEntry& entry = store_.ledger_->entry(slot);
         if (entry.kind() != LedgerKind::session) continue;
+        if (store_.sessions_.contains(entry.id())) {
+            TRY(note_damage({EUCLEAN, fmt::format("session {} is in the ledger twice", entry.id())}));
+            continue;
+        }
         auto& session = store_.sessions_[entry.id()];
         session.who = {static_cast<uid_t>(entry.more[2]), static_cast<gid_t>(entry.more[3]),
                        static_cast<pid_t>(entry.node), {}};
@@ -148,6 +169,7 @@ void Restorer::restore_sessions() {
         session.detached = true;
         store_.session_ids_.skip_to(entry.id() + 1);
     }
+    return {};
 }
 
 void Restorer::restore_creators() {
@@ -170,45 +192,61 @@ Object* Restorer::object_of(const LedgerEntry& entry) const {
     return node == nullptr ? nullptr : as_object(node);
 }
 
-void Restorer::restore_leases(bool with_mount) {
-    if (store_.ledger_ == nullptr) return;
-    Ledger& ledger = *store_.ledger_;
-    for (Ledger::Slot slot : ledger.used()) {
-        const LedgerEntry& entry = ledger.entry(slot);
-        const uint64_t value = entry.value.load(std::memory_order_relaxed);
-        Object* object = object_of(entry);
-        bool used = false;
-        if (entry.kind() == LedgerKind::session || entry.kind() == LedgerKind::numbers) continue;
-        if (entry.kind() == LedgerKind::lease && object != nullptr) {
-            auto session = store_.sessions_.find(entry.id());
-            used = session != store_.sessions_.end() && (value >> 32) > 0;
-            if (used) {
-                auto& lease = session->second.leases[object->id];
-                lease = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), slot};
-                object->leases += lease.count;
-                object->session_leases += lease.count;
-                object->write_leases += lease.writers;
-            }
-        } else if (entry.kind() == LedgerKind::file && object != nullptr && with_mount) {
-            used = true;
-            Access access = value != 0 ? Access::write : Access::read;
-            Credentials who{static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]),
-                            static_cast<pid_t>(entry.more[3]), {}};
-            store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot});
-            store_.resumed_files_.emplace(entry.more[0], entry.id());
-            store_.file_ids_.skip_to(entry.id() + 1);
-            ++object->open_files;
-            store_.pin(object, access);
-        } else if (entry.kind() == LedgerKind::backing && with_mount) {
-            used = true;
-            const Store::Backing backing{static_cast<int32_t>(entry.id()), slot};
-            // The kernel was given the file before the catalog knew of it, and has it still.
-            const bool is_current = object != nullptr && object->extent != nullptr && object->extent->key == value;
-            if (is_current) store_.backing_[object->id] = backing;
-            else store_.left_backing_.push_back(backing);
-        }
-        if (!used) ledger.remove(slot);
+Status Restorer::restore_leases(bool with_mount) {
+    if (store_.ledger_ == nullptr) return {};
+    for (Ledger::Slot slot : store_.ledger_->used()) {
+        const LedgerKind kind = store_.ledger_->entry(slot).kind();
+        if (kind == LedgerKind::session || kind == LedgerKind::extent || kind == LedgerKind::numbers) continue;
+        bool twice = false;
+        if (restore_lease(slot, with_mount, &twice)) continue;
+        if (twice) TRY(note_damage({EUCLEAN, fmt::format("entry {} of the ledger is there twice", slot)}));
+        // A daemon that dies leaves notes of leases whose objects are not written down yet, or not any more.
+        store_.ledger_->remove(slot);
     }
+    return {};
+}
+
+bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice) {
+    const LedgerEntry& entry = store_.ledger_->entry(slot);
+    const uint64_t value = entry.value.load(std::memory_order_relaxed);
+    Object* object = object_of(entry);
+    if (entry.kind() == LedgerKind::backing && with_mount) return restore_backing(slot, object);
+    if (object == nullptr) return false;
+    if (entry.kind() == LedgerKind::lease) {
+        auto session = store_.sessions_.find(entry.id());
+        if (session == store_.sessions_.end() || value >> 32 == 0) return false;
+        auto [lease, added] = session->second.leases.try_emplace(object->id);
+        *ret_twice = !added;
+        if (!added) return false;
+        lease->second = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), slot};
+        object->leases += lease->second.count;
+        object->session_leases += lease->second.count;
+        object->write_leases += lease->second.writers;
+        return true;
+    }
+    if (entry.kind() != LedgerKind::file || !with_mount) return false;
+    Access access = value != 0 ? Access::write : Access::read;
+    Credentials who{static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]),
+                    static_cast<pid_t>(entry.more[3]), {}};
+    *ret_twice = !store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot}).second;
+    if (*ret_twice) return false;
+    store_.resumed_files_.emplace(entry.more[0], entry.id());
+    store_.file_ids_.skip_to(entry.id() + 1);
+    ++object->open_files;
+    store_.pin(object, access);
+    return true;
+}
+
+bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
+    const LedgerEntry& entry = store_.ledger_->entry(slot);
+    const Store::Backing backing{static_cast<int32_t>(entry.id()), slot};
+    // The kernel was given the file before the catalog knew of it, and has it still.
+    const bool is_current = object != nullptr && object->extent != nullptr &&
+                            object->extent->key == entry.value.load(std::memory_order_relaxed);
+    // A second one of an object is closed as well.
+    const bool used = is_current && store_.backing_.try_emplace(object->id, backing).second;
+    if (!used) store_.left_backing_.push_back(backing);
+    return true;
 }
 
 void Restorer::free_unused() {
@@ -231,20 +269,26 @@ void Restorer::free_unused() {
     }
 }
 
-std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_mount, const Lives& lives) {
-    link_all();
-    restore_sessions();
+Result<Restorer::Sessions> Restorer::finish(bool with_mount, const Lives& lives) {
+    if (store_.ledger_ != nullptr && mode_ == Mode::strict) TRY(store_.ledger_->check());
+    if (mode_ == Mode::salvage) skip_numbers();
+    TRY(link_all());
+    TRY(check_slabs());
+    if (mode_ == Mode::salvage) name_lost_nodes();
+    TRY(check_tree());
+    if (mode_ == Mode::salvage) name_lost_memory();
+    TRY(restore_sessions());
     restore_creators();
     for (Object* object : lost_) {
         log_error("\"{}\" is lost: nobody has kept its memory", Tree::path_of(*object));
         object->size_bytes = 0;
         store_.tree_.detach(object);
     }
-    restore_leases(with_mount);
+    TRY(restore_leases(with_mount));
     for (Node* node : store_.nodes_.all()) node->known_before = node->uncounted = with_mount;
     zero_rest();  // first: what is freed below is zeroed by itself
     free_unused();
-    std::vector<std::pair<SessionId, Process>> alive;
+    Sessions alive;
     std::vector<SessionId> dead;
     for (const auto& [id, session] : store_.sessions_) {
         Process process{session.who.pid, session.process_started};
@@ -252,6 +296,11 @@ std::vector<std::pair<SessionId, Restorer::Process>> Restorer::finish(bool with_
         else dead.push_back(id);
     }
     for (SessionId id : dead) store_.end_session(id);
+    if (mode_ == Mode::salvage) {
+        // Into a new catalog, which has none of it.
+        for (Node* node : store_.nodes_.all()) store_.nodes_.changed(node);
+        for (StoredExtent* extent : store_.extents_.all()) store_.extents_.changed(extent);
+    }
     return alive;
 }
 

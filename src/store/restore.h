@@ -1,5 +1,6 @@
 // Puts a store together again from what an earlier daemon has written down: extents first, then nodes, then who holds
-// what (the ledger), then finish(). What does not fit together is left out, and said.
+// what (the ledger), then finish(). Anything that no daemon can have written is an error (EUCLEAN), or, in a salvage, left
+// out, and said.
 #pragma once
 
 #include <string>
@@ -19,6 +20,7 @@ struct SavedExtent {
     bool handle_given = false;
     std::optional<SlabKey> slab;
     std::shared_ptr<Extent> memory;
+    uint64_t row_sum = 0;
 };
 
 struct SavedLink {
@@ -62,15 +64,19 @@ struct SavedNode {
     std::string target;
     uint32_t type = 0;
     uint32_t number = 0;
+    uint64_t row_sum = 0;
 };
 
 class Restorer {
 public:
     // The store gets its recorder before finish() and not earlier; its ledger is the earlier daemon's.
-    explicit Restorer(Store& store) : store_(store) {}
+    // salvage: memory that no node has gets a name in lost+found/, and so do nodes without a place.
+    enum class Mode { strict, salvage };
+    explicit Restorer(Store& store, Mode mode = Mode::strict) : store_(store), mode_(mode) {}
 
-    void add(SavedExtent extent);
-    void add(const SavedNode& node);
+    Status add(SavedExtent extent);
+    Status add(const SavedNode& node);
+    bool has_extent(uint64_t key) const { return extents_.contains(key); }
     // Sessions and leases of the ledger; with_mount: open files and backing files, too, which else have gone with it.
     // Those of a process that `lives` denies end at once, with what they made and did not seal.
     struct Process {
@@ -79,18 +85,50 @@ public:
     };
     using Lives = std::function<bool(const Process&)>;
     // Returns the sessions whose processes live.
-    std::vector<std::pair<SessionId, Process>> finish(bool with_mount, const Lives& lives);
+    using Sessions = std::vector<std::pair<SessionId, Process>>;
+    Result<Sessions> finish(bool with_mount, const Lives& lives);
+
+    // Of a salvage, after finish().
+    struct Salvaged {
+        uint64_t objects = 0;  // that got a name in lost+found/
+        uint64_t bytes = 0;
+        uint64_t left_out = 0;  // rows and ledger entries that make no sense
+        std::string first;      // what is wrong with the first of them
+    };
+    const Salvaged& salvaged() const { return salvaged_; }
 
 private:
-    void link_all();
+    // restore_check.cc
+    static Status check(const SavedExtent& extent);
+    Status check(const SavedNode& node) const;
+    Status check_place(const SavedNode& node, uint64_t extent, uint64_t offset, uint64_t bytes) const;
+    Status check_slabs();
+    void drop_place(Object* object, StoredExtent* extent, uint64_t offset);
+    Status check_tree() const;
+    // A damage is an error, or noted and left out.
+    Status note_damage(Error error);
+
+    // salvage.cc
+    void skip_numbers();
+    void name_lost_memory();
+    void name_lost_nodes();
+    void put_in_lost_and_found(Node* node, const std::string& name);
+    Object* make_lost(StoredExtent* extent, uint64_t offset, uint64_t bytes);
+
+    Status link_all();
     void zero_rest();
     Object* object_of(const LedgerEntry& entry) const;
-    void restore_sessions();
+    Status restore_sessions();
     void restore_creators();
-    void restore_leases(bool with_mount);
+    Status restore_leases(bool with_mount);
+    bool restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice);
+    bool restore_backing(Ledger::Slot slot, Object* object);
     void free_unused();
 
     Store& store_;
+    Mode mode_;
+    Salvaged salvaged_;
+    Directory* lost_and_found_ = nullptr;
     struct PendingLink {
         Node* node;
         SavedLink link;
@@ -98,10 +136,12 @@ private:
     std::vector<PendingLink> links_;
     std::vector<std::pair<Object*, SessionId>> creators_;
     std::vector<Object*> lost_;
+    std::vector<Directory*> directories_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;  // by key
     struct Range {
         uint64_t offset;
         uint64_t bytes;
+        Object* object;
     };
     std::unordered_map<StoredExtent*, std::vector<Range>> taken_;  // of slabs
 };

@@ -18,7 +18,7 @@ Status Store::keep_session(SessionId id, uint64_t process_started, const Session
     session.secret = secret;
     session.process_started = process_started;
     session.slot = ledger_->add(LedgerKind::session, id, static_cast<uint64_t>(session.who.pid), process_started,
-                                {secret.words[0], secret.words[1], session.who.uid, session.who.gid, 0});
+                                {secret.words[0], secret.words[1], session.who.uid, session.who.gid});
     return {};
 }
 

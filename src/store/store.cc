@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <sys/stat.h>
 
 #include "base/limits.h"
 #include "base/name.h"
@@ -18,8 +19,8 @@ Status check_attribute(std::string_view name, std::string_view value) {
     if (name.find('\0') != std::string_view::npos || !is_valid_utf8(name)) {
         return fail(EILSEQ, "an attribute's name must be UTF-8 without NUL");
     }
-    if (value.size() > limits::kAttributesBytes) {
-        return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+    if (value.size() > limits::kAttributeValueBytes) {
+        return fail(E2BIG, "an attribute's value has at most {} bytes", limits::kAttributeValueBytes);
     }
     return {};
 }
@@ -477,35 +478,48 @@ Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view n
     return holders;
 }
 
+Result<Node*> Store::find_attributed(const Session& session, std::string_view name, unsigned right) const {
+    if (!name.empty()) TRY(check_name(name));
+    Node* node = TRY(tree_.find(session.who, name, Tree::Last::follow));
+    if (node->kind != NodeKind::object && node->kind != NodeKind::directory) {
+        return fail(EINVAL, "\"{}\" is a special file, which has no attributes", name);
+    }
+    if (!is_permitted(*node, session.who, right)) {
+        return fail(EACCES, "permission denied: {} \"{}\"", right == kRightWrite ? "write" : "read", name);
+    }
+    // As the kernel: where everyone makes entries, the owner alone describes the directory.
+    bool sticky = node->kind == NodeKind::directory && (node->mode & S_ISVTX) != 0;
+    if (right == kRightWrite && sticky && !session.who.is_root() && session.who.uid != node->uid) {
+        return fail(EPERM, "only its owner may set attributes of \"{}\"", name);
+    }
+    return node;
+}
+
 Status Store::set_attribute(SessionId session, std::string_view name, std::string_view attribute,
                             std::string_view value) {
-    const Session& by = at(session);
-    Object* object = TRY(find_object(by, name));
-    if (!is_permitted(*object, by.who, kRightWrite)) return fail(EACCES, "permission denied: write \"{}\"", name);
+    Node* node = TRY(find_attributed(at(session), name, kRightWrite));
     TRY(check_attribute(attribute, value));
     size_t others = 0;
-    if (object->attributes) {
-        auto old = object->attributes->find(attribute);
-        others = total_bytes(*object->attributes);
-        if (old != object->attributes->end()) others -= old->first.size() + old->second.size();
+    if (node->attributes) {
+        auto old = node->attributes->find(attribute);
+        others = total_bytes(*node->attributes);
+        if (old != node->attributes->end()) others -= old->first.size() + old->second.size();
     }
     if (others + attribute.size() + value.size() > limits::kAttributesBytes) {
-        return fail(E2BIG, "the attributes of an object have at most {} bytes", limits::kAttributesBytes);
+        return fail(E2BIG, "the attributes of \"{}\" have at most {} bytes", name, limits::kAttributesBytes);
     }
-    if (!object->attributes) object->attributes = std::make_unique<Attributes>();
-    object->attributes->insert_or_assign(std::string(attribute), std::string(value));
-    object->changed_ns = clock_.now_ns();
-    nodes_.changed(object);
-    tree_.report(*object);
+    if (!node->attributes) node->attributes = std::make_unique<Attributes>();
+    node->attributes->insert_or_assign(std::string(attribute), std::string(value));
+    node->changed_ns = clock_.now_ns();
+    nodes_.changed(node);
+    tree_.report(*node);
     return {};
 }
 
 Result<const Attributes*> Store::attributes(SessionId session, std::string_view name) const {
     static const Attributes none;
-    const Session& by = at(session);
-    Object* object = TRY(find_object(by, name));
-    if (!is_permitted(*object, by.who, kRightRead)) return fail(EACCES, "permission denied: read \"{}\"", name);
-    return object->attributes ? object->attributes.get() : &none;
+    const Node* node = TRY(find_attributed(at(session), name, kRightRead));
+    return node->attributes ? node->attributes.get() : &none;
 }
 
 Result<std::string_view> Store::get_attribute(SessionId session, std::string_view name,
@@ -517,13 +531,11 @@ Result<std::string_view> Store::get_attribute(SessionId session, std::string_vie
 }
 
 Status Store::remove_attribute(SessionId session, std::string_view name, std::string_view attribute) {
-    const Session& by = at(session);
-    Object* object = TRY(find_object(by, name));
-    if (!is_permitted(*object, by.who, kRightWrite)) return fail(EACCES, "permission denied: write \"{}\"", name);
-    if (!object->attributes || object->attributes->erase(std::string(attribute)) == 0) {
+    Node* node = TRY(find_attributed(at(session), name, kRightWrite));
+    if (!node->attributes || node->attributes->erase(std::string(attribute)) == 0) {
         return fail(ENODATA, "\"{}\" has no attribute \"{}\"", name, attribute);
     }
-    nodes_.changed(object);
+    nodes_.changed(node);
     return {};
 }
 

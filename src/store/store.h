@@ -207,6 +207,8 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
+    // What has attributes, for somebody with that right to it: an object or a directory.
+    Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
     static Status check_sealable(const Session& session, const Object& object);

@@ -15,6 +15,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace {
 
@@ -91,6 +92,7 @@ int main(int argc, char** argv) {
         }
     }
 
+    if (LLVMFuzzerInitialize != nullptr) LLVMFuzzerInitialize(&argc, &argv);
     for (const Input& input : corpus) run(input);
     size_t from_files = corpus.size();
     corpus.emplace_back();  // the empty input is always worth starting from

@@ -101,7 +101,7 @@ TEST_F(Regress, SmallObjectsUseTheLastOfADevice) {
 TEST_F(Regress, ARenameKeepsNamesWithinTheirLimits) {
     start_all();
     std::string deep = "a";
-    for (int i = 0; i < 199; ++i) deep += "/d";
+    for (int i = 0; i < 199; ++i) deep += "/directory-d";
     std::string other = "b" + deep.substr(1);
     auto first = create(client_.get(), deep.c_str(), 10, "host");
     auto second = create(client_.get(), other.c_str(), 10, "host");

@@ -55,7 +55,24 @@ TEST_P(ReplacedName, IsLookedUpAgain) {
     EXPECT_EQ(rig_.read(found.node(), opened.open_out().file).body, "new");
 }
 
-// What a name of that kind does not lead to is not there.
+// The new daemon has the kernel drop all names. The inode goes with its name, and the kernel forgets the node and looks it up
+// again, both at once: the daemon answers, hears that the node is forgotten, asks, and the process has not run yet.
+TEST_P(ReplacedName, IsLookedUpAgainWhenTheSurveyWasFaster) {
+    put("name", "old");
+    rig_.restart();
+    rig_.answer_surveys({rig_.lookup("name").node()});
+    const NodeId old = rig_.lookup("name").node();
+    rig_.forget(old, 1);
+    rig_.answer_surveys({});
+    put("temporary", "new");
+    ASSERT_TRUE(rig_.rename("temporary", "name").is_good());
+    ASSERT_EQ(rig_.files().find(old), nullptr) << "or this shows nothing";
+    EXPECT_EQ(rig_.get_attributes(old).error, ESTALE);
+    EXPECT_EQ(rig_.open(old).error, ESTALE);
+    EXPECT_NE(rig_.lookup("name").node(), old);
+}
+
+// A name that leads to nothing is missing all the same.
 TEST_P(ReplacedName, ANameThatIsRemovedIsMissing) {
     put("name", "bytes");
     ASSERT_TRUE(rig_.unlink("name").is_good());

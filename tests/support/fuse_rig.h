@@ -1,5 +1,5 @@
 // fuse::FileSystem between a kernel and a daemon that the test plays: requests are made by hand, and the daemon is killed
-// where the test says. What outlives it is as in gshmd: the catalog, the ledger, the extents, the kernel.
+// where the test says. As with gshmd, the catalog, the ledger, the extents and the kernel outlive it.
 #pragma once
 
 #include <cstring>
@@ -22,7 +22,7 @@
 
 namespace gshm::test {
 
-// What unwinds a daemon that is killed in the midst of a request.
+// Thrown where a daemon is killed in the midst of a request.
 struct Killed {};
 
 // The places where a daemon can be killed: before and after it asks the kernel for something, before and after it writes
@@ -52,7 +52,7 @@ public:
 
     bool has_backing(int32_t id) const { return backing_.contains(id); }
     size_t backing_count() const { return backing_.size(); }
-    // What a process reads that has the file open by passthrough.
+    // The bytes that a process reads through passthrough.
     std::string read_backing(int32_t id) const {
         std::string bytes(1 << 16, '\0');
         auto found = backing_.find(id);
@@ -157,7 +157,7 @@ public:
     RigKernel kernel;
 
     // ---- the daemon's life ----
-    // When it next comes to that place, of the next request or whichever.
+    // The daemon is killed when it next comes to that place.
     void kill_at(KillPoint point) { kill_at_ = point; }
     bool is_dead() const { return daemon_ == nullptr || daemon_->dead; }
     void kill() {
@@ -166,7 +166,7 @@ public:
         kernel.surveys_.clear();
         daemon_.reset();
     }
-    // Another one takes up what the last has left. Requests that were not answered are the kernel's still; see resend().
+    // Another daemon takes up all that the last has left. Requests that were not answered are the kernel's still; see resend().
     void restart() {
         kill();
         kill_at_ = KillPoint::none;
@@ -194,7 +194,7 @@ public:
         }
         return answers;
     }
-    // Answers what the daemon wants to know about nodes: the kernel knows these.
+    // Answers the surveys that the daemon has asked for: the kernel knows these nodes.
     void answer_surveys(const std::set<NodeId>& known) {
         while (!kernel.surveys_.empty()) {
             auto survey = std::move(kernel.surveys_.front());
@@ -399,7 +399,7 @@ private:
     const Options options_;
     std::string folder_;
     std::unique_ptr<Device> device_;
-    // What outlives a daemon.
+    // These outlive a daemon.
     std::byte* const ledger_;
     uint64_t ledger_bytes_ = 0;
     std::map<uint64_t, std::shared_ptr<Extent>> extents_;

@@ -47,7 +47,9 @@ public:
         }));
         EXPECT_TRUE(catalog->load_nodes(restorer));
         store.set_recorder(this);
-        sessions = restorer.finish(with_mount, [](const auto& process) { return process.pid != 666; });
+        auto finished = restorer.finish(with_mount, [](const auto& process) { return process.pid != 666; });
+        EXPECT_TRUE(finished) << finished.error().message;
+        if (finished) sessions = std::move(*finished);
         EXPECT_TRUE(catalog->commit());
     }
 

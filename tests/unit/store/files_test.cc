@@ -165,6 +165,8 @@ TEST_F(FilesTest, DirectoriesCountWhatIsInThem) {
     EXPECT_EQ(code_of(files.rename(root(), "d", root(), "f", 0)), ENOTDIR);
     EXPECT_EQ(code_of(files.rename(root(), "f", root(), "d", RENAME_NOREPLACE)), EEXIST);
     ASSERT_TRUE(files.rename(root(), "f", root(), "d", RENAME_EXCHANGE));
+    ASSERT_TRUE(files.rename(root(), "f", root(), "f", RENAME_EXCHANGE));  // used to take the name away
+    EXPECT_EQ(code_of(files.rename(root(), "f", root(), "d", RENAME_EXCHANGE | RENAME_NOREPLACE)), EINVAL);
     EXPECT_EQ(Files::child(root(), "d")->kind, NodeKind::object);
     EXPECT_EQ(Files::child(root(), "f")->kind, NodeKind::directory);
     EXPECT_EQ(code_of(files.make_object(root(), std::string(256, 'n'), {1, 1, 0})), ENAMETOOLONG);

@@ -252,10 +252,24 @@ TEST_F(StoreTest, Attributes) {
     EXPECT_EQ(code_of(store.remove_attribute(a, "t", "dtype")), ENODATA);
     EXPECT_EQ(code_of(store.set_attribute(a, "t", "", "v")), EINVAL);
     EXPECT_EQ(code_of(store.set_attribute(a, "t", std::string(256, 'k'), "v")), ENAMETOOLONG);
-    EXPECT_EQ(code_of(store.set_attribute(a, "t", "big", std::string(limits::kAttributesBytes, 'v'))), E2BIG);
-    EXPECT_TRUE(store.set_attribute(a, "t", "big", std::string(limits::kAttributesBytes - 100, 'v')));
-    EXPECT_EQ(code_of(store.set_attribute(a, "t", "more", std::string(200, 'v'))), E2BIG);
-    EXPECT_TRUE(store.set_attribute(a, "t", "big", "small again"));
+    const std::string big(limits::kAttributeValueBytes, 'v');
+    EXPECT_EQ(code_of(store.set_attribute(a, "t", "0", big + "v")), E2BIG);
+    for (size_t i = 1; i < limits::kAttributesBytes / big.size(); ++i) {
+        ASSERT_TRUE(store.set_attribute(a, "t", std::to_string(i), big)) << i;
+    }
+    EXPECT_EQ(code_of(store.set_attribute(a, "t", "more", big)), E2BIG);  // its name is too much
+    EXPECT_TRUE(store.set_attribute(a, "t", "1", "small again"));
+    EXPECT_TRUE(store.set_attribute(a, "t", "more", big));
+}
+
+TEST_F(StoreTest, DirectoriesHaveAttributes) {
+    ASSERT_TRUE(rig.create(a, "d/t", 10, 0644));
+    EXPECT_TRUE(store.set_attribute(a, "d", "kind", "model"));
+    EXPECT_EQ(*store.get_attribute(b, "d", "kind"), "model");
+    EXPECT_EQ(code_of(store.set_attribute(b, "d", "kind", "mine")), EACCES);
+    EXPECT_EQ(code_of(store.set_attribute(b, "", "kind", "mine")), EPERM);  // everyone writes to a sticky one, its owner describes it
+    EXPECT_TRUE(store.remove_attribute(a, "d", "kind"));
+    EXPECT_EQ(code_of(store.get_attribute(b, "d", "kind")), ENODATA);
 }
 
 TEST_F(StoreTest, SlabsAreSharedOnlyByEqualRights) {

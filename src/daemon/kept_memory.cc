@@ -1,0 +1,61 @@
+#include "daemon/kept_memory.h"
+
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace gshm {
+namespace {
+
+constexpr uint64_t kMagic = 0x3265'7065'656b'7367;
+constexpr uint64_t kHeadBytes = 4096;
+// Of address space; the file grows as it is needed. Four million leases and open files.
+constexpr uint64_t kMappedBytes = kHeadBytes + (uint64_t{256} << 20);
+
+}  // namespace
+
+Result<KeptMemory> KeptMemory::create() {
+    KeptMemory made(UniqueFd::adopt(memfd_create("gshm-ledger", MFD_CLOEXEC)));
+    if (!made.fd_ || fchmod(made.fd(), 0600) != 0) return fail_errno("cannot make memory for the ledger");
+    // Room first: to write where there is none would be our end.
+    if (int failed = posix_fallocate(made.fd(), 0, kHeadBytes); failed != 0) {
+        return fail(failed, "no memory for the ledger: {}", strerror(failed));
+    }
+    TRY(made.map(kHeadBytes));
+    made.head().magic = kMagic;
+    return made;
+}
+
+Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
+    KeptMemory made(std::move(fd));
+    struct stat status = {};
+    if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
+    if (!S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
+        return fail(EUCLEAN, "the keeper has something else for the ledger");
+    }
+    TRY(made.map(static_cast<uint64_t>(status.st_size)));
+    if (made.head().magic != kMagic) return fail(EUCLEAN, "the keeper has something else for the ledger");
+    return made;
+}
+
+uint64_t KeptMemory::device_sum(const DeviceInfo& device) {
+    RowSum sum;
+    sum.add(device.uuid.empty() ? device.name : device.uuid);
+    return sum.value();
+}
+
+Status KeptMemory::map(uint64_t used_bytes) {
+    memory_ = TRY(Mapping::create(fd_.get(), kMappedBytes, true));
+    ledger_ = std::make_unique<Ledger>(
+        std::span(memory_.data(), memory_.size()).subspan(kHeadBytes), used_bytes - kHeadBytes,
+        [fd = fd_.get()](uint64_t bytes) -> Status {
+            int failed = posix_fallocate(fd, 0, static_cast<off_t>(kHeadBytes + bytes));
+            if (failed != 0) return fail(failed, "no memory to note a lease: {}", strerror(failed));
+            return {};
+        });
+    return {};
+}
+
+}  // namespace gshm

@@ -1,0 +1,53 @@
+// Memory of gshmd's own that outlives it, in a file without a name whose descriptor is with the keeper: the ledger, and
+// what the rows of the catalog add up to. No tool reaches it by a path, so the files in the runtime folder can be held
+// against it.
+#pragma once
+
+#include <memory>
+
+#include "base/fd.h"
+#include "base/mapping.h"
+#include "catalog/catalog.h"
+#include "store/ledger.h"
+
+namespace gshm {
+
+class KeptMemory {
+public:
+    static Result<KeptMemory> create();
+    // That of an earlier daemon. EUCLEAN: it is something else.
+    static Result<KeptMemory> adopt(UniqueFd fd);
+
+    int fd() const { return fd_.get(); }
+    CatalogSum& catalog_sum() { return head().catalog_sum; }
+    Ledger& ledger() const { return *ledger_; }
+
+    // What belongs to it is complete: before that there is nothing to lose.
+    bool is_ready() const { return head().ready != 0; }
+    void set_ready() { head().ready = 1; }
+
+    // How far a salvage has come. One that was interrupted is begun again, and nothing else is done before.
+    enum class Salvage : uint32_t { none = 0, moving = 1, filling = 2 };
+    Salvage salvage() const { return static_cast<Salvage>(head().salvage.load()); }
+    void set_salvage(Salvage salvage) { head().salvage = static_cast<uint32_t>(salvage); }
+
+    // What a device is called in the ledger.
+    static uint64_t device_sum(const DeviceInfo& device);
+
+private:
+    struct Head {
+        uint64_t magic;
+        CatalogSum catalog_sum;
+        std::atomic<uint32_t> salvage;
+        std::atomic<uint32_t> ready;
+    };
+    explicit KeptMemory(UniqueFd fd) : fd_(std::move(fd)) {}
+    Status map(uint64_t used_bytes);
+    Head& head() const { return *reinterpret_cast<Head*>(memory_.data()); }
+
+    UniqueFd fd_;
+    Mapping memory_;
+    std::unique_ptr<Ledger> ledger_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,167 @@
+// What an earlier daemon has left is damaged: saying so, and putting together what can be read.
+#include <cstring>
+#include <map>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/survival.h"
+
+namespace gshm {
+namespace {
+
+std::string size_text(uint64_t bytes) {
+    constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+    return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace
+
+Error Survival::damaged(Error error) const {
+    if (error.code != EUCLEAN && error.code != ENOENT && error.code != EPROTO) return error;
+    return {EUCLEAN, fmt::format("what an earlier gshmd has left in {} is damaged: {}. Nothing has been changed, and {}. `gshmd "
+                                 "--salvage` makes what can be read usable again, with memory that has lost its name in "
+                                 "lost+found/; `gshmd --discard` gives all of it up", dir_, error.message, describe_kept())};
+}
+
+std::string Survival::describe_kept() const {
+    const std::string who = keeper_ && keeper_->pid() > 0 ? fmt::format("gshm-keeper (pid {})", keeper_->pid()) : "the keeper";
+    if (!memory_) {
+        size_t extents = 0;
+        for (const auto& [key, fd] : kept_.descriptors) extents += key < kSpecial ? 1 : 0;
+        return fmt::format("{} has {} extents", who, extents);
+    }
+    std::map<uint64_t, std::string> names;
+    DeviceInfo host;
+    host.name = "host";
+    names[KeptMemory::device_sum(host)] = host.name;
+    if (devices_ != nullptr) {
+        for (const auto& info : devices_->infos()) names[KeptMemory::device_sum(info)] = info.name;
+    }
+    struct Sum {
+        uint64_t extents = 0;
+        uint64_t bytes = 0;
+    };
+    std::map<std::string, Sum> sums;
+    Sum all;
+    // The size of a file is what it is now.
+    std::map<uint64_t, uint64_t> sizes;
+    for (const auto& [key, fd] : kept_.descriptors) {
+        struct stat status = {};
+        if (fd && fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) sizes[key] = static_cast<uint64_t>(status.st_size);
+    }
+    if (store_ != nullptr) {
+        for (const StoredExtent* extent : store_->extents().all()) sizes[extent->key] = extent->memory->size();
+    }
+    const Ledger& ledger = memory_->ledger();
+    for (Ledger::Slot slot : ledger.used()) {
+        const LedgerEntry& entry = ledger.entry(slot);
+        if (entry.kind() != LedgerKind::extent) continue;
+        auto name = names.find(entry.more[0]);
+        auto size = sizes.find(entry.id());
+        auto& sum = sums[name == names.end() ? "another device" : name->second];
+        for (Sum* each : {&sum, &all}) {
+            ++each->extents;
+            each->bytes += size == sizes.end() ? entry.node : size->second;
+        }
+    }
+    std::string text;
+    for (const auto& [name, sum] : sums) {
+        text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", size_text(sum.bytes), name);
+    }
+    return fmt::format("{} has {} extents{}{}", who, all.extents, text.empty() ? "" : ": ", text);
+}
+
+// The damaged files stay, under another name, until the next salvage.
+Status Survival::move_damaged_files() {
+    const std::string from = catalog_path();
+    const std::string to = from + ".damaged";
+    if (memory_->salvage() == KeptMemory::Salvage::none) {
+        for (const auto& file : Catalog::files(to)) unlink(file.c_str());
+        memory_->set_salvage(KeptMemory::Salvage::moving);
+    }
+    if (memory_->salvage() == KeptMemory::Salvage::moving) {
+        for (const char* suffix : {"", "-wal"}) {
+            if (rename((from + suffix).c_str(), (to + suffix).c_str()) != 0 && errno != ENOENT) {
+                return fail(errno, "cannot move {}{} away: {}", from, suffix, strerror(errno));
+            }
+        }
+        memory_->set_salvage(KeptMemory::Salvage::filling);
+    }
+    for (const auto& file : Catalog::files(from)) unlink(file.c_str());
+    return {};
+}
+
+Status Survival::begin_salvage() {
+    salvaging_ = true;
+    if (!memory_) {
+        memory_ = TRY(KeptMemory::create());
+        keeper_->put(kLedger, memory_->fd());
+        memory_->set_ready();
+    }
+    TRY(move_damaged_files());
+    auto damaged = Catalog::salvage(catalog_path() + ".damaged");
+    if (damaged) damaged_ = std::move(*damaged);
+    else log_error("nothing can be read of the catalog: {}", damaged.error().message);
+    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum()));
+    chmod(catalog_path().c_str(), 0600);
+    TRY(catalog_->set_value("instance", std::to_string(instance_)));
+    for (const char* key : {"devices", "limit", "staging", "made folder", "mountpoint"}) {
+        if (!damaged_) break;
+        if (auto value = damaged_->value(key)) TRY(catalog_->set_value(key, *value));
+    }
+    find_extent_notes();
+    return {};
+}
+
+// Extents of which only the ledger speaks, or nobody.
+Status Survival::load_salvaged(Restorer& restorer, DevicePool& devices) {
+    const auto infos = devices.infos();
+    // As clients know them; any others would do.
+    ExtentId id = uint64_t{1} << 40;
+    for (const auto& [key, slot] : extent_notes_) {
+        const LedgerEntry& entry = memory_->ledger().entry(slot);
+        if (restorer.has_extent(key) || entry.check != entry.expected_check()) continue;
+        auto info = std::ranges::find_if(infos, [&](const auto& each) { return KeptMemory::device_sum(each) == entry.more[0]; });
+        if (info == infos.end()) {
+            return fail(ENODEV, "there is memory of a device that this gshmd was not started with (extent {}): name it with "
+                        "--device", key);
+        }
+        Catalog::Kept kept;
+        kept.key = key;
+        kept.device = static_cast<DeviceIndex>(info - infos.begin());
+        kept.size_bytes = entry.node;
+        kept.compressible = entry.more[1] != 0;
+        kept.is_file = entry.more[2] != 0;
+        SavedExtent extent;
+        extent.key = key;
+        extent.id = id++;
+        extent.device = kept.device;
+        extent.compressible = kept.compressible;
+        extent.memory = TRY(take_extent(kept, devices));
+        if (extent.memory == nullptr) continue;  // it was on its way in or out
+        extent.shown_bytes = extent.memory->size();
+        // Which owner it is for is not known any more: it is for root, and for no further objects.
+        if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
+        TRY(restorer.add(std::move(extent)));
+    }
+    for (const auto& [key, fd] : kept_.descriptors) {
+        if (fd && key < kSpecial) log_error("nobody knows what extent {} is; the keeper holds it until gshmd ends", key);
+    }
+    return {};
+}
+
+void Survival::report_salvaged(const Restorer& restorer) const {
+    const auto& salvaged = restorer.salvaged();
+    Catalog::Damage damage;
+    if (damaged_) damage = damaged_->damage();
+    log_warning("salvaged: {} objects have a name; {} more ({}) are in lost+found; {} rows could not be used{}{}",
+                store_->object_count() - salvaged.objects, salvaged.objects, size_text(salvaged.bytes),
+                damage.rows + salvaged.left_out + left_out_, damage.first.empty() && salvaged.first.empty() ? "" : ", the first: ",
+                damage.first.empty() ? salvaged.first : damage.first);
+}
+
+}  // namespace gshm

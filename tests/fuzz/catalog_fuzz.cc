@@ -1,0 +1,206 @@
+// The catalog of an earlier daemon, damaged: as bytes of the file, or with rows that no daemon has written. It is loaded or
+// refused, and what is loaded is a store that can be used and emptied.
+#include <cstdio>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "fuzz/input.h"
+#include "catalog/catalog.h"
+#include "store/files.h"
+#include "support/store_rig.h"
+
+namespace gshm::fuzz {
+namespace {
+
+void require(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "broken: %s\n", what);
+    std::abort();
+}
+
+// The path of a file that a catalog can be made in, and nothing is in yet.
+std::string fresh_catalog() {
+    static const std::string folder = [] {
+        std::string pattern = access("/dev/shm", W_OK) == 0 ? "/dev/shm/gshm-fuzz-XXXXXX" : "/tmp/gshm-fuzz-XXXXXX";
+        require(mkdtemp(pattern.data()) != nullptr, "there is a temporary folder");
+        static std::string made = pattern;
+        std::atexit([] {
+            for (const auto& file : Catalog::files(made + "/gshm.db")) unlink(file.c_str());
+            rmdir(made.c_str());
+        });
+        return pattern;
+    }();
+    for (const auto& file : Catalog::files(folder + "/gshm.db")) unlink(file.c_str());
+    return folder + "/gshm.db";
+}
+
+// A file as an earlier daemon could have left it but for its bytes.
+void write_file(const std::string& path, const std::string& bytes) {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    require(fd >= 0 && write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "a file is written");
+    close(fd);
+}
+
+// Rows whose numbers are mostly those of others.
+class Rows {
+public:
+    Rows(Input& input, const std::string& path) : input_(input), database_(std::move(*Database::open(path))) {}
+
+    void write() {
+        (void)database_.execute("BEGIN");
+        // Those that every catalog has: the devices, and the root directory.
+        put_device(1, "memory:0");
+        put_device(2, "memory:1");
+        for (int i = 0; i < 40 && !input_.at_end(); ++i) {
+            switch (input_.below(8)) {
+                case 0: write_device(); break;
+                case 1:
+                case 2: write_extent(); break;
+                case 3: write_value(); break;
+                default: write_node();
+            }
+        }
+        (void)database_.execute("COMMIT");
+    }
+
+private:
+    uint64_t id() { return input_.below(8) == 0 ? input_.size() : input_.below(6); }
+    std::string name() {
+        static const char* const kNames[] = {"a", "b", "c", "", ".", "a/b", "..", "\xff"};
+        return input_.below(4) == 0 ? input_.text(10) : kNames[input_.below(8)];
+    }
+    // With the row's sum, but for one in a few: else no other check would be reached.
+    void finish(Statement& put) {
+        (void)put.bind(input_.below(64) == 63 ? put.bound_sum() + 1 : put.bound_sum()).run();
+    }
+    void put_device(uint64_t number, const std::string& text) {
+        auto put = database_.prepare("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?)");
+        if (!put) return;
+        put->bind(number).bind_blob(text).bind_blob("");
+        finish(*put);
+    }
+    void write_device() {
+        const auto text = name();
+        put_device(id(), text);
+    }
+    void write_value() {
+        static const char* const kKeys[] = {"next_node", "next_key", "instance"};
+        const auto value = input_.text(20);
+        auto put = database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)");
+        if (!put) return;
+        put->bind_blob(kKeys[input_.below(3)]).bind_blob(value);
+        finish(*put);
+    }
+    void write_extent() {
+        auto put = database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+        if (!put) return;
+        const auto reach = input_.text(4);
+        static constexpr uint64_t kSizes[] = {0, 256, 65536, 2 << 20};
+        put->bind(id()).bind(id()).bind(uint64_t{input_.below(4)});
+        put->bind(input_.below(8) == 0 ? input_.size() : kSizes[input_.below(4)]).bind(input_.size());
+        for (int i = 0; i < 4; ++i) put->bind(uint64_t{input_.below(2)});
+        put->bind(uint64_t{input_.below(2)}).bind(uint64_t{input_.below(2)}).bind(uint64_t{0644}).bind_blob(reach);
+        put->bind(uint64_t{input_.below(2)});
+        finish(*put);
+    }
+    void number_or_null(Statement& put, uint64_t value) {
+        if (input_.below(16) == 0) put.bind_null();
+        else put.bind(value);
+    }
+    void write_node() {
+        auto put = database_.prepare("INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+        if (!put) return;
+        const auto text = name();
+        const auto target = input_.text(10);
+        const auto more = input_.below(4) == 0 ? input_.text(60) : std::string();
+        put->bind(id()).bind(uint64_t{input_.below(32) == 0 ? 9 : 1 + input_.below(4)}).bind(uint64_t{0644});
+        put->bind(uint64_t{input_.below(2)}).bind(uint64_t{input_.below(2)});
+        for (int i = 0; i < 4; ++i) put->bind(uint64_t{1});
+        number_or_null(*put, id());                                 // parent
+        number_or_null(*put, input_.below(8) == 0 ? input_.size() : input_.below(8));  // cookie
+        put->bind_blob(text);
+        number_or_null(*put, input_.below(4));                      // device
+        put->bind(uint64_t{1 + input_.below(2)}).bind(uint64_t{input_.below(8)});
+        put->bind(input_.size()).bind(id()).bind(input_.below(4) == 0 ? input_.size() : 256 * input_.below(4));
+        put->bind(uint64_t{input_.below(3)});                       // creator
+        put->bind(uint64_t{1}).bind(uint64_t{1}).bind(uint64_t{input_.below(2)}).bind_blob(target);
+        put->bind(uint64_t{0010000}).bind(uint64_t{0});
+        if (more.empty()) put->bind_null();
+        else put->bind_blob(more);
+        finish(*put);
+    }
+
+    Input& input_;
+    Database database_;
+};
+
+// All names, then all of them away.
+void use(Store& store) {
+    Files files(store);
+    for (Node* node : files.all()) {
+        auto* directory = as_directory(node);
+        if (directory == nullptr) continue;
+        uint64_t end = 0;
+        for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) {
+            require(directory->children.find(link->name) == link, "an entry is found by its name");
+            require(Files::child(*directory, link->name) == link->node, "an entry leads to its node");
+        }
+    }
+    for (int round = 0; round < 50; ++round) {
+        bool any = false;
+        for (Node* node : files.all()) {
+            auto* directory = as_directory(node);
+            if (directory == nullptr) continue;
+            uint64_t end = 0;
+            const auto entries = directory->order.after(0, 1, &end);
+            if (entries.empty()) continue;
+            const std::string name = entries.front()->name;
+            any = (entries.front()->node->kind == NodeKind::directory ? files.remove_directory(*directory, name)
+                                                                      : files.unlink(*directory, name))
+                      .has_value() || any;
+            break;  // nodes may have gone with it
+        }
+        if (!any) break;
+    }
+    files.forget_all();
+}
+
+void run(Input input) {
+    const auto path = fresh_catalog();
+    const bool salvage = input.below(2) != 0;
+    if (input.below(4) == 0) {
+        write_file(path, input.take_all());
+    } else {
+        require(Catalog::create(path).has_value(), "a catalog can be made");
+        Rows(input, path).write();
+    }
+    CatalogSum sum{};
+    auto catalog = salvage ? Catalog::salvage(path) : Catalog::open(path, sum);
+    if (!catalog) return;
+    test::StoreRig rig;
+    auto missing = (*catalog)->use_devices(rig.store.devices());
+    if (!missing || !missing->empty()) return;
+    Restorer restorer(rig.store, salvage ? Restorer::Mode::salvage : Restorer::Mode::strict);
+    auto take = [&](const Catalog::Kept& kept) -> Result<std::shared_ptr<Extent>> {
+        if (kept.size_bytes > 4 << 20) return nullptr;
+        return TRY(rig.first.allocate(kept.size_bytes, {}));
+    };
+    if (!(*catalog)->load_extents(restorer, take) || !(*catalog)->load_nodes(restorer)) return;
+    // check() would say that the rows are not those of the last commit, which the rest need not rely on.
+    if (!restorer.finish(true, (*catalog)->next_node(), (*catalog)->next_key(), [](const auto&) { return false; })) return;
+    use(rig.store);
+}
+
+}  // namespace
+}  // namespace gshm::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+    gshm::log_to_file("/dev/null");
+    return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    gshm::fuzz::run(gshm::fuzz::Input(data, size));
+    return 0;
+}
