@@ -92,6 +92,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = make(store_.nodes_.make<Object>(), parent, maker);
     object->device = parent.device.value_or(0);
     object->flags = kCreateKeep | kCreateDedicated;
+    store_.unnamed_.insert(object->id);
     return object;
 }
 
@@ -99,6 +100,7 @@ Result<Object*> Files::make_object(Directory& parent, std::string_view name, con
     TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
     Object* object = make_unnamed(parent, maker);
+    store_.unnamed_.erase(object->id);
     store_.tree_.insert(&parent, name, object);
     return object;
 }
@@ -140,6 +142,7 @@ Status Files::link(Node& node, Directory& parent, std::string_view name) {
     if (object != nullptr && object->links == 0 && object->extent != nullptr) {
         store_.use_[object->device].unlinked_bytes -= object->size_bytes;
     }
+    store_.unnamed_.erase(node.id);
     store_.tree_.insert(&parent, name, &node);
     store_.rights_changed(node);
     return {};
@@ -299,6 +302,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
                                         {request, who.uid, who.gid, static_cast<uint64_t>(who.pid), 0});
     }
     store_.files_.emplace(id, std::move(file));
+    object.awaited = false;
     ++object.open_files;
     store_.pin(&object, access);
     return id;
@@ -323,6 +327,7 @@ void Files::close(FileId file) {
     store_.erase_note(found->second.slot);
     store_.files_.erase(found);
     --object->open_files;
+    object->awaited = false;
     store_.refresh(object);
     store_.unpin(object, access);
 }
@@ -341,24 +346,19 @@ Status Files::note_backing(NodeId node, int32_t id) {
     return {};
 }
 
-void Files::forget_backing(NodeId node) {
-    auto found = store_.backing_.find(node);
-    if (found == store_.backing_.end()) return;
-    store_.erase_note(found->second.slot);
-    store_.backing_.erase(found);
-}
-
 int32_t Files::backing_of(NodeId node) const {
     auto found = store_.backing_.find(node);
     return found == store_.backing_.end() ? 0 : found->second.id;
 }
 
 void Files::forget_all_backing() {
-    while (!store_.backing_.empty()) forget_backing(store_.backing_.begin()->first);
+    while (!store_.backing_.empty()) drop_backing(store_.backing_.begin()->first);
 }
 
 void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
     DeviceUse& use = store_.use_[object.device];
+    gate.memory = memory;  // first: the old memory is freed by the reclaimer, not here
+    gate.offset = 0;
     if (object.extent != nullptr) {
         Place old{object.extent, object.offset};
         if (is_unshared(object)) {
@@ -379,8 +379,6 @@ void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> m
     object.flags |= kCreateDedicated;
     store_.place(&object, {extent, 0}, size_bytes);
     if (object.links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
-    gate.memory = std::move(memory);
-    gate.offset = 0;
 }
 
 }  // namespace gshm

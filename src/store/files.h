@@ -97,8 +97,11 @@ public:
     void set_size(Object& object, uint64_t size_bytes);
 
     // ---- backing files, which the kernel knows by numbers of its own ----
+    // Closes one when it is dropped; null: there is no mount any more.
+    void set_close_backing(std::function<void(int32_t)> close) { store_.close_backing_ = std::move(close); }
     Status note_backing(NodeId node, int32_t id);
-    void forget_backing(NodeId node);
+    // Also done when the object's memory is freed.
+    void drop_backing(NodeId node) { store_.drop_backing(node); }
     // 0: none.
     int32_t backing_of(NodeId node) const;
     void forget_all_backing();

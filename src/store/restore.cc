@@ -218,6 +218,7 @@ void Restorer::free_unused() {
                 }
             }
             store_.refresh(object);
+            if (object->links == 0) store_.unnamed_.insert(object->id);
         }
         store_.free_if_unused(node);
     }

@@ -364,7 +364,17 @@ void Store::unlinked(Node* node, bool replaced) {
         use_[object->device].unlinked_bytes += object->size_bytes;
         refresh(object);
     }
+    if (node->kind == NodeKind::object) unnamed_.insert(node->id);
     free_if_unused(node);
+}
+
+std::vector<Object*> Store::nameless(DeviceIndex device) const {
+    std::vector<Object*> found;
+    for (NodeId id : unnamed_) {
+        Object* object = this->object(id);
+        if (object != nullptr && object->device == device && is_nameless(*object)) found.push_back(object);
+    }
+    return found;
 }
 
 void Store::free_if_unused(Node* node) {
@@ -375,6 +385,7 @@ void Store::free_if_unused(Node* node) {
         if (object->replaced && object->is_known()) return;
         forget_creator(object);
         free_memory(object);
+        unnamed_.erase(object->id);
     }
     if (node->links == 0 && !node->is_known()) nodes_.erase(node);
 }
@@ -382,12 +393,24 @@ void Store::free_if_unused(Node* node) {
 // Of an object without a name.
 void Store::free_memory(Object* object) {
     if (object->extent == nullptr) return;
+    // Before the memory goes to the reclaimer, so that it is freed there and not here. Nobody works on the bytes any more,
+    // but a thread that is about to let go of the gate may still have it.
+    drop_backing(object->id);
+    if (object->gate) object->gate->memory.reset();
+    object->gate.reset();
     use_[object->device].unlinked_bytes -= object->size_bytes;
     use_[object->device].object_bytes -= object->size_bytes;
     extents_.detach({object->extent, object->offset}, object->size_bytes);
     object->extent = nullptr;
-    object->gate.reset();
     nodes_.changed(object);
+}
+
+void Store::drop_backing(NodeId node) {
+    auto found = backing_.find(node);
+    if (found == backing_.end()) return;
+    if (close_backing_) close_backing_(found->second.id);
+    erase_note(found->second.slot);
+    backing_.erase(found);
 }
 
 void Store::free_retired(Object* object) {

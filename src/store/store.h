@@ -2,10 +2,12 @@
 // Every call that acts for somebody names the session, whose credentials decide. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -165,6 +167,12 @@ public:
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
+    // An object without a name that only the mount holds, if anybody does: its memory is freed as soon as the kernel has
+    // closed or forgotten it.
+    static bool is_nameless(const Object& object) {
+        return object.links == 0 && object.extent != nullptr && object.session_leases == 0 && !object.awaited;
+    }
+    std::vector<Object*> nameless(DeviceIndex device) const;
     size_t object_count() const { return nodes_.object_count(); }
     // Null: there is none.
     Object* object(NodeId id) const;
@@ -224,6 +232,8 @@ private:
     void unlinked(Node* node, bool replaced = false);
     void free_if_unused(Node* node);
     void free_memory(Object* object);
+    // The kernel has no use for its file any more.
+    void drop_backing(NodeId node);
     void free_retired(Object* object);
     // Takes over what the kernel knows of a file, and returns it; nothing: its memory is no file.
     std::optional<FileStatus> refresh(Object* object);
@@ -259,6 +269,8 @@ private:
         Ledger::Slot slot = Ledger::kNone;
     };
     std::unordered_map<NodeId, Backing> backing_;
+    std::function<void(int32_t)> close_backing_;  // null: no mount
+    std::unordered_set<NodeId> unnamed_;          // objects that have had no name since they were put here
 };
 
 }  // namespace gshm
