@@ -56,7 +56,7 @@ private:
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(), {item.name, item.size_bytes, device,
                                                      static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
-                                                     extent_, item.uid, item.gid});
+                                                     extent_, item.uid, item.gid, map_});
     }
 
     void allocate(Session& session, const ExtentNeed& need) {

@@ -172,7 +172,7 @@ Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_by
 
 void FileSystem::replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
     backend_.files().drop_backing(work.object->id);
-    backend_.files().replace_memory(*work.object, *work.gate, std::move(memory), size_bytes);
+    backend_.files().replace_memory(*work.object, std::move(memory), size_bytes);
 }
 
 Status FileSystem::copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason) {
@@ -256,7 +256,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     const DeviceInfo& info = backend_.device(work.device).info();
     if (size_bytes == 0) {
         auto turn = backend_.enter();
-        if (work.gate->memory) backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+        if (work.gate->memory) backend_.files().replace_memory(*work.object, nullptr, 0);
         backend_.files().modified(*work.object);
         return {};
     }

@@ -284,6 +284,7 @@ Status Files::seal(Object& object) {
     object.changed_ns = store_.clock_.now_ns();
     changed(object);
     store_.forget_creator(&object);
+    store_.count_sealed(&object);
     store_.tree_.report_sealed(object);
     return {};
 }
@@ -353,32 +354,6 @@ int32_t Files::backing_of(NodeId node) const {
 
 void Files::forget_all_backing() {
     while (!store_.backing_.empty()) drop_backing(store_.backing_.begin()->first);
-}
-
-void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
-    DeviceUse& use = store_.use_[object.device];
-    gate.memory = memory;  // first: the old memory is freed by the reclaimer, not here
-    gate.offset = 0;
-    if (object.extent != nullptr) {
-        Place old{object.extent, object.offset};
-        if (is_unshared(object)) {
-            use.object_bytes -= object.size_bytes;
-            if (object.links == 0) use.unlinked_bytes -= object.size_bytes;
-            store_.extents_.detach(old, object.size_bytes);
-        } else {
-            if (object.links > 0) use.unlinked_bytes += object.size_bytes;
-            if (!object.retired) object.retired = std::make_unique<std::vector<Object::Retired>>();
-            object.retired->push_back({old, object.size_bytes});
-        }
-    }
-    StoredExtent* extent = nullptr;
-    if (memory != nullptr) {
-        bool compressible = (object.flags & kCreateCompressible) != 0;
-        extent = store_.extents_.add({object.device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
-    }
-    object.flags |= kCreateDedicated;
-    store_.place(&object, {extent, 0}, size_bytes);
-    if (object.links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
 }
 
 }  // namespace gshm

@@ -93,7 +93,9 @@ public:
     static bool is_unshared(const Object& object) { return object.session_leases == 0; }
     // For whoever holds the object's gate alone: its bytes are in that memory now; null: it has none. Sessions that
     // map what it had before keep that.
-    void replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes);
+    void replace_memory(Object& object, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
+        store_.replace_memory(&object, std::move(memory), size_bytes, !is_unshared(object));
+    }
     void set_size(Object& object, uint64_t size_bytes);
 
     // ---- backing files, which the kernel knows by numbers of its own ----

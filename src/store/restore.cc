@@ -26,8 +26,9 @@ void Restorer::add(SavedExtent saved) {
         ++pool.slabs;
         added->pool = &pool;
         added->closed = saved.closed;
+        added->protects = store_.devices_[added->device].read_only_exports;
         added->slab.emplace();  // all is taken until it is known to be zero
-        if (!added->closed) pool.by_room.emplace(added->slab->largest_free(), added);
+        Extents::enlist(added, true);
         taken_[added];
     }
     extents_.emplace(added->key, added);
@@ -65,7 +66,9 @@ void Restorer::add(const SavedNode& saved) {
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
                 store_.use_[object->device].object_bytes += bytes;
-                if (found->second->pool != nullptr) taken_[found->second].push_back({offset, Slab::rounded(bytes)});
+                if (found->second->pool == nullptr) return found->second;
+                taken_[found->second].push_back({offset, Slab::rounded(bytes)});
+                if (object->state == ObjectState::sealed) store_.extents_.note_sealed(found->second);
                 return found->second;
             };
             if (saved.extent != 0) object->extent = take(saved.extent, saved.offset, saved.size_bytes);
@@ -183,7 +186,13 @@ void Restorer::restore_leases(bool with_mount) {
             used = session != store_.sessions_.end() && (value >> 32) > 0;
             if (used) {
                 auto& lease = session->second.leases[object->id];
-                lease = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), slot};
+                lease = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), entry.more[0] != 0, slot};
+                // What it had a writable descriptor of and has closed is not known: it gets another slab next time.
+                StoredExtent* extent = object->extent;
+                const bool slab = extent != nullptr && extent->pool != nullptr && extent->protects;
+                if (lease.maps && slab && !session->second.writes.contains(extent->id)) {
+                    store_.add_writer(entry.id(), session->second, extent);
+                }
                 object->leases += lease.count;
                 object->session_leases += lease.count;
                 object->write_leases += lease.writers;

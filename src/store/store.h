@@ -37,6 +37,7 @@ struct CreateSpec {
     StoredExtent* extent = nullptr;  // for a dedicated object: what its ExtentNeed brought
     uid_t uid = 0;                   // with kCreateOwner
     gid_t gid = 0;
+    bool map = true;  // the session gets a writable descriptor of its memory
 };
 
 // A directory or a symbolic link.
@@ -133,9 +134,13 @@ public:
     void unpin_memory(Object* object, Access access);
     // A thread has written to it.
     void modified(Object* object);
-    // EACCES where mapping the object would let the session reach others in its slab that it may not open: its rights,
-    // or those on the way to it, were changed since it was placed there.
-    Status check_mappable(SessionId session, const Object& object) const;
+    // To be called before the session gets a descriptor of the memory of an object that it has open. EACCES where that
+    // would let it reach others in its slab that it may not open: its rights, or those on the way to it, were changed since
+    // it was placed there. EBUSY where it would let it write to sealed ones: see leave_slab().
+    Status begin_mapping(SessionId session, Object* object, Access access);
+    // An object that the session alone has open leaves its slab.
+    bool can_leave_slab(SessionId session, const Object& object) const;
+    void leave_slab(Object* object, std::shared_ptr<Extent> memory);
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
@@ -198,6 +203,7 @@ private:
         Object* object = nullptr;
         uint32_t count = 0;
         uint32_t writers = 0;
+        bool maps = false;  // for writing
         Ledger::Slot slot = Ledger::kNone;
 
         uint64_t ledger_value() const { return uint64_t{count} << 32 | writers; }
@@ -206,6 +212,8 @@ private:
         Credentials who;
         std::unordered_map<NodeId, Lease> leases;
         Object* unsealed = nullptr;  // first of those made by it and not sealed yet
+        // Slabs that it was given a writable descriptor of, and may have kept; some may be gone.
+        std::unordered_set<ExtentId> writes;
         Ledger::Slot slot = Ledger::kNone;
         SessionSecret secret;
         uint64_t process_started = 0;
@@ -220,6 +228,10 @@ private:
     static Status check_sealable(const Session& session, const Object& object);
     Status seal_object(Session& session, Object* object);
     void note_sealed(Object* object);
+    // Of its places in slabs.
+    void count_sealed(Object* object);
+    void add_writer(SessionId id, Session& session, StoredExtent* extent);
+    void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
     void erase_note(Ledger::Slot slot) {
