@@ -260,6 +260,7 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) 
         .handle_kinds = kHandlePosixFd,
         .compressible = false,
         .files = true,
+        .read_only_exports = true,
     };
     return device;
 }
