@@ -19,6 +19,7 @@ inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
 // What GPU libraries expect of a pointer.
 inline constexpr uint64_t kObjectAlignment = 256;
 // Slabs of one kind double from the granularity up to this, so that waste stays in proportion to use.
+inline constexpr uint64_t kWriterSlabBytes = uint64_t{256} << 10;  // the first slab of a writer that has to have its own
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
 inline constexpr size_t kAttributeNameBytes = 255;
 inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as the kernel

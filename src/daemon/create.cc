@@ -56,7 +56,7 @@ private:
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(), {item.name, item.size_bytes, device,
                                                      static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
-                                                     extent_, item.uid, item.gid});
+                                                     extent_, item.uid, item.gid, map_});
     }
 
     void allocate(Session& session, const ExtentNeed& need) {
@@ -66,41 +66,48 @@ private:
             self->run();
         };
         if (need.slab && server_.wait_for_slab(*need.slab, resume)) return;
+        allocate_memory(need);
+    }
+
+    void allocate_memory(const ExtentNeed& need) {
         auto memory = std::make_shared<std::shared_ptr<Extent>>();
-        uint64_t bytes = shortage_ == kNoRoomLeft ? need.least_bytes : need.size_bytes;
+        const uint64_t bytes = least_ ? need.least_bytes : need.size_bytes;
         server_.devices().submit(
             need.device,
             [memory, bytes, options = AllocateOptions{need.compressible, !need.slab, true}, &pool = server_.devices(),
-             index = need.device, again = shortage_ != kNone](Device& device) -> Status {
-                if (again) pool.wait_for_reclaimed(index);
-                std::shared_ptr<Extent> extent = TRY(device.allocate(bytes, options));
-                // The slow part of handing it out, done here; what it lacks is seen as long as the extent is there.
-                auto descriptor = extent->descriptor(Access::write);
-                if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
-                *memory = std::move(extent);
+             index = need.device](Device&) -> Status {
+                *memory = TRY(pool.allocate(index, bytes, options));
                 return {};
             },
             [self = shared_from_this(), memory, need](Status status) {
-                self->allocated(need, std::move(*memory), std::move(status));
+                if (!status && status.error().code == ENOSPC) self->wait_for_room(need, std::move(status));
+                else self->allocated(need, std::move(*memory), std::move(status));
             });
+    }
+
+    // The device is full: as soon as memory that is on its way out was freed it is asked again, then for the least that
+    // would do.
+    void wait_for_room(const ExtentNeed& need, Status status) {
+        if (!room_wait_) room_wait_ = server_.room().wait(need.device, 0);
+        server_.room().next(room_wait_, [self = shared_from_this(), need, status = std::move(status)](bool freed) mutable {
+            if (!freed && (self->least_ || need.least_bytes == need.size_bytes)) {
+                return self->allocated(need, nullptr, std::move(status));
+            }
+            if (!freed) self->least_ = true;
+            self->allocate_memory(need);
+        });
     }
 
     void allocated(const ExtentNeed& need, std::shared_ptr<Extent> memory, Status status) {
         if (auto session = session_.lock()) session->job_ended();
+        room_wait_.reset();
+        least_ = false;
         ExtentId added = 0;
         if (status) {
-            shortage_ = kNone;
             auto* extent = server_.store().extents().add(need, std::move(memory));
             added = extent->id;
             if (!need.slab) extent_ = extent;
-        } else if (status.error().code == ENOSPC && shortage_ == kNone) {
-            // Empty slabs are kept for convenience only, and what was given back may be on its way.
-            shortage_ = kTrimmed;
-            server_.store().extents().trim(need.device);
-        } else if (status.error().code == ENOSPC && shortage_ == kTrimmed && need.least_bytes < need.size_bytes) {
-            shortage_ = kNoRoomLeft;
         } else {
-            shortage_ = kNone;
             add_failure(explain_descriptor_limit(status.error()));
         }
         // This batch first, then whoever waited for the same slab; each allocates again if it was not enough.
@@ -164,7 +171,8 @@ private:
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
     StoredExtent* extent_ = nullptr;
-    enum { kNone, kTrimmed, kNoRoomLeft } shortage_ = kNone;  // what was tried since the device said that it is full
+    std::shared_ptr<Room::Wait> room_wait_;  // null: the device has not refused anything
+    bool least_ = false;                     // asks for the least that would do
     Error first_error_{0, {}};
 };
 

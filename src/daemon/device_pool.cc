@@ -118,6 +118,18 @@ void DevicePool::report(DeviceIndex index, const Error& error) {
     log_error("{} has failed: {}", info(index).name, error.message);
 }
 
+Result<std::shared_ptr<Extent>> DevicePool::allocate(DeviceIndex index, uint64_t bytes, const AllocateOptions& options) {
+    auto allocated = slots_[index].device->allocate(bytes, options);
+    if (!allocated && allocated.error().code == ENOSPC) {
+        wait_for_reclaimed(index);
+        allocated = slots_[index].device->allocate(bytes, options);
+    }
+    std::shared_ptr<Extent> extent = TRY(std::move(allocated));
+    // What it lacks is seen as long as the extent is there.
+    if (options.shared) TRY(extent->descriptor(Access::write));
+    return extent;
+}
+
 void DevicePool::submit(DeviceIndex index, Work work, Done done) {
     submit_to(*slots_[index].worker, index, std::move(work), std::move(done));
 }

@@ -35,6 +35,10 @@ public:
     Status check(DeviceIndex index) const;
     const std::string& failure(DeviceIndex index) const { return slots_[index].failure; }
 
+    // Memory, after what was given back if the device is full; with its descriptor, the slow part of handing it out, if it
+    // is to be shared. In any thread but the loop's and the reclaimer's.
+    Result<std::shared_ptr<Extent>> allocate(DeviceIndex index, uint64_t bytes, const AllocateOptions& options);
+
     // Runs `work` in the device's thread and `done`, with its result, in the loop. An error that says the device is
     // lost marks it so first.
     using Work = std::move_only_function<Status(Device&)>;

@@ -192,7 +192,11 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
         int index = -1;
         if (open.map()) {
-            if (auto mappable = store.check_mappable(id_, *opened); !mappable) return undo(mappable.error());
+            auto mappable = store.begin_mapping(id_, opened, access);
+            if (!mappable && mappable.error().code == EBUSY && store.can_leave_slab(id_, *opened)) {
+                mappable = leave_slab(opened);
+            }
+            if (!mappable) return undo(mappable.error());
         }
         if (open.map() && opened->extent != nullptr && opened->size_bytes > 0 && needs_descriptor(*opened->extent, access)) {
             if (descriptors.size() == limits::kMessageDescriptors) {
@@ -218,6 +222,14 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     auto& out = builder();
     auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
     reply(request, wire::ReplyBody::OpenReply, body.Union(), descriptors, first.code, first.message);
+}
+
+Status Session::leave_slab(Object* object) {
+    // In the loop: at most 1 MiB, and of a device whose memory is the processor's.
+    auto memory = TRY(server_.devices().device(object->device).allocate(object->size_bytes, {.resizable = true}));
+    TRY(memory->copy_from(0, *object->extent->memory, object->offset, object->size_bytes));
+    server_.store().leave_slab(object, std::move(memory));
+    return {};
 }
 
 void Session::release(const wire::Release& release) {

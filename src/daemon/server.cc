@@ -53,18 +53,20 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     self->fences_.restore(self->store_);
     // Things happen that nobody waits for, such as a client's end.
     loop.set_after([self] { (void)self->commit(); });
-    self->devices_->set_also_wait([self] {
-        std::shared_ptr<Keeper> keeper;
-        {
-            auto turn = self->loop_.enter();
-            (void)self->commit();
-            keeper = self->survival_.keeper();
-        }
-        if (keeper) keeper->sync();
-    });
+    self->devices_->set_also_wait([self] { self->wait_for_keeper(); });
     TRY(self->commit());
     TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
     return server;
+}
+
+void Server::wait_for_keeper() {
+    std::shared_ptr<Keeper> keeper;
+    {
+        auto turn = loop_.enter();
+        (void)commit();
+        keeper = survival_.keeper();
+    }
+    if (keeper) keeper->sync();
 }
 
 Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& survival, UniqueFd listener)
@@ -75,6 +77,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
+      room_(loop, store_),
       watches_(store_),
       waiters_(loop, store_, watches_),
       fences_(loop, survival) {
@@ -83,6 +86,12 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
 }
 
 Server::~Server() {
+    ending_ = true;
+    {
+        auto turn = loop_.enter();
+        room_.set_given_up(true);
+    }
+    for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
     janitor_.reset();
@@ -229,6 +238,7 @@ void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     keep_ = true;
     loop_.unwatch(listener_.get());  // who comes now waits for the next one
     for (const auto& [key, session] : sessions_) session->set_reading(false);
+    room_.set_given_up(true);
     stop_when_idle(std::chrono::steady_clock::now() + kHandOverPatience);
 }
 
@@ -258,6 +268,7 @@ void Server::stay(std::string_view why) {
     log_warning("{}", why);
     successor_.reset();
     keep_ = false;
+    room_.set_given_up(false);
     for (const auto& [key, session] : sessions_) session->set_reading(true);
     auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
     if (!watched) log_error("{}", watched.error().message);
@@ -272,6 +283,10 @@ void Server::finish_transfers() {
 }
 
 bool Server::end(int folder_lock) {
+    {
+        auto turn = loop_.enter();
+        room_.set_given_up(true);
+    }
     // Their clients ask the next one for what is not completed: both must not write.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
@@ -329,12 +344,14 @@ void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memor
 
 void Server::zero_now() {
     for (auto& [device, id, memory, offset, bytes] : zeroing_) {
+        const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, bytes);
         devices_->submit_reclaim(
             device,
             [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
-            [this, id, offset, bytes](Status status) {
+            [this, device, ticket, id, offset, bytes](Status status) {
                 if (status) store_.extents().zeroed(id, offset, bytes);
                 else store_.extents().not_zeroed(id);
+                room_.end(device, ticket);
             });
     }
     zeroing_.clear();
@@ -350,14 +367,22 @@ Status Server::commit() {
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
     // A small file is closed in less time than it takes to wake a thread.
     constexpr uint64_t kSmallBytes = 1 << 20;
-    if (memory->file() != nullptr && memory->size() <= kSmallBytes) return;
+    if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
+        memory.reset();
+        return room_.freed(device);
+    }
+    // The memory is free when the keeper has let go of it, too. A little of it is not worth asking.
+    constexpr uint64_t kLargeBytes = 16 << 20;
+    const bool large = memory->size() >= kLargeBytes;
+    const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, memory->size());
     devices_->submit_reclaim(
         device,
-        [memory = std::move(memory)](Device&) mutable {
+        [this, large, memory = std::move(memory)](Device&) mutable {
             memory.reset();
+            if (large && !ending_) wait_for_keeper();
             return Status{};
         },
-        nullptr);
+        [this, device, ticket](Status) { room_.end(device, ticket); });
 }
 
 }  // namespace gshm

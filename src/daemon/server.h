@@ -1,6 +1,7 @@
 // gshmd's heart: accepts clients and wires the store, the devices and the sessions together. Runs in the loop's thread.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "daemon/loop.h"
 #include "daemon/mount_backend.h"
 #include "daemon/ring_service.h"
+#include "daemon/room.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
 #include "daemon/waiters.h"
@@ -31,6 +33,7 @@ public:
     EventLoop& loop() { return loop_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
+    Room& room() { return room_; }
     Waiters& waiters() { return waiters_; }
     Fences& fences() { return fences_; }
     Watches& watches() { return watches_; }
@@ -96,6 +99,8 @@ private:
     // Nobody takes over after all.
     void stay(std::string_view why);
     void refuse_for_want_of_descriptors();
+    // Until it has let go of what is not needed any more. In any thread but the loop's.
+    void wait_for_keeper();
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;
     void release(DeviceIndex device, std::shared_ptr<Extent> memory) override;
@@ -108,6 +113,7 @@ private:
     Credentials owner_;
     SystemClock clock_;
     Store store_;
+    Room room_;
     Watches watches_;
     Waiters waiters_;
     Fences fences_;
@@ -129,6 +135,7 @@ private:
     };
     std::vector<Zeroing> zeroing_;
     void zero_now();
+    std::atomic<bool> ending_ = false;
     bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;

@@ -81,6 +81,8 @@ private:
     void shutdown(uint64_t request, const wire::Shutdown& shutdown);
     void takeover(uint64_t request);
     void open(uint64_t request, const wire::OpenObjects& open);
+    // An object that shares a slab with sealed ones, to be written by a session that does not have the slab for writing.
+    Status leave_slab(Object* object);
     void release(const wire::Release& release);
     void stat(uint64_t request, const wire::Stat& stat);
     void list(uint64_t request, const wire::List& list);

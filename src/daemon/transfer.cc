@@ -101,7 +101,8 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (write) object = object_range(what.id(), 0, 0, Access::write);
     if (!object) return reply_error(request, object.error());
     if ((*object)->extent == nullptr) return reply_error(request, {ENODATA, "the object is empty and has no memory"});
-    if (auto mappable = server_.store().check_mappable(id_, **object); !mappable) {
+    const Access access = write ? Access::write : Access::read;
+    if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {
         return reply_error(request, mappable.error());
     }
     struct Exported {
@@ -122,7 +123,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     switch (what.kind()) {
         case kHandlePosixFd: {
             // Made when the extent was: no driver call, so no need to wait for its thread.
-            auto descriptor = (*object)->extent->memory->export_fd(write ? Access::write : Access::read);
+            auto descriptor = (*object)->extent->memory->export_fd(access);
             if (descriptor) exported->descriptor = std::move(*descriptor);
             return answer(*this, descriptor ? Status{} : std::unexpected(descriptor.error()));
         }

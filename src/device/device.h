@@ -46,6 +46,8 @@ struct DeviceInfo {
     int numa_node = -1;      // that the device is next to; -1: not known, or there is but one
     // Extents that are asked for as resizable are files of the kernel's, of exactly the size asked for.
     bool files = false;
+    // A descriptor for reading cannot be made writable; see Extent::descriptor().
+    bool read_only_exports = false;
     bool pins = false;  // register_host_memory() does something
     bool queues = false;  // make_queues() makes some
 };

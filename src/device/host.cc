@@ -260,6 +260,7 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) 
         .handle_kinds = kHandlePosixFd,
         .compressible = false,
         .files = true,
+        .read_only_exports = true,
     };
     return device;
 }
@@ -292,6 +293,11 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
         auto file = std::make_unique<HostFile>(std::move(fd));
         TRY(file->status());
         return file;
+    }
+    // To touch what lies beyond the end of a file would be our end.
+    struct stat status = {};
+    if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
+        return fail(EUCLEAN, "what was kept is no host memory of {} bytes", size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(fd), Access::write);

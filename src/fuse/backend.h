@@ -21,6 +21,19 @@ public:
 
     // Not in one's turn: this may take a while. bytes as Device::allocate() takes them.
     virtual Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) = 0;
+    // Not in one's turn, and for whoever holds no gate. Memory may be on its way out of a device that has refused some:
+    // waits until some was freed, for `waiting` (0: a new object). False: there is nothing left to wait for.
+    class Wait {
+    public:
+        virtual ~Wait() = default;
+        virtual bool next() = 0;
+    };
+    virtual std::unique_ptr<Wait> wait_for_room(DeviceIndex device, NodeId waiting) = 0;
+    // In one's turn: compared with what is free, much memory is on its way out.
+    virtual bool is_worth_waiting(DeviceIndex device) = 0;
+    // In one's turn: an object with so many bytes is being given other memory, until end_move(). freed: memory was.
+    virtual uint64_t begin_move(DeviceIndex device, uint64_t bytes) = 0;
+    virtual void end_move(DeviceIndex device, uint64_t move, bool freed) = 0;
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;

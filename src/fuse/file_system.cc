@@ -61,7 +61,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     out.max_stack_depth = passthrough_ ? 1 : 0;
     {
         auto turn = backend_.enter();
-        backend_.files().set_observer(this);
+        begin();
     }
     call.reply(out);
     return {};
@@ -78,9 +78,10 @@ void FileSystem::end() {
     auto turn = backend_.enter();
     if (std::exchange(ended_, true)) return;
     backend_.files().set_observer(nullptr);
+    backend_.files().set_close_backing({});  // the kernel's went with the mount
     backend_.files().close_all();
     backend_.files().forget_all();
-    backend_.files().forget_all_backing();  // the kernel's went with the mount
+    backend_.files().forget_all_backing();
 }
 
 void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) {
@@ -88,9 +89,14 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
     resumable_ = true;
     auto turn = backend_.enter();
     done_ = std::move(done);
+    begin();
+}
+
+void FileSystem::begin() {
     backend_.files().set_observer(this);
+    backend_.files().set_close_backing([this](int32_t id) { kernel_.close_backing(id); });
     if (!passthrough_) return;
-    backend_.files().drop_left_backing([this](int32_t id) { kernel_.close_backing(id); });
+    backend_.files().drop_left_backing();
     close_unnoted_backing();
 }
 
@@ -170,7 +176,7 @@ void FileSystem::dispatch(Call& call) {
         case FUSE_FALLOCATE: return allocate(call);
         case FUSE_LSEEK: return seek(call);
         case FUSE_COPY_FILE_RANGE: return copy_range(call);
-        case FUSE_INTERRUPT: return call.no_answer();  // nothing here waits for long
+        case FUSE_INTERRUPT: return call.no_answer();  // no request waits for longer than a few seconds
         case FUSE_DESTROY: return call.succeed();
         // The rest is the kernel's own business; it asks for each of these once.
         default: return call.fail(ENOSYS);
@@ -215,10 +221,6 @@ int32_t FileSystem::backing_of(Object& object) {
     return 0;
 }
 
-void FileSystem::drop_backing(NodeId node) {
-    backend_.files().drop_backing(node, [this](int32_t id) { kernel_.close_backing(id); });
-}
-
 void FileSystem::drop_backing_if_unknown(NodeId id) {
     Node* node = backend_.files().find(id);
     if (node != nullptr && node->is_known()) return;
@@ -226,7 +228,7 @@ void FileSystem::drop_backing_if_unknown(NodeId id) {
     // it is closed.
     auto* object = node == nullptr ? nullptr : as_object(node);
     if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
-    else drop_backing(id);
+    else backend_.files().drop_backing(id);
 }
 
 // The kernel does not remember that there is no such name.

@@ -29,6 +29,9 @@ public:
     // The kernel believes nothing that it remembers.
     void forget_all_remembered();
     void handle(Call& call);
+    // Called, not in one's turn, before (true) and after (false) a thread waits for other requests to be handled. False:
+    // there is no other thread to handle them, and it must not.
+    void set_waiting(std::function<bool(bool)> waiting) { waiting_ = std::move(waiting); }
     // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
     void end();
 
@@ -115,14 +118,26 @@ private:
     Status drop_empty(Work& work);
     Status copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
                       std::span<std::byte> scratch, uint64_t* ret_copied);
-    // For whoever holds the gate alone: memory of so many bytes at least, with the first `kept` bytes in it.
-    Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes);
+    // For whoever holds the gate alone: memory of so many bytes at least, with the first `kept` bytes in it. A move for
+    // tidiness alone is given up (ECANCELED) when the object loses its last name.
+    enum class Move { needed, tidy };
+    Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
+                   Move reason = Move::needed);
+    // In one's turn.
+    void replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes);
+    Status copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason);
+    // What a full device refuses is tried again when memory that is on its way out has been freed. For whoever holds no
+    // gate: what is on its way out may have to pass it.
+    Status with_room(const Work& work, const std::function<Status()>& operation);
+    // Until not much memory is on its way out, compared with what is free.
+    void wait_for_departures(const Work& work);
     // Answers with how it went, and tells the daemon if the device is lost.
     void finish(Call& call, const Work& work, const Status& status);
 
     bool has_gpu() const;
 
     // ---- in one's turn ----
+    void begin();
     // close() returns before we learn of it: waits a moment until that is so. False: it is not.
     static bool closes_soon(Turn& turn, const std::function<bool()>& closed);
     // ESTALE: the node is gone, and the kernel has yet to learn that. It then looks the path up again, and does not tell
@@ -133,7 +148,6 @@ private:
     void made(Node& node);
     // The backing file of the object's memory; 0: none.
     int32_t backing_of(Object& object);
-    void drop_backing(NodeId node);
     void close_unnoted_backing();
     // The kernel has its inode no more, so that it needs no backing file.
     void drop_backing_if_unknown(NodeId node);
@@ -157,6 +171,7 @@ private:
 
     Backend& backend_;
     KernelRequests& kernel_;
+    std::function<bool(bool)> waiting_;
     bool passthrough_ = false;
     bool resumable_ = false;
     std::unordered_map<uint64_t, NodeId> done_;  // in one's turn: by an earlier daemon, by the number of the request

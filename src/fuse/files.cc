@@ -54,12 +54,16 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     const bool leaves_slab = in_slab && (object->leases == 1 || object->leaving_slab);
     object->leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
-    if (empties || leaves_slab || wants_file) {
+    // Where the kernel writes by itself, it also says by itself that the device is full.
+    const bool waits =
+        passthrough_ && in_files && access == Access::write && backend_.is_worth_waiting(object->device);
+    if (empties || leaves_slab || wants_file || waits) {
         Work work(backend_, object, Work::kKept);
         turn.unlock();
+        if (waits) wait_for_departures(work);
         Status status;
         if (empties) status = resize(work, 0);
-        if (status && leaves_slab) status = make_dedicated(work);
+        if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
         if (status && passthrough_ && in_files) {
             std::unique_lock lock(work.gate->mutex);
             if (!work.gate->memory) status = move_to(work, 0, 0, 0);
@@ -173,7 +177,8 @@ void FileSystem::close(Call& call) {
     const bool forgotten = object->open_files == 1 && std::exchange(object->forgotten_open, false);
     files.refresh(*object);
     bool empty = object->extent != nullptr && object->size_bytes == 0 && object->links > 0;
-    if (!wrote && !empty) {
+    // What has no name is about to go, and nothing is tidied there.
+    if ((!wrote && !empty) || object->links == 0) {
         files.close((*in)->fh);
         if (forgotten) ask_about({id});
         return call.succeed();
@@ -230,7 +235,8 @@ void FileSystem::write(Call& call) {
     if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
     turn.unlock();
-    auto written = write_bytes(work, (*in)->offset, call.rest().first((*in)->size));
+    auto written =
+        with_room(work, [&] { return write_bytes(work, (*in)->offset, call.rest().first((*in)->size)); });
     if (!written) return finish(call, work, written);
     fuse_write_out out = {};
     out.size = (*in)->size;
@@ -247,7 +253,9 @@ void FileSystem::allocate(Call& call) {
     if (call.header().uid != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
     turn.unlock();
-    finish(call, work, allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length));
+    finish(call, work, with_room(work, [&] {
+        return allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length);
+    }));
 }
 
 void FileSystem::seek(Call& call) {
@@ -282,8 +290,10 @@ void FileSystem::copy_range(Call& call) {
     Work target(backend_, *to, Work::kKept);
     turn.unlock();
     uint64_t copied = 0;
-    auto status = copy_bytes(source, (*in)->off_in, target, (*in)->off_out, std::min((*in)->len, kCopyBytes),
-                             call.scratch(), &copied);
+    auto status = with_room(target, [&] {
+        return copy_bytes(source, (*in)->off_in, target, (*in)->off_out, std::min((*in)->len, kCopyBytes),
+                          call.scratch(), &copied);
+    });
     if (!status) return finish(call, target, status);
     fuse_write_out out = {};
     out.size = static_cast<uint32_t>(copied);

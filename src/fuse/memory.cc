@@ -149,21 +149,62 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     return {};
 }
 
-Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes) {
+Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
     const DeviceInfo& info = backend_.device(work.device).info();
     uint64_t bytes = info.files ? size_bytes : round_up(capacity_bytes, info.granularity_bytes);
     bool compressible = false;
+    uint64_t move = 0;
     {
         auto turn = backend_.enter();
         TRY(backend_.check(work.device));
         compressible = (work.object->flags & kCreateCompressible) != 0;
+        move = backend_.begin_move(work.device, work.gate->memory ? work.gate->memory->size() : 0);
     }
-    auto memory = TRY(backend_.allocate(work.device, bytes, compressible));
-    if (kept_bytes > 0) TRY(memory->copy_from(0, *work.gate->memory, work.gate->offset, kept_bytes));
+    auto memory = backend_.allocate(work.device, bytes, compressible);
+    Status moved = memory ? Status{} : std::unexpected(memory.error());
+    if (moved) moved = copy_kept(work, **memory, kept_bytes, reason);
+    const bool freed = memory.has_value();  // the old memory, or the new
+    if (!moved && freed) memory->reset();
     auto turn = backend_.enter();
-    backend_.files().replace_memory(*work.object, *work.gate, std::move(memory), size_bytes);
-    drop_backing(work.object->id);
+    if (moved) replace_memory(work, std::move(*memory), size_bytes);
+    backend_.end_move(work.device, move, freed);
+    return moved;
+}
+
+void FileSystem::replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
+    backend_.files().drop_backing(work.object->id);
+    backend_.files().replace_memory(*work.object, std::move(memory), size_bytes);
+}
+
+Status FileSystem::copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason) {
+    constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
+    for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+        if (reason == Move::tidy) {
+            auto turn = backend_.enter();
+            if (work.object->links == 0) return fail(ECANCELED, "the file was removed while it moved");
+        }
+        TRY(into.copy_from(at, *work.gate->memory, work.gate->offset + at, std::min(kPieceBytes, bytes - at)));
+    }
     return {};
+}
+
+Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
+    Status status = operation();
+    if (status || status.error().code != ENOSPC || !waiting_(true)) return status;
+    auto room = backend_.wait_for_room(work.device, work.id);
+    while (!status && status.error().code == ENOSPC && room->next()) status = operation();
+    waiting_(false);
+    return status;
+}
+
+void FileSystem::wait_for_departures(const Work& work) {
+    if (!waiting_(true)) return;
+    auto room = backend_.wait_for_room(work.device, work.id);
+    while (room->next()) {
+        auto turn = backend_.enter();
+        if (!backend_.is_worth_waiting(work.device)) break;
+    }
+    waiting_(false);
 }
 
 Status FileSystem::make_dedicated(Work& work) {
@@ -221,7 +262,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     const DeviceInfo& info = backend_.device(work.device).info();
     if (size_bytes == 0) {
         auto turn = backend_.enter();
-        if (work.gate->memory) backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+        if (work.gate->memory) backend_.files().replace_memory(*work.object, nullptr, 0);
         backend_.files().modified(*work.object);
         return {};
     }
@@ -286,8 +327,7 @@ Status FileSystem::drop_empty(Work& work) {
     backend_.files().refresh(*work.object);
     // The one lease is ours.
     if (work.object->size_bytes > 0 || work.object->leases > 1 || work.object->links == 0) return {};
-    drop_backing(work.object->id);
-    backend_.files().replace_memory(*work.object, *work.gate, nullptr, 0);
+    replace_memory(work, nullptr, 0);
     return {};
 }
 
@@ -309,7 +349,7 @@ Status FileSystem::settle(Work& work) {
     if (file_of(*work.gate) != nullptr || size == 0) return {};
     if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
     // Reserved with fallocate() or grown in advance; no room to move it means that it stays.
-    (void)move_to(work, size, size, size);
+    (void)move_to(work, size, size, size, Move::tidy);
     return {};
 }
 

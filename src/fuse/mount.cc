@@ -46,7 +46,9 @@ Mount::Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void
       point_(std::move(point)),
       connection_(std::move(fd)),
       files_(backend, connection_),
-      on_end_(std::move(on_end)) {}
+      on_end_(std::move(on_end)) {
+    files_.set_waiting([this](bool begins) { return set_waiting(begins); });
+}
 
 Result<std::unique_ptr<Mount>> Mount::create(Backend& backend, const std::string& path, std::function<void()> on_end) {
     UniqueFd fd;
@@ -103,7 +105,26 @@ Status Mount::start() {
     return {};
 }
 
+bool Mount::set_waiting(bool begins) {
+    // Beyond that many a full device says so at once.
+    constexpr size_t kMostThreads = 32;
+    bool last = false;
+    size_t threads = 0;
+    {
+        MutexLock lock(threads_mutex_);
+        threads = threads_.size();
+        last = begins && waiting_ + 1 >= threads;
+        if (last && (threads >= kMostThreads || stopping_)) return false;
+        if (begins) ++waiting_;
+        else --waiting_;
+    }
+    // What the others wait for may be a request that has not been read yet.
+    if (last) start_thread(fmt::format("mount-{}", threads), [this] { serve(); });
+    return true;
+}
+
 void Mount::start_thread(const std::string& name, std::function<void()> body) {
+    MutexLock lock(threads_mutex_);
     ++running_;
     threads_.emplace_back([this, name, body = std::move(body)] {
         sigset_t signals;
@@ -178,9 +199,13 @@ Mount::~Mount() {
 void Mount::stop_threads() {
     // A signal that comes just before the read would be lost, so until all have gone.
     while (running_ > 0) {
-        for (auto& thread : threads_) pthread_kill(thread.native_handle(), SIGUSR1);
+        {
+            MutexLock lock(threads_mutex_);
+            for (auto& thread : threads_) pthread_kill(thread.native_handle(), SIGUSR1);
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    MutexLock lock(threads_mutex_);
     for (auto& thread : threads_) thread.join();
     threads_.clear();
 }

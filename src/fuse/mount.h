@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fuse/connection.h"
 #include "fuse/file_system.h"
 #include "fuse/mount_point.h"
@@ -49,7 +50,9 @@ private:
     bool make_ring();
     // Before any other thread. False: all requests come through the descriptor.
     bool start_ring();
-    void start_thread(const std::string& name, std::function<void()> body);
+    void start_thread(const std::string& name, std::function<void()> body) EXCLUDES(threads_mutex_);
+    // See FileSystem::set_waiting(). There is always a thread that does not wait.
+    bool set_waiting(bool begins) EXCLUDES(threads_mutex_);
     // The last to leave says that the mount has ended.
     void leave();
     void serve();
@@ -66,7 +69,9 @@ private:
     std::atomic<bool> stopping_ = false;
     bool left_ = false;
     std::atomic<size_t> running_ = 0;
-    std::vector<std::thread> threads_;
+    Mutex threads_mutex_;
+    std::vector<std::thread> threads_ GUARDED_BY(threads_mutex_);
+    size_t waiting_ GUARDED_BY(threads_mutex_) = 0;  // of the threads
 };
 
 }  // namespace gshm::fuse

@@ -181,8 +181,10 @@ void FileSystem::set_attributes(Call& call) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
         Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);
         turn.unlock();
-        Status status = moves ? make_dedicated(work) : Status{};
-        if (status && size) status = resize(work, wanted.size);
+        Status status = with_room(work, [&]() -> Status {
+            if (moves) TRY(make_dedicated(work));
+            return size ? resize(work, wanted.size) : Status{};
+        });
         if (!status) return finish(call, work, status);
     }
     if (!turn.owns_lock()) turn.lock();

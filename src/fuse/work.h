@@ -12,6 +12,7 @@ public:
     // In one's turn.
     Work(Backend& backend, Object* worked_on, Keeping keeping)
         : object(worked_on),
+          id(worked_on->id),
           gate(Files::gate(*worked_on)),
           device(worked_on->device),
           backend_(backend),
@@ -28,6 +29,7 @@ public:
     Work& operator=(const Work&) = delete;
 
     Object* const object;  // its fields in one's turn only
+    const NodeId id;
     const std::shared_ptr<Gate> gate;
     const DeviceIndex device;
 

@@ -9,30 +9,78 @@
 
 namespace gshm {
 
-// Changes a slab while keeping its pool's order by room true.
-void Extents::set_room(StoredExtent* extent, auto change) {
-    if (extent->closed) return change(*extent->slab);
-    auto& by_room = extent->pool->by_room;
-    by_room.erase({extent->slab->largest_free(), extent});
-    change(*extent->slab);
-    by_room.emplace(extent->slab->largest_free(), extent);
+void Extents::enlist(StoredExtent* extent, bool listed) {
+    if (extent->closed) return;
+    const std::pair entry{extent->slab->largest_free(), extent};
+    auto set = [&](SlabPool::ByRoom& by_room) {
+        if (listed) by_room.insert(entry);
+        else by_room.erase(entry);
+    };
+    SlabPool& pool = *extent->pool;
+    if (!extent->is_read_only()) return set(pool.by_room);
+    set(pool.read_only);
+    for (SessionId writer : extent->writers) {
+        auto& own = pool.by_writer[writer];
+        set(own);
+        if (own.empty()) pool.by_writer.erase(writer);
+    }
 }
 
-std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, uint64_t granularity) {
-    auto pool = pools_.find(key);
-    if (pool != pools_.end()) {
-        auto roomy = pool->second.by_room.lower_bound({Slab::rounded(bytes), nullptr});
-        if (roomy != pool->second.by_room.end()) {
-            Place place{roomy->second, 0};
-            set_room(place.extent, [&](Slab& slab) { place.offset = *slab.take(bytes); });
-            return place;
+void Extents::change_slab(StoredExtent* extent, auto change) {
+    enlist(extent, false);
+    change(*extent);
+    enlist(extent, true);
+}
+
+std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
+                                                     std::optional<SessionId> writer) {
+    auto found = pools_.find(key);
+    const SlabPool* pool = found == pools_.end() ? nullptr : &found->second;
+    const SlabPool::ByRoom* own = pool == nullptr ? nullptr : &pool->read_only;
+    if (own != nullptr && writer) {
+        auto of_writer = pool->by_writer.find(*writer);
+        own = of_writer == pool->by_writer.end() ? nullptr : &of_writer->second;
+    }
+    // First where others cannot go.
+    for (const auto* by_room : {own, pool == nullptr ? nullptr : &pool->by_room}) {
+        if (by_room == nullptr) continue;
+        auto roomy = by_room->lower_bound({Slab::rounded(bytes), nullptr});
+        if (roomy == by_room->end()) continue;
+        Place place{roomy->second, 0};
+        change_slab(place.extent, [&](StoredExtent& extent) { place.offset = *extent.slab->take(bytes); });
+        return place;
+    }
+    uint64_t size = uint64_t{2} << 20;
+    if (pool != nullptr && writer && !pool->read_only.empty()) {
+        // For this writer alone, sooner or later: as many bytes as it has use for, and few at first.
+        size = limits::kWriterSlabBytes;
+        if (own != nullptr) {
+            for (const auto& [room, slab] : *own) size = std::max(size, 2 * slab->size_bytes);
         }
+        size = std::min(size, limits::kSlabBytesMax);
+    } else if (pool != nullptr) {
+        size = std::max(size, pool->next_size_bytes);
     }
     // A slab holds at least a few objects of the size that opens it.
-    uint64_t size = pool == pools_.end() ? 0 : pool->second.next_size_bytes;
-    size = std::max({size, uint64_t{2} << 20, 2 * Slab::rounded(bytes)});
-    return ExtentNeed{key.device, round_up(size, granularity), round_up(Slab::rounded(bytes), granularity),
-                      key.compressible, key};
+    size = std::max(size, 2 * Slab::rounded(bytes));
+    return ExtentNeed{key.device, round_up(size, device.granularity_bytes),
+                      round_up(Slab::rounded(bytes), device.granularity_bytes), key.compressible, key,
+                      device.read_only_exports};
+}
+
+void Extents::add_writer(StoredExtent* extent, SessionId session) {
+    change_slab(extent, [&](StoredExtent& changed) { changed.writers.push_back(session); });
+}
+
+void Extents::remove_writer(ExtentId id, SessionId session) {
+    auto* extent = find(id);
+    if (extent == nullptr) return;
+    change_slab(extent, [&](StoredExtent& changed) { std::erase(changed.writers, session); });
+}
+
+void Extents::note_sealed(StoredExtent* extent) {
+    if (extent->is_read_only() || !extent->protects) ++extent->sealed;
+    else change_slab(extent, [](StoredExtent& changed) { ++changed.sealed; });
 }
 
 StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memory) {
@@ -50,8 +98,9 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
         added->pool = &pool;
         ++pool.slabs;
+        added->protects = need.protects;
         added->slab.emplace(added->size_bytes);
-        pool.by_room.emplace(added->slab->largest_free(), added);
+        enlist(added, true);
     }
     extents_.emplace(added->id, std::move(extent));
     changed(added);
@@ -77,7 +126,7 @@ StoredExtent* Extents::find(ExtentId id) {
 
 void Extents::close_slab(StoredExtent* extent) {
     if (extent->closed) return;
-    extent->pool->by_room.erase({extent->slab->largest_free(), extent});
+    enlist(extent, false);
     extent->closed = true;
     changed(extent);
 }
@@ -104,11 +153,12 @@ void Extents::show(StoredExtent* extent) {
     changed(extent);
 }
 
-void Extents::detach(const Place& place, uint64_t bytes) {
+void Extents::detach(const Place& place, uint64_t bytes, bool sealed) {
     auto* extent = place.extent;
     assert(extent->objects > 0);
     --extent->objects;
     if (extent->pool == nullptr) return erase(extent);
+    if (sealed) change_slab(extent, [](StoredExtent& changed) { --changed.sealed; });
     // One empty slab of a kind is kept: making and dropping single small objects must not allocate every time.
     bool kept = !extent->closed && !extent->spoilt && extent->pool->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
@@ -124,7 +174,7 @@ void Extents::drop_if_unused(ExtentId id) {
 void Extents::zeroed(ExtentId id, uint64_t offset, uint64_t bytes) {
     auto* extent = find(id);
     if (extent == nullptr) return;  // the whole extent went meanwhile
-    set_room(extent, [&](Slab& slab) { slab.give_back(offset, bytes); });
+    change_slab(extent, [&](StoredExtent& changed) { changed.slab->give_back(offset, bytes); });
 }
 
 void Extents::not_zeroed(ExtentId id) {
@@ -145,7 +195,7 @@ void Extents::trim(DeviceIndex device) {
 void Extents::erase(StoredExtent* extent) {
     if (extent->pool != nullptr) {
         auto* pool = extent->pool;
-        pool->by_room.erase({extent->slab->largest_free(), extent});
+        enlist(extent, false);
         if (--pool->slabs == 0) pools_.erase(SlabKey(pool->key));
     }
     if (recorder_ != nullptr) recorder_->erased(*extent);

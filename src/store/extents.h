@@ -42,6 +42,9 @@ struct StoredExtent {
     uint32_t objects = 0;
     SlabPool* pool = nullptr;  // null: dedicated
     bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
+    bool protects = false;     // a slab whose sealed objects no further session gets a writable descriptor of
+    uint32_t sealed = 0;       // of its objects
+    std::vector<SessionId> writers;  // sessions that were given a writable descriptor, if it protects
     bool spoilt = false;       // a slab with a range that could not be zeroed
     bool unrecorded = false;   // changed since it was last written down
     bool kept = false;         // somebody else was given its descriptor, too
@@ -49,12 +52,18 @@ struct StoredExtent {
     bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
     uint64_t row_sum = 0;      // the checksum of what is written down of it; 0: nothing is
     std::optional<Slab> slab;
+
+    bool is_read_only() const { return protects && sealed > 0; }
 };
 
-// The slabs of one key. By free space, so that the fullest one that has room is used.
+// The slabs of one key that are not closed. By free space, so that the fullest one that has room is used.
 struct SlabPool {
+    using ByRoom = std::set<std::pair<uint64_t, StoredExtent*>>;
+
     SlabKey key;
-    std::set<std::pair<uint64_t, StoredExtent*>> by_room;  // those that are not closed
+    ByRoom by_room;    // for everybody
+    ByRoom read_only;  // with sealed objects: for objects that nobody maps, and for its writers
+    std::unordered_map<SessionId, ByRoom> by_writer;  // those of `read_only`
     size_t slabs = 0;
     uint64_t next_size_bytes = 0;
 };
@@ -66,6 +75,7 @@ struct ExtentNeed {
     uint64_t least_bytes = 0;  // what would do, where the device has not that much left
     bool compressible = false;
     std::optional<SlabKey> slab;
+    bool protects = false;  // see StoredExtent
 };
 
 // Does what takes time, and need not happen at once. The daemon hands it to a thread; tests do it on the spot.
@@ -83,8 +93,14 @@ class Extents {
 public:
     explicit Extents(Reclaimer& reclaimer) : reclaimer_(reclaimer) {}
 
-    // A place for a small object, or what is missing.
-    std::variant<Place, ExtentNeed> place_small(const SlabKey& key, uint64_t bytes, uint64_t granularity);
+    // A place for a small object, or what is missing. writer: the session that is to map it; nothing: none does.
+    std::variant<Place, ExtentNeed> place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
+                                                std::optional<SessionId> writer);
+    // The session gets a writable descriptor of the slab.
+    void add_writer(StoredExtent* extent, SessionId session);
+    void remove_writer(ExtentId id, SessionId session);
+    // An object of it was sealed.
+    void note_sealed(StoredExtent* extent);
     // Takes in memory that was allocated for a need.
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
@@ -98,7 +114,7 @@ public:
     void close_slab(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
-    void detach(const Place& place, uint64_t bytes);
+    void detach(const Place& place, uint64_t bytes, bool sealed);
     // An extent that was added for an object that then was not made, or was made elsewhere.
     void drop_if_unused(ExtentId id);
     void zeroed(ExtentId id, uint64_t offset, uint64_t bytes);
@@ -119,7 +135,9 @@ private:
     friend class Restorer;
     void changed(StoredExtent* extent);
     void erase(StoredExtent* extent);
-    void set_room(StoredExtent* extent, auto change);
+    // Changes what decides who may use a slab, while its pool's sets are kept true.
+    void change_slab(StoredExtent* extent, auto change);
+    static void enlist(StoredExtent* extent, bool listed);
 
     Reclaimer& reclaimer_;
     Recorder* recorder_ = nullptr;

@@ -99,6 +99,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = make(store_.nodes_.make<Object>(), parent, maker);
     object->device = parent.device.value_or(0);
     object->flags = kCreateKeep | kCreateDedicated;
+    store_.unnamed_.insert(object->id);
     return object;
 }
 
@@ -106,6 +107,7 @@ Result<Object*> Files::make_object(Directory& parent, std::string_view name, con
     TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
     Object* object = make_unnamed(parent, maker);
+    store_.unnamed_.erase(object->id);
     store_.tree_.insert(&parent, name, object);
     return object;
 }
@@ -147,6 +149,7 @@ Status Files::link(Node& node, Directory& parent, std::string_view name) {
     if (object != nullptr && object->links == 0 && object->extent != nullptr) {
         store_.use_[object->device].unlinked_bytes -= object->size_bytes;
     }
+    store_.unnamed_.erase(node.id);
     store_.tree_.insert(&parent, name, &node);
     store_.rights_changed(node);
     return {};
@@ -290,6 +293,7 @@ Status Files::seal(Object& object) {
     object.changed_ns = store_.clock_.now_ns();
     changed(object);
     store_.forget_creator(&object);
+    store_.count_sealed(&object);
     store_.tree_.report_sealed(object);
     return {};
 }
@@ -308,6 +312,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
                                         {request, who.uid, who.gid, static_cast<uint64_t>(who.pid)});
     }
     store_.files_.emplace(id, std::move(file));
+    object.awaited = false;
     ++object.open_files;
     store_.pin(&object, access);
     return id;
@@ -333,6 +338,7 @@ void Files::close(FileId file) {
     store_.erase_note(found->second.slot);
     store_.files_.erase(found);
     --object->open_files;
+    object->awaited = false;
     store_.refresh(object);
     store_.unpin(object, access);
 }
@@ -351,21 +357,9 @@ Status Files::note_backing(const Object& object, int32_t id) {
     return {};
 }
 
-void Files::drop_backing(NodeId node, const CloseBacking& close) {
-    auto found = store_.backing_.find(node);
-    if (found == store_.backing_.end()) return;
-    const Store::Backing backing = found->second;
-    store_.backing_.erase(found);
-    if (backing.slot != Ledger::kNone && store_.ledger_ != nullptr) {
-        store_.ledger_->set(backing.slot, Store::kClosingBacking);
-    }
-    close(backing.id);
-    store_.erase_note(backing.slot);
-}
-
-void Files::drop_left_backing(const CloseBacking& close) {
+void Files::drop_left_backing() {
     for (const Store::Backing& backing : std::exchange(store_.left_backing_, {})) {
-        close(backing.id);
+        if (store_.close_backing_) store_.close_backing_(backing.id);
         store_.erase_note(backing.slot);
     }
 }
@@ -381,32 +375,7 @@ bool Files::has_backing(int32_t id) const {
 
 void Files::forget_all_backing() {
     for (const auto& [node, backing] : std::exchange(store_.backing_, {})) store_.erase_note(backing.slot);
-}
-
-void Files::replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
-    DeviceUse& use = store_.use_[object.device];
-    if (object.extent != nullptr) {
-        Place old{object.extent, object.offset};
-        if (is_unshared(object)) {
-            use.object_bytes -= object.size_bytes;
-            if (object.links == 0) use.unlinked_bytes -= object.size_bytes;
-            store_.extents_.detach(old, object.size_bytes);
-        } else {
-            if (object.links > 0) use.unlinked_bytes += object.size_bytes;
-            if (!object.retired) object.retired = std::make_unique<std::vector<Object::Retired>>();
-            object.retired->push_back({old, object.size_bytes});
-        }
-    }
-    StoredExtent* extent = nullptr;
-    if (memory != nullptr) {
-        bool compressible = (object.flags & kCreateCompressible) != 0;
-        extent = store_.extents_.add({object.device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
-    }
-    object.flags |= kCreateDedicated;
-    store_.place(&object, {extent, 0}, size_bytes);
-    if (object.links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
-    gate.memory = std::move(memory);
-    gate.offset = 0;
+    for (const auto& backing : std::exchange(store_.left_backing_, {})) store_.erase_note(backing.slot);
 }
 
 }  // namespace gshm

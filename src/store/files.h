@@ -95,22 +95,24 @@ public:
     static bool is_unshared(const Object& object) { return object.session_leases == 0; }
     // For whoever holds the object's gate alone: its bytes are in that memory now; null: it has none. Sessions that
     // map what it had before keep that.
-    void replace_memory(Object& object, Gate& gate, std::shared_ptr<Extent> memory, uint64_t size_bytes);
+    void replace_memory(Object& object, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
+        store_.replace_memory(&object, std::move(memory), size_bytes, !is_unshared(object));
+    }
     void set_size(Object& object, uint64_t size_bytes);
 
     // ---- backing files, which the kernel knows by numbers of its own ----
+    // Closes one when it is dropped; null: there is no mount.
+    void set_close_backing(std::function<void(int32_t)> close) { store_.close_backing_ = std::move(close); }
     // Of the memory that the object has now.
     Status note_backing(const Object& object, int32_t id);
+    // Has the kernel close it. Also done when the object's memory is freed.
+    void drop_backing(NodeId node) { store_.drop_backing(node); }
     // 0: none.
     int32_t backing_of(NodeId node) const;
     bool has_backing(int32_t id) const;
-    // Has the kernel close it. Noted first, so that nobody hands out a number that may be closed, and forgotten last, so
-    // that the next daemon closes it if this one does not come to it.
-    using CloseBacking = std::function<void(int32_t id)>;
-    void drop_backing(NodeId node, const CloseBacking& close);
     // Those of an earlier daemon that are to be closed, or are not of the memory that their objects have. To be called
     // before another is opened: until then the kernel has given none of these numbers away.
-    void drop_left_backing(const CloseBacking& close);
+    void drop_left_backing();
     // The kernel has closed them all.
     void forget_all_backing();
 

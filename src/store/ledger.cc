@@ -29,6 +29,11 @@ Status Ledger::check(Slot slot) const {
         return fail(EUCLEAN, "entry {} of the ledger is damaged", slot);
     }
     const uint64_t value = found.value.load(std::memory_order_relaxed);
+    // So many are never used up, and an id has 56 bits.
+    constexpr uint64_t kMostNumber = uint64_t{1} << 55;
+    if (found.kind() == LedgerKind::numbers && value > kMostNumber) {
+        return fail(EUCLEAN, "entry {} of the ledger has a number that cannot be", slot);
+    }
     if (found.kind() == LedgerKind::lease && static_cast<uint32_t>(value) > value >> 32) {
         return fail(EUCLEAN, "entry {} of the ledger has more writers than leases", slot);
     }

@@ -121,6 +121,7 @@ struct Object final : Node {
     bool remembered = false;       // the kernel was told to believe what it knows of it
     bool replaced = false;         // its last name is another's now
     bool forgotten_open = false;   // the kernel knew nothing of it, but a file had not been closed yet
+    bool awaited = false;          // without a name, and waited for in vain: a process has it open
     bool leaving_slab = false;     // it is being given memory of its own, so that the kernel can have that
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.

@@ -32,6 +32,7 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     }
     if (was_unnamed && object->extent != nullptr) use_[object->device].unlinked_bytes -= object->size_bytes;
     object->replaced = false;
+    unnamed_.erase(id);
     rights_changed(*object);
     if (replaced != nullptr) unlinked(replaced, true);
     return {};

@@ -32,8 +32,9 @@ Status Restorer::add(SavedExtent saved) {
         ++pool.slabs;
         added->pool = &pool;
         added->closed = saved.closed;
+        added->protects = store_.devices_[added->device].read_only_exports;
         added->slab.emplace();  // all is taken until it is known to be zero
-        if (!added->closed) pool.by_room.emplace(added->slab->largest_free(), added);
+        Extents::enlist(added, true);
         taken_[added];
     }
     extents_.emplace(added->key, added);
@@ -77,9 +78,9 @@ Status Restorer::add(const SavedNode& saved) {
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
                 store_.use_[object->device].object_bytes += bytes;
-                if (found->second->pool != nullptr) {
-                    taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
-                }
+                if (found->second->pool == nullptr) return found->second;
+                taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
+                if (object->state == ObjectState::sealed) store_.extents_.note_sealed(found->second);
                 return found->second;
             };
             if (saved.extent != 0) object->extent = take(saved.extent, saved.offset, saved.size_bytes);
@@ -218,7 +219,13 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
         auto [lease, added] = session->second.leases.try_emplace(object->id);
         *ret_twice = !added;
         if (!added) return false;
-        lease->second = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), slot};
+        lease->second = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), entry.more[0] != 0, slot};
+        // What it had a writable descriptor of and has closed is not known: it gets another slab next time.
+        StoredExtent* extent = object->extent;
+        const bool slab = extent != nullptr && extent->pool != nullptr && extent->protects;
+        if (lease->second.maps && slab && !session->second.writes.contains(extent->id)) {
+            store_.add_writer(entry.id(), session->second, extent);
+        }
         object->leases += lease->second.count;
         object->session_leases += lease->second.count;
         object->write_leases += lease->second.writers;
@@ -261,6 +268,7 @@ void Restorer::free_unused() {
                 }
             }
             store_.refresh(object);
+            if (object->links == 0) store_.unnamed_.insert(object->id);
         }
         store_.free_if_unused(node);
     }

@@ -69,6 +69,7 @@ void Store::end_session(SessionId id) {
         erase_note(lease.slot);
         free_if_unused(lease.object);
     }
+    for (ExtentId extent : session.writes) extents_.remove_writer(extent, id);
     erase_note(session.slot);
     sessions_.erase(id);
 }

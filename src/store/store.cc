@@ -122,7 +122,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     if ((spec.flags & kCreateEmpty) != 0) {
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
-        auto placed = extents_.place_small(key, spec.size_bytes, device.granularity_bytes);
+        auto placed = extents_.place_small(key, spec.size_bytes, device,
+                                           spec.map ? std::optional(session_id) : std::nullopt);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
         where = std::get<Place>(placed);
     } else {
@@ -156,7 +157,12 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         if (session.unsealed != nullptr) session.unsealed->previous_unsealed = object;
         session.unsealed = object;
     }
-    return add_lease(session_id, session, object, Access::write);
+    add_lease(session_id, session, object, Access::write);
+    if (spec.map) {
+        auto mapped = begin_mapping(session_id, object, Access::write);
+        assert(mapped);  // it was placed where that is so
+    }
+    return object;
 }
 
 void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
@@ -203,13 +209,49 @@ void Store::rights_changed(Node& node) {
     }
 }
 
-Status Store::check_mappable(SessionId session, const Object& object) const {
-    const StoredExtent* extent = object.extent;
-    const Credentials& who = at(session).who;
-    if (extent == nullptr || !extent->closed || who.is_root() || who.uid == extent->pool->key.uid) return {};
-    return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
-                "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
-                Tree::path_of(object));
+Status Store::begin_mapping(SessionId id, Object* object, Access access) {
+    StoredExtent* extent = object->extent;
+    Session& session = at(id);
+    if (extent == nullptr || extent->pool == nullptr) return {};
+    if (extent->closed && !session.who.is_root() && session.who.uid != extent->pool->key.uid) {
+        return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
+                    "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
+                    Tree::path_of(*object));
+    }
+    if (access == Access::read || !extent->protects) return {};
+    if (!session.writes.contains(extent->id)) {
+        if (extent->is_read_only()) {
+            return fail(EBUSY, "\"{}\" shares its memory with sealed objects and is held by another process. Copy to it "
+                        "without mapping it, or make objects that several processes write to with GSHM_DEDICATED",
+                        Tree::path_of(*object));
+        }
+        add_writer(id, session, extent);
+    }
+    // Noted, so that a later daemon knows as well.
+    Lease& lease = session.leases.at(object->id);
+    if (!std::exchange(lease.maps, true) && lease.slot != Ledger::kNone && ledger_ != nullptr) {
+        ledger_->set_more(lease.slot, 0, 1);
+    }
+    return {};
+}
+
+void Store::add_writer(SessionId id, Session& session, StoredExtent* extent) {
+    constexpr size_t kFew = 64;
+    if (session.writes.size() > kFew + 2 * extents_.count()) {
+        std::erase_if(session.writes, [&](ExtentId slab) { return extents_.find(slab) == nullptr; });
+    }
+    session.writes.insert(extent->id);
+    extents_.add_writer(extent, id);
+}
+
+bool Store::can_leave_slab(SessionId session, const Object& object) const {
+    auto lease = at(session).leases.find(object.id);
+    return object.extent != nullptr && object.extent->pool != nullptr && !object.retired &&
+           lease != at(session).leases.end() && lease->second.count == 1 && object.leases == 1;
+}
+
+void Store::leave_slab(Object* object, std::shared_ptr<Extent> memory) {
+    replace_memory(object, std::move(memory), object->size_bytes, false);
 }
 
 Result<Object*> Store::find_object(const Session& session, std::string_view name) const {
@@ -342,7 +384,17 @@ void Store::note_sealed(Object* object) {
     object->modified_ns = object->changed_ns = clock_.now_ns();
     nodes_.changed(object);
     forget_creator(object);
+    count_sealed(object);
     tree_.report(*object);
+}
+
+void Store::count_sealed(Object* object) {
+    auto count = [&](StoredExtent* extent) {
+        if (extent != nullptr && extent->pool != nullptr) extents_.note_sealed(extent);
+    };
+    count(object->extent);
+    if (!object->retired) return;
+    for (const auto& retired : *object->retired) count(retired.place.extent);
 }
 
 void Store::forget_creator(Object* object) {
@@ -376,7 +428,17 @@ void Store::unlinked(Node* node, bool replaced) {
         use_[object->device].unlinked_bytes += object->size_bytes;
         refresh(object);
     }
+    if (node->kind == NodeKind::object) unnamed_.insert(node->id);
     free_if_unused(node);
+}
+
+std::vector<Object*> Store::nameless(DeviceIndex device) const {
+    std::vector<Object*> found;
+    for (NodeId id : unnamed_) {
+        Object* object = this->object(id);
+        if (object != nullptr && object->device == device && is_nameless(*object)) found.push_back(object);
+    }
+    return found;
 }
 
 void Store::free_if_unused(Node* node) {
@@ -387,6 +449,7 @@ void Store::free_if_unused(Node* node) {
         if (object->replaced && object->is_known()) return;
         forget_creator(object);
         free_memory(object);
+        unnamed_.erase(object->id);
     }
     if (node->links == 0 && !node->is_known()) nodes_.erase(node);
 }
@@ -394,12 +457,29 @@ void Store::free_if_unused(Node* node) {
 // Of an object without a name.
 void Store::free_memory(Object* object) {
     if (object->extent == nullptr) return;
+    // Before the memory goes to the reclaimer, so that it is freed there and not here. Nobody works on the bytes any more,
+    // but a thread that is about to let go of the gate may still have it.
+    drop_backing(object->id);
+    if (object->gate) object->gate->memory.reset();
+    object->gate.reset();
     use_[object->device].unlinked_bytes -= object->size_bytes;
     use_[object->device].object_bytes -= object->size_bytes;
-    extents_.detach({object->extent, object->offset}, object->size_bytes);
+    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed);
     object->extent = nullptr;
-    object->gate.reset();
     nodes_.changed(object);
+}
+
+void Store::drop_backing(NodeId node) {
+    auto found = backing_.find(node);
+    if (found == backing_.end()) return;
+    // Noted first, so that nobody hands out a number that may be closed, and forgotten last, so that the next daemon closes
+    // it if this one does not come to it.
+    const Backing backing = found->second;
+    backing_.erase(found);
+    if (backing.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(backing.slot, kClosingBacking);
+    if (!close_backing_) return left_backing_.push_back(backing);  // the mount is yet to be taken up
+    close_backing_(backing.id);
+    erase_note(backing.slot);
 }
 
 void Store::free_retired(Object* object) {
@@ -407,10 +487,37 @@ void Store::free_retired(Object* object) {
     for (const auto& [place, size_bytes] : *object->retired) {
         use_[object->device].unlinked_bytes -= size_bytes;
         use_[object->device].object_bytes -= size_bytes;
-        extents_.detach(place, size_bytes);
+        extents_.detach(place, size_bytes, object->state == ObjectState::sealed);
     }
     object->retired.reset();
     nodes_.changed(object);
+}
+
+void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
+    DeviceUse& use = use_[object->device];
+    // First: the old memory is freed by the reclaimer, not here.
+    if (object->gate) object->gate->memory = memory;
+    if (object->gate) object->gate->offset = 0;
+    if (object->extent != nullptr) {
+        Place old{object->extent, object->offset};
+        if (!keep_old) {
+            use.object_bytes -= object->size_bytes;
+            if (object->links == 0) use.unlinked_bytes -= object->size_bytes;
+            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed);
+        } else {
+            if (object->links > 0) use.unlinked_bytes += object->size_bytes;
+            if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
+            object->retired->push_back({old, object->size_bytes});
+        }
+    }
+    StoredExtent* extent = nullptr;
+    if (memory != nullptr) {
+        bool compressible = (object->flags & kCreateCompressible) != 0;
+        extent = extents_.add({object->device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
+    }
+    object->flags |= kCreateDedicated;
+    place(object, {extent, 0}, size_bytes);
+    if (object->links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {

@@ -2,10 +2,12 @@
 // Every call that acts for somebody names the session, whose credentials decide. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -35,6 +37,7 @@ struct CreateSpec {
     StoredExtent* extent = nullptr;  // for a dedicated object: what its ExtentNeed brought
     uid_t uid = 0;                   // with kCreateOwner
     gid_t gid = 0;
+    bool map = true;  // the session gets a writable descriptor of its memory
 };
 
 // A directory or a symbolic link.
@@ -131,9 +134,13 @@ public:
     void unpin_memory(Object* object, Access access);
     // A thread has written to it.
     void modified(Object* object);
-    // EACCES where mapping the object would let the session reach others in its slab that it may not open: its rights,
-    // or those on the way to it, were changed since it was placed there.
-    Status check_mappable(SessionId session, const Object& object) const;
+    // To be called before the session gets a descriptor of the memory of an object that it has open. EACCES where that
+    // would let it reach others in its slab that it may not open: its rights, or those on the way to it, were changed since
+    // it was placed there. EBUSY where it would let it write to sealed ones: see leave_slab().
+    Status begin_mapping(SessionId session, Object* object, Access access);
+    // An object that the session alone has open leaves its slab.
+    bool can_leave_slab(SessionId session, const Object& object) const;
+    void leave_slab(Object* object, std::shared_ptr<Extent> memory);
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
@@ -165,6 +172,12 @@ public:
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
+    // An object without a name that only the mount holds, if anybody does: its memory is freed as soon as the kernel has
+    // closed or forgotten it.
+    static bool is_nameless(const Object& object) {
+        return object.links == 0 && object.extent != nullptr && object.session_leases == 0 && !object.awaited;
+    }
+    std::vector<Object*> nameless(DeviceIndex device) const;
     size_t object_count() const { return nodes_.object_count(); }
     // Null: there is none.
     Object* object(NodeId id) const;
@@ -190,6 +203,7 @@ private:
         Object* object = nullptr;
         uint32_t count = 0;
         uint32_t writers = 0;
+        bool maps = false;  // for writing
         Ledger::Slot slot = Ledger::kNone;
 
         uint64_t ledger_value() const { return uint64_t{count} << 32 | writers; }
@@ -198,6 +212,8 @@ private:
         Credentials who;
         std::unordered_map<NodeId, Lease> leases;
         Object* unsealed = nullptr;  // first of those made by it and not sealed yet
+        // Slabs that it was given a writable descriptor of, and may have kept; some may be gone.
+        std::unordered_set<ExtentId> writes;
         Ledger::Slot slot = Ledger::kNone;
         SessionSecret secret;
         uint64_t process_started = 0;
@@ -214,6 +230,10 @@ private:
     static Status check_sealable(const Session& session, const Object& object);
     Status seal_object(Session& session, Object* object);
     void note_sealed(Object* object);
+    // Of its places in slabs.
+    void count_sealed(Object* object);
+    void add_writer(SessionId id, Session& session, StoredExtent* extent);
+    void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
     void erase_note(Ledger::Slot slot) {
@@ -226,6 +246,8 @@ private:
     void unlinked(Node* node, bool replaced = false);
     void free_if_unused(Node* node);
     void free_memory(Object* object);
+    // The kernel has no use for its file any more.
+    void drop_backing(NodeId node);
     void free_retired(Object* object);
     // Takes over what the kernel knows of a file, and returns it; nothing: its memory is no file.
     std::optional<FileStatus> refresh(Object* object);
@@ -263,6 +285,8 @@ private:
     std::unordered_map<NodeId, Backing> backing_;
     std::vector<Backing> left_backing_;  // of an earlier daemon, to be closed
     static constexpr uint64_t kClosingBacking = 0;  // in place of the key of the extent whose backing file it is
+    std::function<void(int32_t)> close_backing_;  // null: no mount
+    std::unordered_set<NodeId> unnamed_;          // objects that have had no name since they were put here
 };
 
 }  // namespace gshm

@@ -93,7 +93,7 @@ private:
         finish(*put);
     }
     void write_extent() {
-        auto put = database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+        auto put = database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
         if (!put) return;
         const auto reach = input_.text(4);
         static constexpr uint64_t kSizes[] = {0, 256, 65536, 2 << 20};
@@ -101,7 +101,8 @@ private:
         put->bind(input_.below(8) == 0 ? input_.size() : kSizes[input_.below(4)]).bind(input_.size());
         for (int i = 0; i < 4; ++i) put->bind(uint64_t{input_.below(2)});
         put->bind(uint64_t{input_.below(2)}).bind(uint64_t{input_.below(2)}).bind(uint64_t{0644}).bind_blob(reach);
-        put->bind(uint64_t{input_.below(2)});
+        const auto handle = input_.below(4) == 0 ? input_.text(64) : std::string();
+        put->bind(uint64_t{input_.below(2)}).bind(uint64_t{input_.below(2)}).bind_blob(handle);
         finish(*put);
     }
     void number_or_null(Statement& put, uint64_t value) {
@@ -188,7 +189,7 @@ void run(Input input) {
     };
     if (!(*catalog)->load_extents(restorer, take) || !(*catalog)->load_nodes(restorer)) return;
     // check() would say that the rows are not those of the last commit, which the rest need not rely on.
-    if (!restorer.finish(true, (*catalog)->next_node(), (*catalog)->next_key(), [](const auto&) { return false; })) return;
+    if (!restorer.finish(true, [](const auto&) { return false; })) return;
     use(rig.store);
 }
 

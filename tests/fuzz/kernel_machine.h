@@ -168,7 +168,7 @@ inline FuzzDaemon::FuzzDaemon(Machine& machine)
         require(catalog->load_nodes(restorer).has_value(), "nodes can be loaded");
     }
     store.set_recorder(this);
-    restorer.finish(true, [](const auto&) { return true; });
+    require(restorer.finish(true, [](const auto&) { return true; }).has_value(), "what was written can be read");
     file_system = std::make_unique<fuse::FileSystem>(*this, machine.kernel);
 }
 

@@ -58,10 +58,13 @@ void run(Input input) {
     const bool salvage = (living & 0x80) != 0;
     if (!salvage && !ledger.check()) return;
     if (salvage) ledger.drop_damaged();
-    store.set_ledger(&ledger);
+    if (!store.set_ledger(&ledger)) return;
     Restorer restorer(store, salvage ? Restorer::Mode::salvage : Restorer::Mode::strict);
-    require(restorer.add(SavedExtent{1, 1, 0, 64 << 10, false, false, std::nullopt, *rig.first.allocate(64 << 10, {})})
-                .has_value(), "an extent is taken");
+    SavedExtent extent;
+    extent.key = extent.id = 1;
+    extent.shown_bytes = 64 << 10;
+    extent.memory = *rig.first.allocate(64 << 10, {});
+    require(restorer.add(std::move(extent)).has_value(), "an extent is taken");
     for (NodeId id = 1; id <= kObjects + 2; ++id) {
         SavedNode node;
         node.id = id;
@@ -78,7 +81,9 @@ void run(Input input) {
         if (id == 4) node.creator = 1;
         require(restorer.add(node).has_value(), "a node is taken");
     }
-    auto found = restorer.finish(with_mount, 100, 100, [&](const auto& process) { return (living >> (static_cast<unsigned>(process.pid) % 7) & 1) != 0; });
+    auto found = restorer.finish(with_mount, [&](const auto& process) {
+        return (living >> (static_cast<unsigned>(process.pid) % 7) & 1) != 0;
+    });
     if (!found) return;
     const auto& alive = *found;
 

@@ -65,8 +65,8 @@ TEST_F(Restart, WaitsForAProcessThatIsKilledAndCannotDie) {
 TEST_F(Restart, WaitsForAChildThatHasTheLockOfADeadProcess) {
     int go[2];
     int begun[2];
-    ASSERT_EQ(::pipe(go), 0);
-    ASSERT_EQ(::pipe(begun), 0);
+    ASSERT_EQ(::pipe2(go, O_CLOEXEC), 0);
+    ASSERT_EQ(::pipe2(begun, O_CLOEXEC), 0);
     char byte = 0;
     const pid_t holder = hold_lock([&] {
         if (fork() != 0) pause();

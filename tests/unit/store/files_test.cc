@@ -14,9 +14,9 @@ protected:
     Object* make(std::string_view name) { return *files.make_object(root(), name, {1, 1, 0644}); }
     // As the mount does it.
     void give_memory(Object* object, uint64_t bytes, uint64_t size) {
-        auto gate = Files::gate(*object);
+        auto gate = Files::gate(*object);  // a thread has it
         std::shared_ptr<Extent> memory = *rig.first.allocate(bytes, {});
-        files.replace_memory(*object, *gate, std::move(memory), size);
+        files.replace_memory(*object, std::move(memory), size);
     }
     Object* make_in(std::string_view directory, std::string_view name) {
         return *files.make_object(*as_directory(Files::child(root(), directory)), name, {1, 1, 0644});
@@ -99,7 +99,7 @@ TEST_F(FilesTest, SessionsKeepTheMemoryThatWasReplaced) {
     EXPECT_EQ(rig.store.extents().count(), 1u);
     EXPECT_EQ(use().object_bytes, 1'500'000u);
     EXPECT_EQ(use().unlinked_bytes, 0u);
-    files.replace_memory(*object, *Files::gate(*object), nullptr, 0);
+    files.replace_memory(*object, nullptr, 0);
     EXPECT_EQ(use().object_bytes, 0u);
     EXPECT_EQ(rig.store.extents().count(), 0u);
 }

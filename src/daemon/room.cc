@@ -1,0 +1,126 @@
+#include "daemon/room.h"
+
+#include <algorithm>
+
+namespace gshm {
+
+using std::chrono::steady_clock;
+
+class Room::Wait {
+public:
+    DeviceIndex device = 0;
+    Ticket until = 0;  // departures with lower tickets are waited for
+    std::vector<Ticket> moves;
+    std::vector<NodeId> nameless;
+    uint64_t freed = 0;
+    bool tried = false;  // the request was tried again since the wait began
+    steady_clock::time_point deadline;
+    steady_clock::time_point nameless_deadline;
+    std::optional<EventLoop::TimerId> timer;
+    Done done;
+};
+
+Room::Ticket Room::begin(DeviceIndex device, Kind kind, uint64_t bytes) {
+    devices_[device].departures.emplace(next_ticket_, Departure{kind, bytes});
+    return next_ticket_++;
+}
+
+void Room::end(DeviceIndex device, Ticket ticket, bool freed) {
+    devices_[device].departures.erase(ticket);
+    if (freed) this->freed(device);
+    else look_later();
+}
+
+void Room::freed(DeviceIndex device) {
+    ++devices_[device].freed;
+    look_later();
+}
+
+void Room::look_later() {
+    if (!waits_.empty()) loop_.post([this] { look(); });
+}
+
+bool Room::is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const {
+    uint64_t bytes = 0;
+    for (const auto& [ticket, departure] : devices_[device].departures) bytes += departure.bytes;
+    if (bytes + store_.use(device).unlinked_bytes <= free_bytes / 2) return false;
+    for (const Object* object : store_.nameless(device)) bytes += object->size_bytes;
+    return bytes > free_bytes / 2;
+}
+
+std::shared_ptr<Room::Wait> Room::wait(DeviceIndex device, NodeId waiting) {
+    store_.extents().trim(device);
+    auto wait = std::make_shared<Wait>();
+    wait->device = device;
+    wait->until = next_ticket_;
+    for (const auto& [ticket, departure] : devices_[device].departures) {
+        if (departure.kind == Kind::move) wait->moves.push_back(ticket);
+    }
+    for (const Object* object : store_.nameless(device)) {
+        if (object->id != waiting) wait->nameless.push_back(object->id);
+    }
+    wait->freed = devices_[device].freed;
+    wait->deadline = steady_clock::now() + kPatience;
+    wait->nameless_deadline = steady_clock::now() + kNamelessPatience;
+    return wait;
+}
+
+// Nothing of what it waits for is left, or the time is over.
+bool Room::is_over(Wait& wait) {
+    const auto now = steady_clock::now();
+    if (given_up_ || now >= wait.deadline) return true;
+    const auto& departures = devices_[wait.device].departures;
+    size_t gone = std::erase_if(wait.moves, [&](Ticket ticket) { return !departures.contains(ticket); });
+    gone += std::erase_if(wait.nameless, [&](NodeId id) {
+        const Object* object = store_.object(id);
+        return object == nullptr || !Store::is_nameless(*object);
+    });
+    // Their memory is with the reclaimer now.
+    if (gone > 0) wait.until = next_ticket_;
+    if (now >= wait.nameless_deadline) {
+        for (NodeId id : wait.nameless) store_.object(id)->awaited = true;
+        wait.nameless.clear();
+    }
+    return wait.nameless.empty() && (departures.empty() || departures.begin()->first >= wait.until);
+}
+
+void Room::next(std::shared_ptr<Wait> wait, Done done) {
+    wait->done = std::move(done);
+    waits_.push_back(std::move(wait));
+    look();
+}
+
+void Room::look() {
+    std::vector<std::pair<Done, bool>> answers;
+    for (auto at = waits_.begin(); at != waits_.end();) {
+        auto wait = *at;
+        const bool over = is_over(*wait);
+        const uint64_t freed = devices_[wait->device].freed;
+        const bool changed = std::exchange(wait->freed, freed) != freed;
+        if (wait->timer) loop_.cancel(*wait->timer);
+        wait->timer.reset();
+        if (!over && !changed) {
+            const auto deadline = wait->nameless.empty() ? wait->deadline : wait->nameless_deadline;
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
+            wait->timer = loop_.after(std::max(left, std::chrono::milliseconds(1)), [this, wait] {
+                wait->timer.reset();
+                look();
+            });
+            ++at;
+            continue;
+        }
+        at = waits_.erase(at);
+        // Once in any case: memory may have been freed between the refusal and the begin of the wait.
+        const bool again = !given_up_ && (changed || !wait->tried);
+        wait->tried = true;
+        answers.emplace_back(std::move(wait->done), again);
+    }
+    for (auto& [done, again] : answers) done(again);
+}
+
+void Room::set_given_up(bool given_up) {
+    given_up_ = given_up;
+    look();
+}
+
+}  // namespace gshm

@@ -1,0 +1,76 @@
+// Memory that is on its way out of a device. A device that says it is full has room soon while there is some: extents
+// that the reclaimer has not freed yet, files of which two copies exist while their bytes move, and files without a name
+// whose last close or forget the kernel has queued. All calls in the loop's turn, unless it is said otherwise.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "daemon/loop.h"
+#include "store/store.h"
+
+namespace gshm {
+
+class Room {
+public:
+    // The longest wait of a request.
+    static constexpr std::chrono::seconds kPatience{3};
+    // The longest wait for a file without a name: a process may have it open for as long as it likes. Each such file is
+    // waited for once.
+    static constexpr std::chrono::seconds kNamelessPatience{1};
+
+    Room(EventLoop& loop, Store& store) : loop_(loop), store_(store), devices_(store.devices().size()) {}
+
+    // Memory of so many bytes is about to be freed, until end(). What a move frees may be on its way for a further while
+    // then.
+    enum class Kind { reclaim, move };
+    using Ticket = uint64_t;
+    Ticket begin(DeviceIndex device, Kind kind, uint64_t bytes);
+    void end(DeviceIndex device, Ticket ticket, bool freed = true);
+    // Memory was freed at once.
+    void freed(DeviceIndex device);
+    // Compared with the free bytes of the device, there are many on their way out. Of these some are counted as free
+    // already.
+    bool is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const;
+
+    // The wait of one request that a full device has refused. It waits for what is on its way when it begins, and for
+    // what that brings about; not for what others free later.
+    class Wait;
+    // Frees the empty slabs of the device. waiting: the object that needs the memory; 0: a new one.
+    std::shared_ptr<Wait> wait(DeviceIndex device, NodeId waiting);
+    // In the loop. `done` is called in the loop: true when memory was freed since the last call, false when there is
+    // nothing left to wait for.
+    using Done = std::move_only_function<void(bool freed)>;
+    void next(std::shared_ptr<Wait> wait, Done done);
+    // Ends all waits, and those that are begun until it is called with false.
+    void set_given_up(bool given_up);
+    // From any thread.
+    bool has_given_up() const { return given_up_.load(std::memory_order_relaxed); }
+
+private:
+    struct Departure {
+        Kind kind;
+        uint64_t bytes;
+    };
+    struct OfDevice {
+        std::map<Ticket, Departure> departures;
+        uint64_t freed = 0;  // how often memory was
+    };
+    bool is_over(Wait& wait);
+    void look();
+    void look_later();
+
+    EventLoop& loop_;
+    Store& store_;
+    std::vector<OfDevice> devices_;
+    Ticket next_ticket_ = 1;
+    std::list<std::shared_ptr<Wait>> waits_;  // with a `done`
+    std::atomic<bool> given_up_ = false;
+};
+
+}  // namespace gshm
