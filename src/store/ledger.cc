@@ -34,7 +34,7 @@ Status Ledger::check(Slot slot) const {
     if (found.kind() == LedgerKind::numbers && value > kMostNumber) {
         return fail(EUCLEAN, "entry {} of the ledger has a number that cannot be", slot);
     }
-    if (found.kind() == LedgerKind::lease && static_cast<uint32_t>(value) > value >> 32) {
+    if (found.kind() == LedgerKind::lease && static_cast<uint32_t>(value) > (value >> 32 & INT32_MAX)) {
         return fail(EUCLEAN, "entry {} of the ledger has more writers than leases", slot);
     }
     return {};

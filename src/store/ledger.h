@@ -46,8 +46,6 @@ public:
     Status reserve(size_t entries);
     Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {});
     void set(Slot slot, uint64_t value) { at(slot).value.store(value, std::memory_order_release); }
-    // A word that a kill leaves as it was or as it is to be, too.
-    void set_more(Slot slot, size_t index, uint64_t word) { at(slot).more[index] = word; }
     void remove(Slot slot);
 
     const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }

@@ -215,11 +215,16 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
     if (object == nullptr) return false;
     if (entry.kind() == LedgerKind::lease) {
         auto session = store_.sessions_.find(entry.id());
-        if (session == store_.sessions_.end() || value >> 32 == 0) return false;
+        if (session == store_.sessions_.end()) return false;
+        Store::Lease noted;
+        noted.take_ledger_value(value);
+        if (noted.count == 0) return false;
+        noted.object = object;
+        noted.slot = slot;
         auto [lease, added] = session->second.leases.try_emplace(object->id);
         *ret_twice = !added;
         if (!added) return false;
-        lease->second = {object, static_cast<uint32_t>(value >> 32), static_cast<uint32_t>(value), entry.more[0] != 0, slot};
+        lease->second = noted;
         // What it had a writable descriptor of and has closed is not known: it gets another slab next time.
         StoredExtent* extent = object->extent;
         const bool slab = extent != nullptr && extent->pool != nullptr && extent->protects;

@@ -206,7 +206,13 @@ private:
         bool maps = false;  // for writing
         Ledger::Slot slot = Ledger::kNone;
 
-        uint64_t ledger_value() const { return uint64_t{count} << 32 | writers; }
+        // Counts of 31 bits each, and in the highest bit whether it maps.
+        uint64_t ledger_value() const { return uint64_t{maps} << 63 | uint64_t{count} << 32 | writers; }
+        void take_ledger_value(uint64_t value) {
+            maps = value >> 63 != 0;
+            count = static_cast<uint32_t>(value >> 32) & INT32_MAX;
+            writers = static_cast<uint32_t>(value);
+        }
     };
     struct Session {
         Credentials who;
@@ -224,6 +230,7 @@ private:
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
     // What has attributes, for somebody with that right to it: an object or a directory.
+    static Status check_attributes(const Attributes& attributes);
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);

@@ -12,6 +12,7 @@
 #include "device/host.h"
 #include "fuse/file_system.h"
 #include "support/memory_device.h"
+#include "support/quiet_backend.h"
 
 namespace gshm::fuzz {
 
@@ -46,7 +47,7 @@ struct Answer {
 
 class Machine;
 
-class FuzzDaemon final : public fuse::Backend, private Recorder, private fuse::Channel {
+class FuzzDaemon final : public test::QuietBackend, private Recorder, private fuse::Channel {
 public:
     explicit FuzzDaemon(Machine& machine);
     ~FuzzDaemon() override;
@@ -58,16 +59,10 @@ public:
     Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) override;
     size_t device_count() override { return 2; }
     Device& device(DeviceIndex device) override;
-    uint64_t used_bytes(DeviceIndex) override { return 0; }
-    Status check(DeviceIndex) override { return {}; }
-    void report(DeviceIndex, const Error&) override {}
-    void appeared(const Node&) override {}
     void mark(const Done& done) override { marks.push_back(done); }
     Status record() override { return {}; }
-    bool can_record() const override { return true; }
     const std::string& runtime_dir() const override { return runtime_dir_; }
     bool may_pass_through() const override { return true; }
-    bool may_use_io_uring() const override { return false; }
 
 private:
     void changed(Node&) override {}

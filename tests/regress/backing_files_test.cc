@@ -101,11 +101,10 @@ TEST_F(BackingFiles, OneOfOtherMemoryIsNotHandedOut) {
     rig_.forget(node, 1);
     {
         auto* object = as_object(rig_.files().find(node));
-        auto gate = Files::gate(*object);
         auto device = HostDevice::create(1 << 20);
         std::shared_ptr<Extent> memory = *(*device)->allocate(5, {false, true});
         const int fd = memory->file()->fd();
-        rig_.files().replace_memory(*object, *gate, std::move(memory), 5);
+        rig_.files().replace_memory(*object, std::move(memory), 5);
         ASSERT_TRUE(rig_.files().note_backing(*object, *rig_.kernel.open_backing(fd)));
     }
     rig_.restart();

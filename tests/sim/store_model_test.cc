@@ -384,6 +384,7 @@ private:
         std::string key = below(2) == 0 ? "shape" : "dtype";
         std::string value(below(40), static_cast<char>(below(256)));
         int found = model_.find(name);
+        if (found == EISDIR) return attribute_of_directory(session, name, key, value);
         ModelObject* object = found == 0 ? &model_.objects.at(model_.names.at(name)) : nullptr;
         bool may_write = object != nullptr && Model::may(uid(session), object->uid, object->mode, 2);
         bool may_read = object != nullptr && Model::may(uid(session), object->uid, object->mode, 4);
@@ -400,6 +401,16 @@ private:
         auto got = rig_.store.get_attribute(session, name, key);
         ASSERT_EQ(got.has_value(), object->attributes.contains(key));
         if (got) { ASSERT_EQ(*got, object->attributes[key]); }
+    }
+
+    void attribute_of_directory(SessionId session, const std::string& name, const std::string& key,
+                                const std::string& value) {
+        const bool may = uid(session) == 0 || model_.directories.at(name) == uid(session);
+        ASSERT_EQ(code_of(rig_.store.set_attribute(session, name, key, value)), may ? 0 : EACCES);
+        if (!may) return;
+        auto got = rig_.store.get_attribute(session, name, key);
+        ASSERT_TRUE(got);
+        ASSERT_EQ(*got, value);
     }
 
     void list() {

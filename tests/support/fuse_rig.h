@@ -19,6 +19,7 @@
 #include "device/host.h"
 #include "fuse/file_system.h"
 #include "support/memory_device.h"
+#include "support/quiet_backend.h"
 
 namespace gshm::test {
 
@@ -249,7 +250,7 @@ public:
 private:
     static constexpr size_t kLedgerBytes = 1 << 20;
 
-    class Daemon final : public fuse::Backend, private Recorder, private fuse::Channel {
+    class Daemon final : public QuietBackend, private Recorder, private fuse::Channel {
     public:
         Daemon(FuseRig& rig)
             : rig_(rig),
@@ -295,10 +296,6 @@ private:
         }
         size_t device_count() override { return 1; }
         Device& device(DeviceIndex) override { return *rig_.device_; }
-        uint64_t used_bytes(DeviceIndex) override { return 0; }
-        Status check(DeviceIndex) override { return {}; }
-        void report(DeviceIndex, const Error&) override {}
-        void appeared(const Node&) override {}
         void mark(const Done& done) override {
             if (!dead) catalog->mark_done(done.request, done.node, done.answered);
         }
@@ -311,10 +308,8 @@ private:
             rig_.pass(KillPoint::recorded);
             return {};
         }
-        bool can_record() const override { return true; }
         const std::string& runtime_dir() const override { return rig_.folder_; }
         bool may_pass_through() const override { return rig_.options_.passthrough; }
-        bool may_use_io_uring() const override { return false; }
 
     private:
         // ---- Recorder ----

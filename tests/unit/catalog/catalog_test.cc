@@ -320,7 +320,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
         auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live);
-        files.replace_memory(*object, *Files::gate(*object), std::move(memory), 4096);
+        files.replace_memory(*object, std::move(memory), 4096);
         ASSERT_TRUE(files.note_backing(*object, 9));
         ASSERT_TRUE(daemon.catalog->commit());
         daemon.catalog->mark_done(40, object->id, 0);
