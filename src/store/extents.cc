@@ -33,12 +33,12 @@ void Extents::change_slab(StoredExtent* extent, auto change) {
 }
 
 std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
-                                                     std::optional<SessionId> writer) {
+                                                     const std::optional<Writer>& writer) {
     auto found = pools_.find(key);
     const SlabPool* pool = found == pools_.end() ? nullptr : &found->second;
     const SlabPool::ByRoom* own = pool == nullptr ? nullptr : &pool->read_only;
     if (own != nullptr && writer) {
-        auto of_writer = pool->by_writer.find(*writer);
+        auto of_writer = pool->by_writer.find(writer->session);
         own = of_writer == pool->by_writer.end() ? nullptr : &of_writer->second;
     }
     // First where others cannot go.
@@ -50,17 +50,9 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
         change_slab(place.extent, [&](StoredExtent& extent) { place.offset = *extent.slab->take(bytes); });
         return place;
     }
-    uint64_t size = uint64_t{2} << 20;
-    if (pool != nullptr && writer && !pool->read_only.empty()) {
-        // For this writer alone, sooner or later: as many bytes as it has use for, and few at first.
-        size = limits::kWriterSlabBytes;
-        if (own != nullptr) {
-            for (const auto& [room, slab] : *own) size = std::max(size, 2 * slab->size_bytes);
-        }
-        size = std::min(size, limits::kSlabBytesMax);
-    } else if (pool != nullptr) {
-        size = std::max(size, pool->next_size_bytes);
-    }
+    uint64_t size = std::max(uint64_t{2} << 20, pool == nullptr ? 0 : pool->next_size_bytes);
+    // One for this writer alone, sooner or later, is as large as the writer has use for.
+    if (pool != nullptr && writer && !pool->read_only.empty()) size = writer->slab_bytes;
     // A slab holds at least a few objects of the size that opens it.
     size = std::max(size, 2 * Slab::rounded(bytes));
     return ExtentNeed{key.device, round_up(size, device.granularity_bytes),

@@ -93,9 +93,14 @@ class Extents {
 public:
     explicit Extents(Reclaimer& reclaimer) : reclaimer_(reclaimer) {}
 
-    // A place for a small object, or what is missing. writer: the session that is to map it; nothing: none does.
+    // The session that is to map a new object, and the size of the next slab that it needs for itself.
+    struct Writer {
+        SessionId session = 0;
+        uint64_t slab_bytes = 0;
+    };
+    // A place for a small object, or what is missing. Without a writer nobody is to map it.
     std::variant<Place, ExtentNeed> place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
-                                                std::optional<SessionId> writer);
+                                                const std::optional<Writer>& writer);
     // The session gets a writable descriptor of the slab.
     void add_writer(StoredExtent* extent, SessionId session);
     void remove_writer(ExtentId id, SessionId session);

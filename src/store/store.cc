@@ -97,10 +97,14 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     if ((spec.flags & kCreateEmpty) != 0) {
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
-        auto placed = extents_.place_small(key, spec.size_bytes, device,
-                                           spec.map ? std::optional(session_id) : std::nullopt);
+        std::optional<Extents::Writer> writer;
+        if (spec.map) writer = {session_id, session.slab_bytes};
+        auto placed = extents_.place_small(key, spec.size_bytes, device, writer);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
         where = std::get<Place>(placed);
+        // The first to use a slab is taken for the one that needed it.
+        const bool first = where.extent->objects == 0;
+        if (first) session.slab_bytes = std::clamp(2 * where.extent->size_bytes, session.slab_bytes, limits::kSlabBytesMax);
     } else {
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/limits.h"
 #include "store/extents.h"
 #include "store/ledger.h"
 #include "store/tree.h"
@@ -220,6 +221,7 @@ private:
         Object* unsealed = nullptr;  // first of those made by it and not sealed yet
         // Slabs that it was given a writable descriptor of, and may have kept; some may be gone.
         std::unordered_set<ExtentId> writes;
+        uint64_t slab_bytes = limits::kWriterSlabBytes;  // of the next one that it needs for itself
         Ledger::Slot slot = Ledger::kNone;
         SessionSecret secret;
         uint64_t process_started = 0;

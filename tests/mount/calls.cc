@@ -18,8 +18,8 @@ constexpr size_t kLongestName = 48;
 constexpr size_t kMostNames = 40;
 
 std::string shown(const std::string& name) {  // for the log
-    if (name.size() > kLongestName) return fmt::format("{}...({} bytes)", quoted(name.substr(0, 6)), name.size());
-    const auto text = quoted(name);
+    if (name.size() > kLongestName) return fmt::format("{}...({} bytes)", in_quotes(name.substr(0, 6)), name.size());
+    const auto text = in_quotes(name);
     return text.size() == name.size() + 2 ? name : text;
 }
 
@@ -48,7 +48,7 @@ std::string joined(std::vector<std::string> names) {
     std::sort(names.begin(), names.end());
     const auto text = fmt::format("{}", fmt::join(names, " "));
     if (names.size() <= kMostNames) return text;
-    return fmt::format("{} of them from {} to {}, {}", names.size(), names.front(), names.back(), quoted(text));
+    return fmt::format("{} of them from {} to {}, {}", names.size(), names.front(), names.back(), in_quotes(text));
 }
 
 std::string id(unsigned value) {
@@ -111,7 +111,7 @@ int Calls::readlink(const std::string& name, size_t size) {
     std::string target(size, '\0');
     const ssize_t n = ::readlink(at(name).c_str(), target.data(), size);
     recorder_.result(fmt::format("readlink({}, {})", shown(name), size), n);
-    if (n >= 0) recorder_.line("  -> " + quoted(target.substr(0, static_cast<size_t>(n))));
+    if (n >= 0) recorder_.line("  -> " + in_quotes(target.substr(0, static_cast<size_t>(n))));
     return static_cast<int>(n);
 }
 
@@ -209,7 +209,7 @@ void Calls::content(const std::string& name) {
     if (n < 0)
         recorder_.success(fmt::format("reading {}", shown(name)), -1);
     else
-        recorder_.line(fmt::format("  bytes of {}: {}", shown(name), quoted(bytes)));
+        recorder_.line(fmt::format("  bytes of {}: {}", shown(name), in_quotes(bytes)));
     if (fd >= 0) close(fd);
 }
 
@@ -230,19 +230,19 @@ int Calls::dup(int fd) {
 }
 
 ssize_t Calls::write(int fd, std::string_view bytes) {
-    return recorder_.result(fmt::format("write({}, {})", name_of(fd), quoted(bytes)),
+    return recorder_.result(fmt::format("write({}, {})", name_of(fd), in_quotes(bytes)),
                             ::write(fd, bytes.data(), bytes.size()));
 }
 
 ssize_t Calls::pwrite(int fd, std::string_view bytes, off_t offset) {
-    return recorder_.result(fmt::format("pwrite({}, {}, at {})", name_of(fd), quoted(bytes), offset),
+    return recorder_.result(fmt::format("pwrite({}, {}, at {})", name_of(fd), in_quotes(bytes), offset),
                             ::pwrite(fd, bytes.data(), bytes.size(), offset));
 }
 
 ssize_t Calls::read(int fd, size_t size) {
     std::string bytes(size, '\0');
     const ssize_t n = recorder_.result(fmt::format("read({}, {})", name_of(fd), size), ::read(fd, bytes.data(), size));
-    if (n > 0) recorder_.line("  -> " + quoted(std::string_view(bytes).substr(0, static_cast<size_t>(n))));
+    if (n > 0) recorder_.line("  -> " + in_quotes(std::string_view(bytes).substr(0, static_cast<size_t>(n))));
     return n;
 }
 
@@ -250,7 +250,7 @@ ssize_t Calls::pread(int fd, size_t size, off_t offset) {
     std::string bytes(size, '\0');
     const ssize_t n = recorder_.result(fmt::format("pread({}, {}, at {})", name_of(fd), size, offset),
                                        ::pread(fd, bytes.data(), size, offset));
-    if (n > 0) recorder_.line("  -> " + quoted(std::string_view(bytes).substr(0, static_cast<size_t>(n))));
+    if (n > 0) recorder_.line("  -> " + in_quotes(std::string_view(bytes).substr(0, static_cast<size_t>(n))));
     return n;
 }
 
@@ -296,14 +296,14 @@ char* Calls::map(int fd, size_t size, int protection, int flags, off_t offset) {
 int Calls::set_attribute(const std::string& name, const std::string& attribute, std::string_view value, int flags) {
     const int result = ::lsetxattr(at(name).c_str(), attribute.c_str(), value.data(), value.size(), flags);
     return recorder_.result(
-        fmt::format("setxattr({}, {}, {}, {})", shown(name), shown(attribute), quoted(value), flags), result);
+        fmt::format("setxattr({}, {}, {}, {})", shown(name), shown(attribute), in_quotes(value), flags), result);
 }
 
 ssize_t Calls::attribute(const std::string& name, const std::string& attribute, size_t size) {
     std::string value(size, '\0');
     const ssize_t n = ::lgetxattr(at(name).c_str(), attribute.c_str(), value.data(), size);
     recorder_.result(fmt::format("getxattr({}, {}, size {})", shown(name), shown(attribute), size), n);
-    if (n > 0 && size > 0) recorder_.line("  -> " + quoted(std::string_view(value).substr(0, static_cast<size_t>(n))));
+    if (n > 0 && size > 0) recorder_.line("  -> " + in_quotes(std::string_view(value).substr(0, static_cast<size_t>(n))));
     return n;
 }
 

@@ -108,8 +108,8 @@ private:
         const auto at = static_cast<size_t>(got - bytes);
         const size_t shown = std::min<size_t>(16, range.size - at);
         fail(fmt::format("{}: the first wrong byte is at {:#x} ({} wrong in {:#x}..{:#x}): {} instead of {}", what,
-                         range.offset + at, wrong, range.offset, range.end(), quoted({got, shown}),
-                         quoted({want, shown})));
+                         range.offset + at, wrong, range.offset, range.end(), in_quotes({got, shown}),
+                         in_quotes({want, shown})));
     }
     void check_bytes(Range range, const char* what) {
         std::string bytes(range.size, '?');

@@ -81,7 +81,7 @@ std::string describe(const struct stat& st) {
     return text;
 }
 
-std::string quoted(std::string_view bytes) {
+std::string in_quotes(std::string_view bytes) {
     std::string text;
     for (size_t i = 0; i < bytes.size();) {
         size_t end = i + 1;

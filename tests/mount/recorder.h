@@ -32,7 +32,7 @@ std::string errno_name(int code);
 // "file 0644 nlink=1 size=5 uid=0 gid=0". Without the size of directories, which is each file system's own affair.
 std::string describe(const struct stat& st);
 // Bytes for people: escapes, runs as "\x00*4096", and a checksum instead of the middle of what is long.
-std::string quoted(std::string_view bytes);
+std::string in_quotes(std::string_view bytes);
 // `size` bytes that look random and depend on the seed alone.
 std::string pattern(size_t size, unsigned seed);
 

@@ -151,7 +151,7 @@ void vectors(Recorder& recorder, const std::string& dir) {
     char a[6] = {}, b[200] = {};
     iovec in[2] = {{a, 5}, {b, sizeof b}};
     recorder.result("preadv", ::preadv(fd, in, 2, 2));
-    recorder.line("  -> " + quoted({a, 5}) + " " + quoted({b, sizeof b}));
+    recorder.line("  -> " + in_quotes({a, 5}) + " " + in_quotes({b, sizeof b}));
     recorder.result("readv", ::readv(fd, in, 2));
     recorder.result("preadv2 at the offset", ::preadv2(fd, in, 2, -1, 0));
     recorder.result("pwritev2(RWF_APPEND)", ::pwritev2(fd, out, 3, 0, RWF_APPEND));

@@ -28,7 +28,7 @@ void shared(Recorder& recorder, const std::string& dir) {
     std::memcpy(memory + kPage, "through the mapping", 19);
     c.pread(fd, 19, kPage);
     c.pwrite(fd, "through write", 2 * kPage);
-    recorder.line("  mapping: " + quoted({memory + 2 * kPage, 13}));
+    recorder.line("  mapping: " + in_quotes({memory + 2 * kPage, 13}));
     recorder.result("msync(MS_SYNC)", ::msync(memory, 3 * kPage, MS_SYNC));
     recorder.result("msync(MS_ASYNC)", ::msync(memory, 3 * kPage, MS_ASYNC));
     c.close(fd);
@@ -48,12 +48,12 @@ void between_processes(Recorder& recorder, const std::string& dir) {
         const int own_fd = c.open("f", O_RDWR);
         char* own = c.map(own_fd, kPage, kReadWrite, MAP_SHARED);
         if (!own) return 1;
-        recorder.line("  sees " + quoted({own, 4}));
+        recorder.line("  sees " + in_quotes({own, 4}));
         own[1] = 'c';
         c.pwrite(own_fd, "w", 2);
         return 0;
     });
-    recorder.line("  sees " + quoted({memory, 4}));
+    recorder.line("  sees " + in_quotes({memory, 4}));
     c.unlink("f");
     memory[3] = 'u';  // without a name it is still the file
     c.pread(fd, 4, 0);
@@ -69,7 +69,7 @@ void private_ones(Recorder& recorder, const std::string& dir) {
     c.pread(fd, 4, 0);
     const int out = c.open("f", O_WRONLY);
     c.pwrite(out, "file", 0);
-    recorder.line("  the changed page: " + quoted({memory, 4}));
+    recorder.line("  the changed page: " + in_quotes({memory, 4}));
     c.content("f");
 }
 
@@ -101,18 +101,18 @@ void end_of_file(Recorder& recorder, const std::string& dir) {
     const int fd = c.open("f", O_RDWR);
     char* memory = c.map(fd, 2 * kPage, kReadWrite, MAP_SHARED);
     if (!memory) return;
-    recorder.line("  the last page: " + quoted({memory + kPage, kPage}));
+    recorder.line("  the last page: " + in_quotes({memory + kPage, kPage}));
     memory[kPage + 200] = 'n';
     c.fstat(fd);
     c.content("f");
     c.ftruncate(fd, kPage + 50);
-    recorder.line("  cut: " + quoted({memory + kPage, kPage}));
+    recorder.line("  cut: " + in_quotes({memory + kPage, kPage}));
     c.ftruncate(fd, 2 * kPage);
-    recorder.line("  grown: " + quoted({memory + kPage, kPage}));
+    recorder.line("  grown: " + in_quotes({memory + kPage, kPage}));
     c.pwrite(fd, "grown", 2 * kPage - 5);
-    recorder.line("  written: " + quoted({memory + kPage, kPage}));
+    recorder.line("  written: " + in_quotes({memory + kPage, kPage}));
     c.fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage + 10);
-    recorder.line("  punched: " + quoted({memory, 2 * kPage}));
+    recorder.line("  punched: " + in_quotes({memory, 2 * kPage}));
 }
 
 // A touch beyond the end of the file ends the process that does it.
@@ -145,7 +145,7 @@ void bus_errors(Recorder& recorder, const std::string& dir) {
     touch("write what was cut off", 3 * kPage, true);
     c.ftruncate(fd, 5 * kPage);
     touch("read after growing again", 4 * kPage, false);
-    recorder.line("  grown again: " + quoted({memory + kPage, 3 * kPage}));
+    recorder.line("  grown again: " + in_quotes({memory + kPage, 3 * kPage}));
 }
 
 void times(Recorder& recorder, const std::string& dir) {

@@ -205,7 +205,7 @@ private:
             if (!entry) break;
             const std::string name = entry->d_name;
             const bool known = name.starts_with("file") || name.starts_with("mark") || name == "." || name == "..";
-            if (!known) fail("an unknown name is listed: " + quoted(name));
+            if (!known) fail("an unknown name is listed: " + in_quotes(name));
             seen.insert(name);
         }
         allow("readdir", errno == 0 ? 0 : -1, {ENOENT});

@@ -84,7 +84,7 @@ std::string verify_complete(const std::string& bytes) {
     Header header;
     if (bytes.size() < sizeof header) return fmt::format("only {} bytes", bytes.size());
     std::memcpy(&header, bytes.data(), sizeof header);
-    if (header.magic != Header::kMagic) return "no header: " + quoted(bytes.substr(0, sizeof header));
+    if (header.magic != Header::kMagic) return "no header: " + in_quotes(bytes.substr(0, sizeof header));
     if (header.size != bytes.size()) return fmt::format("{} bytes instead of {}", bytes.size(), header.size);
     const auto wanted = complete_file(header.size, header.seed);
     for (size_t i = 0; i < wanted.size(); ++i)
