@@ -93,6 +93,7 @@ void EventLoop::run_timers() {
 void EventLoop::run() {
     epoll_event events[64];
     auto turn = enter();
+    running_.store(true, std::memory_order_release);
     while (!stopped_) {
         int timeout = next_timeout_ms();
         turn.unlock();

@@ -1,6 +1,7 @@
 // The daemon's one thread of control: waits for descriptors, timers and work that other threads hand back.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,8 @@ public:
     void post(Task task) EXCLUDES(mutex_);
 
     void run();
+    // From any thread. Before run() the starting thread has the daemon to itself, and takes no turns.
+    bool is_running() const { return running_.load(std::memory_order_acquire); }
     void stop() { stopped_ = true; }
 
 private:
@@ -53,6 +56,7 @@ private:
     UniqueFd epoll_;
     UniqueFd wake_;
     bool stopped_ = false;
+    std::atomic<bool> running_ = false;
     uint64_t next_id_ = 1;
     struct Watch {
         uint64_t id;

@@ -60,6 +60,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
 }
 
 void Server::wait_for_keeper() {
+    if (!loop_.is_running()) return;
     std::shared_ptr<Keeper> keeper;
     {
         auto turn = loop_.enter();

@@ -145,6 +145,7 @@ void Survival::forget_dropped() {
         extent_notes_.erase(note);
     }
     dropped_.clear();
+    leaving_.clear();
 }
 
 std::string Survival::setting(std::string_view key) const {
@@ -308,6 +309,7 @@ void Survival::put_all() {
     for (StoredExtent* extent : store_->extents().all()) {
         if (auto fd = extent->memory->keepsake()) keeper_->put(extent->key, *fd);
     }
+    for (const auto& [key, fd] : leaving_) keeper_->put(key, fd.get());
 }
 
 void Survival::changed(Node& node) {
@@ -341,6 +343,9 @@ void Survival::changed(StoredExtent& extent) {
 void Survival::erased(const StoredExtent& extent) {
     catalog_->erased(extent);
     dropped_.push_back(extent.key);
+    if (auto fd = extent.memory->keepsake(); fd && extent.kept) {
+        if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
+    }
     pending_.store(true, std::memory_order_release);
 }
 

@@ -138,6 +138,8 @@ private:
     std::atomic<bool> pending_ = false;
     bool failing_ = false;  // the last commit did
     std::vector<uint64_t> dropped_;  // to be let go of after the next commit
+    // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
+    std::unordered_map<uint64_t, UniqueFd> leaving_;
     Store* store_ = nullptr;         // once it is loaded
     DevicePool* devices_ = nullptr;
     std::string noted_mount_;

@@ -1,0 +1,66 @@
+// A start that frees much memory: the thread that frees it waited for the keeper, and wrote to the catalog beside the
+// starting thread ("a value could not be bound", or rows without memory).
+#include <csignal>
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+#include "gshm/gshm.h"
+#include "integration/daemon_fixture.h"
+
+namespace gshm::test {
+namespace {
+
+class StartFreesMemory : public ::testing::Test, protected DaemonFixture {
+protected:
+    static constexpr int kObjects = 24;
+    static constexpr uint64_t kBytes = 16 << 20;
+
+    // Makes objects that end with it, says so, and stays.
+    pid_t start_maker() {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+        const pid_t child = fork();
+        if (child == 0) {
+            gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
+            const std::string folder = dir();
+            options.dir = folder.c_str();
+            gshm_client* client = nullptr;
+            bool made = gshm_connect(&options, &client) == 0;
+            for (int i = 0; made && i < kObjects; ++i) {
+                const std::string name = "object" + std::to_string(i);
+                gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
+                spec.name = name.c_str();
+                spec.size_bytes = kBytes;
+                gshm_object* object = nullptr;
+                made = gshm_create(client, &spec, &object) == 0;
+            }
+            [[maybe_unused]] ssize_t put = write(ends[1], made ? "y" : "n", 1);
+            pause();
+            _exit(0);
+        }
+        close(ends[1]);
+        char said = 'n';
+        const bool heard = read(ends[0], &said, 1) == 1 && said == 'y';
+        close(ends[0]);
+        return heard ? child : -1;
+    }
+};
+
+TEST_F(StartFreesMemory, WithoutTouchingTheCatalogTwiceAtOnce) {
+    ASSERT_TRUE(start({"--device", "host:1G"})) << log();
+    for (int round = 0; round < 8; ++round) {
+        const pid_t maker = start_maker();
+        ASSERT_GT(maker, 0) << log();
+        kill();
+        ::kill(maker, SIGKILL);
+        ASSERT_EQ(waitpid(maker, nullptr, 0), maker);
+        ASSERT_TRUE(start({})) << "round " << round << "\n" << log();
+        EXPECT_EQ(log().find("bound"), std::string::npos) << log();
+        EXPECT_EQ(run_cli({"ls"}).out.find("object"), std::string::npos);
+    }
+    EXPECT_EQ(stop(), 0);
+}
+
+}  // namespace
+}  // namespace gshm::test
