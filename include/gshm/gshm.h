@@ -146,7 +146,8 @@ enum {
     /* create and open */
     GSHM_NO_MAP = 1u << 8,       /* no pointer wanted; gshm_data() is NULL, copies go through the daemon */
     /* open */
-    GSHM_WRITE = 1u << 9,        /* for writing too; -EPERM if sealed */
+    GSHM_WRITE = 1u << 9,        /* for writing too; -EPERM if sealed. -EBUSY if it shares its extent with sealed objects and
+                                  * another process holds it: GSHM_NO_MAP, or made with GSHM_DEDICATED, it can be written */
     GSHM_SEALED_ONLY = 1u << 10, /* -EBUSY unless sealed */
     /* list */
     GSHM_RECURSIVE = 1u << 11,

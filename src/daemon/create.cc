@@ -22,14 +22,20 @@ struct Item {
 class Creation : public std::enable_shared_from_this<Creation> {
 public:
     Creation(Server& server, std::weak_ptr<Session> session, uint64_t request, bool map, std::vector<Item> items)
-        : server_(server), session_(std::move(session)), request_(request), map_(map), items_(std::move(items)) {}
+        : server_(server), session_(std::move(session)), request_(request), map_(map), items_(std::move(items)) {
+        for (const Item& item : items_) small_bytes_ += small_bytes(item);
+        // A long request is mostly one of several that follow each other.
+        constexpr size_t kLong = 64;
+        if (items_.size() >= kLong) small_bytes_ *= 4;
+    }
 
     // Goes on with the next element until one has to wait for memory, or all are done.
     void run() {
         auto session = session_.lock();
         if (!session) return drop_extent();
         while (records_.size() < items_.size()) {
-            auto created = create(*session, items_[records_.size()]);
+            const Item& item = items_[records_.size()];
+            auto created = create(*session, item);
             drop_extent();
             if (!created) {
                 add_failure(created.error());
@@ -38,6 +44,7 @@ public:
             } else {
                 add(*session, std::get<Object*>(*created));
             }
+            small_bytes_ -= std::min(small_bytes_, small_bytes(item));
         }
         finish(*session);
     }
@@ -56,7 +63,7 @@ private:
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(), {item.name, item.size_bytes, device,
                                                      static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
-                                                     extent_, item.uid, item.gid, map_});
+                                                     extent_, item.uid, item.gid, map_, small_bytes_});
     }
 
     void allocate(Session& session, const ExtentNeed& need) {
@@ -124,6 +131,11 @@ private:
         extent_ = nullptr;
     }
 
+    static uint64_t small_bytes(const Item& item) {
+        const bool small = item.size_bytes <= limits::kSmallObjectBytes && (item.flags & kCreateDedicated) == 0;
+        return small ? Slab::rounded(item.size_bytes) : 0;
+    }
+
     void add(Session& session, Object* object) {
         int index = -1;
         if (map_ && object->extent != nullptr && descriptors_.size() < limits::kMessageDescriptors &&
@@ -167,6 +179,7 @@ private:
     uint64_t request_;
     bool map_;
     std::vector<Item> items_;
+    uint64_t small_bytes_ = 0;  // of the small objects that are still to be made
     std::vector<wire::OpenRecord> records_;
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent

@@ -77,4 +77,7 @@ private:
     std::vector<Slot> slots_;
 };
 
+// "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
+Error explain_descriptor_limit(Error error);
+
 }  // namespace gshm

@@ -14,6 +14,7 @@ public:
     std::vector<NodeId> nameless;
     uint64_t freed = 0;
     bool tried = false;  // the request was tried again since the wait began
+    bool last = false;   // and for the last time: what others free from now on is theirs
     steady_clock::time_point deadline;
     steady_clock::time_point nameless_deadline;
     std::optional<EventLoop::TimerId> timer;
@@ -111,8 +112,9 @@ void Room::look() {
         }
         at = waits_.erase(at);
         // Once in any case: memory may have been freed between the refusal and the begin of the wait.
-        const bool again = !given_up_ && (changed || !wait->tried);
+        const bool again = !given_up_ && !wait->last && (changed || !wait->tried);
         wait->tried = true;
+        wait->last = over;
         answers.emplace_back(std::move(wait->done), again);
     }
     for (auto& [done, again] : answers) done(again);

@@ -30,19 +30,6 @@ UniqueFd open_spare() {
 
 }  // namespace
 
-Error explain_descriptor_limit(Error error) {
-    // Drivers report it in words of their own, so ask the kernel.
-    if (error.code != EMFILE && error.code != ENFILE) {
-        int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
-        if (probe >= 0) close(probe);
-        if (probe >= 0 || (errno != EMFILE && errno != ENFILE)) return error;
-    }
-    rlimit limit = {};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    return Error{EMFILE, fmt::format("gshmd has reached its limit of {} open descriptors (raise it with `ulimit -n` or "
-                                     "LimitNOFILE= before gshmd starts)", limit.rlim_cur)};
-}
-
 Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
                                                Survival& survival, UniqueFd listener, bool with_mount) {
     std::unique_ptr<Server> server(new Server(loop, std::move(devices), survival, std::move(listener)));
@@ -92,7 +79,7 @@ Server::~Server() {
         auto turn = loop_.enter();
         room_.set_given_up(true);
     }
-    for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
+    keeper_waits_.reset();
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
     janitor_.reset();
@@ -378,12 +365,18 @@ void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
     const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, memory->size());
     devices_->submit_reclaim(
         device,
-        [this, large, memory = std::move(memory)](Device&) mutable {
+        [memory = std::move(memory)](Device&) mutable {
             memory.reset();
-            if (large && !ending_) wait_for_keeper();
             return Status{};
         },
-        [this, device, ticket](Status) { room_.end(device, ticket); });
+        [this, large, device, ticket](Status) {
+            if (!large) return room_.end(device, ticket);
+            keeper_waits_->submit([this, device, ticket] {
+                if (ending_) return;
+                wait_for_keeper();
+                loop_.post([this, device, ticket] { room_.end(device, ticket); });
+            });
+        });
 }
 
 }  // namespace gshm

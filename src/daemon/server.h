@@ -123,6 +123,7 @@ private:
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
+    std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
     // What is to be zeroed once the catalog does not speak of it any more.
@@ -140,8 +141,5 @@ private:
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;
 };
-
-// "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
-Error explain_descriptor_limit(Error error);
 
 }  // namespace gshm

@@ -31,7 +31,8 @@ public:
     virtual std::unique_ptr<Wait> wait_for_room(DeviceIndex device, NodeId waiting) = 0;
     // In one's turn: compared with what is free, much memory is on its way out.
     virtual bool is_worth_waiting(DeviceIndex device) = 0;
-    // In one's turn: an object with so many bytes is being given other memory, until end_move(). freed: memory was.
+    // In one's turn: an object with so many bytes is being given other memory, until end_move(). freed: what it
+    // was to be given was freed.
     virtual uint64_t begin_move(DeviceIndex device, uint64_t bytes) = 0;
     virtual void end_move(DeviceIndex device, uint64_t move, bool freed) = 0;
     virtual size_t device_count() = 0;

@@ -163,8 +163,9 @@ Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_by
     auto memory = backend_.allocate(work.device, bytes, compressible);
     Status moved = memory ? Status{} : std::unexpected(memory.error());
     if (moved) moved = copy_kept(work, **memory, kept_bytes, reason);
-    const bool freed = memory.has_value();  // the old memory, or the new
-    if (!moved && freed) memory->reset();
+    // The old memory is freed by the reclaimer, which says so.
+    const bool freed = !moved && memory.has_value();
+    if (freed) memory->reset();
     auto turn = backend_.enter();
     if (moved) replace_memory(work, std::move(*memory), size_bytes);
     backend_.end_move(work.device, move, freed);

@@ -32,6 +32,16 @@ void Extents::change_slab(StoredExtent* extent, auto change) {
     enlist(extent, true);
 }
 
+// A slab that is one writer's alone, sooner or later: others have no use for what is free in it, so that must be little
+// beside what the writer has.
+uint64_t Extents::exclusive_bytes(const SlabPool::ByRoom* own, const Writer& writer) {
+    uint64_t total = 0;
+    if (own != nullptr) {
+        for (const auto& [room, slab] : *own) total += slab->size_bytes;
+    }
+    return std::clamp(std::max(total / 16, writer.batch_bytes), limits::kWriterSlabBytes, limits::kSlabBytesMax);
+}
+
 std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
                                                      const std::optional<Writer>& writer) {
     auto found = pools_.find(key);
@@ -51,8 +61,7 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
         return place;
     }
     uint64_t size = std::max(uint64_t{2} << 20, pool == nullptr ? 0 : pool->next_size_bytes);
-    // One for this writer alone, sooner or later, is as large as the writer has use for.
-    if (pool != nullptr && writer && !pool->read_only.empty()) size = writer->slab_bytes;
+    if (pool != nullptr && writer && !pool->read_only.empty()) size = exclusive_bytes(own, *writer);
     // A slab holds at least a few objects of the size that opens it.
     size = std::max(size, 2 * Slab::rounded(bytes));
     return ExtentNeed{key.device, round_up(size, device.granularity_bytes),

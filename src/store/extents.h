@@ -93,10 +93,10 @@ class Extents {
 public:
     explicit Extents(Reclaimer& reclaimer) : reclaimer_(reclaimer) {}
 
-    // The session that is to map a new object, and the size of the next slab that it needs for itself.
+    // The session that is to map a new object, and the bytes of the small objects that it asks for together with it.
     struct Writer {
         SessionId session = 0;
-        uint64_t slab_bytes = 0;
+        uint64_t batch_bytes = 0;
     };
     // A place for a small object, or what is missing. Without a writer nobody is to map it.
     std::variant<Place, ExtentNeed> place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
@@ -143,6 +143,7 @@ private:
     // Changes what decides who may use a slab, while its pool's sets are kept true.
     void change_slab(StoredExtent* extent, auto change);
     static void enlist(StoredExtent* extent, bool listed);
+    static uint64_t exclusive_bytes(const SlabPool::ByRoom* own, const Writer& writer);
 
     Reclaimer& reclaimer_;
     Recorder* recorder_ = nullptr;

@@ -98,13 +98,10 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
         std::optional<Extents::Writer> writer;
-        if (spec.map) writer = {session_id, session.slab_bytes};
+        if (spec.map) writer = {session_id, spec.batch_bytes};
         auto placed = extents_.place_small(key, spec.size_bytes, device, writer);
         if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
         where = std::get<Place>(placed);
-        // The first to use a slab is taken for the one that needed it.
-        const bool first = where.extent->objects == 0;
-        if (first) session.slab_bytes = std::clamp(2 * where.extent->size_bytes, session.slab_bytes, limits::kSlabBytesMax);
     } else {
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
@@ -142,95 +139,6 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         assert(mapped);  // it was placed where that is so
     }
     return object;
-}
-
-void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
-    object->extent = where.extent;
-    object->offset = where.offset;
-    object->size_bytes = size_bytes;
-    if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
-    nodes_.changed(object);
-    if (where.extent == nullptr) return;
-    extents_.attach(where);
-    if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
-    use_[object->device].object_bytes += size_bytes;
-    if (auto* file = where.extent->memory->file()) {
-        if (auto status = file->status()) {
-            object->file_modified_ns = status->modified_ns;
-            object->file_accessed_ns = status->accessed_ns;
-        }
-    }
-}
-
-bool Store::fits_slab(const Object& object) {
-    const SlabKey& key = object.extent->pool->key;
-    if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
-    auto reached_alike = [&](const Link& link) {
-        return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
-    };
-    return reached_alike(object.first_link) &&
-           std::all_of(object.further_links.begin(), object.further_links.end(),
-                       [&](const auto& link) { return reached_alike(*link); });
-}
-
-void Store::rights_changed(Node& node) {
-    std::vector<Node*> left{&node};
-    while (!left.empty()) {
-        Node* at = left.back();
-        left.pop_back();
-        if (auto* directory = as_directory(at)) {
-            uint64_t end = 0;
-            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
-        } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->pool != nullptr && !fits_slab(*object)) {
-            extents_.close_slab(object->extent);
-        }
-    }
-}
-
-Status Store::begin_mapping(SessionId id, Object* object, Access access) {
-    StoredExtent* extent = object->extent;
-    Session& session = at(id);
-    if (extent == nullptr || extent->pool == nullptr) return {};
-    if (extent->closed && !session.who.is_root() && session.who.uid != extent->pool->key.uid) {
-        return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
-                    "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
-                    Tree::path_of(*object));
-    }
-    if (access == Access::read || !extent->protects) return {};
-    if (!session.writes.contains(extent->id)) {
-        if (extent->is_read_only()) {
-            return fail(EBUSY, "\"{}\" shares its memory with sealed objects and is held by another process. Copy to it "
-                        "without mapping it, or make objects that several processes write to with GSHM_DEDICATED",
-                        Tree::path_of(*object));
-        }
-        add_writer(id, session, extent);
-    }
-    // Noted, so that a later daemon knows as well.
-    Lease& lease = session.leases.at(object->id);
-    if (!std::exchange(lease.maps, true) && lease.slot != Ledger::kNone && ledger_ != nullptr) {
-        ledger_->set(lease.slot, lease.ledger_value());
-    }
-    return {};
-}
-
-void Store::add_writer(SessionId id, Session& session, StoredExtent* extent) {
-    constexpr size_t kFew = 64;
-    if (session.writes.size() > kFew + 2 * extents_.count()) {
-        std::erase_if(session.writes, [&](ExtentId slab) { return extents_.find(slab) == nullptr; });
-    }
-    session.writes.insert(extent->id);
-    extents_.add_writer(extent, id);
-}
-
-bool Store::can_leave_slab(SessionId session, const Object& object) const {
-    auto lease = at(session).leases.find(object.id);
-    return object.extent != nullptr && object.extent->pool != nullptr && !object.retired &&
-           lease != at(session).leases.end() && lease->second.count == 1 && object.leases == 1;
-}
-
-void Store::leave_slab(Object* object, std::shared_ptr<Extent> memory) {
-    replace_memory(object, std::move(memory), object->size_bytes, false);
 }
 
 Result<Object*> Store::find_object(const Session& session, std::string_view name) const {
@@ -367,15 +275,6 @@ void Store::note_sealed(Object* object) {
     tree_.report(*object);
 }
 
-void Store::count_sealed(Object* object) {
-    auto count = [&](StoredExtent* extent) {
-        if (extent != nullptr && extent->pool != nullptr) extents_.note_sealed(extent);
-    };
-    count(object->extent);
-    if (!object->retired) return;
-    for (const auto& retired : *object->retired) count(retired.place.extent);
-}
-
 void Store::forget_creator(Object* object) {
     if (object->creator == 0) return;
     Object*& head = at(object->creator).unsealed;
@@ -431,72 +330,6 @@ void Store::free_if_unused(Node* node) {
         unnamed_.erase(object->id);
     }
     if (node->links == 0 && !node->is_known()) nodes_.erase(node);
-}
-
-// Of an object without a name.
-void Store::free_memory(Object* object) {
-    if (object->extent == nullptr) return;
-    // Before the memory goes to the reclaimer, so that it is freed there and not here. Nobody works on the bytes any more,
-    // but a thread that is about to let go of the gate may still have it.
-    drop_backing(object->id);
-    if (object->gate) object->gate->memory.reset();
-    object->gate.reset();
-    use_[object->device].unlinked_bytes -= object->size_bytes;
-    use_[object->device].object_bytes -= object->size_bytes;
-    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed);
-    object->extent = nullptr;
-    nodes_.changed(object);
-}
-
-void Store::drop_backing(NodeId node) {
-    auto found = backing_.find(node);
-    if (found == backing_.end()) return;
-    // Noted first, so that nobody hands out a number that may be closed, and forgotten last, so that the next daemon closes
-    // it if this one does not come to it.
-    const Backing backing = found->second;
-    backing_.erase(found);
-    if (backing.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(backing.slot, kClosingBacking);
-    if (!close_backing_) return left_backing_.push_back(backing);  // the mount is yet to be taken up
-    close_backing_(backing.id);
-    erase_note(backing.slot);
-}
-
-void Store::free_retired(Object* object) {
-    if (!object->retired) return;
-    for (const auto& [place, size_bytes] : *object->retired) {
-        use_[object->device].unlinked_bytes -= size_bytes;
-        use_[object->device].object_bytes -= size_bytes;
-        extents_.detach(place, size_bytes, object->state == ObjectState::sealed);
-    }
-    object->retired.reset();
-    nodes_.changed(object);
-}
-
-void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
-    DeviceUse& use = use_[object->device];
-    // First: the old memory is freed by the reclaimer, not here.
-    if (object->gate) object->gate->memory = memory;
-    if (object->gate) object->gate->offset = 0;
-    if (object->extent != nullptr) {
-        Place old{object->extent, object->offset};
-        if (!keep_old) {
-            use.object_bytes -= object->size_bytes;
-            if (object->links == 0) use.unlinked_bytes -= object->size_bytes;
-            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed);
-        } else {
-            if (object->links > 0) use.unlinked_bytes += object->size_bytes;
-            if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
-            object->retired->push_back({old, object->size_bytes});
-        }
-    }
-    StoredExtent* extent = nullptr;
-    if (memory != nullptr) {
-        bool compressible = (object->flags & kCreateCompressible) != 0;
-        extent = extents_.add({object->device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
-    }
-    object->flags |= kCreateDedicated;
-    place(object, {extent, 0}, size_bytes);
-    if (object->links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {

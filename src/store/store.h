@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/limits.h"
 #include "store/extents.h"
 #include "store/ledger.h"
 #include "store/tree.h"
@@ -39,6 +38,7 @@ struct CreateSpec {
     uid_t uid = 0;                   // with kCreateOwner
     gid_t gid = 0;
     bool map = true;  // the session gets a writable descriptor of its memory
+    uint64_t batch_bytes = 0;  // of all small objects that are asked for at once; a hint
 };
 
 // A directory or a symbolic link.
@@ -221,7 +221,6 @@ private:
         Object* unsealed = nullptr;  // first of those made by it and not sealed yet
         // Slabs that it was given a writable descriptor of, and may have kept; some may be gone.
         std::unordered_set<ExtentId> writes;
-        uint64_t slab_bytes = limits::kWriterSlabBytes;  // of the next one that it needs for itself
         Ledger::Slot slot = Ledger::kNone;
         SessionSecret secret;
         uint64_t process_started = 0;
