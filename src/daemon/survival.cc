@@ -250,11 +250,12 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
         for (const auto& [key, slot] : extent_notes_) {
             if (!restorer.has_extent(key)) dropped_.push_back(key);
         }
-        forget_dropped();
     }
     kept_.descriptors.clear();
     keep_host_folder();
     TRY(commit());
+    // Not before: among them is what was freed just now, and until the commit the catalog still spoke of it.
+    forget_dropped();
     if (salvaging_) {
         memory_->set_salvage(KeptMemory::Salvage::none);
         report_salvaged(restorer);

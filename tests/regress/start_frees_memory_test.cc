@@ -1,6 +1,7 @@
 // A start that frees much memory: the thread that frees it waited for the keeper, and wrote to the catalog beside the
 // starting thread ("a value could not be bound", or rows without memory).
 #include <csignal>
+#include <filesystem>
 #include <sys/wait.h>
 
 #include <gtest/gtest.h>
@@ -58,6 +59,33 @@ TEST_F(StartFreesMemory, WithoutTouchingTheCatalogTwiceAtOnce) {
         ASSERT_TRUE(start({})) << "round " << round << "\n" << log();
         EXPECT_EQ(log().find("bound"), std::string::npos) << log();
         EXPECT_EQ(run_cli({"ls"}).out.find("object"), std::string::npos);
+    }
+    EXPECT_EQ(stop(), 0);
+}
+
+// The keeper was told to let go of what a start frees before the catalog had stopped to speak of it. A kill in between left
+// rows without memory.
+TEST_F(StartFreesMemory, AfterTheCatalogKnows) {
+    ASSERT_TRUE(start({"--device", "host:1G"})) << log();
+    for (int round = 0; round < 8; ++round) {
+        const pid_t maker = start_maker();
+        ASSERT_GT(maker, 0) << log();
+        kill();
+        ::kill(maker, SIGKILL);
+        ASSERT_EQ(waitpid(maker, nullptr, 0), maker);
+        const pid_t keeper = keeper_pid();
+        ASSERT_GT(keeper, 0);
+        auto kept = [&] {
+            std::error_code gone;
+            const std::filesystem::directory_iterator descriptors("/proc/" + std::to_string(keeper) + "/fd", gone);
+            return std::distance(begin(descriptors), end(descriptors));
+        };
+        const auto before = kept();
+        ASSERT_GE(before, kObjects);
+        ASSERT_TRUE(begin_to_start());
+        while (kept() > before - kObjects / 2) ASSERT_TRUE(running()) << log();
+        kill();
+        ASSERT_TRUE(start({})) << "round " << round << "\n" << log();
     }
     EXPECT_EQ(stop(), 0);
 }
