@@ -142,7 +142,7 @@ Result<std::shared_ptr<Extent>> DevicePool::allocate(DeviceIndex index, uint64_t
     }
     std::shared_ptr<Extent> extent = TRY(std::move(allocated));
     if (!options.shared) return extent;
-    // What it lacks is seen as long as the extent is there.
+    // While the extent is there: a process without free descriptors is told apart from one without memory.
     auto descriptor = extent->descriptor(Access::write);
     if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
     return extent;

@@ -359,7 +359,7 @@ void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
         memory.reset();
         return room_.freed(device);
     }
-    // The memory is free when the keeper has let go of it, too. A little of it is not worth asking.
+    // The keeper holds the memory, too, until it reads the drop. For a little memory the wait is not worth it.
     constexpr uint64_t kLargeBytes = 16 << 20;
     const bool large = memory->size() >= kLargeBytes;
     const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, memory->size());

@@ -99,7 +99,7 @@ private:
     // Nobody takes over after all.
     void stay(std::string_view why);
     void refuse_for_want_of_descriptors();
-    // Until it has let go of what is not needed any more. In any thread but the loop's.
+    // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
     void wait_for_keeper();
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;

@@ -21,8 +21,8 @@ public:
 
     // Not in one's turn: this may take a while. bytes as Device::allocate() takes them.
     virtual Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) = 0;
-    // Not in one's turn, and for whoever holds no gate. Memory may be on its way out of a device that has refused some:
-    // waits until some was freed, for `waiting` (0: a new object). False: there is nothing left to wait for.
+    // Waits until memory of a full device is freed, for `waiting` (0: a new object). False: no memory is on its way out.
+    // Not in one's turn, and without a gate: the memory may have to pass it.
     class Wait {
     public:
         virtual ~Wait() = default;

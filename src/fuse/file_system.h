@@ -111,14 +111,14 @@ private:
     // Moves the object into memory of its own.
     Status make_dedicated(Work& work);
     // Into memory that has a fabric handle, and one that outlives gshmd where there is a process that makes such memory,
-    // unless somebody uses the memory that it has.
+    // unless a process uses the memory that it has.
     Status make_exportable(Work& work);
     // When nobody writes to it any more: gives back what it does not fill.
     Status settle(Work& work);
     Status drop_empty(Work& work);
     Status copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
                       std::span<std::byte> scratch, uint64_t* ret_copied);
-    // For whoever holds the gate alone: memory of so many bytes at least, with the first `kept` bytes in it. A move for
+    // The caller holds the gate alone. Memory of so many bytes at least, with the first `kept` bytes in it. A move for
     // tidiness alone is given up (ECANCELED) when the object loses its last name.
     enum class Move { needed, tidy };
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
@@ -126,8 +126,7 @@ private:
     // In one's turn.
     void replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes);
     Status copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason);
-    // What a full device refuses is tried again when memory that is on its way out has been freed. For whoever holds no
-    // gate: what is on its way out may have to pass it.
+    // An operation that a full device refuses is tried again when memory has been freed. The caller holds no gate.
     Status with_room(const Work& work, const std::function<Status()>& operation);
     // Until not much memory is on its way out, compared with what is free.
     void wait_for_departures(const Work& work);

@@ -91,8 +91,8 @@ private:
     // There is no log of ours: that was in the folder.
     void say_unreachable() const {
         openlog("gshm-keeper", LOG_PID, LOG_DAEMON);
-        syslog(LOG_WARNING, "%s has gone and no gshmd is connected: nobody can reach the %zu descriptors any more, which are "
-               "let go of", name_.path().c_str(), kept_.size());
+        syslog(LOG_WARNING, "%s has gone and no gshmd is connected: no process can reach its %zu descriptors, which are now "
+               "closed", name_.path().c_str(), kept_.size());
     }
 
     void accept_one() {

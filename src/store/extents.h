@@ -47,7 +47,7 @@ struct StoredExtent {
     std::vector<SessionId> writers;  // sessions that were given a writable descriptor, if it protects
     bool spoilt = false;       // a slab with a range that could not be zeroed
     bool unrecorded = false;   // changed since it was last written down
-    bool kept = false;         // somebody else was given its descriptor, too
+    bool kept = false;         // the keeper was given its descriptor
     bool lost_at_end = false;  // it could not be given to anybody, and ends with the process
     bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
     uint64_t row_sum = 0;      // the checksum of what is written down of it; 0: nothing is

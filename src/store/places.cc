@@ -108,7 +108,7 @@ void Store::count_sealed(Object* object) {
 void Store::free_memory(Object* object) {
     if (object->extent == nullptr) return;
     // Before the memory goes to the reclaimer, so that it is freed there and not here. Nobody works on the bytes any more,
-    // but a thread that is about to let go of the gate may still have it.
+    // but a thread that is about to drop the gate may still have it.
     drop_backing(object->id);
     if (object->gate) object->gate->memory.reset();
     object->gate.reset();

@@ -230,7 +230,7 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
-    // What has attributes, for somebody with that right to it: an object or a directory.
+    // The object or directory of that name, if the session has the right to it.
     static Status check_attributes(const Attributes& attributes);
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
     Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;

@@ -1,5 +1,5 @@
-// A ledger that an earlier daemon has left, with anything in it: what makes no sense is let go of, and what is taken up can
-// all be given back.
+// A ledger that an earlier daemon has left, with anything in it. Entries without sense are dropped, and all leases that are taken up
+// can be released.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -101,7 +101,7 @@ void run(Input input) {
         auto* object = as_object(node);
         if (object == nullptr) continue;
         require(object->leases == 0 && object->write_leases == 0 && object->session_leases == 0 && object->open_files == 0,
-                "nobody holds what all have let go of");
+                "no lease is left when all are released");
     }
     require(store.session_count() == 0, "sessions end");
     store.set_ledger(nullptr);

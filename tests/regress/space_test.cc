@@ -1,6 +1,5 @@
-// The memory of a removed file is not free before the kernel has told of its last close, the mount has ended what it does
-// with the bytes, the reclaimer and the keeper have let go of it. A full device used to refuse at once what all of that
-// would have made room for.
+// The memory of a removed file is free when the kernel has reported its last close, the mount has ended its work on the
+// bytes, and the reclaimer and the keeper have closed it. A full device used to refuse a request before that.
 #include <fcntl.h>
 #include <latch>
 #include <sys/stat.h>
@@ -95,7 +94,7 @@ TEST_P(Space, OfARemovedFileIsFreeForAnObject) {
     }
 }
 
-// It may be open for as long as somebody likes.
+// A process may hold it open for any time.
 TEST_P(Space, OfAFileThatIsOpenIsNotWaitedForForEver) {
     int held = open(at("a").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     ASSERT_GE(held, 0);

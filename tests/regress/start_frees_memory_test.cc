@@ -63,8 +63,8 @@ TEST_F(StartFreesMemory, WithoutTouchingTheCatalogTwiceAtOnce) {
     EXPECT_EQ(stop(), 0);
 }
 
-// The keeper was told to let go of what a start frees before the catalog had stopped to speak of it. A kill in between left
-// rows without memory.
+// The keeper dropped the memory that a start frees before the commit that erases its rows. A kill in between left rows
+// without memory.
 TEST_F(StartFreesMemory, AfterTheCatalogKnows) {
     ASSERT_TRUE(start({"--device", "host:1G"})) << log();
     for (int round = 0; round < 8; ++round) {
