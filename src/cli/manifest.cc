@@ -1,9 +1,11 @@
 #include "manifest.h"
 
 #include <cerrno>
+#include <concepts>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +36,19 @@ std::string path_of(const std::string& folder) {
 
 std::string instance_text(uint64_t instance) {
     return fmt::format("{:016x}", instance);
+}
+
+// A member or an element that is an integer. The JSON library converts any number, and what is out of range as well.
+template <std::integral Integer>
+Integer integer(const Json& json, auto where) {
+    const Json& value = json.at(where);
+    auto within = [&](auto number) {
+        if (!std::in_range<Integer>(number)) throw std::invalid_argument(fmt::format("{} is out of range: {}", where, number));
+        return static_cast<Integer>(number);
+    };
+    if (value.is_number_unsigned()) return within(value.template get<uint64_t>());
+    if (value.is_number_integer()) return within(value.template get<int64_t>());
+    throw std::invalid_argument(fmt::format("{} is no integer", where));
 }
 
 std::string bytes_of_hex(const std::string& hex) {
@@ -101,13 +116,12 @@ Json to_json(const SavedObject& object) {
 
 SavedDirectory directory_from(const Json& json) {
     return {json.at("name"), static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8)),
-            json.at("uid"),  json.at("gid"),
-            json.at("keep"), json.value("device", ""),
+            integer<uint32_t>(json, "uid"), integer<uint32_t>(json, "gid"), json.at("keep"), json.value("device", ""),
             attributes_from(json.value("attributes", Json::array()))};
 }
 
 SavedSymlink symlink_from(const Json& json) {
-    SavedSymlink link{{json.at("name")}, {}, json.at("uid"), json.at("gid")};
+    SavedSymlink link{{json.at("name")}, {}, integer<uint32_t>(json, "uid"), integer<uint32_t>(json, "gid")};
     link.target = json.contains("target_hex") ? bytes_of_hex(json["target_hex"]) : json.at("target").get<std::string>();
     for (const std::string name : json.value("further_names", Json::array())) link.names.push_back(name);
     return link;
@@ -118,8 +132,8 @@ SavedObject object_from(const Json& json, size_t file_count) {
     object.names = json.at("names").get<std::vector<std::string>>();
     if (object.names.empty()) throw std::invalid_argument("an object without a name");
     object.mode = static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8));
-    object.uid = json.at("uid");
-    object.gid = json.at("gid");
+    object.uid = integer<uint32_t>(json, "uid");
+    object.gid = integer<uint32_t>(json, "gid");
     object.device = json.at("device");
     for (const std::string name : json.at("flags"))
         for (const auto& known : kFlagNames)
@@ -127,13 +141,14 @@ SavedObject object_from(const Json& json, size_t file_count) {
     object.sealed = json.at("state") == "sealed";
     object.changing = json.value("changing", false);
     object.attributes = attributes_from(json.at("attributes"));
-    object.created_ns = json.at("created_ns");
-    object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), json.at("id"),
-                       json.at("size_bytes"), json.at("modified_ns")};
+    object.created_ns = integer<int64_t>(json, "created_ns");
+    object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16),
+                       integer<uint64_t>(json, "id"), integer<uint64_t>(json, "size_bytes"),
+                       integer<int64_t>(json, "modified_ns")};
     for (const auto& chunk : json.at("chunks")) {
-        const uint32_t codec = chunk.at(2);
-        ChunkPlace place{chunk.at(0), chunk.at(1), static_cast<Codec>(codec), chunk.at(3),
-                         checksum_from_hex(chunk.at(4).get<std::string>())};
+        const auto codec = integer<uint32_t>(chunk, 2);
+        ChunkPlace place{integer<uint32_t>(chunk, 0), integer<uint64_t>(chunk, 1), static_cast<Codec>(codec),
+                         integer<uint32_t>(chunk, 3), checksum_from_hex(chunk.at(4).get<std::string>())};
         if (codec > 1 || place.file >= file_count || place.stored_bytes > kSnapshotChunkBytes)
             throw std::invalid_argument("a chunk that cannot be");
         object.chunks.push_back(place);
@@ -180,7 +195,7 @@ Manifest parse(std::string_view text) {
     for (const auto& file : manifest.files)
         if (!file.starts_with("data-") || file.find('/') != file.npos) throw std::invalid_argument("a file elsewhere");
     if (about.at("chunk_bytes") != kSnapshotChunkBytes) throw std::invalid_argument("chunks of another size");
-    manifest.created_ns = about.at("created_ns");
+    manifest.created_ns = integer<int64_t>(about, "created_ns");
     manifest.instance = std::stoull(about.at("instance").get<std::string>(), nullptr, 16);
     for (const auto& entry : about.value("left_out", Json::array()))
         manifest.left_out.push_back({entry.at("name"), entry.at("reason")});

@@ -30,7 +30,7 @@ public:
     void forget_all_remembered();
     void handle(Call& call);
     // Called, not in one's turn, before (true) and after (false) a thread waits for other requests to be handled. False:
-    // there is no other thread to handle them, and it must not.
+    // there is no other thread to handle them, and it must not; so it is unless this is called.
     void set_waiting(std::function<bool(bool)> waiting) { waiting_ = std::move(waiting); }
     // The kernel has let go of the mount: files that were open there are closed, what was looked up is forgotten.
     void end();
@@ -170,7 +170,7 @@ private:
 
     Backend& backend_;
     KernelRequests& kernel_;
-    std::function<bool(bool)> waiting_;
+    std::function<bool(bool)> waiting_ = [](bool) { return false; };
     bool passthrough_ = false;
     bool resumable_ = false;
     std::unordered_map<uint64_t, NodeId> done_;  // in one's turn: by an earlier daemon, by the number of the request

@@ -94,6 +94,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     added->compressible = need.compressible;
     added->memory = std::move(memory);
     if (need.slab) {
+        assert(added->memory->file() == nullptr);  // its size would be taken for that of each object in it
         auto& pool = pools_[*need.slab];
         pool.key = *need.slab;
         pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);

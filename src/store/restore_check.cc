@@ -32,6 +32,8 @@ Status Restorer::note_damage(Error error) {
 Status Restorer::check(const SavedExtent& extent) {
     if (extent.key == 0 || extent.id == 0) return fail(EUCLEAN, "an extent has no number");
     if (extent.memory == nullptr) return fail(EUCLEAN, "extent {} has no memory", extent.key);
+    // Its size would be taken for that of each object in it.
+    if (extent.slab && extent.memory->file() != nullptr) return fail(EUCLEAN, "slab {} is a file", extent.key);
     return {};
 }
 

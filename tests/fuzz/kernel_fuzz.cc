@@ -149,7 +149,7 @@ void Run::act_as_session() {
                 auto made = store.create(session, spec);
                 const auto* need = made ? std::get_if<ExtentNeed>(&*made) : nullptr;
                 if (need == nullptr) break;
-                auto memory = daemon().allocate(need->device, need->size_bytes, need->compressible);
+                auto memory = daemon().allocate(*need);
                 if (!memory) break;
                 auto* extent = store.extents().add(*need, std::move(*memory));
                 if (!need->slab) spec.extent = extent;

@@ -23,6 +23,11 @@ inline void require(bool holds, const char* what) {
     std::abort();
 }
 
+inline void require(const Status& done, const char* what) {
+    if (!done) std::fprintf(stderr, "%s\n", done.error().message.c_str());
+    require(done.has_value(), what);
+}
+
 class FuzzKernel final : public fuse::KernelRequests {
 public:
     Result<int32_t> open_backing(int) override { return next_backing_++; }
@@ -57,6 +62,8 @@ public:
     Turn enter() override { return Turn(turn_); }
     Files& files() override { return files_; }
     Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) override;
+    // As for an object of a session: a slab is no file.
+    Result<std::shared_ptr<Extent>> allocate(const ExtentNeed& need);
     size_t device_count() override { return 2; }
     Device& device(DeviceIndex device) override;
     void mark(const Done& done) override { marks.push_back(done); }
@@ -159,8 +166,8 @@ inline FuzzDaemon::FuzzDaemon(Machine& machine)
             auto found = machine_.extents_.find(kept.key);
             return found == machine_.extents_.end() ? nullptr : found->second;
         };
-        require(catalog->load_extents(restorer, take).has_value(), "extents can be loaded");
-        require(catalog->load_nodes(restorer).has_value(), "nodes can be loaded");
+        require(catalog->load_extents(restorer, take), "extents can be loaded");
+        require(catalog->load_nodes(restorer), "nodes can be loaded");
     }
     store.set_recorder(this);
     require(restorer.finish(true, [](const auto&) { return true; }).has_value(), "what was written can be read");
@@ -179,6 +186,11 @@ inline Device& FuzzDaemon::device(DeviceIndex device) {
 inline Result<std::shared_ptr<Extent>> FuzzDaemon::allocate(DeviceIndex device, uint64_t bytes, bool compressible) {
     if (bytes > uint64_t{64} << 20) return fail(ENOSPC, "the device is full");
     return TRY(Machine::device(device).allocate(bytes, {compressible, true}));
+}
+
+inline Result<std::shared_ptr<Extent>> FuzzDaemon::allocate(const ExtentNeed& need) {
+    if (need.size_bytes > uint64_t{64} << 20) return fail(ENOSPC, "the device is full");
+    return TRY(Machine::device(need.device).allocate(need.size_bytes, {need.compressible, !need.slab}));
 }
 
 inline void FuzzDaemon::changed(StoredExtent& extent) {
