@@ -142,6 +142,13 @@ Status Catalog::put_value(std::string_view key, std::string_view value, uint64_t
 }
 
 Status Catalog::transact(const std::function<Status(uint64_t& sum)>& change) {
+    auto done = try_transact(change);
+    // SQLite takes some failures of a read or write for damage. Damage is found by a start; here, the file was good.
+    if (!done && done.error().code == EUCLEAN) return fail(EIO, "{}", done.error().message);
+    return done;
+}
+
+Status Catalog::try_transact(const std::function<Status(uint64_t& sum)>& change) {
     if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
     TRY(begin_.run());
     uint64_t sum = total_;

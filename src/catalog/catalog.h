@@ -97,6 +97,7 @@ private:
     Status note_damage(Error error);
     // `change` runs in a transaction, and gets the sum that the rows have after it.
     Status transact(const std::function<Status(uint64_t& sum)>& change);
+    Status try_transact(const std::function<Status(uint64_t& sum)>& change);
     Status put_value(std::string_view key, std::string_view value, uint64_t& sum);
     Status write_all(uint64_t& sum);
     Status write(Node& node, uint64_t& sum);

@@ -95,6 +95,8 @@ protected:
     };
     // When all is given back that is on its way, empty slabs too.
     Measure measure();
+    // Also those that have ended, and that the daemon has not waited for.
+    size_t children_of_daemon(const std::string& program) const;
     // When it does not change any more.
     Measure settled();
     void check_no_more_than(const Measure& before);
@@ -107,6 +109,7 @@ private:
     void keep_objects();
 
     faults::Control* control_ = nullptr;
+    size_t makers_ = 0;  // that the daemon has when nothing fails
 };
 
 }  // namespace gshm::test

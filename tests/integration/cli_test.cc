@@ -469,7 +469,7 @@ TEST_F(CliTest, AttributesAreTextOrHex) {
     const std::string large(60000, 'v');
     ok({"attr", "x", "large", large});
     EXPECT_TRUE(ok({"attr", "x", "large"}) == large);
-    fails(7, {"attr", "x", "larger", large}, "bytes");
+    fails(7, {"attr", "x", "larger", std::string((64 << 10) + 1, 'v')}, "bytes");
 }
 
 TEST_F(CliTest, HoldersAreProcesses) {
