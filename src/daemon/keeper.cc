@@ -103,7 +103,10 @@ public:
             if (none) return false;
             return fail(socket.error().code, "cannot ask gshm-keeper for what it has: {}", socket.error().message);
         }
-        *ret_kept = TRY(take_all(socket->get()));
+        auto all = take_all(socket->get());
+        // One that was killed a moment ago still accepts, and is gone when it is to answer.
+        if (!all && all.error().code == ECONNRESET) return false;
+        *ret_kept = TRY(std::move(all));
         ucred peer = {};
         socklen_t length = sizeof peer;
         if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) pid_ = peer.pid;

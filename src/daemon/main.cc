@@ -193,6 +193,9 @@ Status serve(Options options, Readiness& readiness) {
     stages.end("descriptors");
     recall(options, *survival);
     std::string earlier_mount = survival->setting("mountpoint");
+    if (earlier_mount.empty() && survival->is_salvaging()) {
+        if (auto noted = fuse::MountPoint::from_note(survival->noted_mount())) earlier_mount = noted->path();
+    }
     UniqueFd mount_fd = survival->take_mount();
     // In a salvage nodes are others than the kernel knows.
     const bool other_mount =

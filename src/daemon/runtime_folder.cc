@@ -49,7 +49,8 @@ Status wait_for_lock(int lock, const std::string& dir, const RuntimeFolder::OnWa
         if (state == ProcessState::living && fstat(lock, &file) == 0 && !has_open(pid, file)) state = ProcessState::gone;
     }
     if (pid > 0 && state == ProcessState::living) {
-        return fail(EBUSY, "gshmd is already running at {} (pid {}); end it with `gshm --dir {} shutdown`", dir, pid, dir);
+        return fail(EBUSY, "gshmd is already running at {} (pid {}). `gshmd --takeover` takes its place and keeps all it has; `gshm --dir {} "
+                    "shutdown` ends it and frees its memory", dir, pid, dir);
     }
     if (std::exchange(*last, pid) != pid) {
         on_wait(pid > 0 ? fmt::format("waiting for pid {}, which is ending", pid)

@@ -57,6 +57,9 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
         return fail(ENODATA, "the keeper has nothing that could be taken over");
     }
     if (self->kept_.instance == 0) {
+        if (access(self->catalog_path().c_str(), F_OK) == 0) {
+            log_warning("{} is there, but no keeper has the memory that it speaks of: all of it is lost", self->catalog_path());
+        }
         // One that has nothing to keep is not left behind.
         auto begun = self->begin_anew();
         if (!begun) self->discard();
@@ -226,10 +229,11 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
     Restorer restorer(store, salvaging_ ? Restorer::Mode::salvage : Restorer::Mode::strict);
     auto read = [&]() -> Result<Sessions> {
         TRY(source.load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
+        // Before the nodes: those whose extent has lost its row find it again by its key.
+        if (salvaging_) TRY(load_salvaged(restorer, devices));
         TRY(source.load_nodes(restorer));
         // Until here nothing was changed.
-        if (salvaging_) TRY(load_salvaged(restorer, devices));
-        else TRY(catalog_->check());
+        if (!salvaging_) TRY(catalog_->check());
         store.set_recorder(this);
         return restorer.finish(with_mount, [](const auto& process) {
             return process_lives(process.pid, process.started);

@@ -90,14 +90,14 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
     auto turn = backend_.enter();
     done_ = std::move(done);
     begin();
+    if (!passthrough_) return;
+    backend_.files().drop_left_backing();
+    close_unnoted_backing();
 }
 
 void FileSystem::begin() {
     backend_.files().set_observer(this);
     backend_.files().set_close_backing([this](int32_t id) { kernel_.close_backing(id); });
-    if (!passthrough_) return;
-    backend_.files().drop_left_backing();
-    close_unnoted_backing();
 }
 
 // The kernel counts the numbers of backing files up. One that the earlier daemon was killed with before it could note it
