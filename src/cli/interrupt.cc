@@ -1,11 +1,13 @@
 #include "interrupt.h"
 
+#include <atomic>
 #include <unistd.h>
 
 namespace gshm::cli {
 namespace {
 
-volatile sig_atomic_t noted_signal = 0;  // all that a handler may touch
+std::atomic<int> noted_signal = 0;  // a handler may touch it, and every thread asks for it
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void note(int signal) {
     noted_signal = signal;
@@ -28,8 +30,12 @@ InterruptGuard::~InterruptGuard() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &saved_[i], nullptr);
 }
 
+bool InterruptGuard::is_interrupted() const {
+    return noted_signal != 0;
+}
+
 void InterruptGuard::throw_if_interrupted() const {
-    if (noted_signal != 0) throw Interrupted{noted_signal};
+    if (is_interrupted()) throw Interrupted{noted_signal};
 }
 
 void end_by(const Interrupted& interrupted) {

@@ -20,6 +20,7 @@ public:
     InterruptGuard& operator=(const InterruptGuard&) = delete;
     ~InterruptGuard();
 
+    bool is_interrupted() const;
     void throw_if_interrupted() const;
 
 private:

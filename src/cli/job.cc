@@ -59,6 +59,7 @@ void Job::run(unsigned threads, const std::function<void(unsigned)>& body) {
     tell();
     if (thrown_) std::rethrow_exception(thrown_);
     if (interrupted) throw *interrupted;
+    interrupt_.throw_if_interrupted();  // between the last look and the end: the threads have seen it, and stopped
 }
 
 void Job::fail(const Failure& failure) {

@@ -29,7 +29,7 @@ public:
     void run(unsigned threads, const std::function<void(unsigned)>& body);
 
     // ---- for the threads ----
-    bool stopping() const { return stop_.load(std::memory_order_relaxed); }
+    bool stopping() const { return stop_.load(std::memory_order_relaxed) || interrupt_.is_interrupted(); }
     void advance(uint64_t bytes) { done_bytes_ += bytes; }
     // One object's failure: it is told and the others go on, unless the daemon itself has gone.
     void fail(const Failure& failure);
