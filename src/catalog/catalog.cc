@@ -85,7 +85,11 @@ Status Catalog::prepare() {
     TRY(version.each([&] { found = version.number(0); }));
     if (found > kSchema) return fail(EPROTO, "the catalog is of a newer gshmd (format {}, known is {})", found, kSchema);
     if (found == 0 && use_ == Use::make) TRY(set_up());
-    else if (found < kSchema && use_ != Use::salvage) return fail(EUCLEAN, "the catalog has the format {}, not {}", found, kSchema);
+    else if (found > 0 && found < kSchema) {
+        return fail(EPROTO, "the catalog is of an older gshmd (format {}, known is {})", found, kSchema);
+    } else if (found == 0 && use_ == Use::existing) {
+        return fail(EUCLEAN, "the catalog has no format");
+    }
     TRY(read_small_tables());
     if (use_ != Use::salvage) TRY(prepare_statements());
     return {};

@@ -44,7 +44,8 @@ KeeperProcess examine(const Machine& machine, const std::string& pid) {
         if (target.starts_with("socket:[")) {
             auto row = sockets.find(target.substr(8, target.size() - 9));
             if (row == sockets.end()) continue;
-            if (!row->second.listens) keeper.connected = true;
+            // One of a gshmd has the listener's path. One without a path leads to gshm-maker, and is kept like the memory.
+            if (!row->second.listens) keeper.connected |= !row->second.path.empty();
             else keeper.folder = std::filesystem::path(row->second.path).parent_path();
             continue;
         }

@@ -1,5 +1,6 @@
 #include "daemon/maker.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <poll.h>
@@ -19,8 +20,9 @@ namespace {
 using maker::Kind;
 using maker::Message;
 
-// A start of the driver takes a quarter of a second. One that is stopped must not stop us.
-constexpr timeval kPatience{10, 0};
+// A start of the driver takes a quarter of a second, and many on a busy machine. A process that is stopped must not stop
+// us for ever.
+constexpr timeval kPatience{60, 0};
 constexpr std::chrono::seconds kStartAgain{1};
 constexpr const char* kProgram = "gshm-maker";
 
@@ -41,20 +43,26 @@ Message request(Kind kind, const FabricHandle& handle) {
 
 MakerProcess::MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(int)> keep)
     : loop_(loop), keep_(std::move(keep)) {
+    const bool found = static_cast<bool>(socket);
     {
-        MutexLock lock(mutex_);
+        MutexLock talk(conversation_);
         uint64_t first = 0;
         if (getrandom(&first, sizeof first, 0) == sizeof first) number_ = first;
-        socket_ = std::move(socket);
-        if (socket_) {
-            setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-            if (auto listed = list(); listed) return;
-            else log_warning("gshm-maker of the earlier gshmd cannot be used: {}; its fabric handles have ended",
-                             listed.error().message);
+        if (found) {
+            setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+            {
+                MutexLock lock(mutex_);
+                socket_ = std::move(socket);
+            }
+            auto listed = list();
+            if (listed) return;
+            log_warning("gshm-maker of the earlier gshmd cannot be used: {}; its fabric handles have ended",
+                        listed.error().message);
+            MutexLock lock(mutex_);
             handles_.clear();
+            socket_.reset();
             kill_if_named(pid_, kProgram);
             pid_ = 0;
-            socket_.reset();
         }
     }
     start();
@@ -72,17 +80,18 @@ void MakerProcess::start() {
     auto started = spawn_apart(program_beside(kProgram), {kProgram}, descriptors);
     if (!started) return log_error("{}; fabric handles end with gshmd", started.error().message);
     keep_(ours.get());
-    MutexLock lock(mutex_);
-    socket_ = std::move(ours);
+    MutexLock talk(conversation_);
     pid_ = *started;
     is_child_ = true;
+    MutexLock lock(mutex_);
+    socket_ = std::move(ours);
 }
 
-Result<Message> MakerProcess::receive(Kind kind, UniqueFd* ret_fd) {
+Result<Message> MakerProcess::receive(int socket, Kind kind, UniqueFd* ret_fd) {
     for (;;) {
         Message answer = {};
         auto bytes = std::span(reinterpret_cast<uint8_t*>(&answer), sizeof answer);
-        auto received = TRY(wire::receive_packet(socket_.get(), bytes, true));
+        auto received = TRY(wire::receive_packet(socket, bytes, true));
         if (received.end) return fail(ECONNRESET, "it has ended");
         if (received.bytes == 0) return fail(ETIMEDOUT, "it does not answer");
         const bool whole = received.bytes >= maker::kHeadBytes && answer.count <= maker::kMostHandles &&
@@ -97,18 +106,22 @@ Result<Message> MakerProcess::receive(Kind kind, UniqueFd* ret_fd) {
 }
 
 Result<Message> MakerProcess::ask(Message request, Kind answer, UniqueFd* ret_fd) {
-    if (!socket_) return fail(ECONNREFUSED, "there is no gshm-maker at the moment");
+    const int to = socket();
+    if (to < 0) return fail(ECONNREFUSED, "there is no gshm-maker at the moment");
     request.number = ++number_;
-    TRY(wire::send_packet(socket_.get(), {reinterpret_cast<const uint8_t*>(&request), bytes_of(request)}, {}, true));
-    return receive(answer, ret_fd);
+    TRY(wire::send_packet(to, {reinterpret_cast<const uint8_t*>(&request), bytes_of(request)}, {}, true));
+    return receive(to, answer, ret_fd);
 }
 
 Status MakerProcess::list() {
     Message answer = TRY(ask(request(Kind::list), Kind::handles));
     for (;;) {
-        for (uint32_t i = 0; i < answer.count; ++i) handles_.insert(answer.handles[i]);
+        {
+            MutexLock lock(mutex_);
+            for (uint32_t i = 0; i < answer.count; ++i) handles_.insert(answer.handles[i]);
+        }
         if (answer.count < maker::kMostHandles) return {};
-        answer = TRY(receive(Kind::handles, nullptr));
+        answer = TRY(receive(socket(), Kind::handles, nullptr));
     }
 }
 
@@ -119,26 +132,50 @@ Result<FabricMaker::Made> MakerProcess::make(const Wanted& wanted) {
     message.compressible = wanted.compressible ? cuda::kMemCompressionGeneric : 0;
     message.rdma_capable = wanted.rdma_capable ? 1 : 0;
     memcpy(message.uuid.data(), wanted.device.bytes, message.uuid.size());
-    MutexLock lock(mutex_);
+    MutexLock talk(conversation_);
     Made made;
     auto answer = ask(message, Kind::made, &made.fd);
-    if (answer && answer->result == cuda::kSuccess && (answer->count != 1 || !made.fd)) {
-        answer = fail(EMFILE, "its descriptor did not come through");
-    }
     if (!answer) {
-        lose(answer.error().message);
+        // Lost in this process, for want of descriptors: the memory goes, gshm-maker and what else it has stay.
+        if (answer.error().code == EMFILE) release_unknown();
+        else lose(answer.error().message);
         return std::unexpected(answer.error());
     }
     made.result = answer->result;
     if (made.result != cuda::kSuccess) return made;
+    if (answer->count != 1 || !made.fd) {
+        if (answer->count == 1) (void)ask(request(Kind::release, answer->handles[0]), Kind::released);
+        return fail(EMFILE, "the descriptor of memory that gshm-maker has made did not come through");
+    }
     made.handle = answer->handles[0];
+    MutexLock lock(mutex_);
     handles_.insert(made.handle);
     return made;
 }
 
+void MakerProcess::release_unknown() {
+    std::set<FabricHandle> known;
+    {
+        MutexLock lock(mutex_);
+        known = handles_;
+    }
+    if (auto listed = list(); !listed) return lose(listed.error().message);
+    std::set<FabricHandle> unknown;
+    {
+        MutexLock lock(mutex_);
+        std::ranges::set_difference(handles_, known, std::inserter(unknown, unknown.end()));
+        handles_ = known;
+    }
+    for (const auto& handle : unknown) (void)ask(request(Kind::release, handle), Kind::released);
+}
+
 void MakerProcess::release(const FabricHandle& handle) {
-    MutexLock lock(mutex_);
-    if (!open_->load() || handles_.erase(handle) == 0) return;
+    {
+        MutexLock lock(mutex_);
+        if (!open_->load() || handles_.erase(handle) == 0) return;
+    }
+    MutexLock talk(conversation_);
+    if (!open_->load()) return;
     if (auto done = ask(request(Kind::release, handle), Kind::released); !done) lose(done.error().message);
 }
 
@@ -146,9 +183,7 @@ bool MakerProcess::holds(const FabricHandle& handle) {
     MutexLock lock(mutex_);
     if (!handles_.contains(handle)) return false;
     pollfd state{socket_.get(), 0, 0};
-    const bool ended = poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLERR)) != 0;
-    if (ended) lose("it has ended");
-    return !ended;
+    return poll(&state, 1, 0) == 0 || (state.revents & (POLLHUP | POLLERR)) == 0;
 }
 
 void MakerProcess::release_others(const std::set<FabricHandle>& used) {
@@ -163,10 +198,13 @@ void MakerProcess::release_others(const std::set<FabricHandle>& used) {
 }
 
 void MakerProcess::lose(const std::string& why) {
-    handles_.clear();
-    if (!socket_ || !open_->load()) return;
+    {
+        MutexLock lock(mutex_);
+        handles_.clear();
+        if (!socket_ || !open_->load()) return;
+        socket_.reset();
+    }
     log_warning("gshm-maker is replaced: {}; the fabric handles of its memory have ended", why);
-    socket_.reset();
     kill_if_named(pid_, kProgram);
     if (std::exchange(is_child_, false)) waitpid(pid_, nullptr, 0);
     pid_ = 0;
@@ -184,8 +222,9 @@ int MakerProcess::socket() const {
 }
 
 void MakerProcess::close() {
-    MutexLock lock(mutex_);
     open_->store(false);
+    MutexLock talk(conversation_);  // the next gshmd reads from the same socket
+    MutexLock lock(mutex_);
     handles_.clear();
     socket_.reset();
 }

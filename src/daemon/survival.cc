@@ -74,6 +74,10 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
 Status Survival::take_up(bool salvage) {
     const bool has_extents = std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
     UniqueFd memory = take(kLedger);
+    if (!memory && access((dir_ + "/gshm.leases").c_str(), F_OK) == 0) {
+        return fail(EPROTO, "{} was left by an older gshmd, whose format this one does not read: start that version to take it "
+                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up", dir_);
+    }
     if (!memory && !has_extents) return begin_anew();  // the earlier daemon died before it had begun
     resuming_ = true;  // from here on there is something to lose
     if (!memory && !salvage) return fail(EUCLEAN, "the keeper has no ledger");
@@ -114,12 +118,17 @@ Status Survival::begin_anew() {
     memory_ = TRY(KeptMemory::create());
     keeper_->put(kLedger, memory_->fd());
     extent_notes_.clear();
+    TRY(make_catalog());
+    TRY(catalog_->set_value("instance", std::to_string(instance_)));
+    memory_->set_ready();
+    return {};
+}
+
+Status Survival::make_catalog() {
     // It has everybody's names in it; SQLite's other files get the mode of this one.
     auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
     catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum()));
-    TRY(catalog_->set_value("instance", std::to_string(instance_)));
-    memory_->set_ready();
     return {};
 }
 
@@ -171,6 +180,7 @@ UniqueFd Survival::take(uint64_t key) {
 }
 
 Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
+    if (kept.handle) handles_.insert(*kept.handle);
     UniqueFd fd = take(kept.key);
     if (!fd && kept.kept && !salvaging_) {
         return fail(EUCLEAN, "the keeper does not have the memory of extent {} ({} bytes)", kept.key, kept.size_bytes);
@@ -204,11 +214,9 @@ void Survival::start_maker(DevicePool& devices) {
 // An earlier daemon may have died between the maker's answer and the catalog.
 void Survival::release_unused_makes() {
     if (!maker_) return;
-    std::set<FabricHandle> used;
-    for (StoredExtent* extent : store_->extents().all()) {
-        if (const FabricHandle* handle = extent->memory->lasting_handle()) used.insert(*handle);
-    }
-    maker_->release_others(used);
+    // Also those of memory that could not be imported now.
+    maker_->release_others(handles_);
+    handles_.clear();
 }
 
 Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, bool with_mount) {

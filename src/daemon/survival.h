@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "catalog/catalog.h"
@@ -96,6 +97,7 @@ private:
     void remove_files();
     // Gives up what was there.
     Status begin_anew();
+    Status make_catalog();
     Status take_up(bool salvage);
     UniqueFd take(uint64_t key);
     void note_extent(const StoredExtent& extent);
@@ -145,6 +147,7 @@ private:
     std::string noted_mount_;
     int mount_fd_ = -1;
     bool host_folder_kept_ = false;
+    std::set<FabricHandle> handles_;       // that the catalog speaks of, while it is loaded
     std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
 };
 

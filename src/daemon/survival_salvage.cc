@@ -21,8 +21,8 @@ std::string size_text(uint64_t bytes) {
 }  // namespace
 
 Error Survival::damaged(Error error) const {
-    if (error.code != EUCLEAN && error.code != ENOENT && error.code != EPROTO) return error;
-    return {EUCLEAN, fmt::format("what an earlier gshmd has left in {} is damaged: {}. Nothing has been changed, and {}. `gshmd "
+    if (error.code != EUCLEAN && error.code != ENOENT) return error;
+    return {EUCLEAN, fmt::format("what an earlier gshmd has left in {} is damaged: {}. No memory has been freed, and {}. `gshmd "
                                  "--salvage` makes what can be read usable again, with memory that has lost its name in "
                                  "lost+found/; `gshmd --discard` gives all of it up", dir_, error.message, describe_kept())};
 }
@@ -106,8 +106,7 @@ Status Survival::begin_salvage() {
     auto damaged = Catalog::salvage(catalog_path() + ".damaged");
     if (damaged) damaged_ = std::move(*damaged);
     else log_error("nothing can be read of the catalog: {}", damaged.error().message);
-    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum()));
-    chmod(catalog_path().c_str(), 0600);
+    TRY(make_catalog());
     TRY(catalog_->set_value("instance", std::to_string(instance_)));
     for (const char* key : {"devices", "limit", "staging", "made folder", "mountpoint"}) {
         if (!damaged_) break;
@@ -120,8 +119,6 @@ Status Survival::begin_salvage() {
 // Extents of which only the ledger speaks, or nobody.
 Status Survival::load_salvaged(Restorer& restorer, DevicePool& devices) {
     const auto infos = devices.infos();
-    // As clients know them; any others would do.
-    ExtentId id = uint64_t{1} << 40;
     for (const auto& [key, slot] : extent_notes_) {
         const LedgerEntry& entry = memory_->ledger().entry(slot);
         if (restorer.has_extent(key) || entry.check != entry.expected_check()) continue;
@@ -138,9 +135,10 @@ Status Survival::load_salvaged(Restorer& restorer, DevicePool& devices) {
         kept.is_file = entry.more[2] != 0;
         SavedExtent extent;
         extent.key = key;
-        extent.id = id++;
         extent.device = kept.device;
         extent.compressible = kept.compressible;
+        // Whether a fabric handle was given out is not known any more: perhaps one is in use.
+        extent.handle_given = (info->handle_kinds & kHandleFabric) != 0;
         extent.memory = TRY(take_extent(kept, devices));
         if (extent.memory == nullptr) continue;  // it was on its way in or out
         extent.shown_bytes = extent.memory->size();

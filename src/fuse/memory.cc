@@ -221,8 +221,9 @@ Status FileSystem::make_dedicated(Work& work) {
 
 Status FileSystem::make_exportable(Work& work) {
     std::unique_lock lock(work.gate->mutex);
-    if (!work.gate->memory || work.gate->memory->lasting_handle() != nullptr) return {};
+    if (!work.gate->memory) return {};
     const bool has_handle = work.gate->memory->has_fabric_handle();
+    if (has_handle && work.gate->memory->lasting_handle() != nullptr) return {};
     uint64_t size = 0;
     {
         auto turn = backend_.enter();
@@ -247,7 +248,9 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         if (work.object->state == ObjectState::sealed) return fail(EPERM, "sealed");
         old = work.gate->memory ? work.object->size_bytes : 0;
         in_slab = work.gate->memory && work.object->extent->pool != nullptr;
-        unshared = Files::is_unshared(*work.object);
+        // Memory whose handle was given out stays: processes that imported it would not know of other memory.
+        const bool given = work.object->extent != nullptr && work.object->extent->handle_given;
+        unshared = Files::is_unshared(*work.object) && !given;
     }
     auto resized = [&] {
         auto turn = backend_.enter();

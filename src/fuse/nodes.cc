@@ -176,7 +176,7 @@ void FileSystem::set_attributes(Call& call) {
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
     // In a slab there are only objects of the same rights. One that a process maps stays: the slab is closed instead.
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr &&
-                 Files::is_unshared(*object);
+                 Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
         Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);

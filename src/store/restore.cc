@@ -8,8 +8,9 @@
 namespace gshm {
 
 Status Restorer::add(SavedExtent saved) {
-    TRY(check(saved));
     Extents& extents = store_.extents_;
+    if (saved.id == 0 && mode_ == Mode::salvage) saved.id = extents.ids_.take();
+    TRY(check(saved));
     if (extents_.contains(saved.key) || extents.find(saved.id) != nullptr) {
         return fail(EUCLEAN, "extent {} is there twice", saved.key);
     }
@@ -177,8 +178,8 @@ void Restorer::restore_creators() {
     for (auto [object, creator] : creators_) {
         auto session = store_.sessions_.find(creator);
         if (session == store_.sessions_.end()) {
-            // Its maker ended just before; nobody has sealed it.
-            store_.tree_.detach(object);
+            // Its maker ended just before, and did not seal it. In a salvage the note of the maker may be lost.
+            if (mode_ == Mode::strict) store_.tree_.detach(object);
             continue;
         }
         object->creator = creator;

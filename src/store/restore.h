@@ -12,7 +12,7 @@ namespace gshm {
 
 struct SavedExtent {
     uint64_t key = 0;
-    ExtentId id = 0;
+    ExtentId id = 0;  // 0: any
     DeviceIndex device = 0;
     uint64_t shown_bytes = 0;
     bool compressible = false;

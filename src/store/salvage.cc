@@ -32,8 +32,9 @@ void Restorer::put_in_lost_and_found(Node* node, const std::string& name) {
             tree.insert(&tree.root(), kLostAndFound, lost_and_found_);
         }
         lost_and_found_->mode = 0700;
-        lost_and_found_->uid = 0;
-        lost_and_found_->gid = 0;
+        // Of the owner of it all: root's would be out of reach for an ordinary user's daemon.
+        lost_and_found_->uid = tree.root().uid;
+        lost_and_found_->gid = tree.root().gid;
     }
     std::string unused = name;
     for (int i = 2; lost_and_found_->children.find(unused) != nullptr; ++i) unused = fmt::format("{}.{}", name, i);
@@ -81,6 +82,8 @@ Object* Restorer::make_lost(StoredExtent* extent, uint64_t offset, uint64_t byte
     object->state = ObjectState::open;
     object->flags = kCreateKeep;
     object->mode = 0600;
+    object->uid = store_.tree_.root().uid;
+    object->gid = store_.tree_.root().gid;
     object->device = extent->device;
     object->size_bytes = bytes;
     object->offset = offset;

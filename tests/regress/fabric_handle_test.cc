@@ -110,7 +110,10 @@ TEST_F(FabricHandle, OfAnEndedMakerIsNotReplacedSilently) {
     ASSERT_FALSE(handle.empty()) << strerror(errno);
     auto first = import(handle, kBytes);
     ASSERT_TRUE(first);
+    ASSERT_TRUE(write_file(at("never, and no restart"), std::string(kBytes, 'c')));
     kill_maker();
+    EXPECT_FALSE(handle_of("never, and no restart").empty()) << strerror(errno);
+    EXPECT_EQ(read_file(at("never, and no restart")), std::string(kBytes, 'c'));
     for (int daemons = 0; daemons < 2; ++daemons) {
         EXPECT_EQ(handle_of("given"), "");
         EXPECT_EQ(errno, EBUSY);
@@ -146,6 +149,18 @@ TEST_F(FabricHandle, KeepsAFileWhereItIs) {
     close(fd);
     restart();  // the close has been heard of by then
     EXPECT_EQ(attribute(at("f"), "user.allocation_size"), allocated);
+    EXPECT_EQ(handle_of("f"), handle);
+    ASSERT_EQ(gshm_copy_in(memory.get(), 0, "BYTES", 5), 0) << gshm_last_error();
+    EXPECT_EQ(read_file(at("f")), "BYTES");
+}
+
+TEST_F(FabricHandle, KeepsAShorterFileWhereItIs) {
+    ASSERT_TRUE(write_file(at("f"), std::string(4 * kBytes, 'a')));
+    const std::string handle = handle_of("f");
+    ASSERT_FALSE(handle.empty()) << strerror(errno);
+    auto memory = import(handle, 4 * kBytes);
+    ASSERT_TRUE(memory);
+    ASSERT_EQ(truncate(at("f").c_str(), 5), 0) << strerror(errno);
     EXPECT_EQ(handle_of("f"), handle);
     ASSERT_EQ(gshm_copy_in(memory.get(), 0, "BYTES", 5), 0) << gshm_last_error();
     EXPECT_EQ(read_file(at("f")), "BYTES");
