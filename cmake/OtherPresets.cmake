@@ -26,7 +26,7 @@ function(preset_test preset test)
 endfunction()
 
 preset_build(asan)
-foreach(folder unit conformance sim regress)
+foreach(folder unit conformance sim)
     if(TARGET ${folder}_tests)
         preset_test(asan ${folder} ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
     endif()
@@ -34,7 +34,7 @@ endforeach()
 # These fork, which a sanitizer with threads of other tests does not survive. Those that take long and do the same again in
 # other ways are left to the ordinary build.
 set(long "PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|Reuse\\.")
-foreach(folder integration mount compat)
+foreach(folder integration mount compat regress)
     if(TARGET ${folder}_tests)
         preset_test(asan ${folder} ${CMAKE_SOURCE_DIR}/cmake/one-by-one --but ${long} ${asan_dir}/tests/${folder}_tests
             --gtest_brief=1)
