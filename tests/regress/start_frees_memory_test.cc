@@ -18,7 +18,7 @@ protected:
     static constexpr uint64_t kBytes = 16 << 20;
 
     // Makes objects that end with it, says so, and stays.
-    pid_t start_maker() {
+    pid_t start_client() {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return -1;
         const pid_t child = fork();
@@ -46,16 +46,20 @@ protected:
         close(ends[0]);
         return heard ? child : -1;
     }
+    // The next start frees all that the client had.
+    void kill_with_client() {
+        const pid_t client = start_client();
+        ASSERT_GT(client, 0) << log();
+        kill();
+        ::kill(client, SIGKILL);
+        ASSERT_EQ(waitpid(client, nullptr, 0), client);
+    }
 };
 
 TEST_F(StartFreesMemory, WithoutTouchingTheCatalogTwiceAtOnce) {
     ASSERT_TRUE(start({"--device", "host:1G"})) << log();
     for (int round = 0; round < 8; ++round) {
-        const pid_t maker = start_maker();
-        ASSERT_GT(maker, 0) << log();
-        kill();
-        ::kill(maker, SIGKILL);
-        ASSERT_EQ(waitpid(maker, nullptr, 0), maker);
+        ASSERT_NO_FATAL_FAILURE(kill_with_client());
         ASSERT_TRUE(start({})) << "round " << round << "\n" << log();
         EXPECT_EQ(log().find("bound"), std::string::npos) << log();
         EXPECT_EQ(run_cli({"ls"}).out.find("object"), std::string::npos);
@@ -68,11 +72,7 @@ TEST_F(StartFreesMemory, WithoutTouchingTheCatalogTwiceAtOnce) {
 TEST_F(StartFreesMemory, AfterTheCatalogKnows) {
     ASSERT_TRUE(start({"--device", "host:1G"})) << log();
     for (int round = 0; round < 8; ++round) {
-        const pid_t maker = start_maker();
-        ASSERT_GT(maker, 0) << log();
-        kill();
-        ::kill(maker, SIGKILL);
-        ASSERT_EQ(waitpid(maker, nullptr, 0), maker);
+        ASSERT_NO_FATAL_FAILURE(kill_with_client());
         const pid_t keeper = keeper_pid();
         ASSERT_GT(keeper, 0);
         auto kept = [&] {
