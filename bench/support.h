@@ -89,7 +89,8 @@ inline std::string bin_folder() {
 // A gshmd in a folder of its own, both gone with this object. It dies with the thread that made it, too.
 class Daemon {
 public:
-    explicit Daemon(const std::vector<std::string>& devices = {}) {
+    explicit Daemon(const std::vector<std::string>& devices = {}, const std::vector<std::string>& options = {})
+        : options_(options) {
         std::string pattern = (std::filesystem::temp_directory_path() / "gshm-bench-XXXXXX").string();
         check_errno(::mkdtemp(pattern.data()) != nullptr, "mkdtemp");
         folder_ = pattern;
@@ -140,6 +141,7 @@ private:
         const std::string log_path = folder_ + "/log";
         std::vector<const char*> argv = {program.c_str(), "--dir", dir_.c_str(), "-f"};
         for (const auto& device : devices) argv.insert(argv.end(), {"--device", device.c_str()});
+        for (const auto& option : options_) argv.push_back(option.c_str());
         argv.push_back(nullptr);
         const pid_t parent = ::getpid();
         pid_ = ::fork();
@@ -158,6 +160,7 @@ private:
     std::string folder_;
     std::string dir_;
     std::vector<std::string> devices_;
+    std::vector<std::string> options_;
     pid_t pid_ = -1;
 };
 

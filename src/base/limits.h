@@ -33,6 +33,7 @@ inline constexpr size_t kBatchItems = 1024;
 // Replies waiting for a client that does not read: beyond this its requests are not read either.
 inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
+inline constexpr unsigned kClientThreads = 64;
 inline constexpr size_t kSessionJobs = 256;
 // Events waiting for a watch that does not read: beyond this it is told that it has missed some.
 inline constexpr size_t kWatchQueueBytes = 1 << 20;

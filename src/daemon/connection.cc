@@ -28,51 +28,75 @@ Result<Credentials> Connection::peer_of(int socket) {
     return who;
 }
 
-Result<std::unique_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd socket, pid_t pid, Handler& handler) {
-    std::unique_ptr<Connection> made(new Connection(loop, std::move(socket), handler));
-    auto* self = made.get();
-    self->interest_ = EPOLLIN;
-    TRY(loop.watch(self->socket_.get(), EPOLLIN, [self](uint32_t events) { self->on_events(events); }));
-    // Without pidfds (Linux < 5.3), or across pid namespaces, the socket alone tells.
-    self->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!self->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
-    if (self->process_) {
-        TRY(loop.watch(self->process_.get(), EPOLLIN, [self](uint32_t) {
-            self->loop_.unwatch(self->process_.get());
-            if ((self->interest_ & EPOLLIN) == 0) return self->end_later("the client's process has ended");
-            // What it said before it died still counts: read on to the end of the socket, but wait for no more.
-            shutdown(self->socket_.get(), SHUT_RD);
-        }));
+Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd socket, pid_t pid,
+                                                       std::weak_ptr<Handler> handler) {
+    std::shared_ptr<Connection> made(new Connection(loop, std::move(socket), std::move(handler)));
+    {
+        MutexLock lock(made->mutex_);
+        made->interest_ = EPOLLIN;
     }
+    // Without pidfds (Linux < 5.3), or across pid namespaces, the socket alone tells.
+    made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
+    auto calls = [weak = std::weak_ptr(made)](auto&& call) {
+        return [weak, call](uint32_t events) {
+            if (auto self = weak.lock()) call(*self, events);
+        };
+    };
+    if (made->process_) {
+        TRY(loop.watch(made->process_.get(), EPOLLIN, calls([](Connection& self, uint32_t) { self.on_process_end(); })));
+    }
+    TRY(loop.watch(made->socket_.get(), EPOLLIN, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
     return made;
 }
 
 Connection::~Connection() {
-    *alive_ = false;
     loop_.unwatch(socket_.get());
     if (process_) loop_.unwatch(process_.get());
 }
 
+void Connection::on_process_end() {
+    loop_.unwatch(process_.get());
+    MutexLock lock(mutex_);
+    if ((interest_ & EPOLLIN) == 0) return end_later("the client's process has ended");
+    // What it said before it died still counts: read on to the end of the socket, but wait for no more.
+    shutdown(socket_.get(), SHUT_RD);
+}
+
 void Connection::on_events(uint32_t events) {
-    auto alive = alive_;
-    if ((events & EPOLLOUT) != 0) flush();
-    // A hang-up while nothing may be read would wake us for ever.
-    if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (interest_ & EPOLLIN) == 0) return end_later("the client went away");
-    if (*alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_one();
+    {
+        MutexLock lock(mutex_);
+        if ((events & EPOLLOUT) != 0) flush();
+        // A hang-up while nothing may be read would wake us for ever.
+        if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (interest_ & EPOLLIN) == 0) return end_later("the client went away");
+    }
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_one();
+}
+
+bool Connection::begin_reading() {
+    MutexLock lock(mutex_);
+    if (ended_ || (interest_ & EPOLLIN) == 0) return false;
+    busy_ = true;
+    return true;
 }
 
 void Connection::read_one() {
+    if (!begin_reading()) return;
     // One for the whole loop: a packet is done with when its handler returns.
     static thread_local std::vector<uint8_t> buffer(limits::kMessageBytes);
     auto received = wire::receive_packet(socket_.get(), buffer, false);
-    if (!received) return end_later(received.error().message);
-    if (received->end) return end_later("the client has disconnected");
-    if (received->bytes > 0 && !ended_) {
-        handler_.on_packet({buffer.data(), received->bytes}, std::move(received->descriptors));
+    if (received && !received->end && received->bytes > 0) {
+        auto handler = handler_.lock();
+        if (handler) handler->on_packet({buffer.data(), received->bytes}, std::move(received->descriptors));
     }
+    MutexLock lock(mutex_);
+    busy_ = false;
+    if (!received) end_later(received.error().message);
+    else if (received->end) end_later("the client has disconnected");
 }
 
 void Connection::send(wire::Bytes packet, std::span<const int> descriptors) {
+    MutexLock lock(mutex_);
     if (ended_) return;
     if (queue_.empty()) {
         auto outcome = wire::send_packet(socket_.get(), packet, descriptors, false);
@@ -107,8 +131,19 @@ void Connection::flush() {
 }
 
 void Connection::hold(bool held) {
+    MutexLock lock(mutex_);
     held_ = held;
     update_interest();
+}
+
+bool Connection::is_flushed() {
+    MutexLock lock(mutex_);
+    return queue_.empty() || ended_;
+}
+
+bool Connection::is_busy() {
+    MutexLock lock(mutex_);
+    return busy_;
 }
 
 void Connection::update_interest() {
@@ -125,8 +160,8 @@ void Connection::end_later(std::string why) {
     if (ended_) return;
     ended_ = true;
     loop_.unwatch(socket_.get());
-    loop_.post([this, alive = alive_, why = std::move(why)] {
-        if (*alive) handler_.on_end(why);
+    loop_.post([handler = handler_, why = std::move(why)] {
+        if (auto alive = handler.lock()) alive->on_end(why);
     });
 }
 

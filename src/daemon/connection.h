@@ -6,14 +6,16 @@
 #include <memory>
 #include <vector>
 
+#include "base/mutex.h"
 #include "daemon/loop.h"
 #include "store/credentials.h"
 #include "wire/message.h"
 
 namespace gshm {
 
-class Connection {
+class Connection : public std::enable_shared_from_this<Connection> {
 public:
+    // Called in the thread of the connection's loop.
     struct Handler {
         virtual ~Handler() = default;
         virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) = 0;
@@ -24,15 +26,21 @@ public:
     // Asks the kernel who the peer is.
     static Result<Credentials> peer_of(int socket);
 
-    // Both the loop and the handler must outlive it. pid is watched too: a session ends with its process even if a
-    // forked child still has the socket.
-    static Result<std::unique_ptr<Connection>> create(EventLoop& loop, UniqueFd socket, pid_t pid, Handler& handler);
+    // The loop must outlive it; the handler is called only while it lives. pid is watched too: a session ends with its
+    // process even if a forked child still has the socket.
+    static Result<std::shared_ptr<Connection>> create(EventLoop& loop, UniqueFd socket, pid_t pid,
+                                                      std::weak_ptr<Handler> handler);
     ~Connection();
 
+    EventLoop& loop() { return loop_; }
+
+    // ---- from any thread ----
     // Queues what the socket does not take; while much is queued, or `held` is set, nothing more is read.
-    void send(wire::Bytes packet, std::span<const int> descriptors);
-    void hold(bool held);
-    bool is_flushed() const { return queue_.empty() || ended_; }
+    void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(mutex_);
+    void hold(bool held) EXCLUDES(mutex_);
+    bool is_flushed() EXCLUDES(mutex_);
+    // A packet was read, and its handler has not returned.
+    bool is_busy() EXCLUDES(mutex_);
 
 private:
     struct Outgoing {
@@ -40,26 +48,30 @@ private:
         std::vector<UniqueFd> descriptors;
     };
 
-    Connection(EventLoop& loop, UniqueFd socket, Handler& handler)
-        : loop_(loop), socket_(std::move(socket)), handler_(handler) {}
-    void on_events(uint32_t events);
-    void read_one();
-    void flush();
-    void update_interest();
-    void end_later(std::string why);
+    Connection(EventLoop& loop, UniqueFd socket, std::weak_ptr<Handler> handler)
+        : loop_(loop), socket_(std::move(socket)), handler_(std::move(handler)) {}
+    void on_events(uint32_t events) EXCLUDES(mutex_);
+    void on_process_end() EXCLUDES(mutex_);
+    // False: not now.
+    bool begin_reading() EXCLUDES(mutex_);
+    void read_one() EXCLUDES(mutex_);
+    void flush() REQUIRES(mutex_);
+    void update_interest() REQUIRES(mutex_);
+    void end_later(std::string why) REQUIRES(mutex_);
 
     EventLoop& loop_;
-    UniqueFd socket_;
+    const UniqueFd socket_;
     UniqueFd process_;
-    Handler& handler_;
-    std::deque<Outgoing> queue_;
-    size_t queued_bytes_ = 0;
-    size_t queued_descriptors_ = 0;
-    bool held_ = false;
-    bool ended_ = false;
-    uint32_t interest_ = 0;
-    // Tells posted tasks that the connection has gone.
-    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+    const std::weak_ptr<Handler> handler_;
+
+    Mutex mutex_;  // taken after the store's lock; before that of the loop
+    std::deque<Outgoing> queue_ GUARDED_BY(mutex_);
+    size_t queued_bytes_ GUARDED_BY(mutex_) = 0;
+    size_t queued_descriptors_ GUARDED_BY(mutex_) = 0;
+    bool held_ GUARDED_BY(mutex_) = false;
+    bool ended_ GUARDED_BY(mutex_) = false;
+    bool busy_ GUARDED_BY(mutex_) = false;
+    uint32_t interest_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gshm

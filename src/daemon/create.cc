@@ -162,12 +162,13 @@ private:
     }
 
     void finish(Session& session) {
-        auto recorded = server_.commit();
-        if (!recorded && first_error_.code == 0) return refuse(session, recorded.error());
         auto& out = session.builder();
         auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records_));
+        auto unwritten = [self = shared_from_this()](const Error& error) {
+            if (auto asking = self->session_.lock()) self->refuse(*asking, error);
+        };
         session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,
-                      first_error_.message);
+                      first_error_.message, std::move(unwritten));
         if (server_.waiters().empty()) return;
         for (size_t i = 0; i < items_.size(); ++i) {
             if (records_[i].status() == 0) server_.waiters().notify(items_[i].name);

@@ -10,12 +10,12 @@ namespace gshm {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+Result<std::unique_ptr<EventLoop>> EventLoop::create(Locking locking) {
     auto epoll = UniqueFd::adopt(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll) return fail_errno("epoll_create");
     auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake) return fail_errno("eventfd");
-    std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake)));
+    std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake), locking));
     auto* self = loop.get();
     TRY(loop->watch(loop->wake_.get(), EPOLLIN, [self](uint32_t) {
         uint64_t count = 0;
@@ -26,6 +26,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 }
 
 Status EventLoop::watch(int fd, uint32_t events, Callback callback) {
+    MutexLock lock(mutex_);
     auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback)});
     epoll_event event = {};
     event.events = events;
@@ -36,6 +37,7 @@ Status EventLoop::watch(int fd, uint32_t events, Callback callback) {
 }
 
 void EventLoop::change(int fd, uint32_t events) {
+    MutexLock lock(mutex_);
     auto found = watches_.find(fd);
     if (found == watches_.end()) return;
     epoll_event event = {};
@@ -45,26 +47,54 @@ void EventLoop::change(int fd, uint32_t events) {
 }
 
 void EventLoop::unwatch(int fd) {
-    if (watches_.erase(fd) > 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    std::shared_ptr<Watch> ended;  // what its callback holds is let go of without the lock
+    MutexLock lock(mutex_);
+    auto found = watches_.find(fd);
+    if (found == watches_.end()) return;
+    ended = std::move(found->second);
+    watches_.erase(found);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 EventLoop::TimerId EventLoop::after(milliseconds delay, Task task) {
-    TimerId id{steady_clock::now() + delay, next_id_++};
-    timers_.emplace(id, std::move(task));
+    TimerId id;
+    bool first = false;
+    {
+        MutexLock lock(mutex_);
+        id = {steady_clock::now() + delay, next_id_++};
+        timers_.emplace(id, std::move(task));
+        first = timers_.begin()->first == id;
+    }
+    if (first) wake();  // it may sleep for longer than that
     return id;
 }
 
 void EventLoop::cancel(const TimerId& timer) {
-    timers_.erase(timer);
+    Task cancelled;
+    MutexLock lock(mutex_);
+    auto found = timers_.find(timer);
+    if (found == timers_.end()) return;
+    cancelled = std::move(found->second);
+    timers_.erase(found);
 }
 
 void EventLoop::post(Task task) {
     {
         MutexLock lock(mutex_);
         posted_.push_back(std::move(task));
+        if (posted_.size() > 1) return;  // it has been woken for the first
     }
+    wake();
+}
+
+void EventLoop::wake() {
     uint64_t one = 1;
     [[maybe_unused]] ssize_t put = write(wake_.get(), &one, sizeof one);
+}
+
+void EventLoop::stop() {
+    stopped_.store(true, std::memory_order_release);
+    wake();
 }
 
 void EventLoop::run_posted() {
@@ -76,42 +106,56 @@ void EventLoop::run_posted() {
     for (auto& task : tasks) task();
 }
 
-int EventLoop::next_timeout_ms() const {
+int EventLoop::next_timeout_ms() {
+    MutexLock lock(mutex_);
     if (timers_.empty()) return -1;
     auto wait = std::chrono::ceil<milliseconds>(timers_.begin()->first.first - steady_clock::now());
     return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
 }
 
 void EventLoop::run_timers() {
-    while (!timers_.empty() && timers_.begin()->first.first <= steady_clock::now()) {
-        auto task = std::move(timers_.begin()->second);
-        timers_.erase(timers_.begin());
+    for (;;) {
+        Task task;
+        {
+            MutexLock lock(mutex_);
+            if (timers_.empty() || timers_.begin()->first.first > steady_clock::now()) return;
+            task = std::move(timers_.begin()->second);
+            timers_.erase(timers_.begin());
+        }
         task();
     }
 }
 
 void EventLoop::run() {
     epoll_event events[64];
-    auto turn = enter();
+    const bool locks = locking_ == Locking::store;
+    Turn turn(turn_, std::defer_lock);
+    if (locks) turn.lock();
     running_.store(true, std::memory_order_release);
-    while (!stopped_) {
-        int timeout = next_timeout_ms();
-        turn.unlock();
-        int count = epoll_wait(epoll_.get(), events, 64, timeout);
-        turn.lock();
-        for (int i = 0; i < count && !stopped_; ++i) {
-            int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
-            auto found = watches_.find(fd);
-            if (found == watches_.end() || (found->second->id & 0xFFFFFFFF) != events[i].data.u64 >> 32) continue;
-            auto keep = found->second;
-            keep->callback(events[i].events);
-            if (after_) after_();
-            // Others need not wait for all of a batch.
-            turn.unlock();
-            turn.lock();
+    if (locks) turn.unlock();
+    while (!stopped_.load(std::memory_order_acquire)) {
+        const int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
+        for (int i = 0; i < count && !stopped_.load(std::memory_order_acquire); ++i) {
+            const int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
+            // One lock for each: others need not wait for all of a batch.
+            if (locks) turn.lock();
+            std::shared_ptr<Watch> watch;
+            {
+                MutexLock lock(mutex_);
+                if (auto found = watches_.find(fd); found != watches_.end()) watch = found->second;
+            }
+            if (watch && (watch->id & 0xFFFFFFFF) == events[i].data.u64 >> 32) {
+                watch->callback(events[i].events);
+                if (after_) after_();
+            }
+            watch.reset();
+            if (locks) turn.unlock();
         }
+        if (stopped_.load(std::memory_order_acquire)) break;
+        if (locks) turn.lock();
         run_timers();
         if (after_) after_();
+        if (locks) turn.unlock();
     }
 }
 

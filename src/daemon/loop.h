@@ -1,4 +1,5 @@
-// The daemon's one thread of control: waits for descriptors, timers and work that other threads hand back.
+// A thread that waits for descriptors, timers and tasks of other threads. gshmd's main loop runs its callbacks under the
+// store's lock; the loops of client connections run them without any.
 #pragma once
 
 #include <atomic>
@@ -22,19 +23,24 @@ public:
     using Task = std::move_only_function<void()>;
     using TimerId = std::pair<std::chrono::steady_clock::time_point, uint64_t>;
 
-    static Result<std::unique_ptr<EventLoop>> create();
+    enum class Locking { none, store };  // what is held while a callback runs
 
+    static Result<std::unique_ptr<EventLoop>> create(Locking locking = Locking::store);
+
+    // From any thread; with Locking::store under the lock, so that a callback does not run once it is unwatched.
     // events as in epoll_ctl(2), level-triggered. A callback may unwatch anything, itself included.
-    Status watch(int fd, uint32_t events, Callback callback);
-    void change(int fd, uint32_t events);
-    void unwatch(int fd);
+    Status watch(int fd, uint32_t events, Callback callback) EXCLUDES(mutex_);
+    void change(int fd, uint32_t events) EXCLUDES(mutex_);
+    void unwatch(int fd) EXCLUDES(mutex_);
 
-    TimerId after(std::chrono::milliseconds delay, Task task);
-    void cancel(const TimerId& timer);
+    TimerId after(std::chrono::milliseconds delay, Task task) EXCLUDES(mutex_);
+    void cancel(const TimerId& timer) EXCLUDES(mutex_);
 
     // From any other thread: as long as the lock is held no callback, task or timer runs, so that the thread may do
     // what else only they may. The loop must not be asked to wait meanwhile.
     [[nodiscard]] Turn enter() { return Turn(turn_); }
+    // As long as this is held nothing changes.
+    [[nodiscard]] SharedTurn enter_shared() { return SharedTurn(turn_); }
     bool is_entered() const { return turn_.is_mine(); }
     // Runs after every callback and timer, before others have their turn.
     void set_after(std::function<void()> after) { after_ = std::move(after); }
@@ -45,31 +51,35 @@ public:
     void run();
     // From any thread. Before run() the starting thread has the daemon to itself, and takes no turns.
     bool is_running() const { return running_.load(std::memory_order_acquire); }
-    void stop() { stopped_ = true; }
+    // From any thread: run() returns after the callback that runs now.
+    void stop();
+    bool is_stopping() const { return stopped_.load(std::memory_order_acquire); }
 
 private:
-    EventLoop(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
-    int next_timeout_ms() const;
-    void run_timers();
+    EventLoop(UniqueFd epoll, UniqueFd wake, Locking locking)
+        : epoll_(std::move(epoll)), wake_(std::move(wake)), locking_(locking) {}
+    void wake();
+    int next_timeout_ms() EXCLUDES(mutex_);
+    void run_timers() EXCLUDES(mutex_);
     void run_posted() EXCLUDES(mutex_);
 
     UniqueFd epoll_;
     UniqueFd wake_;
-    bool stopped_ = false;
+    const Locking locking_;
+    std::atomic<bool> stopped_ = false;
     std::atomic<bool> running_ = false;
-    uint64_t next_id_ = 1;
+    std::function<void()> after_;
+    TurnMutex turn_;  // held while callbacks run, with Locking::store; before mutex_
+
+    Mutex mutex_;
+    uint64_t next_id_ GUARDED_BY(mutex_) = 1;
     struct Watch {
         uint64_t id;
         Callback callback;
     };
     // Events carry the id as well, so that one for a descriptor that was closed and reused is not mistaken.
-    std::unordered_map<int, std::shared_ptr<Watch>> watches_;
-    std::map<TimerId, Task> timers_;
-
-    std::function<void()> after_;
-    TurnMutex turn_;  // held by whoever runs callbacks; before mutex_
-
-    Mutex mutex_;
+    std::unordered_map<int, std::shared_ptr<Watch>> watches_ GUARDED_BY(mutex_);
+    std::map<TimerId, Task> timers_ GUARDED_BY(mutex_);
     std::vector<Task> posted_ GUARDED_BY(mutex_);
 };
 

@@ -210,6 +210,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    TRY(server->start_clients(options.threads));
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
     // Not before it is certain that we stay.
     if (mount_fd && other_mount) {

@@ -1,8 +1,10 @@
 #include "daemon/options.h"
 
 #include <cstdio>
+#include <charconv>
 #include <getopt.h>
 
+#include "base/limits.h"
 #include "base/runtime_dir.h"
 #include "base/size.h"
 #include "device/kinds.h"
@@ -29,6 +31,7 @@ clients, the mount, and the options --device, --limit and --staging where none a
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
+      --threads N     threads that serve clients (one for each core, 16 at most)
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
@@ -52,12 +55,12 @@ constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kStaging, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kSalvage, kVersion };
+    enum { kDir = 256, kDevice, kLimit, kStaging, kThreads, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kSalvage, kVersion };
     const option long_options[] = {
         {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
         {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
         {"limit", required_argument, nullptr, kLimit}, {"staging", required_argument, nullptr, kStaging},
-        {"no-passthrough", no_argument, nullptr, kNoPassthrough},
+        {"threads", required_argument, nullptr, kThreads}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
         {"io-uring", no_argument, nullptr, kIoUring}, {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
         {"discard", no_argument, nullptr, kDiscard}, {"salvage", no_argument, nullptr, kSalvage}, {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion}, {},
@@ -78,6 +81,15 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 options.staging_bytes = TRY(parse_size(optarg));
                 if (options.staging_bytes < kStagingLeast) return fail(EINVAL, "--staging must be 32M or more");
                 break;
+            case kThreads: {
+                const std::string_view text = optarg;
+                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.threads);
+                if (error != std::errc() || end != text.data() + text.size() || options.threads < 1 ||
+                    options.threads > limits::kClientThreads) {
+                    return fail(EINVAL, "--threads is a number from 1 to {}, not '{}'", limits::kClientThreads, text);
+                }
+                break;
+            }
             case kNoPassthrough: options.passthrough = false; break;
             case kIoUring: options.io_uring = true; break;
             case kTakeover: options.takeover = true; break;

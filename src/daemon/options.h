@@ -16,6 +16,7 @@ struct Options {
     std::vector<std::string> devices;
     uint64_t limit_bytes = 0;    // 0: none
     uint64_t staging_bytes = 0;  // 0: as many as are useful
+    unsigned threads = 0;        // that serve clients; 0: one for each core, 16 at most
     bool foreground = false;
     bool passthrough = true;
     bool io_uring = false;

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "daemon/batch.h"
 #include "daemon/process.h"
 #include "daemon/records.h"
 #include "daemon/server.h"
@@ -11,45 +12,6 @@
 #include "wire/version.h"
 
 namespace gshm {
-namespace {
-
-// The first failure of a batch is the one that is put into words.
-struct FirstError {
-    void note(const Error& error) {
-        if (code == 0) {
-            code = error.code;
-            message = error.message;
-        }
-    }
-    int code = 0;
-    std::string message;
-};
-
-// Applies `by_name` to every name and `by_id` to every id. What comes a few names later is fetched meanwhile: among
-// 100,000 objects most of a lookup is waiting for memory.
-template <typename Message, typename ByName, typename ById>
-Status for_each_item(const Store& store, const Message& message, ByName&& by_name, ById&& by_id) {
-    constexpr unsigned kSlotsAhead = 8;
-    constexpr unsigned kNodesAhead = 4;
-    if (wire::count(message.names()) + wire::count(message.ids()) > limits::kBatchItems) {
-        return fail(E2BIG, "a batch has at most {} elements", limits::kBatchItems);
-    }
-    if (message.names() != nullptr) {
-        const auto& names = *message.names();
-        for (unsigned i = 0; i < names.size(); ++i) {
-            if (i + kSlotsAhead < names.size()) store.fetch(wire::view(names.Get(i + kSlotsAhead)), false);
-            if (i + kNodesAhead < names.size()) store.fetch(wire::view(names.Get(i + kNodesAhead)), true);
-            by_name(wire::view(names.Get(i)));
-        }
-    }
-    if (message.ids() != nullptr) {
-        for (uint64_t id : *message.ids()) by_id(id);
-    }
-    return {};
-}
-
-}  // namespace
-
 void Session::hello(uint64_t request, const wire::Hello& hello) {
     if (hello.protocol() != wire::kProtocolVersion) {
         bool newer = hello.protocol() > wire::kProtocolVersion;

@@ -42,8 +42,12 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     loop.set_after([self] { (void)self->commit(); });
     self->devices_->set_also_wait([self] { self->wait_for_keeper(); });
     TRY(self->commit());
-    TRY(loop.watch(self->listener_.get(), EPOLLIN, [self](uint32_t) { self->on_accept(); }));
     return server;
+}
+
+Status Server::start_clients(unsigned threads) {
+    client_loops_ = TRY(ClientLoops::create(threads));
+    return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
 }
 
 void Server::wait_for_keeper() {
@@ -74,6 +78,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
 }
 
 Server::~Server() {
+    if (client_loops_) client_loops_->stop();
     ending_ = true;
     {
         auto turn = loop_.enter();
@@ -134,6 +139,7 @@ void Server::end_session(Session* session) {
     if (found == sessions_.end()) return;
     auto keep = std::move(found->second);
     sessions_.erase(found);
+    session->set_ended();
     if (keep == successor_) stay("the gshmd that was to take over has gone");
     session->drop_rings();
     waiters_.forget(session->id());
@@ -271,6 +277,7 @@ void Server::finish_transfers() {
 }
 
 bool Server::end(int folder_lock) {
+    client_loops_->stop();
     {
         auto turn = loop_.enter();
         room_.set_given_up(true);
@@ -350,6 +357,14 @@ Status Server::commit() {
     // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
     if (committed && !zeroing_.empty()) zero_now();
     return committed;
+}
+
+Status Server::commit_through(uint64_t change) {
+    if (survival_.committed() >= change) return {};
+    MutexLock group(commit_mutex_);
+    if (survival_.committed() >= change) return {};
+    auto turn = loop_.enter();
+    return commit();
 }
 
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {

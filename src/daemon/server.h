@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "daemon/client_loops.h"
 #include "daemon/device_pool.h"
 #include "daemon/fences.h"
 #include "daemon/loop.h"
@@ -31,6 +32,7 @@ public:
     ~Server() override;
 
     EventLoop& loop() { return loop_; }
+    ClientLoops& client_loops() { return *client_loops_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Room& room() { return room_; }
@@ -62,7 +64,12 @@ public:
 
     // What was changed so far outlives gshmd when this returns. In one's turn.
     Status commit();
+    // The same for the changes up to that one (Survival::changes()), by a thread that does not hold the lock: one commits
+    // for all that wait.
+    Status commit_through(uint64_t change) EXCLUDES(commit_mutex_);
 
+    // Before the loop runs: clients are served by so many threads.
+    Status start_clients(unsigned threads);
     // Before the loop runs: rings can be served from now on.
     void start_rings(uint64_t staging_bytes);
 
@@ -118,6 +125,8 @@ private:
     Waiters waiters_;
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
+    std::unique_ptr<ClientLoops> client_loops_;
+    Mutex commit_mutex_;  // taken before the store's lock
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes

@@ -9,12 +9,13 @@ namespace gshm {
 Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket) {
     auto who = TRY(Connection::peer_of(socket.get()));
     std::shared_ptr<Session> session(new Session(server, who));
-    auto connection = Connection::create(server.loop(), std::move(socket), who.pid, *session);
+    auto connection = Connection::create(server.client_loops().next(), std::move(socket), who.pid,
+                                         std::shared_ptr<Connection::Handler>(session, session.get()));
     if (!connection) {
         server.store().end_session(session->id_);
         return std::unexpected(connection.error());
     }
-    session->connection_ = std::move(*connection);
+    session->connection_ = std::move(*connection);  // its packets wait for the lock that the caller holds
     log_debug("session {}: begins, pid {} uid {}", session->id_, who.pid, who.uid);
     return session;
 }
@@ -22,28 +23,138 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
 Session::Session(Server& server, const Credentials& who)
     : server_(server), id_(server.store().begin_session(who)) {}
 
+// Replies to the request that this thread serves are sent when it has left the store's lock.
+struct Session::Outbox {
+    struct Reply {
+        size_t begin;
+        size_t bytes;
+        uint64_t request;
+        int error;
+        bool changes;
+        Unwritten unwritten;
+    };
+    std::vector<uint8_t> bytes;
+    std::vector<Reply> replies;
+    const Session* session = nullptr;  // null: none is served
+};
+
+Session::Outbox& Session::outbox() {
+    static thread_local Outbox outbox;
+    return outbox;
+}
+
+bool Session::is_over() const {
+    return ended_ || server_.loop().is_stopping();
+}
+
 void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     auto request = wire::decode_request(packet);
-    if (!request || (!greeted_ && (*request)->body_type() != wire::RequestBody::Hello)) {
+    const bool good = request && (greeted_ || (*request)->body_type() == wire::RequestBody::Hello);
+    Outbox& out = outbox();
+    out.session = this;
+    if (good && serve_shared(**request)) {
         server_.close_later(std::move(descriptors));
-        return end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
+        return finish_replies();
     }
-    dispatch(**request, descriptors);
+    {
+        auto turn = server_.loop().enter();
+        if (is_over()) {
+            out.session = nullptr;
+            return;
+        }
+        if (good) dispatch(**request, descriptors);
+        if (good && try_again_later(**request, packet)) return;
+        if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
+        seen_ = server_.survival().changes();
+    }
+    finish_replies();
     // Whether a request took them or none had asked for them.
     server_.close_later(std::move(descriptors));
 }
 
+// A lease that another client has dropped, and told ours of, may be in a packet that its thread has not read yet.
+bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) {
+    using wire::RequestBody;
+    const auto kind = request.body_type();
+    if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace) return false;
+    Outbox& out = outbox();
+    if (trying_again_ || out.replies.size() != 1 || out.replies.front().error != EBUSY) return false;
+    out.replies.clear();
+    out.bytes.clear();
+    out.session = nullptr;
+    job_started();
+    server_.client_loops().after_others(
+        connection_->loop(), [self = shared_from_this(), copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
+            {
+                auto turn = self->server_.loop().enter();
+                self->job_ended();
+                self->trying_again_ = true;
+            }
+            self->on_packet(copy, {});
+            self->trying_again_ = false;
+        });
+    return true;
+}
+
+bool Session::serve_shared(const wire::Request& request) {
+    using wire::RequestBody;
+    switch (request.body_type()) {
+        case RequestBody::Ping: seen_ = 0; return reply_ok(request.id()), true;
+        case RequestBody::OpenObjects:
+        case RequestBody::Release:
+        case RequestBody::Stat: break;
+        default: return false;
+    }
+    auto turn = server_.loop().enter_shared();
+    if (is_over()) return true;
+    // Nobody changes anything now: what is seen here is that, and nothing later.
+    seen_ = server_.survival().changes();
+    switch (request.body_type()) {
+        case RequestBody::OpenObjects: return open_shared(request.id(), *request.body_as_OpenObjects());
+        case RequestBody::Release: return release_shared(*request.body_as_Release());
+        default: return stat_shared(request.id(), *request.body_as_Stat());
+    }
+}
+
+void Session::finish_replies() {
+    Outbox& out = outbox();
+    out.session = nullptr;
+    // A client that is told of a change relies on it; one that was shown somebody's change does, too.
+    auto recorded = server_.commit_through(seen_);
+    for (auto& [begin, bytes, id, error, changes, unwritten] : out.replies) {
+        if (!recorded && changes) {
+            auto turn = server_.loop().enter();
+            if (is_over()) break;
+            if (unwritten) unwritten(recorded.error());
+            else reply_error(id, made_but_unwritten(recorded.error()));
+            continue;
+        }
+        connection_->send({out.bytes.data() + begin, bytes}, {});
+    }
+    out.replies.clear();
+    out.bytes.clear();
+}
+
 void Session::on_end(std::string_view why) {
+    auto turn = server_.loop().enter();
+    if (is_over()) return;
     log_debug("session {}: ends: {}", id_, why);
     server_.end_session(this);
+    (void)server_.commit();
 }
 
 void Session::end_with(const Error& error) {
     log_warning("session {}: dropped: {}", id_, error.message);
     reply(0, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
     connection_->hold(true);
-    server_.loop().post([this, self = weak_from_this()] {
-        if (auto alive = self.lock()) server_.end_session(this);
+    // Not before the answer was sent.
+    connection_->loop().post([this, self = weak_from_this()] {
+        auto alive = self.lock();
+        if (!alive) return;
+        auto turn = server_.loop().enter();
+        if (is_over()) return;
+        server_.end_session(this);
+        (void)server_.commit();
     });
 }
 
@@ -86,11 +197,17 @@ Error made_but_unwritten(const Error& error) {
 }
 
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
-                    std::span<const int> descriptors, int error, std::string_view message) {
-    const bool changes = std::erase(changing_, request) > 0;
-    // Whoever changes something can rely on it when they are told. Who only looks is answered in any case.
-    if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
-        return reply_error(request, made_but_unwritten(recorded.error()));
+                    std::span<const int> descriptors, int error, std::string_view message, Unwritten unwritten) {
+    Outbox& out = outbox();
+    // Descriptors may be closed once the lock is left.
+    const bool later = out.session == this && descriptors.empty();
+    const bool changes = !changing_.empty() && std::erase(changing_, request) > 0;
+    if (!later) {
+        // A change outlives gshmd before anyone is told of it. A request that changes nothing is answered in any case.
+        if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
+            if (unwritten) return unwritten(recorded.error());
+            return reply_error(request, made_but_unwritten(recorded.error()));
+        }
     }
     if (body.IsNull()) builder();
     auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);
@@ -100,7 +217,9 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
                                     "the answer is larger than a message");
         descriptors = {};
     }
-    connection_->send(packet, descriptors);
+    if (!later) return connection_->send(packet, descriptors);
+    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changes && error == 0, std::move(unwritten)});
+    out.bytes.insert(out.bytes.end(), packet.begin(), packet.end());
 }
 
 void Session::reply_error(uint64_t request, const Error& error) {
@@ -138,7 +257,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
     Store& store = server_.store();
     // Nothing further is changed while the last change cannot be written down.
     if (changes_something(request.body_type())) {
-        if (auto recorded = server_.commit(); !recorded) {
+        if (auto recorded = server_.survival().is_failing() ? server_.commit() : Status{}; !recorded) {
             return reply_error(id, {recorded.error().code, fmt::format("{}: nothing is changed until it can be written",
                                                                        recorded.error().message)});
         }

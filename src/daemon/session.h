@@ -26,10 +26,13 @@ public:
     SessionId id() const { return id_; }
     Server& server() { return server_; }
 
-    // Answers. A builder is free again when the call returns.
+    // Answers. A builder is free again when the call returns. unwritten: called under the lock, in place of an answer
+    // that says so, if what was changed cannot be written.
+    using Unwritten = std::move_only_function<void(const Error& error)>;
     flatbuffers::FlatBufferBuilder& builder();
     void reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
-               std::span<const int> descriptors = {}, int error = 0, std::string_view message = {});
+               std::span<const int> descriptors = {}, int error = 0, std::string_view message = {},
+               Unwritten unwritten = {});
     void reply_ok(uint64_t request) { reply(request, wire::ReplyBody::NONE, 0); }
     void reply_error(uint64_t request, const Error& error);
     void reply_status(uint64_t request, const Status& status);
@@ -43,6 +46,8 @@ public:
     void job_started();
     void job_ended();
 
+    // The server has ended it.
+    void set_ended() { ended_ = true; }
     // Ends what it holds, as if its client had gone; it itself goes on, with nothing.
     void let_go();
 
@@ -54,7 +59,7 @@ public:
     // Everything that it asked for and that was read has been answered, and the answers have been taken (unless that
     // does not matter).
     bool is_idle(bool taken_or_not) const {
-        return jobs_ == 0 && has_idle_rings() && (taken_or_not || connection_->is_flushed());
+        return jobs_ == 0 && has_idle_rings() && !connection_->is_busy() && (taken_or_not || connection_->is_flushed());
     }
     // Nothing further is begun for its rings.
     void pause_rings(bool paused);
@@ -69,6 +74,17 @@ private:
 
     void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override;
     void on_end(std::string_view why) override;
+    // Under the lock: it has ended, or gshmd is about to and leaves everything to the next one.
+    bool is_over() const;
+    // Without the store's lock, or under the shared one; false: the request needs it exclusively, and nothing was done.
+    bool serve_shared(const wire::Request& request);
+    bool open_shared(uint64_t request, const wire::OpenObjects& open);
+    bool release_shared(const wire::Release& release);
+    bool stat_shared(uint64_t request, const wire::Stat& stat);
+    // Under the lock: a request that was refused because of what others hold is served once more when they have been heard.
+    bool try_again_later(const wire::Request& request, wire::Bytes packet);
+    // Sends what was answered, when the changes that it speaks of are written.
+    void finish_replies();
     void end_with(const Error& error);
     void dispatch(const wire::Request& request, std::vector<UniqueFd>& descriptors);
 
@@ -125,8 +141,15 @@ private:
 
     void send_devices(uint64_t request, bool hello);
 
+    struct Outbox;
+    static Outbox& outbox();
+
     Server& server_;
+    // What follows is changed under the store's lock alone, or under the shared one in the thread of the connection's loop.
     SessionId id_;
+    bool ended_ = false;
+    bool trying_again_ = false;  // of the connection's thread
+    uint64_t seen_ = 0;  // the changes of the store that the answers under way may speak of
     Store::SessionSecret secret_;
     bool greeted_ = false;
     bool resumed_ = false;
@@ -138,7 +161,7 @@ private:
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
     std::shared_ptr<Mapping> staging_;
     std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_;  // null: not there yet
-    std::unique_ptr<Connection> connection_;
+    std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace gshm

@@ -327,12 +327,12 @@ void Survival::put_all() {
 
 void Survival::changed(Node& node) {
     catalog_->changed(node);
-    pending_.store(true, std::memory_order_release);
+    count_change();
 }
 
 void Survival::erased(const Node& node) {
     catalog_->erased(node);
-    pending_.store(true, std::memory_order_release);
+    count_change();
 }
 
 void Survival::changed(StoredExtent& extent) {
@@ -350,7 +350,7 @@ void Survival::changed(StoredExtent& extent) {
         }
     }
     catalog_->changed(extent);
-    pending_.store(true, std::memory_order_release);
+    count_change();
 }
 
 void Survival::erased(const StoredExtent& extent) {
@@ -359,17 +359,22 @@ void Survival::erased(const StoredExtent& extent) {
     if (auto fd = extent.memory->keepsake(); fd && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
-    pending_.store(true, std::memory_order_release);
+    count_change();
 }
 
 void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {
     if (!catalog_) return;
     catalog_->mark_done(request, node, answered);
-    pending_.store(true, std::memory_order_release);
+    count_change();
 }
 
 Status Survival::commit() {
-    if (!is_pending() || !catalog_) return {};
+    if (!is_pending()) return {};
+    const uint64_t through = changes();
+    if (!catalog_) {
+        committed_.store(through, std::memory_order_release);
+        return {};
+    }
     auto committed = catalog_->commit();
     if (!committed) committed = catalog_->commit();  // a failure that passes is none
     if (!committed) {
@@ -379,7 +384,7 @@ Status Survival::commit() {
     }
     if (failing_) log_info("the catalog can be written again");
     failing_ = false;
-    pending_.store(false, std::memory_order_release);
+    committed_.store(through, std::memory_order_release);
     // Only now: until then the catalog still spoke of them.
     forget_dropped();
     return {};

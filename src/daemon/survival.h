@@ -73,8 +73,14 @@ public:
     // anyone is told.
     Status commit();
 
-    // From any thread: there is something to commit. False means that there was nothing a moment ago.
-    bool is_pending() const { return pending_.load(std::memory_order_acquire); }
+    // ---- from any thread ----
+    // How many changes there were, and how many of them are committed.
+    uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+    uint64_t committed() const { return committed_.load(std::memory_order_acquire); }
+    // There is something to commit. False means that there was nothing a moment ago.
+    bool is_pending() const { return committed() != changes(); }
+    // The last commit did not succeed.
+    bool is_failing() const { return failing_.load(std::memory_order_relaxed); }
 
     // At the end: everything is let go of, and no trace is left.
     void discard();
@@ -137,8 +143,10 @@ private:
     size_t left_out_ = 0;  // entries of the ledger, by a salvage
     uint64_t instance_ = 0;
     bool resuming_ = false;
-    std::atomic<bool> pending_ = false;
-    bool failing_ = false;  // the last commit did
+    void count_change() { changes_.fetch_add(1, std::memory_order_release); }
+    std::atomic<uint64_t> changes_ = 0;
+    std::atomic<uint64_t> committed_ = 0;
+    std::atomic<bool> failing_ = false;
     std::vector<uint64_t> dropped_;  // to be let go of after the next commit
     // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
     std::unordered_map<uint64_t, UniqueFd> leaving_;

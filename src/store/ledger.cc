@@ -59,6 +59,7 @@ Ledger::Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow)
     : memory_(memory),
       usable_(static_cast<Slot>(std::min<uint64_t>(used_bytes, memory.size()) / sizeof(LedgerEntry))),
       grow_(std::move(grow)) {
+    MutexLock lock(mutex_);
     // Lowest last: they are taken from the back, and stay close together.
     for (Slot slot = usable_; slot-- > 0;) {
         if (at(slot).kind() == LedgerKind::free) free_.push_back(slot);
@@ -66,6 +67,7 @@ Ledger::Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow)
 }
 
 Status Ledger::reserve(size_t entries) {
+    MutexLock lock(mutex_);
     while (free_.size() < entries) {
         uint64_t bytes = uint64_t{usable_} * sizeof(LedgerEntry) + kStepBytes;
         if (bytes > memory_.size()) return fail(ENOSPC, "gshmd has no room to note further leases");
@@ -82,9 +84,20 @@ Status Ledger::reserve(size_t entries) {
 
 Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value,
                          const std::array<uint64_t, 4>& more) {
-    assert(!free_.empty());  // reserve() has been asked
-    Slot slot = free_.back();
-    free_.pop_back();
+    const Slot slot = try_add(kind, id, node, value, more);
+    assert(slot != kNone);  // reserve() has been asked
+    return slot;
+}
+
+Ledger::Slot Ledger::try_add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value,
+                             const std::array<uint64_t, 4>& more) {
+    Slot slot = kNone;
+    {
+        MutexLock lock(mutex_);
+        if (free_.empty()) return kNone;
+        slot = free_.back();
+        free_.pop_back();
+    }
     LedgerEntry& entry = at(slot);
     entry.node = node;
     entry.more = more;
@@ -97,6 +110,7 @@ Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t v
 
 void Ledger::remove(Slot slot) {
     at(slot).owner.store(0, std::memory_order_release);
+    MutexLock lock(mutex_);
     free_.push_back(slot);
 }
 

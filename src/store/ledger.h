@@ -1,6 +1,7 @@
 // Who holds what: what the store must know again after a crash, but what changes too often for the catalog. A table in
 // memory that outlives the process, such as a mapped file. A kill between any two instructions leaves each entry as it
-// was or as it is to be: `owner` is written last when one is made and first when one goes.
+// was or as it is to be: `owner` is written last when one is made and first when one goes. Threads may add, set and remove
+// entries beside each other, each its own.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace gshm {
@@ -42,11 +44,15 @@ public:
     // What lies in the first used_bytes is taken over.
     Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow);
 
-    // Makes sure that the next so many add() succeed.
-    Status reserve(size_t entries);
-    Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {});
+    // Makes sure that the next so many add() succeed, unless another thread is quicker.
+    Status reserve(size_t entries) EXCLUDES(mutex_);
+    Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {})
+        EXCLUDES(mutex_);
+    // The same without a reservation; kNone: there is no free entry.
+    Slot try_add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {})
+        EXCLUDES(mutex_);
     void set(Slot slot, uint64_t value) { at(slot).value.store(value, std::memory_order_release); }
-    void remove(Slot slot);
+    void remove(Slot slot) EXCLUDES(mutex_);
 
     const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }
     // The slots in use, in no order.
@@ -63,7 +69,8 @@ private:
     std::span<std::byte> memory_;
     Slot usable_;
     Grow grow_;
-    std::vector<Slot> free_;
+    Mutex mutex_;  // nothing else is taken with it
+    std::vector<Slot> free_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gshm

@@ -119,6 +119,18 @@ public:
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
+    // ---- shared.cc: by threads beside each other, while none changes the store; each session in one thread ----
+    // Opens for reading; null: not by this way, since something would have to be changed, or said.
+    Object* open_shared(SessionId session, std::string_view name, bool sealed_only);
+    Object* open_id_shared(SessionId session, NodeId id, bool sealed_only);
+    // Ends one read lease, if there is one and can_release_shared().
+    bool can_release_shared(SessionId session, NodeId id) const;
+    void release_shared(SessionId session, NodeId id);
+    // As stat(); null: not by this way.
+    const Node* stat_shared(SessionId session, std::string_view name) const;
+    // A session that may map some of an extent's bytes may map all of them.
+    bool may_map_shared(SessionId session, const Object& object) const;
+
     // A hint that the name is going to be opened or asked about: its place in the tables first, itself in a second call.
     void fetch(std::string_view name, bool node) const { tree_.fetch(name, node); }
     // Ends one lease.
@@ -247,6 +259,11 @@ private:
     void erase_note(Ledger::Slot slot) {
         if (slot != Ledger::kNone && ledger_ != nullptr) ledger_->remove(slot);
     }
+    Object* lease_shared(SessionId id, Session& session, Object* object, bool sealed_only);
+    // All that is known of it is so without a look at its file.
+    static bool is_settled(const Object& object);
+    // No memory is freed with its last lease.
+    static bool outlives_lease(const Object& object);
     Object* add_lease(SessionId id, Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);

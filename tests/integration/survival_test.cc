@@ -28,6 +28,8 @@ TEST_P(SurvivalOn, ObjectsWithAllThatIsKnownOfThem) {
                   },
                   65534),
               0);
+    // Its maker's end may not be seen yet.
+    ASSERT_TRUE(eventually([&] { return stat(client_.get(), "theirs/o").leases == 0; }));
     const gshm_stat_info theirs = stat(client_.get(), "theirs/o");
     EXPECT_EQ(theirs.uid, 65534u);
     for (const auto& [name, bytes] : sizes) before.push_back(stat(client_.get(), name.c_str()));

@@ -1,0 +1,61 @@
+#include "daemon/client_loops.h"
+
+#include <algorithm>
+
+namespace gshm {
+
+Result<std::unique_ptr<ClientLoops>> ClientLoops::create(unsigned threads) {
+    constexpr unsigned kMost = 16;
+    if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMost);
+    std::unique_ptr<ClientLoops> made(new ClientLoops);
+    made->loops_.resize(threads);
+    for (Loop& each : made->loops_) each.loop = TRY(EventLoop::create(EventLoop::Locking::none));
+    for (Loop& each : made->loops_) each.thread = std::thread([&loop = *each.loop] { loop.run(); });
+    return made;
+}
+
+ClientLoops::~ClientLoops() {
+    stop();
+}
+
+EventLoop& ClientLoops::next() {
+    return *loops_[next_.fetch_add(1, std::memory_order_relaxed) % loops_.size()].loop;
+}
+
+namespace {
+
+struct Round {
+    Round(EventLoop& to, EventLoop::Task then) : loop(to), task(std::move(then)) {}
+    // In the loop that it was waited for, so often: a client may have sent several packets, and its end takes three rounds.
+    void pass(EventLoop& other, int rounds, const std::shared_ptr<Round>& self) {
+        other.post([&other, rounds, self] {
+            if (rounds > 1) self->pass(other, rounds - 1, self);
+            else if (self->left.fetch_sub(1) == 1) self->loop.post(std::move(self->task));
+        });
+    }
+    EventLoop& loop;
+    EventLoop::Task task;
+    std::atomic<size_t> left = 1;
+};
+
+}  // namespace
+
+void ClientLoops::after_others(EventLoop& loop, EventLoop::Task task) {
+    constexpr int kRounds = 4;
+    auto round = std::make_shared<Round>(loop, std::move(task));
+    for (Loop& each : loops_) {
+        if (each.loop.get() == &loop) continue;
+        round->left.fetch_add(1);
+        round->pass(*each.loop, kRounds, round);
+    }
+    if (round->left.fetch_sub(1) == 1) loop.post(std::move(round->task));
+}
+
+void ClientLoops::stop() {
+    for (Loop& each : loops_) each.loop->stop();
+    for (Loop& each : loops_) {
+        if (each.thread.joinable()) each.thread.join();
+    }
+}
+
+}  // namespace gshm

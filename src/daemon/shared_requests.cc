@@ -1,0 +1,82 @@
+// The requests that threads answer beside each other, under the shared lock.
+#include "daemon/batch.h"
+#include "daemon/records.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+namespace gshm {
+
+bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
+    if (open.write()) return false;
+    Store& store = server_.store();
+    static thread_local std::vector<wire::OpenRecord> records;
+    records.clear();
+    bool shared = true;
+    auto add = [&](Object* object) {
+        if (object == nullptr) {
+            shared = false;
+            return;
+        }
+        records.push_back(to_open_record(*object, -1));
+        // A descriptor that the client does not have yet is sent under the lock; see reply().
+        const bool mapped = open.map() && object->extent != nullptr && object->size_bytes > 0;
+        shared = server_.devices().check(object->device) && (!open.map() || store.may_map_shared(id_, *object)) &&
+                 (!mapped || has_.contains(object->extent->id << 1));
+    };
+    auto done = for_each_item(
+        store, open,
+        [&](std::string_view name) {
+            if (shared) add(store.open_shared(id_, name, open.sealed_only()));
+        },
+        [&](uint64_t id) {
+            if (shared) add(store.open_id_shared(id_, id, open.sealed_only()));
+        });
+    if (!done || !shared) {
+        for (const auto& record : records) store.release_shared(id_, record.id());
+        return false;
+    }
+    auto& out = builder();
+    auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
+    reply(request, wire::ReplyBody::OpenReply, body.Union());
+    return true;
+}
+
+bool Session::release_shared(const wire::Release& release) {
+    if (wire::count(release.write()) > 0) return false;
+    if (release.read() != nullptr) {
+        Store& store = server_.store();
+        // All or none, since the other way begins anew.
+        for (uint64_t id : *release.read()) {
+            if (!store.can_release_shared(id_, id)) return false;
+        }
+        for (uint64_t id : *release.read()) store.release_shared(id_, id);
+    }
+    if (release.unmapped() != nullptr) {
+        for (uint64_t extent : *release.unmapped()) has_.erase(extent);
+    }
+    seen_ = 0;  // nothing is answered
+    return true;
+}
+
+bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
+    Store& store = server_.store();
+    if (wire::count(stat.ids()) > 0) return false;
+    static thread_local std::vector<wire::NodeRecord> records;
+    records.clear();
+    bool shared = true;
+    auto done = for_each_item(
+        store, stat,
+        [&](std::string_view name) {
+            const Node* node = shared ? store.stat_shared(id_, name) : nullptr;
+            shared = node != nullptr;
+            if (shared) records.push_back(to_record(*node));
+        },
+        [](uint64_t) {});
+    if (!done || !shared) return false;
+    auto& out = builder();
+    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(records));
+    reply(request, wire::ReplyBody::StatReply, body.Union());
+    return true;
+}
+
+}  // namespace gshm
