@@ -107,13 +107,15 @@ Status Catalog::prepare_statements() {
     commit_ = TRY(database_.prepare("COMMIT"));
     rollback_ = TRY(database_.prepare("ROLLBACK"));
     put_value_ = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"));
-    put_node_ = TRY(database_.prepare(
+    statements_[kPutNode] = TRY(database_.prepare(
         "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-    erase_node_ = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
-    put_extent_ = TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-    erase_extent_ = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
-    put_mark_ = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?, ?)"));
-    erase_mark_ = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
+    statements_[kEraseNode] = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
+    statements_[kPutExtent] =
+        TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    statements_[kEraseExtent] = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
+    statements_[kPutMark] = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?, ?)"));
+    statements_[kEraseMark] = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
+    statements_[kPutDevice] = TRY(database_.prepare("INSERT INTO devices VALUES (?, ?, ?, ?)"));
     return {};
 }
 
@@ -128,8 +130,9 @@ std::optional<std::string> Catalog::value(std::string_view key) const {
 Status Catalog::set_value(std::string_view key, std::string_view value) {
     auto found = values_.find(key);
     if (found != values_.end() && found->second.bytes == value) return {};
+    MutexLock lock(mutex_);
     uint64_t row = 0;
-    TRY(transact([&](uint64_t& sum) -> Status {
+    TRY(transact([&](uint64_t& sum) REQUIRES(mutex_) -> Status {
         TRY(put_value(key, value, sum));
         row = sum - total_ + (found == values_.end() ? 0 : found->second.sum);
         return {};
@@ -229,10 +232,12 @@ Status Catalog::forget_done() {
 
 Status Catalog::erase_done(std::map<uint64_t, MarkRow>::iterator end) {
     if (end == done_.begin()) return {};
+    TRY(write());  // what was gathered before
+    MutexLock lock(mutex_);
     TRY(transact([&](uint64_t& sum) -> Status {
         for (auto mark = done_.begin(); mark != end; ++mark) {
             sum -= mark->second.sum;
-            TRY(erase_mark_.bind(mark->first).run());
+            TRY(statement(kEraseMark).bind(mark->first).run());
         }
         return {};
     }));
@@ -240,21 +245,35 @@ Status Catalog::erase_done(std::map<uint64_t, MarkRow>::iterator end) {
     return {};
 }
 
-Status Catalog::commit() {
-    if (!is_pending()) return {};
-    new_sums_.clear();
-    old_marks_.clear();
-    auto written = transact([&](uint64_t& sum) { return write_all(sum); });
-    if (!written) {
-        for (auto old = old_marks_.rbegin(); old != old_marks_.rend(); ++old) {
-            if (old->second) done_[old->first] = *old->second;
-            else done_.erase(old->first);
+void Catalog::gather() {
+    const bool nothing = nodes_.empty() && extents_.empty() && erased_nodes_.empty() && erased_extents_.empty() &&
+                         marks_.empty() && added_devices_.empty();
+    if (nothing) return;
+    Rows rows;
+    {
+        MutexLock lock(gathered_mutex_);
+        if (!spare_.empty()) {
+            rows = std::move(spare_.back());
+            spare_.pop_back();
         }
-        return written;
     }
-    for (auto [row_sum, sum] : new_sums_) *row_sum = sum;
-    for (auto& [id, node] : nodes_) node->unrecorded = false;
-    for (auto& [key, extent] : extents_) extent->unrecorded = false;
+    for (const auto& device : added_devices_) {
+        const uint64_t row =
+            rows.add(kPutDevice).bind(device.number).bind_blob(device.name).bind_blob(device.uuid).bound_sum();
+        rows.delta += row;
+        rows.bind(row);
+    }
+    for (const Erased& node : erased_nodes_) {
+        rows.delta -= node.sum;
+        rows.add(kEraseNode).bind(node.id);
+    }
+    for (const Erased& extent : erased_extents_) {
+        rows.delta -= extent.sum;
+        rows.add(kEraseExtent).bind(extent.id);
+    }
+    for (const auto& [key, extent] : extents_) gather(*extent, rows);
+    for (const auto& [id, node] : nodes_) gather(*node, rows);
+    gather_marks(rows);
     devices_.insert(devices_.end(), added_devices_.begin(), added_devices_.end());
     added_devices_.clear();
     nodes_.clear();
@@ -262,108 +281,113 @@ Status Catalog::commit() {
     erased_nodes_.clear();
     erased_extents_.clear();
     marks_.clear();
+    MutexLock lock(gathered_mutex_);
+    gathered_.push_back(std::move(rows));
+}
+
+Status Catalog::write() {
+    MutexLock lock(mutex_);
+    {
+        MutexLock gathered(gathered_mutex_);
+        for (Rows& rows : gathered_) writing_.push_back(std::move(rows));
+        gathered_.clear();
+    }
+    if (writing_.empty()) return {};
+    TRY(transact([&](uint64_t& sum) REQUIRES(mutex_) -> Status {
+        for (const Rows& rows : writing_) {
+            sum += rows.delta;
+            TRY(rows.write([&](uint8_t writes) -> Statement& { return statement(writes); }));
+        }
+        return {};
+    }));
+    constexpr size_t kSpare = 4;
+    MutexLock spare(gathered_mutex_);
+    for (Rows& rows : writing_) {
+        rows.clear();
+        if (spare_.size() < kSpare) spare_.push_back(std::move(rows));
+    }
+    writing_.clear();
     return {};
 }
 
-Status Catalog::write_all(uint64_t& sum) {
-    for (const auto& device : added_devices_) {
-        auto add = TRY(database_.prepare("INSERT INTO devices VALUES (?, ?, ?, ?)"));
-        const uint64_t row = add.bind(device.number).bind_blob(device.name).bind_blob(device.uuid).bound_sum();
-        sum += row;
-        TRY(add.bind(row).run());
-    }
-    for (const Erased& node : erased_nodes_) {
-        sum -= node.sum;
-        TRY(erase_node_.bind(node.id).run());
-    }
-    for (const Erased& extent : erased_extents_) {
-        sum -= extent.sum;
-        TRY(erase_extent_.bind(extent.id).run());
-    }
-    for (const auto& [key, extent] : extents_) TRY(write(*extent, sum));
-    for (const auto& [id, node] : nodes_) TRY(write(*node, sum));
-    return write_marks(sum);
-}
-
-Status Catalog::write_marks(uint64_t& sum) {
+void Catalog::gather_marks(Rows& rows) {
     auto forget = [&](uint64_t request) -> bool {
         auto found = done_.find(request);
         if (found == done_.end()) return false;
-        sum -= found->second.sum;
-        old_marks_.emplace_back(request, found->second);
+        rows.delta -= found->second.sum;
         done_.erase(found);
         return true;
     };
     for (const Mark& mark : marks_) {
-        if (mark.answered != 0 && forget(mark.answered)) TRY(erase_mark_.bind(mark.answered).run());
+        if (mark.answered != 0 && forget(mark.answered)) rows.add(kEraseMark).bind(mark.answered);
         forget(mark.request);
-        const uint64_t row = put_mark_.bind(mark.request).bind(mark.node).bound_sum();
+        const uint64_t row = rows.add(kPutMark).bind(mark.request).bind(mark.node).bound_sum();
         done_[mark.request] = {mark.node, row};
-        old_marks_.emplace_back(mark.request, std::nullopt);
-        sum += row;
-        TRY(put_mark_.bind(row).run());
+        rows.delta += row;
+        rows.bind(row);
     }
-    return {};
 }
 
-Status Catalog::write(Node& node, uint64_t& sum) {
+void Catalog::gather(Node& node, Rows& rows) {
+    node.unrecorded = false;
     std::string more = encode_more(node);
-    put_node_.bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
-    put_node_.bind(node.uid).bind(node.gid);
-    put_node_.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);
-    if (node.first_link.parent == nullptr) put_node_.bind_null().bind_null().bind_blob(node.first_link.name);
-    else put_node_.bind(node.first_link.parent->id).bind(node.first_link.cookie).bind_blob(node.first_link.name);
+    rows.add(kPutNode).bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
+    rows.bind(node.uid).bind(node.gid);
+    rows.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);
+    if (node.first_link.parent == nullptr) rows.bind_null().bind_null().bind_blob(node.first_link.name);
+    else rows.bind(node.first_link.parent->id).bind(node.first_link.cookie).bind_blob(node.first_link.name);
     if (node.kind == NodeKind::object) {
         const auto& object = static_cast<const Object&>(node);
-        put_node_.bind(device_numbers_[object.device]).bind(uint32_t{static_cast<uint8_t>(object.state)});
-        put_node_.bind(object.flags).bind(object.size_bytes);
-        put_node_.bind(object.extent == nullptr ? 0 : object.extent->key).bind(object.offset).bind(object.creator);
-        put_node_.bind(object.file_modified_ns).bind(object.file_accessed_ns);
+        rows.bind(device_numbers_[object.device]).bind(uint32_t{static_cast<uint8_t>(object.state)});
+        rows.bind(object.flags).bind(object.size_bytes);
+        rows.bind(object.extent == nullptr ? 0 : object.extent->key).bind(object.offset).bind(object.creator);
+        rows.bind(object.file_modified_ns).bind(object.file_accessed_ns);
     } else {
         const auto* directory =
             node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
-        if (directory != nullptr && directory->device) put_node_.bind(device_numbers_[*directory->device]);
-        else put_node_.bind_null();
-        for (int i = 0; i < 8; ++i) put_node_.bind_null();
+        if (directory != nullptr && directory->device) rows.bind(device_numbers_[*directory->device]);
+        else rows.bind_null();
+        for (int i = 0; i < 8; ++i) rows.bind_null();
     }
     bool implicit = node.kind == NodeKind::directory && static_cast<const Directory&>(node).implicit;
-    put_node_.bind(uint32_t{implicit});
-    if (node.kind == NodeKind::symlink) put_node_.bind_blob(static_cast<const Symlink&>(node).target);
-    else put_node_.bind_null_blob();
+    rows.bind(uint32_t{implicit});
+    if (node.kind == NodeKind::symlink) rows.bind_blob(static_cast<const Symlink&>(node).target);
+    else rows.bind_null_blob();
     if (node.kind == NodeKind::special) {
-        put_node_.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
+        rows.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
     } else {
-        put_node_.bind_null().bind_null();
+        rows.bind_null().bind_null();
     }
-    if (more.empty()) put_node_.bind_null_blob();
-    else put_node_.bind_blob(more);
-    const uint64_t row = put_node_.bound_sum();
-    new_sums_.emplace_back(&node.row_sum, row);
-    sum += row - node.row_sum;
-    return put_node_.bind(row).run();
+    if (more.empty()) rows.bind_null_blob();
+    else rows.bind_blob(more);
+    const uint64_t row = rows.bound_sum();
+    rows.delta += row - node.row_sum;
+    node.row_sum = row;
+    rows.bind(row);
 }
 
-Status Catalog::write(StoredExtent& extent, uint64_t& sum) {
-    put_extent_.bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
-    put_extent_.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
-    put_extent_.bind(uint32_t{extent.memory->file() != nullptr});
-    put_extent_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
+void Catalog::gather(StoredExtent& extent, Rows& rows) {
+    extent.unrecorded = false;
+    rows.add(kPutExtent).bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
+    rows.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
+    rows.bind(uint32_t{extent.memory->file() != nullptr});
+    rows.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
     if (extent.pool == nullptr) {
-        put_extent_.bind_null().bind_null().bind_null().bind_null_blob();
+        rows.bind_null().bind_null().bind_null().bind_null_blob();
     } else {
         const SlabKey& key = extent.pool->key;
-        put_extent_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
+        rows.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
     }
-    put_extent_.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});
+    rows.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});
     std::string_view handle_bytes;
     if (const FabricHandle* handle = extent.memory->lasting_handle()) {
         handle_bytes = {reinterpret_cast<const char*>(handle->data()), handle->size()};
     }
-    put_extent_.bind_blob(handle_bytes);
-    const uint64_t row = put_extent_.bound_sum();
-    new_sums_.emplace_back(&extent.row_sum, row);
-    sum += row - extent.row_sum;
-    return put_extent_.bind(row).run();
+    rows.bind_blob(handle_bytes);
+    const uint64_t row = rows.bound_sum();
+    rows.delta += row - extent.row_sum;
+    extent.row_sum = row;
+    rows.bind(row);
 }
 
 }  // namespace gshm

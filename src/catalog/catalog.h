@@ -1,6 +1,6 @@
 // The catalog: what must outlive gshmd of its store, in an SQLite file. Changes are gathered and written in one
-// transaction by commit(), which is called before anyone is told of them; a kill at any instruction leaves all of a
-// commit or nothing. Not thread-safe, as the store.
+// transaction, before anyone is told of them; a kill at any instruction leaves all of a transaction or nothing.
+// Not thread-safe, as the store, but for write(): the store can change while the rows of earlier changes are written.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "catalog/sqlite.h"
+#include "base/mutex.h"
+#include "catalog/rows.h"
 #include "store/restore.h"
 
 namespace gshm {
@@ -38,7 +39,7 @@ public:
 
     // ---- single values ----
     std::optional<std::string> value(std::string_view key) const;
-    Status set_value(std::string_view key, std::string_view value);
+    Status set_value(std::string_view key, std::string_view value) EXCLUDES(mutex_);
 
     // ---- what is there ----
     // The devices by which rows speak of them; to be called before load() and commit(). Those of the catalog that are
@@ -77,12 +78,15 @@ public:
     Result<std::unordered_map<uint64_t, NodeId>> done();
     Status forget_done();
 
-    bool is_pending() const {
-        return !nodes_.empty() || !extents_.empty() || !erased_nodes_.empty() || !erased_extents_.empty() ||
-               !marks_.empty() || !added_devices_.empty();
+    // What was changed so far becomes rows, which the next write() writes.
+    void gather() EXCLUDES(gathered_mutex_);
+    // From any thread, also while the store changes: all that was gathered, in that order, in one transaction. Nothing is
+    // lost if it fails: the next one writes it.
+    Status write() EXCLUDES(mutex_, gathered_mutex_);
+    Status commit() {
+        gather();
+        return write();
     }
-    // Nothing is lost if it fails: the next one writes it.
-    Status commit();
 
 private:
     enum class Use { make, existing, salvage };
@@ -96,27 +100,33 @@ private:
     Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
     Status note_damage(Error error);
     // `change` runs in a transaction, and gets the sum that the rows have after it.
-    Status transact(const std::function<Status(uint64_t& sum)>& change);
-    Status try_transact(const std::function<Status(uint64_t& sum)>& change);
-    Status put_value(std::string_view key, std::string_view value, uint64_t& sum);
-    Status write_all(uint64_t& sum);
-    Status write(Node& node, uint64_t& sum);
-    Status write(StoredExtent& extent, uint64_t& sum);
-    Status write_marks(uint64_t& sum);
-    // Those before the end.
+    Status transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
+    Status try_transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
+    Status put_value(std::string_view key, std::string_view value, uint64_t& sum) REQUIRES(mutex_);
+    void gather(Node& node, Rows& rows);
+    void gather(StoredExtent& extent, Rows& rows);
+    void gather_marks(Rows& rows);
     struct MarkRow {
         NodeId node;
         uint64_t sum;
     };
-    Status erase_done(std::map<uint64_t, MarkRow>::iterator end);
+    // Those before the end.
+    Status erase_done(std::map<uint64_t, MarkRow>::iterator end) EXCLUDES(mutex_);
+    enum Writes : uint8_t { kPutNode, kEraseNode, kPutExtent, kEraseExtent, kPutMark, kEraseMark, kPutDevice };
+    Statement& statement(uint8_t writes) { return statements_[writes]; }
 
+    Mutex mutex_;  // of the database once it is loaded; taken after the store's lock
     Database database_;
     Use use_;
     CatalogSum* sum_;             // null: nobody checks
     uint64_t total_ = 0;          // of all rows, as they were last read or written
     Damage damage_;
-    Statement begin_, commit_, rollback_, put_value_, put_node_, erase_node_, put_extent_, erase_extent_, put_mark_,
-        erase_mark_;
+    Statement begin_, commit_, rollback_, put_value_;
+    Statement statements_[kPutDevice + 1];  // by Writes
+    std::vector<Rows> writing_ GUARDED_BY(mutex_);  // gathered, and not written yet
+    Mutex gathered_mutex_;                          // nothing else is taken with it
+    std::vector<Rows> gathered_ GUARDED_BY(gathered_mutex_);
+    std::vector<Rows> spare_ GUARDED_BY(gathered_mutex_);  // empty, with their memory
     // The small tables, as they are in the file.
     struct Value {
         std::string bytes;
@@ -133,7 +143,7 @@ private:
     std::vector<int64_t> device_numbers_;                     // by index
     std::map<int64_t, DeviceIndex> device_indexes_;           // by number
 
-    // Since the last commit.
+    // Since the last gather().
     std::unordered_map<NodeId, Node*> nodes_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;
     struct Erased {
@@ -149,9 +159,6 @@ private:
     };
     std::vector<Mark> marks_;
     std::vector<DeviceRow> added_devices_;
-    std::vector<std::pair<uint64_t*, uint64_t>> new_sums_;  // of the rows of a commit that is under way
-    // The marks that it has changed, should it fail.
-    std::vector<std::pair<uint64_t, std::optional<MarkRow>>> old_marks_;
 };
 
 }  // namespace gshm

@@ -334,11 +334,11 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
 void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
     if (left_) return;
     zeroing_.push_back({device, id, std::move(memory), offset, bytes});
-    if (!survival_.can_keep()) zero_now();
+    if (!survival_.can_keep()) zero_now(std::exchange(zeroing_, {}));
 }
 
-void Server::zero_now() {
-    for (auto& [device, id, memory, offset, bytes] : zeroing_) {
+void Server::zero_now(std::vector<Zeroing> ranges) {
+    for (auto& [device, id, memory, offset, bytes] : ranges) {
         const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, bytes);
         devices_->submit_reclaim(
             device,
@@ -349,22 +349,65 @@ void Server::zero_now() {
                 room_.end(device, ticket);
             });
     }
-    zeroing_.clear();
+}
+
+uint64_t Server::gather() {
+    const uint64_t through = survival_.gather();
+    if (!zeroing_.empty()) {
+        gathered_zeroing_.emplace_back(through, std::exchange(zeroing_, {}));
+        waiting_zeroing_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return through;
+}
+
+void Server::finish_commit() {
+    survival_.finish_commit();
+    // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
+    while (!gathered_zeroing_.empty() && gathered_zeroing_.front().first <= survival_.committed()) {
+        zero_now(std::move(gathered_zeroing_.front().second));
+        gathered_zeroing_.pop_front();
+        waiting_zeroing_.fetch_sub(1, std::memory_order_relaxed);
+    }
 }
 
 Status Server::commit() {
-    auto committed = survival_.commit();
-    // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
-    if (committed && !zeroing_.empty()) zero_now();
-    return committed;
+    if (!survival_.is_pending() && zeroing_.empty() && gathered_zeroing_.empty()) return {};
+    auto written = survival_.write(gather());
+    finish_commit();
+    return written;
+}
+
+Status Server::commit_all() {
+    uint64_t through = 0;
+    {
+        auto turn = loop_.enter();
+        through = gather();
+    }
+    TRY(survival_.write(through));
+    if (survival_.has_finished() || waiting_zeroing_.load(std::memory_order_relaxed) > 0) {
+        auto turn = loop_.enter();
+        finish_commit();
+    }
+    return {};
 }
 
 Status Server::commit_through(uint64_t change) {
     if (survival_.committed() >= change) return {};
-    MutexLock group(commit_mutex_);
-    if (survival_.committed() >= change) return {};
-    auto turn = loop_.enter();
-    return commit();
+    MutexLock lock(commit_mutex_);
+    while (survival_.committed() < change) {
+        if (committing_) {
+            lock.wait(commit_ended_);
+            continue;
+        }
+        committing_ = true;
+        lock.unlock();
+        auto committed = commit_all();
+        lock.lock();
+        committing_ = false;
+        commit_ended_.notify_all();
+        TRY(std::move(committed));
+    }
+    return {};
 }
 
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -126,7 +128,9 @@ private:
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unique_ptr<ClientLoops> client_loops_;
-    Mutex commit_mutex_;  // taken before the store's lock
+    Mutex commit_mutex_;  // nothing else is taken with it
+    std::condition_variable commit_ended_;
+    bool committing_ GUARDED_BY(commit_mutex_) = false;  // by a thread, for all
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
@@ -144,7 +148,12 @@ private:
         uint64_t bytes = 0;
     };
     std::vector<Zeroing> zeroing_;
-    void zero_now();
+    std::deque<std::pair<uint64_t, std::vector<Zeroing>>> gathered_zeroing_;  // by the changes to be committed first
+    std::atomic<size_t> waiting_zeroing_ = 0;                                 // of these
+    uint64_t gather();
+    void finish_commit();
+    void zero_now(std::vector<Zeroing> ranges);
+    Status commit_all() EXCLUDES(commit_mutex_);
     std::atomic<bool> ending_ = false;
     bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none

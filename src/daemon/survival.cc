@@ -148,16 +148,15 @@ void Survival::find_extent_notes() {
     }
 }
 
-void Survival::forget_dropped() {
-    keeper_->drop(dropped_);
-    for (uint64_t key : dropped_) {
+void Survival::forget(const std::vector<uint64_t>& keys) {
+    keeper_->drop(keys);
+    for (uint64_t key : keys) {
+        leaving_.erase(key);
         auto note = extent_notes_.find(key);
         if (note == extent_notes_.end()) continue;
         memory_->ledger().remove(note->second);
         extent_notes_.erase(note);
     }
-    dropped_.clear();
-    leaving_.clear();
 }
 
 std::string Survival::setting(std::string_view key) const {
@@ -265,9 +264,8 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
     }
     kept_.descriptors.clear();
     keep_host_folder();
+    count_change();  // Nothing else may have been: what is dropped is forgotten by the commit.
     TRY(commit());
-    // Not before: among them is what was freed just now, and until the commit the catalog still spoke of it.
-    forget_dropped();
     if (salvaging_) {
         memory_->set_salvage(KeptMemory::Salvage::none);
         report_salvaged(restorer);
@@ -370,24 +368,47 @@ void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {
 
 Status Survival::commit() {
     if (!is_pending()) return {};
+    auto written = write(gather());
+    finish_commit();
+    return written;
+}
+
+uint64_t Survival::gather() {
     const uint64_t through = changes();
-    if (!catalog_) {
-        committed_.store(through, std::memory_order_release);
-        return {};
+    if (!catalog_) return through;
+    catalog_->gather();
+    if (!dropped_.empty()) {
+        dropping_.emplace_back(through, std::move(dropped_));
+        dropped_.clear();
+        finished_.fetch_add(1, std::memory_order_relaxed);
     }
-    auto committed = catalog_->commit();
-    if (!committed) committed = catalog_->commit();  // a failure that passes is none
-    if (!committed) {
-        if (!failing_) log_error("{}: nothing can be changed until it can be written", committed.error().message);
-        failing_ = true;
-        return committed;
+    return through;
+}
+
+Status Survival::write(uint64_t through) {
+    if (catalog_) {
+        auto written = catalog_->write();
+        if (!written) written = catalog_->write();  // a failure that passes is none
+        const bool failed = failing_.exchange(!written, std::memory_order_relaxed);
+        if (!written) {
+            if (!failed) log_error("{}: nothing can be changed until it can be written", written.error().message);
+            return written;
+        }
+        if (failed) log_info("the catalog can be written again");
     }
-    if (failing_) log_info("the catalog can be written again");
-    failing_ = false;
-    committed_.store(through, std::memory_order_release);
-    // Only now: until then the catalog still spoke of them.
-    forget_dropped();
+    uint64_t before = committed();
+    while (before < through && !committed_.compare_exchange_weak(before, through, std::memory_order_release)) {
+    }
     return {};
+}
+
+void Survival::finish_commit() {
+    // Only now: until then the catalog still spoke of them.
+    while (!dropping_.empty() && dropping_.front().first <= committed()) {
+        forget(dropping_.front().second);
+        dropping_.pop_front();
+        finished_.fetch_sub(1, std::memory_order_relaxed);
+    }
 }
 
 void Survival::discard() {

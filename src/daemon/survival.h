@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -72,6 +73,14 @@ public:
     // What was changed is written down when this returns: from now on it outlives gshmd. It is to be called before
     // anyone is told.
     Status commit();
+    // The same in three steps, so that the store can change during the second. gather() returns changes(). write() is for
+    // any thread, without the store's lock, and may find that another one has written already.
+    uint64_t gather();
+    Status write(uint64_t through);
+    // Lets go of the memory that the catalog does not speak of any more.
+    void finish_commit();
+    // From any thread: there is some.
+    bool has_finished() const { return finished_.load(std::memory_order_relaxed) > 0; }
 
     // ---- from any thread ----
     // How many changes there were, and how many of them are committed.
@@ -108,7 +117,7 @@ private:
     UniqueFd take(uint64_t key);
     void note_extent(const StoredExtent& extent);
     void find_extent_notes();
-    void forget_dropped();
+    void forget(const std::vector<uint64_t>& keys);
 
     // survival_salvage.cc
     // EUCLEAN with all that a user must know; other errors as they are.
@@ -148,6 +157,9 @@ private:
     std::atomic<uint64_t> committed_ = 0;
     std::atomic<bool> failing_ = false;
     std::vector<uint64_t> dropped_;  // to be let go of after the next commit
+    // Gathered, by the changes that must be committed first.
+    std::deque<std::pair<uint64_t, std::vector<uint64_t>>> dropping_;
+    std::atomic<size_t> finished_ = 0;  // of dropping_
     // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
     std::unordered_map<uint64_t, UniqueFd> leaving_;
     Store* store_ = nullptr;         // once it is loaded
