@@ -42,8 +42,8 @@ void work(const Daemon& daemon, const std::string& operation, size_t number, Sha
     if (operation == "open") held = hold_extents(client.get(), names);
     uint64_t done = 0;
     std::mt19937_64 random(number);
-    const std::string prefix = "made/" + std::to_string(number) + "/";
-    // A directory for each client, and one object that keeps its slab.
+    const std::string prefix = "made/" + std::to_string(number) + "-";
+    // One object that keeps its slab.
     if (operation == "create") {
         const auto first = spec((prefix + "first").c_str(), kBytes, "host");
         gshm_object* object = nullptr;

@@ -46,15 +46,17 @@ public:
     // This thread holds it exclusively.
     bool is_mine() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
-private:
-    static constexpr uint32_t kExclusive = uint32_t{1} << 31;
-    static constexpr int kSpins = 200;
-
+    // For a thread that looks again and again.
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
     }
+
+private:
+    static constexpr uint32_t kExclusive = uint32_t{1} << 31;
+    static constexpr int kSpins = 200;
+
     bool spin() {
         for (int i = 0; i < kSpins; ++i) {
             if ((state_.load(std::memory_order_relaxed) & kExclusive) == 0 && mutex_.try_lock()) return true;

@@ -168,7 +168,7 @@ private:
             if (auto asking = self->session_.lock()) self->refuse(*asking, error);
         };
         session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,
-                      first_error_.message, std::move(unwritten));
+                      first_error_.message, std::move(unwritten), shared_from_this());
         if (server_.waiters().empty()) return;
         for (size_t i = 0; i < items_.size(); ++i) {
             if (records_[i].status() == 0) server_.waiters().notify(items_[i].name);

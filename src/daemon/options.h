@@ -16,7 +16,7 @@ struct Options {
     std::vector<std::string> devices;
     uint64_t limit_bytes = 0;    // 0: none
     uint64_t staging_bytes = 0;  // 0: as many as are useful
-    unsigned threads = 0;        // that serve clients; 0: one for each core, 16 at most
+    unsigned threads = 0;        // that serve clients; 0: as many as are useful
     bool foreground = false;
     bool passthrough = true;
     bool io_uring = false;

@@ -391,23 +391,44 @@ Status Server::commit_all() {
     return {};
 }
 
+void Server::wake_committed() {
+    commits_.fetch_add(1, std::memory_order_release);
+    commits_.notify_all();
+}
+
 Status Server::commit_through(uint64_t change) {
-    if (survival_.committed() >= change) return {};
-    MutexLock lock(commit_mutex_);
+    // A commit takes less time than a sleeping thread to wake; with few cores the thread that commits needs them.
+    constexpr unsigned kFewCores = 4;
+    static const int spins = std::thread::hardware_concurrency() > kFewCores ? 2000 : 0;
     while (survival_.committed() < change) {
-        if (committing_) {
-            lock.wait(commit_ended_);
+        uint64_t wanted = wanted_.load(std::memory_order_relaxed);
+        while (wanted < change && !wanted_.compare_exchange_weak(wanted, change)) {
+        }
+        const uint32_t commits = commits_.load();
+        std::thread::id committer;
+        if (committer_.compare_exchange_strong(committer, std::this_thread::get_id()) ||
+            committer == std::this_thread::get_id()) {
+            auto committed = commit_all();
+            wake_committed();
+            TRY(std::move(committed));
             continue;
         }
-        committing_ = true;
-        lock.unlock();
-        auto committed = commit_all();
-        lock.lock();
-        committing_ = false;
-        commit_ended_.notify_all();
-        TRY(std::move(committed));
+        for (int i = 0; i < spins && commits_.load(std::memory_order_acquire) == commits; ++i) TurnMutex::pause();
+        commits_.wait(commits);
     }
     return {};
+}
+
+void Server::commit_for_others() {
+    if (committer_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
+    constexpr int kRounds = 32;  // then another thread, so that this one serves its clients again
+    for (int i = 0; i < kRounds && survival_.committed() < wanted_.load(); ++i) {
+        if (!commit_all()) break;
+        wake_committed();
+    }
+    committer_.store({});
+    // One that began to wait in between takes the place now.
+    wake_committed();
 }
 
 void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "base/clock.h"
@@ -68,7 +68,10 @@ public:
     Status commit();
     // The same for the changes up to that one (Survival::changes()), by a thread that does not hold the lock: one commits
     // for all that wait.
-    Status commit_through(uint64_t change) EXCLUDES(commit_mutex_);
+    Status commit_through(uint64_t change);
+    // To be called when the answers have been sent: the thread that has committed goes on for those that came meanwhile, so
+    // that the catalog stays in one core's cache.
+    void commit_for_others();
 
     // Before the loop runs: clients are served by so many threads.
     Status start_clients(unsigned threads);
@@ -128,9 +131,9 @@ private:
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unique_ptr<ClientLoops> client_loops_;
-    Mutex commit_mutex_;  // nothing else is taken with it
-    std::condition_variable commit_ended_;
-    bool committing_ GUARDED_BY(commit_mutex_) = false;  // by a thread, for all
+    std::atomic<std::thread::id> committer_;  // the thread that commits for all; none: the next that needs it
+    std::atomic<uint64_t> wanted_ = 0;        // changes that threads wait for
+    std::atomic<uint32_t> commits_ = 0;       // that have ended
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
@@ -153,7 +156,8 @@ private:
     uint64_t gather();
     void finish_commit();
     void zero_now(std::vector<Zeroing> ranges);
-    Status commit_all() EXCLUDES(commit_mutex_);
+    Status commit_all();
+    void wake_committed();
     std::atomic<bool> ending_ = false;
     bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none

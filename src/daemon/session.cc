@@ -32,6 +32,8 @@ struct Session::Outbox {
         int error;
         bool changes;
         Unwritten unwritten;
+        std::vector<int> descriptors;
+        std::shared_ptr<const void> keeps;
     };
     std::vector<uint8_t> bytes;
     std::vector<Reply> replies;
@@ -62,10 +64,13 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
             out.session = nullptr;
             return;
         }
+        const uint64_t before = server_.survival().changes();
         if (good) dispatch(**request, descriptors);
         if (good && try_again_later(**request, packet)) return;
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
         seen_ = server_.survival().changes();
+        // Nothing is said, and others commit their own changes.
+        if (out.replies.empty() && seen_ == before) seen_ = 0;
     }
     finish_replies();
     // Whether a request took them or none had asked for them.
@@ -121,7 +126,7 @@ void Session::finish_replies() {
     out.session = nullptr;
     // A client that is told of a change relies on it; one that was shown somebody's change does, too.
     auto recorded = server_.commit_through(seen_);
-    for (auto& [begin, bytes, id, error, changes, unwritten] : out.replies) {
+    for (auto& [begin, bytes, id, error, changes, unwritten, descriptors, keeps] : out.replies) {
         if (!recorded && changes) {
             auto turn = server_.loop().enter();
             if (is_over()) break;
@@ -129,10 +134,36 @@ void Session::finish_replies() {
             else reply_error(id, made_but_unwritten(recorded.error()));
             continue;
         }
-        connection_->send({out.bytes.data() + begin, bytes}, {});
+        connection_->send({out.bytes.data() + begin, bytes}, descriptors);
     }
     out.replies.clear();
     out.bytes.clear();
+    end_outbox();
+    server_.commit_for_others();
+}
+
+void Session::send(wire::Bytes packet, std::span<const int> descriptors) {
+    MutexLock lock(outbox_mutex_);
+    if (!in_outbox_) return connection_->send(packet, descriptors);
+    KeptBack& kept = kept_back_.emplace_back();
+    kept.bytes.assign(packet.begin(), packet.end());
+    for (int fd : descriptors) {
+        auto copy = UniqueFd::clone(fd);
+        if (!copy) log_error("session {}: an answer goes without its descriptors: {}", id_, copy.error().message);
+        else kept.descriptors.push_back(std::move(*copy));
+    }
+}
+
+void Session::end_outbox() {
+    MutexLock lock(outbox_mutex_);
+    if (!in_outbox_) return;
+    in_outbox_ = false;
+    for (const KeptBack& kept : kept_back_) {
+        std::vector<int> descriptors;
+        for (const auto& fd : kept.descriptors) descriptors.push_back(fd.get());
+        connection_->send(kept.bytes, descriptors);
+    }
+    kept_back_.clear();
 }
 
 void Session::on_end(std::string_view why) {
@@ -197,10 +228,10 @@ Error made_but_unwritten(const Error& error) {
 }
 
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
-                    std::span<const int> descriptors, int error, std::string_view message, Unwritten unwritten) {
+                    std::span<const int> descriptors, int error, std::string_view message, Unwritten unwritten,
+                    std::shared_ptr<const void> keeps) {
     Outbox& out = outbox();
-    // Descriptors may be closed once the lock is left.
-    const bool later = out.session == this && descriptors.empty();
+    const bool later = out.session == this && (descriptors.empty() || keeps != nullptr);
     const bool changes = !changing_.empty() && std::erase(changing_, request) > 0;
     if (!later) {
         // A change outlives gshmd before anyone is told of it. A request that changes nothing is answered in any case.
@@ -217,8 +248,13 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
                                     "the answer is larger than a message");
         descriptors = {};
     }
-    if (!later) return connection_->send(packet, descriptors);
-    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changes && error == 0, std::move(unwritten)});
+    if (!later) return send(packet, descriptors);
+    if (!descriptors.empty()) {
+        MutexLock lock(outbox_mutex_);
+        in_outbox_ = true;
+    }
+    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changes && error == 0, std::move(unwritten),
+                           {descriptors.begin(), descriptors.end()}, std::move(keeps)});
     out.bytes.insert(out.bytes.end(), packet.begin(), packet.end());
 }
 

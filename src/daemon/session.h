@@ -27,12 +27,13 @@ public:
     Server& server() { return server_; }
 
     // Answers. A builder is free again when the call returns. unwritten: called under the lock, in place of an answer
-    // that says so, if what was changed cannot be written.
+    // that says so, if what was changed cannot be written. keeps: what keeps the descriptors open until they are sent; without
+    // it the answer is sent under the lock.
     using Unwritten = std::move_only_function<void(const Error& error)>;
     flatbuffers::FlatBufferBuilder& builder();
     void reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
                std::span<const int> descriptors = {}, int error = 0, std::string_view message = {},
-               Unwritten unwritten = {});
+               Unwritten unwritten = {}, std::shared_ptr<const void> keeps = {});
     void reply_ok(uint64_t request) { reply(request, wire::ReplyBody::NONE, 0); }
     void reply_error(uint64_t request, const Error& error);
     void reply_status(uint64_t request, const Status& status);
@@ -143,6 +144,9 @@ private:
 
     struct Outbox;
     static Outbox& outbox();
+    // Sends it, or keeps it back while descriptors that it may rely on are in an outbox.
+    void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(outbox_mutex_);
+    void end_outbox() EXCLUDES(outbox_mutex_);
 
     Server& server_;
     // What follows is changed under the store's lock alone, or under the shared one in the thread of the connection's loop.
@@ -162,6 +166,13 @@ private:
     std::shared_ptr<Mapping> staging_;
     std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_;  // null: not there yet
     std::shared_ptr<Connection> connection_;
+    struct KeptBack {
+        std::vector<uint8_t> bytes;
+        std::vector<UniqueFd> descriptors;
+    };
+    Mutex outbox_mutex_;  // taken after the store's lock; before that of the connection
+    bool in_outbox_ GUARDED_BY(outbox_mutex_) = false;  // descriptors
+    std::vector<KeptBack> kept_back_ GUARDED_BY(outbox_mutex_);
 };
 
 }  // namespace gshm

@@ -32,7 +32,7 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
             if (shared) add(store.open_id_shared(id_, id, open.sealed_only()));
         });
     if (!done || !shared) {
-        for (const auto& record : records) store.release_shared(id_, record.id());
+        for (const auto& record : records) store.release_shared(id_, record.id(), Access::read);
         return false;
     }
     auto& out = builder();
@@ -42,14 +42,17 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
 }
 
 bool Session::release_shared(const wire::Release& release) {
-    if (wire::count(release.write()) > 0) return false;
-    if (release.read() != nullptr) {
-        Store& store = server_.store();
-        // All or none, since the other way begins anew.
-        for (uint64_t id : *release.read()) {
+    Store& store = server_.store();
+    // All or none, since the other way begins anew.
+    for (const auto* ids : {release.read(), release.write()}) {
+        if (ids == nullptr) continue;
+        for (uint64_t id : *ids) {
             if (!store.can_release_shared(id_, id)) return false;
         }
-        for (uint64_t id : *release.read()) store.release_shared(id_, id);
+    }
+    for (auto [ids, access] : {std::pair(release.read(), Access::read), std::pair(release.write(), Access::write)}) {
+        if (ids == nullptr) continue;
+        for (uint64_t id : *ids) store.release_shared(id_, id, access);
     }
     if (release.unmapped() != nullptr) {
         for (uint64_t extent : *release.unmapped()) has_.erase(extent);

@@ -107,10 +107,10 @@ struct Object final : Node {
 
     ObjectState state = ObjectState::open;
     uint32_t flags = 0;           // CreateFlag
-    // Leases of sessions, of files open in the mount, of threads at work. Atomic: readers of the store add and drop read
-    // leases beside each other (shared.cc).
+    // Leases of sessions, of files open in the mount, of threads at work. Atomic: threads that share the store add and
+    // drop leases beside each other (shared.cc).
     std::atomic<uint32_t> leases = 0;
-    uint32_t write_leases = 0;
+    std::atomic<uint32_t> write_leases = 0;
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
     uint32_t open_files = 0;      // of `leases`: in the mount
     DeviceIndex device = 0;

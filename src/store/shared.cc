@@ -57,13 +57,17 @@ bool Store::can_release_shared(SessionId id, NodeId node) const {
     return found == session.leases.end() || outlives_lease(*found->second.object);
 }
 
-void Store::release_shared(SessionId id, NodeId node) {
+void Store::release_shared(SessionId id, NodeId node, Access access) {
     Session& session = at(id);
     auto found = session.leases.find(node);
     if (found == session.leases.end()) return;  // it was reclaimed already
     Lease& lease = found->second;
-    if (lease.count == lease.writers) return;  // there is none for reading
     Object* object = lease.object;
+    if ((access == Access::write ? lease.writers : lease.count - lease.writers) == 0) return;
+    if (access == Access::write) {
+        --lease.writers;
+        object->write_leases.fetch_sub(1, std::memory_order_relaxed);
+    }
     --lease.count;
     if (lease.count > 0) {
         if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());

@@ -123,9 +123,9 @@ public:
     // Opens for reading; null: not by this way, since something would have to be changed, or said.
     Object* open_shared(SessionId session, std::string_view name, bool sealed_only);
     Object* open_id_shared(SessionId session, NodeId id, bool sealed_only);
-    // Ends one read lease, if there is one and can_release_shared().
+    // Ends one lease, if there is one and can_release_shared().
     bool can_release_shared(SessionId session, NodeId id) const;
-    void release_shared(SessionId session, NodeId id);
+    void release_shared(SessionId session, NodeId id, Access access);
     // As stat(); null: not by this way.
     const Node* stat_shared(SessionId session, std::string_view name) const;
     // A session that may map some of an extent's bytes may map all of them.
