@@ -3,11 +3,11 @@
 
 #include <fmt/core.h>
 
-#include "attributes.h"
-#include "commands.h"
-#include "context.h"
-#include "table.h"
-#include "text.h"
+#include "cli/support/attributes.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "streams.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/streams.h"
 
 namespace gshm::cli {
 

@@ -1,6 +1,6 @@
-#include "commands.h"
-#include "context.h"
-#include "describe.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
 
 namespace gshm::cli {
 

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include "commands.h"
-#include "device_list.h"
-#include "table.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/device_list.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

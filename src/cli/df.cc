@@ -5,11 +5,11 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "device_list.h"
-#include "table.h"
-#include "unlinked.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/device_list.h"
+#include "cli/support/table.h"
+#include "cli/support/unlinked.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

@@ -6,16 +6,16 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "complaints.h"
-#include "context.h"
-#include "copies.h"
-#include "destination.h"
-#include "get_plan.h"
-#include "progress.h"
-#include "streams.h"
-#include "text.h"
-#include "verify.h"
+#include "cli/commands.h"
+#include "cli/support/complaints.h"
+#include "cli/support/context.h"
+#include "cli/copy/copies.h"
+#include "cli/copy/destination.h"
+#include "cli/copy/get_plan.h"
+#include "cli/support/progress.h"
+#include "cli/support/streams.h"
+#include "cli/support/text.h"
+#include "cli/copy/verify.h"
 
 namespace gshm::cli {
 namespace {

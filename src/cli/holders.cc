@@ -1,8 +1,8 @@
-#include "commands.h"
-#include "context.h"
-#include "table.h"
-#include "text.h"
-#include "unlinked.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
+#include "cli/support/unlinked.h"
 
 namespace gshm::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include <unistd.h>
 
-#include "commands.h"
-#include "context.h"
-#include "describe.h"
-#include "table.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

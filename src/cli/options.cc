@@ -1,4 +1,4 @@
-#include "options.h"
+#include "cli/options.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,10 +9,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "failure.h"
-#include "numbers.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/failure.h"
+#include "cli/support/numbers.h"
+#include "cli/support/text.h"
 #include <gshm/gshm.h>
 
 namespace gshm::cli {

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 

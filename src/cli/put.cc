@@ -2,13 +2,13 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "complaints.h"
-#include "context.h"
-#include "copies.h"
-#include "progress.h"
-#include "put_object.h"
-#include "put_plan.h"
+#include "cli/commands.h"
+#include "cli/support/complaints.h"
+#include "cli/support/context.h"
+#include "cli/copy/copies.h"
+#include "cli/support/progress.h"
+#include "cli/copy/put_object.h"
+#include "cli/copy/put_plan.h"
 
 namespace gshm::cli {
 namespace {

@@ -6,22 +6,22 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "device_list.h"
-#include "job.h"
-#include "restore_names.h"
-#include "restore_object.h"
-#include "snapshot_folder.h"
-#include "snapshot_tree.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/device_list.h"
+#include "cli/support/job.h"
+#include "cli/snapshot/restore_names.h"
+#include "cli/snapshot/restore_object.h"
+#include "cli/snapshot/format.h"
+#include "cli/snapshot/tree.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
 Manifest read_snapshot(const SnapshotFolder& folder) {
-    if (auto manifest = read_manifest(folder.path())) return std::move(*manifest);
-    const bool begun = !folder.data_files().empty();
+    if (auto manifest = take(core::read_manifest(folder.path()))) return std::move(*manifest);
+    const bool begun = !take(folder.data_files()).empty();
     throw Failure(ENOENT, fmt::format("{} has no {}snapshot", printable(folder.path()), begun ? "complete " : ""),
                   begun ? "run the `gshm snapshot` again that was interrupted" : "");
 }
@@ -67,7 +67,7 @@ public:
           args_(args),
           manifest_(manifest),
           job_(job),
-          files_(folder, manifest.files),
+          files_(take(ChunkFiles::open(folder, manifest.files))),
           owned_(::geteuid() == 0) {}
 
     void run() {
@@ -209,7 +209,7 @@ private:
         const SavedObject& saved = task.object->saved();
         const uint64_t offset = task.chunk * kSnapshotChunkBytes;
         const uint32_t raw_bytes = raw_bytes_of(saved.size_bytes(), task.chunk);
-        const auto bytes = reader.read(saved.chunks[task.chunk], raw_bytes, saved.name(), offset);
+        const auto bytes = take(reader.read(saved.chunks[task.chunk], raw_bytes, saved.name(), offset));
         ++read_chunks_;
         task.object->write(client, offset, bytes);
         job_.advance(raw_bytes);
@@ -232,7 +232,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         const SavedObject* object;
         uint64_t chunk;
     };
-    const ChunkFiles files(folder, manifest.files);
+    const auto files = take(ChunkFiles::open(folder, manifest.files));
     TaskQueue<Piece> queue(job);
     uint64_t chunks = 0;
     std::atomic<uint64_t> damaged = 0;
@@ -245,11 +245,11 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         while (const auto piece = queue.take()) {
             const auto& [object, chunk] = *piece;
             const uint32_t raw_bytes = raw_bytes_of(object->size_bytes(), chunk);
-            try {
+            const auto bytes =
                 reader.read(object->chunks[chunk], raw_bytes, object->name(), chunk * kSnapshotChunkBytes);
-            } catch (const Failure& failure) {
+            if (!bytes) {
                 ++damaged;
-                job.fail(failure);
+                job.fail(Failure::of_file(bytes.error().code, bytes.error().message));
             }
             job.advance(raw_bytes);
             queue.done();
@@ -269,7 +269,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
 }  // namespace
 
 int cmd_restore(Context& context, const RestoreArgs& args) {
-    const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::read);
+    const auto folder = open_folder(args.folder, SnapshotFolder::Use::read);
     auto manifest = read_snapshot(folder);
     if (!args.dry_run) context.client();
     const auto missing = select(manifest, args.names);

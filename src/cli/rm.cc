@@ -1,8 +1,8 @@
 #include <cerrno>
 
-#include "commands.h"
-#include "context.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

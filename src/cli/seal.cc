@@ -1,5 +1,5 @@
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 

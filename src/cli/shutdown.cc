@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 

@@ -2,10 +2,10 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "describe.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 

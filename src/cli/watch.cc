@@ -9,12 +9,12 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "interrupt.h"
-#include "json.h"
-#include "streams.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/json.h"
+#include "cli/support/streams.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {

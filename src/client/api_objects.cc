@@ -10,7 +10,7 @@
 
 #include "base/limits.h"
 #include "client/api.h"
-#include "client/ring.h"
+#include "client/ring/ring.h"
 
 using namespace gshm;
 using namespace gshm::client;
