@@ -8,7 +8,6 @@
 
 #include "cli/commands.h"
 #include "cli/support/context.h"
-#include "cli/support/device_list.h"
 #include "cli/support/job.h"
 #include "cli/snapshot/restore_names.h"
 #include "cli/snapshot/restore_object.h"
@@ -118,7 +117,7 @@ public:
 private:
     // Before anything is made.
     void check_devices() {
-        devices_ = list_devices(context_);
+        devices_ = context_.devices();
         std::string all;
         for (const auto& device : devices_) all += (all.empty() ? "" : ", ") + std::string(device.name);
         const auto check_device = [&](const std::string& device, std::string_view what) {
@@ -134,7 +133,7 @@ private:
             check_device(directory.device, fmt::format("the directory \"{}\" is for ", printable(directory.name)));
     }
 
-    const gshm_device_info* find_device(const std::string& name) const {
+    const DeviceInfo* find_device(const std::string& name) const {
         const auto found = std::ranges::find_if(devices_, [&](const auto& device) { return device.name == name; });
         return found == devices_.end() ? nullptr : &*found;
     }
@@ -183,12 +182,12 @@ private:
         while (const auto task = queue.take()) {
             RestoreObject& object = *task->object;
             attempt(object, [&] {
-                if (object.saved().size_bytes() > 0) load_chunk(*task, client.get(), reader);
+                if (object.saved().size_bytes() > 0) load_chunk(*task, client, reader);
             });
             // Whoever is done last; one without bytes had a task, but no chunk.
             if (object.left == 0 || --object.left == 0) {
-                attempt(object, [&] { object.finish(client.get()); });
-                if (object.failed) object.drop(client.get());
+                attempt(object, [&] { object.finish(client); });
+                if (object.failed) object.drop(client);
             }
             queue.done();
         }
@@ -205,7 +204,7 @@ private:
         }
     }
 
-    void load_chunk(const Task& task, gshm_client* client, ChunkReader& reader) {
+    void load_chunk(const Task& task, const Client& client, ChunkReader& reader) {
         const SavedObject& saved = task.object->saved();
         const uint64_t offset = task.chunk * kSnapshotChunkBytes;
         const uint32_t raw_bytes = raw_bytes_of(saved.size_bytes(), task.chunk);
@@ -221,7 +220,7 @@ private:
     Job& job_;
     ChunkFiles files_;
     bool owned_;
-    std::vector<gshm_device_info> devices_;
+    std::vector<DeviceInfo> devices_;
     std::vector<std::unique_ptr<RestoreObject>> objects_;
     std::atomic<uint64_t> read_chunks_ = 0;
 };

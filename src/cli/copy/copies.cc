@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <numeric>
 
 namespace gshm::cli {
@@ -14,22 +15,13 @@ uint64_t sum_of(const std::vector<uint64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
 }
 
-int call_progress(void* context, uint64_t done_bytes, uint64_t) {
-    try {
-        static_cast<CopyWatch*>(context)->moved(done_bytes);
-        return 0;
-    } catch (const Stopped&) {
-        return 1;  // the library gives -ECANCELED
-    }
-}
-
 }  // namespace
 
 std::vector<std::string> path_words(uint32_t path) {
     constexpr std::pair<uint32_t, const char*> kWords[] = {{GSHM_PATH_DIRECT, "direct"}, {GSHM_PATH_CACHED, "cached"},
                                                            {GSHM_PATH_STAGED, "staged"}, {GSHM_PATH_HOLE, "hole"},
                                                            {GSHM_PATH_CUFILE, "cufile"}, {GSHM_PATH_THREADS, "threads"},
-                                                           {kPathStream, "stream"}};
+                                                           {GSHM_PATH_STREAM, "stream"}};
     std::vector<std::string> words;
     for (const auto& [bit, word] : kWords)
         if (path & bit) words.emplace_back(word);
@@ -46,45 +38,26 @@ Record Copied::record() const {
     return record;
 }
 
-gshm_transfer_options CopyWatch::options() {
-    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
-    options.progress = call_progress;
-    options.context = this;
-    return options;
+Failure differs(const Error& error) {
+    return {EIO, error.message, "if nobody was writing to them meanwhile, memory or disk is damaged"};
 }
 
-void CopyWatch::moved(uint64_t bytes) {
-    moved_ = bytes;
-    if (!reach(verify_ ? bytes / 2 : bytes)) throw Stopped{};
-}
-
-void CopyWatch::compared(uint64_t total_bytes, uint64_t bytes) {
-    if (!reach(total_bytes / 2 + bytes - bytes / 2)) throw Stopped{};
-}
-
-bool CopyWatch::reach(uint64_t done) {
-    const uint64_t more = done > told_ ? done - told_ : 0;
-    told_ += more;
-    return advance_(more);
-}
-
-Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, bool verify,
+Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes,
                Job::Clearing clearing)
     : context_(context),
       sizes_(std::move(sizes)),
-      verify_(verify),
       job_(context, what, sum_of(sizes_), clearing),
       done_(sizes_.size()) {}
 
-void Copies::run_one(gshm_client* client, size_t index, const Copy& copy) {
-    CopyWatch watch(
-        [this](uint64_t bytes) {
-            job_.advance(bytes);
-            return !job_.stopping();
-        },
-        verify_);
+void Copies::run_one(const Client& client, size_t index, const Copy& copy) {
+    uint64_t told = 0;
+    const auto progress = [&](uint64_t done_bytes, uint64_t) {
+        job_.advance(done_bytes - std::min(told, done_bytes));
+        told = std::max(told, done_bytes);
+        return !job_.stopping();
+    };
     try {
-        done_[index] = copy(client, index, watch);
+        done_[index] = copy(client, index, progress);
     } catch (const Failure& failure) {
         job_.fail(failure);
     } catch (const Stopped&) {
@@ -93,14 +66,14 @@ void Copies::run_one(gshm_client* client, size_t index, const Copy& copy) {
 
 void Copies::run(const Copy& copy) {
     if (sizes_.empty()) return;
-    gshm_client* first = context_.client();
+    const Client& first = context_.client();
     std::vector<size_t> large, small;
     for (size_t i = 0; i < sizes_.size(); ++i) (sizes_[i] >= kLargeBytes ? large : small).push_back(i);
     const auto threads = std::clamp<size_t>(small.size() + (large.empty() ? 0 : 1), 1, small.size() > 1 ? kThreads : 1);
     std::atomic<size_t> next = 0;
     const auto body = [&](unsigned thread) {
         const auto own = thread == 0 ? Client() : context_.connect();
-        gshm_client* client = thread == 0 ? first : own.get();
+        const Client& client = thread == 0 ? first : own;
         if (thread == 0)
             for (size_t i = 0; i < large.size() && !job_.stopping(); ++i) run_one(client, large[i], copy);
         for (size_t i = next++; i < small.size() && !job_.stopping(); i = next++) run_one(client, small[i], copy);

@@ -5,7 +5,6 @@
 
 #include <fmt/core.h>
 
-#include "cli/support/handles.h"
 #include "cli/copy/put_plan.h"
 #include "cli/copy/targets.h"
 #include "cli/support/text.h"
@@ -44,7 +43,7 @@ private:
     }
 
     void add_named(const std::string& name) {
-        auto info = sized<gshm_stat_info>();
+        StatInfo info{};
         info.kind = GSHM_KIND_DIRECTORY;  // the root
         if (!name.empty()) info = context_.stat(name);
         const auto file = into_ ? in_folder(target_, last_part(name)) : target_;
@@ -57,17 +56,12 @@ private:
     }
 
     void add_directory(const std::string& name, const std::string& folder) {
-        gshm_listing* handle = nullptr;
-        check(gshm_list(context_.client(), name.c_str(), 0, &handle), name);
-        const Listing listing(handle);
+        const auto entries = check(context_.client().list(name), name);
         plan_.folders.push_back(folder);
-        for (size_t i = 0; i < gshm_listing_count(handle); ++i) {
-            const std::string own = gshm_listing_name(handle, i);
+        for (const auto& [own, info] : entries) {
             const auto entry = join_names(name, own);
             complaints_.guard([&] {
-                auto info = sized<gshm_stat_info>();
-                check(gshm_listing_stat(handle, i, &info), entry);
-                if (info.kind == GSHM_KIND_DIRECTORY)
+                if (gshm::is_directory(info))
                     add_directory(entry, in_folder(folder, own));
                 else
                     add_entry(entry, in_folder(folder, own), info, false);
@@ -76,16 +70,14 @@ private:
     }
 
     // Links to objects are objects. Links to directories are left out: they may lead back.
-    void add_entry(const std::string& name, const std::string& file, const gshm_stat_info& info, bool asked_for) {
+    void add_entry(const std::string& name, const std::string& file, const StatInfo& info, bool asked_for) {
         uint64_t size_bytes = info.size_bytes;
         if (info.kind == GSHM_KIND_SYMLINK) {
-            gshm_object* object = nullptr;
-            const int status = gshm_open(context_.client(), name.c_str(), GSHM_NO_MAP, &object);
-            const Object opened(object);
-            if (status < 0 && asked_for) throw Failure::of_status(status, name);
-            if (status < 0)
+            const auto object = context_.client().open(name, {.map = false});
+            if (!object && asked_for) throw Failure::of_error(object.error(), name);
+            if (!object)
                 return complaints_.warn(fmt::format("{} is a link that leads to no object, and left out", name));
-            size_bytes = gshm_size(object);
+            size_bytes = object->size();
         } else if (info.kind != GSHM_KIND_OBJECT) {
             if (asked_for) throw Failure(EOPNOTSUPP, fmt::format("{} is a special file", printable(name)));
             return complaints_.warn(fmt::format("{} is a special file, and left out", name));

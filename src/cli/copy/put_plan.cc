@@ -10,7 +10,6 @@
 
 #include <fmt/core.h>
 
-#include "cli/support/handles.h"
 #include "cli/support/streams.h"
 #include "cli/copy/targets.h"
 #include "cli/support/text.h"
@@ -42,10 +41,9 @@ private:
     // Whether the target is a directory; what is in the way of one is an error.
     bool look_at_target() {
         if (target_.empty()) return true;
-        auto info = sized<gshm_stat_info>();
-        const int status = gshm_stat(context_.client(), target_.c_str(), &info);
-        if (status == -ENOENT || status == -ENOTDIR) return false;
-        check(status, target_);
+        auto found = context_.client().stat(target_);
+        if (!found && (found.error().code == ENOENT || found.error().code == ENOTDIR)) return false;
+        const auto info = check(std::move(found), target_);
         const bool wants_directory = args_.sources_and_name.size() > 2 || args_.sources_and_name.back().ends_with('/');
         if (info.kind != GSHM_KIND_DIRECTORY && wants_directory)
             throw Failure(ENOTDIR, fmt::format("{} is not a directory", printable(target_)));
@@ -95,13 +93,13 @@ private:
 
     // Files of /proc say that they are empty, and are not.
     static bool has_bytes(const std::string& path) {
-        const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        const auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         char byte = 0;
         return file.get() >= 0 && ::read(file.get(), &byte, 1) == 1;
     }
 
     static uint64_t size_of_disk(const std::string& path) {
-        const FileDescriptor disk(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        const auto disk = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
         const off_t size = disk.get() < 0 ? -1 : ::lseek(disk.get(), 0, SEEK_END);
         if (size < 0) throw Failure::of_errno(path);
         return static_cast<uint64_t>(size);
@@ -145,24 +143,21 @@ private:
     // Names that are taken are refused now, not when their turn comes.
     void look_at_names() {
         auto& items = plan_.items;
-        std::vector<const char*> names;
-        for (const auto& item : items) names.push_back(item.name.c_str());
-        std::vector<gshm_stat_info> infos(items.size(), sized<gshm_stat_info>());
-        std::vector<int> status(items.size(), -ENOENT);
-        if (!items.empty()) {
-            const int first =
-                gshm_stat_batch(context_.client(), names.data(), names.size(), infos.data(), status.data());
-            if (first < 0 && Failure::of_status(first, {}).exit_code() == ExitCode::no_daemon) check(first, {});
-        }
+        std::vector<std::string> names;
+        for (const auto& item : items) names.push_back(item.name);
+        const auto found = context_.client().stat_batch(names);
         std::vector<PutItem> kept;
         for (size_t i = 0; i < items.size(); ++i) {
-            if (status[i] == 0 && !is_free(items[i], infos[i])) continue;
-            kept.push_back(std::move(items[i]));
+            if (!found[i]) {
+                const auto failure = Failure::of_error(found[i].error(), {});
+                if (failure.exit_code() == ExitCode::no_daemon) throw failure;
+            }
+            if (!found[i] || is_free(items[i], *found[i])) kept.push_back(std::move(items[i]));
         }
         items = std::move(kept);
     }
 
-    bool is_free(PutItem& item, const gshm_stat_info& old) {
+    bool is_free(PutItem& item, const StatInfo& old) {
         const bool directory = old.kind == GSHM_KIND_DIRECTORY;
         if (item.kind == PutItem::Kind::directory && directory) return true;
         if (directory) {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "cli/support/context.h"
-#include "cli/support/device_list.h"
 #include "cli/doctor/finding.h"
+#include "cli/support/describe.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -78,7 +78,7 @@ void check_devices(const DaemonState& daemon, Findings& ret_findings) {
     }
 }
 
-void check_keeper(const Machine& machine, const gshm_daemon_info& info, Findings& ret_findings) {
+void check_keeper(const Machine& machine, const DaemonInfo& info, Findings& ret_findings) {
     Finding finding{.check = "keeper"};
     if (info.keeper != 0) {
         finding.found = fmt::format("gshm-keeper (pid {}) holds the memory should gshmd die", info.keeper);
@@ -102,9 +102,8 @@ void check_keeper(const Machine& machine, const gshm_daemon_info& info, Findings
 DaemonState ask_daemon(Context& context) {
     DaemonState daemon;
     try {
-        auto info = sized<gshm_daemon_info>();
-        check(gshm_daemon(context.client(), &info), {});
-        daemon.devices = list_devices(context);
+        const auto info = check(context.client().daemon(), {});
+        daemon.devices = context.devices();
         daemon.info = info;
     } catch (const Failure& failure) {
         daemon.status = -failure.code();

@@ -9,7 +9,7 @@
 
 #include "cli/doctor/machine.h"
 #include "cli/support/record.h"
-#include <gshm/gshm.h>
+#include <gshm/gshm.hpp>
 
 namespace gshm::cli {
 
@@ -34,8 +34,8 @@ using Findings = std::vector<Finding>;
 
 // The daemon, if one answers, and what it has.
 struct DaemonState {
-    std::optional<gshm_daemon_info> info;
-    std::vector<gshm_device_info> devices;
+    std::optional<DaemonInfo> info;
+    std::vector<DeviceInfo> devices;
     int status = 0;       // why not, if it does not answer
     std::string failure;  // the same for people
 };
@@ -43,7 +43,7 @@ DaemonState ask_daemon(Context& context);
 
 // GPUs as the library sees them in this process; none is no failure.
 struct LocalGpus {
-    std::vector<gshm_device_info> gpus;
+    std::vector<DeviceInfo> gpus;
     std::string failure;  // why there are none
 };
 LocalGpus find_local_gpus();

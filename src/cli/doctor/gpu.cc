@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "cli/doctor/finding.h"
-#include "cli/support/handles.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -44,19 +43,11 @@ std::pair<std::vector<std::string>, std::vector<std::string>> split_by(const Loc
 
 LocalGpus find_local_gpus() {
     LocalGpus local;
-    size_t count = 0;
-    if (gshm_local_devices(nullptr, 0, &count) == 0) {
-        std::vector<gshm_device_info> devices(count, sized<gshm_device_info>());
-        if (gshm_local_devices(devices.data(), devices.size(), &count) == 0)
-            for (size_t i = 0; i < std::min(count, devices.size()); ++i)
-                if (std::string_view(devices[i].name) != "host") local.gpus.push_back(devices[i]);
-    }
+    for (const auto& device : local_devices().value_or(std::vector<DeviceInfo>()))
+        if (std::string_view(device.name) != "host") local.gpus.push_back(device);
     // Where there is none the library says why, if asked for memory there; it gets no further than that.
-    gshm_object* object = nullptr;
-    if (local.gpus.empty()) {
-        if (gshm_allocate("cuda", 1, 0, &object) < 0) local.failure = gshm_last_error();
-        gshm_close(object);
-    }
+    if (local.gpus.empty())
+        if (const auto object = Object::allocate("cuda", 1); !object) local.failure = object.error().message;
     return local;
 }
 

@@ -19,7 +19,7 @@ int try_io_uring() {
         uint32_t words[30];
     } parameters{};
     static_assert(sizeof(Parameters) == 120);  // struct io_uring_params
-    const FileDescriptor ring(static_cast<int>(::syscall(kIoUringSetup, 1, &parameters)));
+    const auto ring = UniqueFd::adopt(static_cast<int>(::syscall(kIoUringSetup, 1, &parameters)));
     return ring.get() < 0 ? errno : 0;
 }
 

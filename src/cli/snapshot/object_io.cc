@@ -14,13 +14,12 @@ constexpr uint64_t kOwnMemoryBytes = uint64_t{1} << 20;
 
 }  // namespace
 
-std::unique_ptr<const HostMemory> HostMemory::of(gshm_object* object) {
-    if (std::string_view(gshm_device(object)) != "host" || gshm_size(object) <= kOwnMemoryBytes) return nullptr;
-    int fd = -1;
-    auto info = sized<gshm_handle_info>();
+std::unique_ptr<const HostMemory> HostMemory::of(const Object& object) {
+    if (!object.is_host() || object.size() <= kOwnMemoryBytes) return nullptr;
+    auto exported = object.export_fd();
     // Whatever keeps gshmd from handing it out, it still copies.
-    if (gshm_export_fd(object, &fd, &info) < 0) return nullptr;
-    return std::unique_ptr<const HostMemory>(new HostMemory{FileDescriptor(fd), info.offset});
+    if (!exported) return nullptr;
+    return std::unique_ptr<const HostMemory>(new HostMemory{std::move(exported->fd), exported->info.offset});
 }
 
 bool HostMemory::read(uint64_t offset, std::span<std::byte> ret_bytes) const {
@@ -49,36 +48,31 @@ void HostMemory::write(uint64_t offset, std::span<const std::byte> bytes) const 
 void ObjectReader::open(uint64_t id, const std::string& name) {
     if (object_ && id_ == id) return;
     close();
-    gshm_object* object = nullptr;
-    check(gshm_open_id(client_.get(), id, GSHM_NO_MAP, &object), name);
-    object_.reset(object);
-    memory_ = HostMemory::of(object);
+    object_ = check(client_.open_id(id, {.map = false}), name);
+    memory_ = HostMemory::of(object_);
     id_ = id;
     name_ = name;
 }
 
 void ObjectReader::close() {
     memory_.reset();
-    object_.reset();
+    object_.close();
 }
 
 bool ObjectReader::read(uint64_t offset, std::span<std::byte> ret_bytes) {
-    if (offset + ret_bytes.size() > gshm_size(object_.get())) return false;
+    if (offset + ret_bytes.size() > object_.size()) return false;
     if (memory_) return memory_->read(offset, ret_bytes);
-    const int status = gshm_copy_out(object_.get(), offset, ret_bytes.data(), ret_bytes.size());
-    if (status == -EINVAL || status == -ENODATA) return false;  // out of its range by now
-    check(status, name_);
+    const auto copied = object_.copy_out(ret_bytes, offset);
+    const int code = copied ? 0 : copied.error().code;
+    if (code == EINVAL || code == ENODATA) return false;  // out of its range by now
+    check(copied, name_);
     return true;
 }
 
-gshm_stat_info ObjectReader::stat(uint64_t id, const std::string& name) {
+StatInfo ObjectReader::stat(uint64_t id, const std::string& name) {
     // Opening makes gshmd look at the memory's own size and time.
-    gshm_object* object = nullptr;
-    check(gshm_open_id(client_.get(), id, GSHM_NO_MAP, &object), name);
-    const Object fresh(object);
-    auto info = sized<gshm_stat_info>();
-    check(gshm_stat_object(object, &info), name);
-    return info;
+    const auto fresh = check(client_.open_id(id, {.map = false}), name);
+    return check(fresh.stat(), name);
 }
 
 }  // namespace gshm::cli

@@ -5,21 +5,20 @@
 #include <span>
 #include <string>
 
-#include "cli/support/handles.h"
-#include "cli/support/streams.h"
+#include "cli/support/failure.h"
 
 namespace gshm::cli {
 
 // Memory of the host that is read and written as a file: no copy through gshmd, and one that is made shorter meanwhile is
 // a short read instead of a SIGBUS. Null for other devices and for small objects.
 struct HostMemory {
-    static std::unique_ptr<const HostMemory> of(gshm_object* object);
+    static std::unique_ptr<const HostMemory> of(const Object& object);
 
     // False: it ends before.
     bool read(uint64_t offset, std::span<std::byte> ret_bytes) const;
     void write(uint64_t offset, std::span<const std::byte> bytes) const;
 
-    FileDescriptor file;
+    UniqueFd file;
     uint64_t begin;  // of the object in the file
 };
 
@@ -34,8 +33,8 @@ public:
     // False: the object has become shorter. Throws a Failure.
     bool read(uint64_t offset, std::span<std::byte> ret_bytes);
     // As it is now; -ENOENT among the failures.
-    gshm_stat_info stat(uint64_t id, const std::string& name);
-    gshm_client* client() const { return client_.get(); }
+    StatInfo stat(uint64_t id, const std::string& name);
+    const Client& client() const { return client_; }
 
 private:
     Client client_;

@@ -42,11 +42,10 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
     spec.flags = (directory.keep ? uint32_t{GSHM_KEEP} : 0) | owner_flag();
     spec.uid = directory.uid;
     spec.gid = directory.gid;
-    const int status = gshm_make(client_, &spec);
+    const int status = gshm_make(client_.get(), &spec);
     bool unfinished = spec.mode != directory.mode;
     if (status == -EEXIST) {
-        auto info = sized<gshm_stat_info>();
-        check(gshm_stat(client_, directory.name.c_str(), &info), directory.name);
+        const auto info = check(client_.stat(directory.name), directory.name);
         if (info.kind != GSHM_KIND_DIRECTORY) throw exists(directory.name);
         // As an interrupted run has left it: that one's work is done at the end.
         unfinished = how_.replace || (unfinished && info.mode == spec.mode);
@@ -59,22 +58,17 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
 
 void RestoreNames::set_attributes(const SavedDirectory& directory) {
     for (const auto& [key, value] : directory.attributes) {
-        size_t bytes = 0;
-        const bool there = gshm_get_attribute(client_, directory.name.c_str(), key.c_str(), nullptr, 0, &bytes) == 0;
-        if (there && !how_.replace) continue;
-        check(gshm_set_attribute(client_, directory.name.c_str(), key.c_str(), value.data(), value.size()), directory.name);
+        if (!how_.replace && client_.attribute(directory.name, key)) continue;
+        check(client_.set_attribute(directory.name, key, value), directory.name);
     }
 }
 
 void RestoreNames::finish_directories() {
     for (const auto* directory : std::views::reverse(unfinished_)) {
         attempt([&] {
-            auto changes = sized<gshm_changes>();
-            changes.what = GSHM_CHANGE_MODE | (how_.owned ? uint32_t{GSHM_CHANGE_OWNER} : 0);
-            changes.mode = directory->mode;
-            changes.uid = directory->uid;
-            changes.gid = directory->gid;
-            check(gshm_change(client_, directory->name.c_str(), &changes), directory->name);
+            const uint32_t what = GSHM_CHANGE_MODE | (how_.owned ? uint32_t{GSHM_CHANGE_OWNER} : 0);
+            const gshm_changes changes = {sizeof changes, what, directory->mode, directory->uid, directory->gid};
+            check(gshm_change(client_.get(), directory->name.c_str(), &changes), directory->name);
         });
     }
 }
@@ -82,31 +76,28 @@ void RestoreNames::finish_directories() {
 void RestoreNames::add_names(const std::vector<std::string>& names) {
     if (names.size() == 1) return;
     attempt([&] {
-        auto wanted = sized<gshm_stat_info>();
-        check(gshm_stat(client_, names.front().c_str(), &wanted), names.front());
+        const auto wanted = check(client_.stat(names.front()), names.front());
         for (const auto& name : names | std::views::drop(1)) {
             attempt([&] {
-                if (make_way(name, wanted)) check(gshm_link(client_, names.front().c_str(), name.c_str()), name);
+                if (make_way(name, wanted)) check(client_.link(names.front(), name), name);
             });
         }
     });
 }
 
-bool RestoreNames::make_way(const std::string& name, const gshm_stat_info& wanted) {
-    auto info = sized<gshm_stat_info>();
-    const int status = gshm_stat(client_, name.c_str(), &info);
-    if (status == -ENOENT) return true;
-    check(status, name);
+bool RestoreNames::make_way(const std::string& name, const StatInfo& wanted) {
+    auto found = client_.stat(name);
+    if (!found && found.error().code == ENOENT) return true;
+    const auto info = check(std::move(found), name);
     if (info.id == wanted.id) return false;
     if (!how_.replace || info.kind == GSHM_KIND_DIRECTORY) throw exists(name);
-    check(gshm_unlink(client_, name.c_str()), name);
+    check(client_.unlink(name), name);
     return true;
 }
 
 bool RestoreNames::leads_to(const std::string& name, const std::string& target) {
-    std::string now(4096, '\0');
-    size_t bytes = 0;
-    return gshm_read_link(client_, name.c_str(), now.data(), now.size(), &bytes) == 0 && now.substr(0, bytes) == target;
+    const auto now = client_.read_link(name);
+    return now && *now == target;
 }
 
 void RestoreNames::make_symlinks() {
@@ -121,7 +112,7 @@ void RestoreNames::make_symlinks() {
 void RestoreNames::make_symlink(const SavedSymlink& link) {
     const auto& name = link.names.front();
     if (leads_to(name, link.target)) return;
-    make_way(name, sized<gshm_stat_info>());
+    make_way(name, StatInfo{});
     gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
     spec.kind = GSHM_KIND_SYMLINK;
     spec.name = name.c_str();
@@ -129,7 +120,7 @@ void RestoreNames::make_symlink(const SavedSymlink& link) {
     spec.flags = owner_flag();
     spec.uid = link.uid;
     spec.gid = link.gid;
-    check(gshm_make(client_, &spec), name);
+    check(gshm_make(client_.get(), &spec), name);
 }
 
 }  // namespace gshm::cli

@@ -16,7 +16,7 @@ public:
         bool owned = false;  // they get the owners they had
         bool replace = false;
     };
-    RestoreNames(gshm_client* client, const Manifest& manifest, How how, Job& job)
+    RestoreNames(const Client& client, const Manifest& manifest, How how, Job& job)
         : client_(client), manifest_(manifest), how_(std::move(how)), job_(job) {}
 
     // Open to their owner until finish_directories(), so that objects can be made in them.
@@ -34,11 +34,11 @@ private:
     void set_attributes(const SavedDirectory& directory);
     void make_symlink(const SavedSymlink& link);
     // True: the name is free now. False: it stands for what it should. Throws a Failure if it stands for another.
-    bool make_way(const std::string& name, const gshm_stat_info& wanted);
+    bool make_way(const std::string& name, const StatInfo& wanted);
     bool leads_to(const std::string& name, const std::string& target);
     uint32_t owner_flag() const { return how_.owned ? uint32_t{GSHM_OWNER} : 0; }
 
-    gshm_client* client_;
+    const Client& client_;
     const Manifest& manifest_;
     How how_;
     Job& job_;

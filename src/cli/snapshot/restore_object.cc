@@ -57,10 +57,9 @@ RestoreObject::RestoreObject(const SavedObject& saved, RestorePlace place)
 
 bool RestoreObject::is_there(ObjectReader& reader) const {
     const auto& name = saved_.name();
-    auto info = sized<gshm_stat_info>();
-    const int status = gshm_stat(reader.client(), name.c_str(), &info);
-    if (status == -ENOENT) return false;
-    check(status, name);
+    auto found = reader.client().stat(name);
+    if (!found && found.error().code == ENOENT) return false;
+    const auto info = check(std::move(found), name);
     if (info.kind == GSHM_KIND_DIRECTORY) throw Failure(EISDIR, printable(name) + " is a directory here");
     std::string why = "is no object";
     if (info.kind == GSHM_KIND_OBJECT) {
@@ -83,92 +82,79 @@ bool RestoreObject::is_there(ObjectReader& reader) const {
                   "--replace puts the snapshot's in its place");
 }
 
-int RestoreObject::try_create(gshm_client* client) {
-    std::vector<gshm_attribute> attributes;
-    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_))
-        attributes.push_back({key.c_str(), value.data(), value.size()});
-    gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
-    spec.name = temporary_.c_str();
-    spec.size_bytes = saved_.size_bytes();
-    spec.mode = first_mode_;
-    spec.device = place_.device.c_str();
-    spec.flags = place_.flags | GSHM_NO_MAP | (spec.size_bytes == 0 ? uint32_t{GSHM_EMPTY} : 0) |
-                 (place_.owned ? uint32_t{GSHM_OWNER} : 0);
-    spec.attributes = attributes.data();
-    spec.attribute_count = attributes.size();
-    spec.uid = saved_.uid;
-    spec.gid = saved_.gid;
-    gshm_object* object = nullptr;
-    const int status = gshm_create(client, &spec, &object);
-    if (status == 0) object_.reset(object);
-    return status;
+Result<Object> RestoreObject::try_create(const Client& client) {
+    CreateSpec spec{.name = temporary_,
+                    .size_bytes = saved_.size_bytes(),
+                    .device = place_.device,
+                    .mode = first_mode_,
+                    .compressible = (place_.flags & GSHM_COMPRESSIBLE) != 0,
+                    .dedicated = (place_.flags & GSHM_DEDICATED) != 0,
+                    .map = false,
+                    .empty = saved_.size_bytes() == 0};
+    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_)) spec.attributes.push_back({key, value});
+    if (place_.owned) spec.owner = {saved_.uid, saved_.gid};
+    return client.create(spec);
 }
 
-void RestoreObject::remove_stale(gshm_client* client) const {
-    auto info = sized<gshm_stat_info>();
-    if (gshm_stat(client, temporary_.c_str(), &info) == 0 && info.leases > 0)
+void RestoreObject::remove_stale(const Client& client) const {
+    if (const auto info = client.stat(temporary_); info && info->leases > 0)
         throw Failure(EBUSY, printable(saved_.name()) + " is being restored by another gshm");
-    check(gshm_unlink(client, temporary_.c_str()), temporary_);
+    check(client.unlink(temporary_), temporary_);
 }
 
-void RestoreObject::make(gshm_client* client) {
+void RestoreObject::make(const Client& client) {
     const std::lock_guard lock(mutex_);
     if (object_) return;
-    int status = try_create(client);
-    if (status == -EEXIST) {
+    auto made = try_create(client);
+    if (!made && made.error().code == EEXIST) {
         remove_stale(client);
-        status = try_create(client);
+        made = try_create(client);
     }
-    check(status, saved_.name());
+    object_ = check(std::move(made), saved_.name());
     set_attributes(client);
-    memory_ = HostMemory::of(object_.get());
+    memory_ = HostMemory::of(object_);
 }
 
-void RestoreObject::set_attributes(gshm_client* client) const {
+void RestoreObject::set_attributes(const Client& client) const {
     for (const auto& [key, value] : std::span(saved_.attributes).subspan(at_once_))
-        check(gshm_set_attribute(client, temporary_.c_str(), key.c_str(), value.data(), value.size()), saved_.name());
+        check(client.set_attribute(temporary_, key, value), saved_.name());
 }
 
-void RestoreObject::write(gshm_client* client, uint64_t offset, std::span<const std::byte> bytes) {
+void RestoreObject::write(const Client& client, uint64_t offset, std::span<const std::byte> bytes) {
     make(client);
     if (memory_) return memory_->write(offset, bytes);
-    if (!has_many_writers()) return check(gshm_copy_in(object_.get(), offset, bytes.data(), bytes.size()), saved_.name());
+    if (!has_many_writers()) return check(object_.copy_in(bytes, offset), saved_.name());
     // Each connection has staging memory of its own; through one alone the threads would wait for each other.
-    gshm_object* handle = nullptr;
-    check(gshm_open_id(client, gshm_id(object_.get()), GSHM_NO_MAP | GSHM_WRITE, &handle), saved_.name());
-    Object mine(handle);
-    check(gshm_copy_in(handle, offset, bytes.data(), bytes.size()), saved_.name());
-    mine.reset();
+    auto mine = check(client.open_id(object_.id(), {.write = true, .map = false}), saved_.name());
+    check(mine.copy_in(bytes, offset), saved_.name());
+    mine.close();
     // What is closed is told without an answer; after this one it has arrived, and the object can be sealed.
-    check(gshm_ping(client), saved_.name());
+    check(client.ping(), saved_.name());
 }
 
-void RestoreObject::finish(gshm_client* client) {
+void RestoreObject::finish(const Client& client) {
     make(client);  // an empty one is made here
     memory_.reset();
-    if (saved_.sealed) check(gshm_seal(object_.get()), saved_.name());
+    if (saved_.sealed) check(object_.seal(), saved_.name());
     const uint32_t mode = first_mode_ != saved_.mode ? uint32_t{GSHM_CHANGE_MODE} : 0;
     const uint32_t keep = !saved_.sealed || (saved_.flags & GSHM_KEEP) != 0 ? uint32_t{GSHM_CHANGE_KEEP} : 0;
     change(client, temporary_, keep | (elsewhere_ ? 0 : mode));
-    const uint32_t flags = place_.replace ? uint32_t{GSHM_REPLACE} : 0;
-    check(gshm_rename(client, temporary_.c_str(), saved_.name().c_str(), flags), saved_.name());
+    check(client.rename(temporary_, saved_.name(), place_.replace), saved_.name());
     if (elsewhere_) change(client, saved_.name(), mode);
-    object_.reset();
+    object_.close();
 }
 
-void RestoreObject::change(gshm_client* client, const std::string& name, uint32_t what) const {
+void RestoreObject::change(const Client& client, const std::string& name, uint32_t what) const {
     if (what == 0) return;
-    auto changes = sized<gshm_changes>();
-    changes.what = what;
-    changes.mode = saved_.mode;
-    check(gshm_change(client, name.c_str(), &changes), saved_.name());
+    const gshm_changes changes = {sizeof changes, what, saved_.mode, 0, 0};
+    check(gshm_change(client.get(), name.c_str(), &changes), saved_.name());
 }
 
-void RestoreObject::drop(gshm_client* client) {
+void RestoreObject::drop(const Client& client) {
     memory_.reset();
     if (!object_) return;
-    (void)gshm_unlink(client, temporary_.c_str());
-    object_.reset();
+    (void)client.unlink(temporary_);
+    object_.close();
 }
 
 }  // namespace gshm::cli

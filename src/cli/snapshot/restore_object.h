@@ -30,22 +30,22 @@ public:
     bool is_there(ObjectReader& reader) const;
 
     // All of these throw a Failure. From any thread, each with its own client.
-    void write(gshm_client* client, uint64_t offset, std::span<const std::byte> bytes);
+    void write(const Client& client, uint64_t offset, std::span<const std::byte> bytes);
     // When all is written: its name is this object from now on.
-    void finish(gshm_client* client);
+    void finish(const Client& client);
     // Leaves nothing of it.
-    void drop(gshm_client* client);
+    void drop(const Client& client);
 
     std::atomic<uint64_t> left;         // chunks
     std::atomic<bool> failed = false;
     bool there = false;                 // already, with the same bytes
 
 private:
-    void make(gshm_client* client);
-    int try_create(gshm_client* client);
-    void set_attributes(gshm_client* client) const;
-    void remove_stale(gshm_client* client) const;
-    void change(gshm_client* client, const std::string& name, uint32_t what) const;
+    void make(const Client& client);
+    Result<Object> try_create(const Client& client);
+    void set_attributes(const Client& client) const;
+    void remove_stale(const Client& client) const;
+    void change(const Client& client, const std::string& name, uint32_t what) const;
     bool has_many_writers() const { return saved_.chunks.size() > 1; }
 
     const SavedObject& saved_;

@@ -26,9 +26,7 @@ std::optional<std::string> unusable(const std::string& name) {
 class Gatherer {
 public:
     Gatherer(Context& context, const TreeEvents& events) : context_(context), events_(events) {
-        auto info = sized<gshm_daemon_info>();
-        check(gshm_daemon(context_.client(), &info), {});
-        manifest_.instance = info.instance;
+        manifest_.instance = check(context_.client().daemon(), {}).instance;
     }
 
     void add_named(const std::string& given) {
@@ -89,20 +87,13 @@ private:
     }
 
     void add_entries(const std::string& directory) {
-        gshm_listing* handle = nullptr;
-        check(gshm_list(context_.client(), directory.c_str(), 0, &handle), directory);
-        const Listing listing(handle);
-        for (size_t i = 0; i < gshm_listing_count(handle); ++i) {
-            const auto name = (directory.empty() ? "" : directory + "/") + gshm_listing_name(handle, i);
-            guarded(name, [&] {
-                auto info = sized<gshm_stat_info>();
-                check(gshm_listing_stat(handle, i, &info), name);
-                add(name, info);
-            });
+        for (const auto& [last_part, info] : check(context_.client().list(directory), directory)) {
+            const auto name = (directory.empty() ? "" : directory + "/") + last_part;
+            guarded(name, [&] { add(name, info); });
         }
     }
 
-    void add(const std::string& name, const gshm_stat_info& info) {
+    void add(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name).second) return;
         // The mount takes any bytes for a name; the library, which is to restore it, does not.
         const bool is_directory = info.kind == GSHM_KIND_DIRECTORY;
@@ -119,7 +110,7 @@ private:
         }
     }
 
-    void add_directory(const std::string& name, const gshm_stat_info& info) {
+    void add_directory(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name + '/').second) return;
         manifest_.directories.push_back({name, info.mode, info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
         const size_t index = manifest_.directories.size() - 1;
@@ -137,20 +128,17 @@ private:
         return attributes;
     }
 
-    void add_symlink(const std::string& name, const gshm_stat_info& info) {
+    void add_symlink(const std::string& name, const StatInfo& info) {
         if (const auto known = symlinks_by_id_.find(info.id); known != symlinks_by_id_.end()) {
             manifest_.symlinks[known->second].names.push_back(name);
             return;
         }
-        std::string target(4096, '\0');
-        size_t bytes = 0;
-        check(gshm_read_link(context_.client(), name.c_str(), target.data(), target.size(), &bytes), name);
-        target.resize(bytes);
+        const auto target = check(context_.client().read_link(name), name);
         symlinks_by_id_[info.id] = manifest_.symlinks.size();
         manifest_.symlinks.push_back({{name}, target, info.uid, info.gid});
     }
 
-    void add_object(const std::string& name, const gshm_stat_info& info) {
+    void add_object(const std::string& name, const StatInfo& info) {
         if (const auto known = by_id_.find(info.id); known != by_id_.end()) {
             manifest_.objects[known->second].names.push_back(name);
             return;
@@ -174,11 +162,7 @@ private:
     }
 
     void warn_of_writers(const std::string& name) {
-        std::vector<gshm_holder> holders(16, sized<gshm_holder>());
-        size_t count = 0;
-        if (gshm_holders(context_.client(), name.c_str(), holders.data(), holders.size(), &count) < 0) return;
-        holders.resize(std::min(count, holders.size()));
-        for (const auto& holder : holders) {
+        for (const auto& holder : context_.client().holders(name).value_or(std::vector<Holder>())) {
             if (holder.writable == 0 || holder.pid == ::getpid()) continue;
             return events_.noticed(fmt::format("{} is open for writing by pid {} ({}): if that writes to it now, the "
                                                 "copy is a mixture",

@@ -9,13 +9,6 @@
 
 namespace gshm::cli {
 
-struct Attribute {
-    std::string key;
-    std::string value;
-};
-
-std::vector<std::string> list_attributes(Context& context, const std::string& name);
-std::string get_attribute(Context& context, const std::string& name, const std::string& key);
 // All of them, in the order of their keys. One that vanishes meanwhile is left out.
 std::vector<Attribute> get_attributes(Context& context, const std::string& name);
 

@@ -1,8 +1,6 @@
 #include "cli/support/context.h"
 
 #include <cerrno>
-#include <cstdlib>
-#include <unistd.h>
 
 #include <fmt/core.h>
 
@@ -12,44 +10,32 @@
 
 namespace gshm::cli {
 
-int Context::connect(Client& ret_client) const {
-    gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
-    options.timeout_ms = 0;
-    options.dir = dir_.empty() ? nullptr : dir_.c_str();
-    gshm_client* client = nullptr;
-    const int status = gshm_connect(&options, &client);
-    if (status == 0) ret_client.reset(client);
-    return status;
-}
-
-gshm_client* Context::client() {
-    if (!client_)
-        if (const int status = connect(client_); status < 0) throw no_daemon(status);
-    return client_.get();
+Result<Client> Context::try_connect() const {
+    return Client::connect({.dir = dir_, .timeout = {}});
 }
 
 Client Context::connect() const {
-    Client client;
-    if (const int status = connect(client); status < 0) throw no_daemon(status);
-    return client;
+    auto client = try_connect();
+    if (!client) throw no_daemon(client.error());
+    return *std::move(client);
+}
+
+const Client& Context::client() {
+    if (!client_) client_ = connect();
+    return client_;
 }
 
 bool Context::daemon_answers() const {
-    Client client;
-    return connect(client) == 0;
+    return try_connect().has_value();
 }
 
 std::string Context::dir() const {
-    if (!dir_.empty()) return dir_;
-    if (const char* dir = std::getenv("GSHM_DIR"); dir && *dir) return dir;
-    if (::geteuid() == 0) return "/run/gshm";
-    const char* dir = std::getenv("XDG_RUNTIME_DIR");
-    return dir && *dir ? fmt::format("{}/gshm", dir) : "$XDG_RUNTIME_DIR/gshm";
+    return dir_.empty() ? runtime_dir().value_or("$XDG_RUNTIME_DIR/gshm") : dir_;
 }
 
-Failure Context::no_daemon(int status) const {
-    if (status != -ENOENT && status != -ECONNREFUSED) return Failure::of_status(status, {});
-    return {-status, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
+Failure Context::no_daemon(const Error& error) const {
+    if (error.code != ENOENT && error.code != ECONNREFUSED) return Failure::of_error(error, {});
+    return {error.code, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
             dir_.empty() ? "start it with `gshmd`" : fmt::format("start it with `gshmd --dir {}`", printable(dir_))};
 }
 
@@ -102,16 +88,18 @@ int Context::for_each(const std::vector<std::string>& names, const std::function
     return exit_code;
 }
 
-Object Context::open(const std::string& name, uint32_t flags) {
-    gshm_object* object = nullptr;
-    check(gshm_open(client(), name.c_str(), flags | GSHM_NO_MAP, &object), name);
-    return Object(object);
+Object Context::open(const std::string& name, bool write) {
+    return check(client().open(name, {.write = write, .map = false}), name);
 }
 
-gshm_stat_info Context::stat(const std::string& name) {
-    auto info = sized<gshm_stat_info>();
-    check(gshm_stat(client(), name.c_str(), &info), name);
-    return info;
+std::vector<UnlinkedEntry> Context::unlinked() {
+    auto entries = client().unlinked();
+    if (!entries && entries.error().code == EOPNOTSUPP) return {};
+    return check(std::move(entries), {});
+}
+
+StatInfo Context::stat(const std::string& name) {
+    return check(client().stat(name), name);
 }
 
 std::string without_trailing_slashes(std::string name) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/support/failure.h"
-#include "cli/support/handles.h"
 #include "cli/support/record.h"
 
 namespace gshm::cli {
@@ -19,8 +18,8 @@ public:
 
     bool json() const { return json_; }
     // Throws if there is no daemon, and says how to start one. Every attempt is a single one: a person waits.
-    gshm_client* client();
-    void disconnect() { client_.reset(); }
+    const Client& client();
+    void disconnect() { client_.disconnect(); }
     // A further connection, for another thread.
     Client connect() const;
     bool daemon_answers() const;  // tried with a connection of its own
@@ -39,13 +38,15 @@ public:
     int for_each(const std::vector<std::string>& names, const std::function<void(const std::string&)>& body);
 
     // Opened without a pointer, so that CUDA is never started here.
-    Object open(const std::string& name, uint32_t flags);
-    // gshm_stat_info of a name.
-    gshm_stat_info stat(const std::string& name);
+    Object open(const std::string& name, bool write = false);
+    std::vector<DeviceInfo> devices() { return check(client().devices(), {}); }
+    // Memory without a name that is still held; nothing of a daemon that is too old to tell.
+    std::vector<UnlinkedEntry> unlinked();
+    StatInfo stat(const std::string& name);
 
 private:
-    int connect(Client& ret_client) const;
-    Failure no_daemon(int status) const;
+    Result<Client> try_connect() const;
+    Failure no_daemon(const Error& error) const;
 
     std::string dir_;
     bool json_;

@@ -16,11 +16,11 @@ std::vector<std::string> flag_names(uint32_t flags) {
     return names;
 }
 
-bool is_directory(const gshm_stat_info& info) {
+bool is_directory(const StatInfo& info) {
     return info.kind == GSHM_KIND_DIRECTORY;
 }
 
-char type_letter(const gshm_stat_info& info) {
+char type_letter(const StatInfo& info) {
     switch (info.kind) {
         case GSHM_KIND_DIRECTORY: return 'd';
         case GSHM_KIND_SYMLINK: return 'l';
@@ -31,7 +31,7 @@ char type_letter(const gshm_stat_info& info) {
 
 }  // namespace
 
-std::string kind_text(const gshm_stat_info& info) {
+std::string kind_text(const StatInfo& info) {
     switch (info.kind) {
         case GSHM_KIND_DIRECTORY: return "directory";
         case GSHM_KIND_SYMLINK: return "symlink";
@@ -40,12 +40,12 @@ std::string kind_text(const gshm_stat_info& info) {
     }
 }
 
-std::string state_text(const gshm_stat_info& info) {
+std::string state_text(const StatInfo& info) {
     if (info.kind != GSHM_KIND_OBJECT) return "-";
     return info.state == GSHM_STATE_SEALED ? "sealed" : "open";
 }
 
-Record stat_record(const std::string& name, const gshm_stat_info& info) {
+Record stat_record(const std::string& name, const StatInfo& info) {
     Record record;
     record.add("name", name).add("kind", kind_text(info));
     if (is_directory(info)) {
@@ -67,7 +67,7 @@ Record stat_record(const std::string& name, const gshm_stat_info& info) {
     return record;
 }
 
-std::string stat_text(const std::string& name, const gshm_stat_info& info, const std::vector<Attribute>& attributes) {
+std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes) {
     Accounts accounts;
     std::vector<std::pair<std::string, std::string>> lines = {{"name", name.empty() ? "/" : name}};
     if (is_directory(info)) {
@@ -97,6 +97,11 @@ std::string stat_text(const std::string& name, const gshm_stat_info& info, const
     lines.emplace_back("modified", time_text(info.modified_ns));
     for (const auto& [key, value] : attributes) lines.emplace_back("attr " + key, attribute_text(value));
     return key_value_text(lines);
+}
+
+std::string device_state_text(const DeviceInfo& device) {
+    if (!device.failed) return "ok";
+    return device.failure[0] ? std::string("failed: ") + device.failure : "failed";
 }
 
 }  // namespace gshm::cli

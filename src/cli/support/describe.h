@@ -6,17 +6,19 @@
 
 #include "cli/support/attributes.h"
 #include "cli/support/record.h"
-#include <gshm/gshm.h>
 
 namespace gshm::cli {
 
 // The JSON shape of an object or a directory, the same in every command.
-Record stat_record(const std::string& name, const gshm_stat_info& info);
+Record stat_record(const std::string& name, const StatInfo& info);
 // The same for people, with the attributes, as lines.
-std::string stat_text(const std::string& name, const gshm_stat_info& info, const std::vector<Attribute>& attributes);
+std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes);
+
+// "ok", or "failed: why"
+std::string device_state_text(const DeviceInfo& device);
 
 // "open", "sealed"; "-" for directories
-std::string kind_text(const gshm_stat_info& info);
-std::string state_text(const gshm_stat_info& info);
+std::string kind_text(const StatInfo& info);
+std::string state_text(const StatInfo& info);
 
 }  // namespace gshm::cli

@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 
 #include "cli/support/text.h"
-#include <gshm/gshm.h>
 
 namespace gshm::cli {
 namespace {
@@ -68,10 +67,9 @@ Failure Failure::usage(const std::string& message, std::string hint) {
     return {EINVAL, ExitCode::usage, message, std::move(hint)};
 }
 
-Failure Failure::of_status(int status, std::string_view subject, std::string hint) {
-    const int code = -status;
-    std::string message = gshm_last_error();
-    if (message.empty()) message = std::strerror(code);
+Failure Failure::of_error(const Error& error, std::string_view subject, std::string hint) {
+    const int code = error.code;
+    std::string message = error.message;
     // The library puts names in quotes.
     if (!subject.empty() && message.find(fmt::format("\"{}\"", subject)) == std::string::npos)
         message = fmt::format("{}: {}", printable(subject), message);
@@ -90,7 +88,7 @@ Failure Failure::of_file(int code, const std::string& message, std::string hint)
 }
 
 void check(int status, std::string_view subject) {
-    if (status < 0) throw Failure::of_status(status, subject);
+    if (status < 0) throw Failure::of_error(detail::last_error(status), subject);
 }
 
 std::string errno_name(int code) {

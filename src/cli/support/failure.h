@@ -5,8 +5,17 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <gshm/gshm.hpp>
 
 namespace gshm::cli {
+
+// Those of the library, also where those of the snapshot format are known.
+using gshm::Error;
+using gshm::Result;
+using gshm::UniqueFd;
 
 // Documented in docs/cli.md and in `gshm --help`: part of the interface.
 enum class ExitCode {
@@ -33,7 +42,7 @@ public:
 
     static Failure usage(const std::string& message, std::string hint = {});
     // The failure of a library call: its sentence, with the subject (a name; may be empty) in front unless it is in it.
-    static Failure of_status(int status, std::string_view subject, std::string hint = {});
+    static Failure of_error(const Error& error, std::string_view subject, std::string hint = {});
     // The failure of a system call, from errno.
     static Failure of_errno(std::string_view what);
     // The failure of a file or a pipe: neither the daemon nor the command line is at fault. code: an errno.
@@ -51,7 +60,13 @@ private:
     std::string hint_;
 };
 
-// Throws if a library call has failed.
+// The value of a library call, or its error thrown.
+template <typename T>
+T check(Result<T> result, std::string_view subject) {
+    if (!result) throw Failure::of_error(result.error(), subject);
+    if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+// Of a call of the C interface, for which gshm.hpp has no name.
 void check(int status, std::string_view subject);
 
 // "ENOENT"; the number if it has no name.

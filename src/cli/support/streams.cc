@@ -9,10 +9,6 @@
 
 namespace gshm::cli {
 
-bool FileDescriptor::close() {
-    return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0;
-}
-
 size_t read_all(int fd, void* ret_bytes, size_t capacity, std::string_view what) {
     size_t done = 0;
     while (done < capacity) {

@@ -3,28 +3,11 @@
 
 #include <cstddef>
 #include <string_view>
-#include <utility>
 
 namespace gshm::cli {
 
 // How much a copy holds at once: large enough that a round trip to the daemon does not show.
 inline constexpr size_t kChunkBytes = size_t{4} << 20;
-
-// Owns a descriptor of a file.
-class FileDescriptor {
-public:
-    explicit FileDescriptor(int fd) : fd_(fd) {}
-    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    FileDescriptor& operator=(FileDescriptor&&) = delete;
-    ~FileDescriptor() { close(); }
-
-    int get() const { return fd_; }
-    // false, with errno set, if the file system tells of an error only now.
-    bool close();
-
-private:
-    int fd_;
-};
 
 // Reads until capacity bytes are there or the input ends. what names the input in errors.
 size_t read_all(int fd, void* ret_bytes, size_t capacity, std::string_view what);
