@@ -67,6 +67,9 @@ typedef struct gshm_connect_options {
 } gshm_connect_options;
 #define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
 
+/* The daemon's socket in its runtime folder. */
+#define GSHM_SOCKET_NAME "gshm.sock"
+
 /* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
  * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/numa.h"
 #include "base/size.h"
 #include "client/fork.h"
 
@@ -39,36 +37,18 @@ size_t PinnedPool::rounded(size_t bytes) {
     return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kPageBytes));
 }
 
-Result<PinnedPool::Region> PinnedPool::map(Device& device, size_t bytes) {
-    // More than is needed, so that the part which is kept begins where a huge page does.
-    const size_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
-    void* mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return fail(ENOMEM, "no memory for a mirror of {} bytes", bytes);
-    auto* first = static_cast<std::byte*>(mapped);
-    auto* begin = first;
-    if (slack > 0) {
-        begin = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uint64_t>(first), kHugePageBytes));
-        if (begin > first) munmap(first, static_cast<size_t>(begin - first));
-        if (begin < first + slack) munmap(begin + bytes, static_cast<size_t>(first + slack - begin));
-    }
-    madvise(begin, bytes, MADV_HUGEPAGE);
-    madvise(begin, bytes, MADV_DONTFORK);
-    Region region{{begin, bytes}, false};
-    place_near(region.memory, device.info().numa_node);
-    auto pinned = device.register_host_memory(region.memory);
-    region.pinned = pinned.has_value();
-    if (pinned) return region;
+Result<PinnedMemory> PinnedPool::map(Device& device, size_t bytes) {
+    auto mapped = PinnedMemory::map(bytes, {.alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes,
+                                            .numa_node = device.info().numa_node});
+    if (!mapped) return fail(ENOMEM, "no memory for a mirror of {} bytes", bytes);
+    auto pinned = mapped->pin(device);
+    if (pinned) return mapped;
     MutexLock lock(mutex_);
     if (!std::exchange(warned_, true)) {
         log_warning("{} bytes for a mirror cannot be pinned, copies to and from {} will be slower: {}", bytes,
                     device.info().name, pinned.error().message);
     }
-    return region;
-}
-
-void PinnedPool::unmap(Device& device, const Region& region) {
-    if (region.pinned) device.unregister_host_memory(region.memory);
-    munmap(region.memory.data(), region.memory.size());
+    return mapped;
 }
 
 Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
@@ -89,8 +69,9 @@ Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
             MutexLock lock(mutex_);
             auto& free = small_[key];
             for (size_t at = kRegionBytes; at > 0; at -= key.bytes) {
-                free.push_back(region.memory.data() + at - key.bytes);
+                free.push_back(region.data() + at - key.bytes);
             }
+            cut_.push_back(std::move(region));
         }
     }
     {
@@ -106,15 +87,16 @@ Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
     }
     auto region = TRY(map(device, key.bytes));
     MutexLock lock(mutex_);
-    regions_.emplace(region.memory.data(), region);
-    return Block{region.memory.data(), key.bytes, &device};
+    std::byte* data = region.data();
+    regions_.emplace(data, std::move(region));
+    return Block{data, key.bytes, &device};
 }
 
-std::vector<std::pair<Device*, PinnedPool::Region>> PinnedPool::excess() {
-    std::vector<std::pair<Device*, Region>> out;
+std::vector<PinnedMemory> PinnedPool::excess() {
+    std::vector<PinnedMemory> out;
     while (kept_ > most_) {
         auto found = regions_.find(large_.front().data);
-        out.emplace_back(large_.front().key.device, found->second);
+        out.push_back(std::move(found->second));
         kept_ -= large_.front().key.bytes;
         regions_.erase(found);
         large_.pop_front();
@@ -123,7 +105,7 @@ std::vector<std::pair<Device*, PinnedPool::Region>> PinnedPool::excess() {
 }
 
 void PinnedPool::give(Block block) {
-    std::vector<std::pair<Device*, Region>> gone;
+    std::vector<PinnedMemory> gone;  // without the lock
     {
         MutexLock lock(mutex_);
         const Key key{block.device, block.bytes};
@@ -135,17 +117,15 @@ void PinnedPool::give(Block block) {
         kept_ += block.bytes;
         gone = excess();
     }
-    for (auto& [device, region] : gone) unmap(*device, region);
 }
 
 void PinnedPool::keep_at_most(size_t bytes) {
-    std::vector<std::pair<Device*, Region>> gone;
+    std::vector<PinnedMemory> gone;  // without the lock
     {
         MutexLock lock(mutex_);
         most_ = bytes;
         gone = excess();
     }
-    for (auto& [device, region] : gone) unmap(*device, region);
 }
 
 }  // namespace gshm::client

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "device/device.h"
+#include "device/pinned_memory.h"
 
 namespace gshm::client {
 
@@ -40,10 +40,6 @@ private:
     static constexpr size_t kLargestCut = kRegionBytes / 4;
     static constexpr size_t kKeptBytes = size_t{1} << 30;
 
-    struct Region {
-        std::span<std::byte> memory;
-        bool pinned = false;
-    };
     struct Key {
         Device* device;
         size_t bytes;
@@ -56,16 +52,16 @@ private:
 
     PinnedPool();
     static size_t rounded(size_t bytes);
-    Result<Region> map(Device& device, size_t bytes) EXCLUDES(mutex_);
-    void unmap(Device& device, const Region& region);
+    Result<PinnedMemory> map(Device& device, size_t bytes) EXCLUDES(mutex_);
     // Takes out what is beyond the bound, oldest first, to be unmapped without the lock.
-    std::vector<std::pair<Device*, Region>> excess() REQUIRES(mutex_);
+    std::vector<PinnedMemory> excess() REQUIRES(mutex_);
 
     const uint64_t generation_;
     Mutex mutex_;
     std::map<Key, std::vector<std::byte*>> small_ GUARDED_BY(mutex_);  // cut, and free; never unmapped
     std::list<Free> large_ GUARDED_BY(mutex_);                        // free, oldest first
-    std::map<std::byte*, Region> regions_ GUARDED_BY(mutex_);         // large ones, free or not
+    std::vector<PinnedMemory> cut_ GUARDED_BY(mutex_);                // what small_ is cut from
+    std::map<std::byte*, PinnedMemory> regions_ GUARDED_BY(mutex_);   // large ones, free or not
     size_t kept_ GUARDED_BY(mutex_) = 0;                              // in large_
     size_t most_ GUARDED_BY(mutex_) = kKeptBytes;
     bool warned_ GUARDED_BY(mutex_) = false;
