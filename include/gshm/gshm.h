@@ -67,9 +67,15 @@ typedef struct gshm_connect_options {
 } gshm_connect_options;
 #define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
 
+/* The daemon's socket in its runtime folder. */
+#define GSHM_SOCKET_NAME "gshm.sock"
+
 /* options may be NULL. -ECONNREFUSED: no daemon there. -EPROTO: it speaks another protocol. -ETIMEDOUT: it does not
  * answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* The runtime folder that NULL for connect's dir means, with NUL at its end. -ENOENT: none of the variables is set. -ERANGE:
+ * capacity is too small. */
+int gshm_runtime_dir(char* ret_dir, size_t capacity);
 /* The runtime folder, for connect's dir, of the daemon whose mount the path is in (a file or a folder), with NUL at its end.
  * -EINVAL: it is in none. -ERANGE: capacity is too small. */
 int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
@@ -139,7 +145,7 @@ enum {
     GSHM_COMPRESSIBLE = 1u << 1, /* ask the device for compressible memory; -EOPNOTSUPP where there is none */
     GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: nobody who opens another object can reach it */
     GSHM_REPLACE = 1u << 3,      /* rename: over an existing object (create never replaces) */
-    GSHM_UNNAMED = 1u << 4,      /* nobody sees it until gshm_replace() gives it its name; see there */
+    GSHM_UNNAMED = 1u << 4,      /* nobody sees it until gshm_publish() or gshm_replace() gives it its name; see there */
     GSHM_EMPTY = 1u << 6,        /* size_bytes is 0: an object without memory, as an empty file of the mount is */
     /* create and make */
     GSHM_OWNER = 1u << 5,        /* it belongs to the spec's uid and gid; -EPERM unless root asks */
@@ -221,6 +227,9 @@ int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t 
  *   -ESTALE: the connection was lost before; nothing was replaced, and the new version is gone. -ECONNRESET: it was lost
  * on the way; whether it was replaced gshm_stat() tells, by the id. */
 int gshm_replace(gshm_object* object, const char* name);
+/* The same without GSHM_REPLACE among the flags, unless something has the name: then it is -EEXIST, and the object stays as it
+ * is. With GSHM_REPLACE it is gshm_replace(). */
+int gshm_publish(gshm_object* object, const char* name, uint32_t flags);
 
 /* Symbolic links are followed when an object is opened by name. Pipes, sockets and device files are made in the mount
  * only. */
@@ -604,6 +613,7 @@ enum {
     GSHM_PATH_HOLE = 1u << 3,       /* zeros made in place, where the file has none */
     GSHM_PATH_CUFILE = 1u << 4,     /* between disk and GPU by cuFile */
     GSHM_PATH_THREADS = 1u << 5,    /* by threads, since io_uring is refused here */
+    GSHM_PATH_STREAM = 1u << 6,     /* from a pipe, by way of this process */
 };
 
 typedef struct gshm_transfer_info {
@@ -613,12 +623,20 @@ typedef struct gshm_transfer_info {
     uint64_t duration_ns;
 } gshm_transfer_info;
 
+enum {
+    /* put and get: before the object (the file) gets its name it is read back and compared with the source, which is read
+     * anew, from the disk where its file system allows that; of a stream checksums are compared. -EBADMSG: they differ.
+     * Progress counts a byte as half done when it is there. */
+    GSHM_TRANSFER_VERIFY = 1u << 0,
+};
+
 typedef struct gshm_transfer_options {
     uint32_t struct_size;
-    uint32_t flags; /* 0 */
-    /* Called now and then, by the calling thread. Other than 0: the transfer ends with -ECANCELED, also if the file does not
-     * answer (a network's, FUSE): then, after a second, gshmd is left alone with what it has begun, and should the file
-     * answer after all, those bytes still come. Memory without a daemon is waited for. */
+    uint32_t flags; /* GSHM_TRANSFER_... */
+    /* Called now and then, by the calling thread, and by put and get a last time before the name is given; total_bytes is 0
+     * while nobody knows it (a stream). Other than 0: the transfer ends with -ECANCELED, also if the file does not answer (a
+     * network's, FUSE): then, after a second, gshmd is left alone with what it has begun, and should the file answer after
+     * all, those bytes still come. Memory without a daemon is waited for. */
     int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
     void* context;
 } gshm_transfer_options;
@@ -632,11 +650,18 @@ int gshm_read_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_o
 int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
                     const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 
-/* A whole file becomes an object, sealed; spec as for gshm_create(), its size_bytes 0. With GSHM_REPLACE among its flags
- * over whatever has the name, as gshm_replace(); else -EEXIST if something has it, at the latest in the end. Nobody sees it
- * before it is whole; if it fails there is no such object, and whatever has the name is left alone. */
+/* A whole file (or block device) becomes an object, sealed; spec as for gshm_create(), its size_bytes 0. With GSHM_REPLACE
+ * among its flags over whatever has the name, as gshm_replace(); else -EEXIST if something has it: at once, or in the end if it
+ * comes meanwhile. Nobody sees it before it is whole; if it fails there is no such object, and whatever has the name is left
+ * alone. -ENODATA: the file became shorter. */
 int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+/* The same from a descriptor, which stays the caller's: a file from its position, which stays, to its end; a stream (a pipe,
+ * a socket, a terminal, a file of /proc) to its end. An object has its size from the beginning, so the bytes of a stream are
+ * held until its end: up to 64 MiB in memory, more in a file without a name in $TMPDIR (default /var/tmp). With size_bytes in
+ * the spec, or GSHM_EMPTY, they go straight into the object; then -EFBIG: it brings more, -ENODATA: fewer. */
+int gshm_put_fd(gshm_client* client, int fd, const gshm_create_spec* spec, const gshm_transfer_options* options,
+                gshm_transfer_info* ret_info);
 /* An object becomes a file: written beside its place, and put there when it is whole. */
 int gshm_get_file(gshm_client* client, const char* name, const char* path, const gshm_transfer_options* options,
                   gshm_transfer_info* ret_info);

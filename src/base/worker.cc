@@ -4,14 +4,14 @@
 
 namespace gshm {
 
-Worker::Worker() {
+Worker::Worker(unsigned threads) {
     // Signals are the main thread's.
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
     for (int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, own);  // what it causes itself cannot wait
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    thread_ = std::thread([this] { run(); });
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
@@ -20,8 +20,8 @@ Worker::~Worker() {
         MutexLock lock(mutex_);
         ending_ = true;
     }
-    wake_.notify_one();
-    thread_.join();
+    wake_.notify_all();
+    for (auto& thread : threads_) thread.join();
 }
 
 void Worker::submit(Task task) {

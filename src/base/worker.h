@@ -1,10 +1,11 @@
-// One thread that does a device's slow calls in order, so that neither other devices nor other clients wait for them.
+// A thread that does slow calls in order, so that nobody else waits for them; or several, that begin them in order.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/mutex.h"
 
@@ -14,7 +15,7 @@ class Worker {
 public:
     using Task = std::move_only_function<void()>;
 
-    Worker();
+    explicit Worker(unsigned threads = 1);
     // Runs what is queued, then ends.
     ~Worker();
     Worker(const Worker&) = delete;
@@ -29,7 +30,7 @@ private:
     std::condition_variable wake_;
     std::deque<Task> queue_ GUARDED_BY(mutex_);
     bool ending_ GUARDED_BY(mutex_) = false;
-    std::thread thread_;
+    std::vector<std::thread> threads_;
 };
 
 }  // namespace gshm
