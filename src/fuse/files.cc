@@ -32,7 +32,9 @@ Result<Object*> FileSystem::opened(NodeId node, FileId file) const {
 void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
     uint32_t mode = without_set_id(node, &by);
     if (mode == node.mode) return;
-    backend_.files().change(node, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
+    NodeChanges changes;
+    changes.mode = mode;
+    backend_.files().change(node, changes);
     kernel_.forget_attributes(node.id);
 }
 

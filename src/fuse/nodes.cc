@@ -46,13 +46,9 @@ uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& 
 }  // namespace
 
 uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) {
-    uint32_t mode = node.mode;
-    if (node.kind == NodeKind::directory) return mode;
-    mode &= ~static_cast<uint32_t>(S_ISUID);
-    // Without the right to execute it means something else, which the group may keep.
-    bool foreign = by != nullptr && by->uid != 0 && by->gid != node.gid;
-    if ((mode & S_IXGRP) != 0 || foreign) mode &= ~static_cast<uint32_t>(S_ISGID);
-    return mode;
+    const uint32_t mode = Operations::mode_for_new_owner(node);
+    const bool foreign = by != nullptr && by->uid != 0 && by->gid != node.gid && node.kind != NodeKind::directory;
+    return foreign ? mode & ~static_cast<uint32_t>(S_ISGID) : mode;
 }
 
 // After to_attr(), which looks at the file.
@@ -206,8 +202,6 @@ void FileSystem::set_attributes(Call& call) {
     if ((wanted.valid & FATTR_MTIME) != 0) {
         changes.modified_ns = (wanted.valid & FATTR_MTIME_NOW) != 0 ? now : time_of(wanted.mtime, wanted.mtimensec);
     }
-    // What the kernel did to a file by itself happened before this.
-    if (auto* changed = as_object(node)) backend_.files().refresh(*changed);
     backend_.files().change(*node, changes);
     fuse_attr_out out = {};
     out.attr = to_attr(*node);

@@ -13,6 +13,7 @@
 
 #include "store/extents.h"
 #include "store/ledger.h"
+#include "store/operations.h"
 #include "store/tree.h"
 
 namespace gshm {
@@ -211,6 +212,7 @@ public:
 
 private:
     friend class Files;
+    friend class Operations;
     friend class Restorer;
     struct Lease {
         Object* object = nullptr;
@@ -242,14 +244,13 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
-    // The object or directory of that name, if the session has the right to it.
-    static Status check_attributes(const Attributes& attributes);
+    static Status check_attribute_name(std::string_view name);
+    // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
-    Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
+    Result<Tree::Spot> check_create(const Session& session, const CreateSpec& spec) const;
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
-    static Status check_sealable(const Session& session, const Object& object);
-    Status seal_object(Session& session, Object* object);
-    void note_sealed(Object* object);
+    // Its leases for writing on the object.
+    static uint32_t writers_of(const Session& session, NodeId object);
     // Of its places in slabs.
     void count_sealed(Object* object);
     void add_writer(SessionId id, Session& session, StoredExtent* extent);
@@ -291,6 +292,7 @@ private:
     Extents extents_;
     Nodes nodes_;
     Tree tree_;
+    Operations operations_{*this};
     std::unordered_map<SessionId, Session> sessions_;
     // Files that are open in the mount.
     struct OpenFile {

@@ -222,7 +222,7 @@ TEST_F(FilesTest, TheKernelIsToldWhatItDidNotDoItself) {
     make("mine");
     EXPECT_EQ(notices.text, "");
     ASSERT_TRUE(rig.create(session, "theirs", 10));
-    EXPECT_EQ(notices.text, "entry theirs;");
+    EXPECT_EQ(notices.text, "entry theirs;node;");
     notices.text.clear();
     ASSERT_TRUE(rig.store.seal(session, "theirs"));
     EXPECT_EQ(notices.text, "node;");
