@@ -59,7 +59,7 @@ uint64_t FileSystem::remembered_s(Node& node) {
     auto& object = static_cast<Object&>(node);
     bool written = object.write_leases > 0 && object.size_bytes > 0 && object.extent != nullptr &&
                    object.extent->memory->file() != nullptr;
-    object.remembered = !written;
+    known(object).remembered = !written;
     return written ? 0 : kRememberedS;
 }
 
@@ -101,7 +101,7 @@ fuse_entry_out FileSystem::to_entry(Node& node) {
 }
 
 void FileSystem::reply_entry(Call& call, Node& node) {
-    Files::hold(&node);
+    KnownNodes::hold(node);
     call.reply(to_entry(node));
 }
 
@@ -122,7 +122,7 @@ void FileSystem::forget(Call& call) {
     auto in = call.part<fuse_forget_in>();
     if (!in) return;
     auto turn = backend_.enter();
-    if (backend_.files().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
+    if (known_nodes().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
     else ask_about({call.node()});
 }
 
@@ -136,7 +136,7 @@ void FileSystem::forget_many(Call& call) {
         auto one = call.part<fuse_forget_one>();
         if (!one) break;
         const NodeId id = (*one)->nodeid;
-        if (backend_.files().forget(id, (*one)->nlookup)) drop_backing_if_unknown(id);
+        if (known_nodes().forget(id, (*one)->nlookup)) drop_backing_if_unknown(id);
         else doubtful.push_back(id);
     }
     if (!doubtful.empty()) ask_about(doubtful);

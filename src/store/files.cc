@@ -16,42 +16,6 @@ Node* Files::child(const Directory& parent, std::string_view name) {
     return link == nullptr ? nullptr : link->node;
 }
 
-void Files::unhold(NodeId id) {
-    Node* node = find(id);
-    if (node == nullptr || node->lookups == 0) return;
-    --node->lookups;
-    if (!node->is_known()) store_.free_if_unused(node);
-}
-
-bool Files::forget(NodeId id, uint64_t lookups) {
-    Node* node = find(id);
-    if (node == nullptr) return true;
-    if (node->uncounted) return false;
-    node->lookups -= std::min(lookups, node->lookups);
-    if (!node->is_known()) store_.free_if_unused(node);
-    return true;
-}
-
-void Files::is_unknown(NodeId id, uint64_t lookups) {
-    Node* node = find(id);
-    if (node == nullptr) return;
-    node->known_before = false;
-    auto* object = as_object(node);
-    // What it was told since it knows by now, and will forget some day. An open file is about to be closed (the kernel's
-    // requests overtake each other), or was opened just now.
-    if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
-    else if (node->lookups == lookups) node->lookups = 0;
-    if (!node->is_known()) store_.free_if_unused(node);
-}
-
-void Files::forget_all() {
-    for (Node* node : store_.nodes_.all()) {
-        node->lookups = 0;
-        node->known_before = node->uncounted = false;
-        if (node->links == 0) store_.free_if_unused(node);
-    }
-}
-
 Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = in(parent).make_object(parent, maker);
     object->device = parent.device.value_or(0);

@@ -24,16 +24,10 @@ public:
     size_t node_count() const { return store_.nodes_.count(); }
     // Null: there is none.
     static Node* child(const Directory& parent, std::string_view name);
-    // The kernel learns of the node.
-    static void hold(Node* node) { ++node->lookups; }
-    // It did not learn of it after all.
-    void unhold(NodeId id);
-    // It forgets that many lookups. False: an earlier daemon has told it of the node, too, and it may be another inode
-    // that it forgets than the one it has now. It is to be asked; see is_unknown().
-    bool forget(NodeId id, uint64_t lookups);
-    // Asked when it had been told so many times, it knew nothing of the node.
-    void is_unknown(NodeId id, uint64_t lookups);
-    void forget_all();
+    // To be called when the node may not be referenced any more.
+    void free_if_unused(Node& node) {
+        if (!node.is_referenced()) store_.free_if_unused(&node);
+    }
 
     // ---- names and nodes: the store's operations. The kernel is not told what it has asked for itself ----
     Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);

@@ -309,12 +309,12 @@ void Store::free_if_unused(Node* node) {
         if (object->session_leases == 0) free_retired(object);
         if (object->links > 0 || object->leases > 0) return;
         // Whoever looked up the name just before another got it must still be able to open what they found.
-        if (object->replaced && object->is_known()) return;
+        if (object->replaced && object->is_referenced()) return;
         forget_creator(object);
         free_memory(object);
         unnamed_.erase(object->id);
     }
-    if (node->links == 0 && !node->is_known()) nodes_.erase(node);
+    if (node->links == 0 && !node->is_referenced()) nodes_.erase(node);
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {
@@ -346,9 +346,9 @@ std::optional<FileStatus> Store::refresh(Object* object) {
     return *status;
 }
 
-Result<const Node*> Store::stat(SessionId session, std::string_view name) {
+Result<const Node*> Store::stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps) {
     if (!name.empty()) TRY(check_name(name));
-    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep));
+    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep, ret_steps));
     if (auto* object = as_object(node)) refresh(object);
     return node;
 }

@@ -168,8 +168,8 @@ public:
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
-    // A symbolic link is itself, not what it leads to.
-    Result<const Node*> stat(SessionId session, std::string_view name);
+    // A symbolic link is itself, not what it leads to. ret_steps as of Tree::find().
+    Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr);
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.
     Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                           uint64_t* ret_cookie);
@@ -203,7 +203,8 @@ public:
 
     // For who tells others what happens to names.
     const Directory& root() const { return tree_.root(); }
-    void set_listener(NameListener* listener) { tree_.set_listener(listener); }
+    void add_listener(NameListener* listener) { tree_.add_listener(listener); }
+    void remove_listener(NameListener* listener) { tree_.remove_listener(listener); }
     bool has_listener() const { return tree_.has_listener(); }
     // Takes over what the kernel knows of its size, if it is a file.
     void look_again(Node& node) {

@@ -56,7 +56,8 @@ Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
     root_->created_ns = root_->accessed_ns = root_->modified_ns = root_->changed_ns = clock_.now_ns();
 }
 
-Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last) const {
+Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last,
+                         std::vector<Step>* ret_steps) const {
     Node* at = from;
     std::string followed;  // a link's target with what is left behind it; `rest` then points into it
     int times = 0;
@@ -65,6 +66,7 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
         auto* directory = as_directory(at);
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*at));
         if (!is_permitted(*directory, who, kRightExecute)) return denied("search", *directory);
+        if (ret_steps != nullptr) ret_steps->push_back({directory->id, std::string(part)});
         const Link* child = directory->children.find(part);
         if (child == nullptr) {
             // Paths have none of these, targets of symbolic links may.
@@ -88,8 +90,8 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
     return at;
 }
 
-Result<Node*> Tree::find(const Credentials& who, std::string_view path, Last last) const {
-    return walk(who, root_, path, last);
+Result<Node*> Tree::find(const Credentials& who, std::string_view path, Last last, std::vector<Step>* ret_steps) const {
+    return walk(who, root_, path, last, ret_steps);
 }
 
 void Tree::fetch(std::string_view path, bool node) const {
@@ -137,7 +139,7 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
         std::string_view part = next_part(rest);
         Link* child = spot.parent->children.find(part);
         if (rest.empty() || child == nullptr) return spot;
-        auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow)));
+        auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow, nullptr)));
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child->node));
         spot = {directory, rest};
     }
@@ -251,10 +253,10 @@ void Tree::unhook(Link* link) {
 
 void Tree::remove(Link* link, bool replaced) {
     Node* node = link->node;
-    if (listener_ != nullptr) replaced ? listener_->replacing(*link) : listener_->removing(*link);
+    tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
     // So that those who hold it can be told by a name what they hold.
     std::string last;
-    if (auto* object = as_object(node); object != nullptr && object->links == 1 && object->leases + object->lookups > 0) {
+    if (auto* object = as_object(node); object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) {
         last = path_of(*object);
     }
     unhook(link);
@@ -264,21 +266,21 @@ void Tree::remove(Link* link, bool replaced) {
 
 void Tree::move(Link* link, Directory* parent, std::string_view name) {
     std::string kept(name);  // it may be the link's own
-    if (listener_ != nullptr) listener_->moving(*link, *parent, kept);
+    tell([&](NameListener& listener) { listener.moving(*link, *parent, kept); });
     unhook(link);
     hook(link, parent, kept);
-    if (listener_ != nullptr) listener_->moved(*link);
+    tell([&](NameListener& listener) { listener.moved(*link); });
 }
 
 void Tree::exchange(Link* a, Link* b) {
-    if (listener_ != nullptr) listener_->exchanging(*a, *b);
+    tell([&](NameListener& listener) { listener.exchanging(*a, *b); });
     unhook(a);
     unhook(b);
     std::string name = a->name;
     Directory* parent = a->parent;
     hook(a, b->parent, std::string(b->name));
     hook(b, parent, name);
-    if (listener_ != nullptr) listener_->exchanged(*a, *b);
+    tell([&](NameListener& listener) { listener.exchanged(*a, *b); });
 }
 
 void Tree::touch(Directory* directory) {
@@ -291,7 +293,7 @@ void Tree::prune(Directory* directory) {
         Directory* parent = directory->parent();
         remove(&directory->first_link);
         // Else when the kernel has forgotten it.
-        if (!directory->is_known()) nodes_.erase(directory);
+        if (!directory->is_referenced()) nodes_.erase(directory);
         directory = parent;
     }
 }

@@ -55,7 +55,15 @@ public:
     // The node of a path, "" being the root. EACCES where a directory on the way may not be searched. Symbolic links
     // are followed inside of the store; EXDEV if one leads out of it.
     enum class Last { follow, keep };
-    Result<Node*> find(const Credentials& who, std::string_view path, Last last) const;
+    // An entry that was looked up on the way, whether it was there or not: while none of them changes, nor a right, the
+    // path leads to the same.
+    struct Step {
+        NodeId directory = 0;
+        std::string name;
+        auto operator<=>(const Step&) const = default;
+    };
+    Result<Node*> find(const Credentials& who, std::string_view path, Last last,
+                       std::vector<Step>* ret_steps = nullptr) const;
     // A hint that the path is going to be looked up: first its slot, in a second call its node.
     void fetch(std::string_view path, bool node) const;
     // What the deepest directory on the way that exists says of the device for new objects.
@@ -88,7 +96,7 @@ public:
         Link* link = node->new_link();
         hook(link, parent, name);
         report(*node);
-        if (listener_ != nullptr) listener_->added(*link);
+        tell([&](NameListener& listener) { listener.added(*link); });
     }
     // replaced: what is inserted or moved next gets the name.
     void remove(Link* link, bool replaced = false);
@@ -111,11 +119,12 @@ public:
     void report(const Node& node) const {
         if (observer_ != nullptr) observer_->node_changed(node);
     }
-    // Null: nobody wants to know, and names change at no cost for that.
-    void set_listener(NameListener* listener) { listener_ = listener; }
-    bool has_listener() const { return listener_ != nullptr; }
+    // Without a listener names change at no cost for it. A listener may remove itself when it is called.
+    void add_listener(NameListener* listener) { listeners_.push_back(listener); }
+    void remove_listener(NameListener* listener) { std::erase(listeners_, listener); }
+    bool has_listener() const { return !listeners_.empty(); }
     void report_sealed(const Object& object) const {
-        if (listener_ != nullptr) listener_->sealed(object);
+        tell([&](NameListener& listener) { listener.sealed(object); });
     }
 
     // One string for all places that the same people can reach: the directories on the way that not everyone may
@@ -131,7 +140,12 @@ public:
 
 private:
     friend class Restorer;
-    Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last) const;
+    Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last,
+                       std::vector<Step>* ret_steps) const;
+    template <typename Call>
+    void tell(const Call& call) const {
+        for (size_t i = listeners_.size(); i-- > 0;) call(*listeners_[i]);  // those behind have heard of it
+    }
     Result<Spot> find_spot(const Credentials& who, std::string_view path) const;
     Status check_removable(const Credentials& who, const Link& link) const;
     void hook(Link* link, Directory* parent, std::string_view name);
@@ -142,7 +156,7 @@ private:
     Nodes& nodes_;
     Directory* root_;
     TreeObserver* observer_ = nullptr;
-    NameListener* listener_ = nullptr;
+    std::vector<NameListener*> listeners_;
 };
 
 }  // namespace gshm
