@@ -28,7 +28,7 @@ using DeviceIndex = uint32_t;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
 
-// Values as in gshm.h.
+// Values as in gshm.h: tests/unit/store/public_values_test.cc compares these and all others that are so marked.
 enum class NodeKind : uint8_t { object = 1, directory = 2, symlink = 3, special = 4 };
 enum class ObjectState : uint8_t { open = 1, sealed = 2 };
 

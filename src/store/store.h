@@ -18,7 +18,7 @@
 
 namespace gshm {
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum CreateFlag : uint32_t {
     kCreateKeep = 1,
     kCreateCompressible = 2,
@@ -54,7 +54,7 @@ struct MakeSpec {
     gid_t gid = 0;
 };
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum ChangeFlag : uint32_t { kChangeMode = 1, kChangeOwner = 2, kChangeKeep = 4 };
 
 struct ChangeSpec {

@@ -13,7 +13,7 @@
 
 namespace gshm {
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum class EventKind : uint8_t {
     created = 1,
     sealed = 2,
