@@ -34,6 +34,7 @@ inline constexpr size_t kBatchItems = 1024;
 // Replies waiting for a client that does not read: beyond this its requests are not read either.
 inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
+inline constexpr size_t kSessionWaitSteps = 256 << 10;  // directory entries that its waits are found by
 inline constexpr unsigned kClientThreads = 64;
 inline constexpr size_t kSessionJobs = 256;
 // Events waiting for a watch that does not read: beyond this it is told that it has missed some.

@@ -204,7 +204,8 @@ void Operations::change(Node& node, const NodeChanges& changes) {
     store_.nodes_.changed(&node);
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
     store_.tree_.report(node);
-    if (!changes.accessed_ns && !changes.modified_ns) return;
+    // Also where the times are the same: it changes the file's own ctime, by which the kernel decides whether the next read
+    // is one to note (relatime).
     auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
     if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
     if (auto status = file->status()) {

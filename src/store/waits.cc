@@ -2,11 +2,17 @@
 
 #include <utility>
 
+#include "base/limits.h"
+
 namespace gshm {
 namespace {
 
 Tree::Step step_of(const Link& link) {
     return {link.parent->id, link.name};
+}
+
+std::unexpected<Error> too_many(std::string_view name) {
+    return fail(EAGAIN, "the session's waits have too many directories on their ways to wait for \"{}\" as well", name);
 }
 
 }  // namespace
@@ -35,21 +41,33 @@ std::optional<Waits::Outcome> Waits::add(SessionId session, Wanted wanted, Done 
     if (waits_.empty()) store_.add_listener(this);
     const Id id = next_id_++;
     waits_.emplace(id, Wait{session, std::move(wanted), std::move(done), {}});
-    enlist(id, std::move(keys));
     *ret_id = id;
-    return std::nullopt;
+    if (enlist(id, std::move(keys))) return std::nullopt;
+    Outcome refused = too_many(waits_.at(id).wanted.name);
+    erase(id);
+    return refused;
 }
 
 void Waits::cancel(Id id) {
     if (waits_.contains(id)) erase(id);
 }
 
-void Waits::enlist(Id id, std::vector<Key> keys) {
+bool Waits::enlist(Id id, std::vector<Key> keys) {
+    Wait& wait = waits_.at(id);
+    size_t& steps = steps_[wait.session];
+    if (steps + keys.size() > limits::kSessionWaitSteps) return false;
+    steps += keys.size();
     for (const Key& key : keys) by_key_[key].insert(id);
-    waits_.at(id).keys = std::move(keys);
+    wait.keys = std::move(keys);
+    return true;
 }
 
 void Waits::delist(Id id) {
+    const Wait& wait = waits_.at(id);
+    if (auto steps = steps_.find(wait.session); steps != steps_.end()) {
+        steps->second -= wait.keys.size();
+        if (steps->second == 0) steps_.erase(steps);
+    }
     for (const Key& key : std::exchange(waits_.at(id).keys, {})) {
         auto found = by_key_.find(key);
         if (found == by_key_.end()) continue;  // twice on its way
@@ -86,7 +104,7 @@ void Waits::changed(const Key& key) {
             continue;
         }
         delist(id);
-        enlist(id, std::move(keys));
+        if (!enlist(id, std::move(keys))) settle(id, too_many(waits_.at(id).wanted.name));
     }
 }
 

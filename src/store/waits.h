@@ -24,7 +24,8 @@ public:
         Until until = Until::exists;
         NodeId node = 0;  // with Until::gone: that the name leads to now
     };
-    // Null with Until::gone. An error is what forbids the session to look.
+    // Null with Until::gone. An error is what forbids the session to look; EAGAIN: its waits have too many directories on
+    // their ways (limits::kSessionWaitSteps).
     using Outcome = Result<const Node*>;
     // Called once, in the midst of a change: it may look at the node, and changes nothing.
     using Done = std::move_only_function<void(Outcome)>;
@@ -62,7 +63,8 @@ private:
     std::optional<Outcome> look(SessionId session, const Wanted& wanted, std::vector<Key>* ret_keys) const;
     std::vector<Id> waiting_at(const Key& key) const;
     void changed(const Key& key);
-    void enlist(Id id, std::vector<Key> keys);
+    // False: the session has too many.
+    bool enlist(Id id, std::vector<Key> keys);
     void delist(Id id);
     void settle(Id id, Outcome outcome);
     void erase(Id id);
@@ -71,6 +73,7 @@ private:
     Id next_id_ = 1;
     std::unordered_map<Id, Wait> waits_;
     std::map<Key, std::unordered_set<Id>> by_key_;
+    std::unordered_map<SessionId, size_t> steps_;  // keys of all its waits
     Key moving_from_;  // between the two calls for one change
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/fs.h>
 
+#include "base/limits.h"
 #include "store/files.h"
 #include "store/watches.h"
 #include "support/store_rig.h"
@@ -202,6 +203,23 @@ TEST_F(WaitsTest, ACancelledWaitHearsNothing) {
     ASSERT_TRUE(rig.create(session, "a"));
     EXPECT_EQ(waiting->text, "");
     waits.cancel(waiting->id);
+}
+
+TEST_F(WaitsTest, WaysOfAnyLengthTakeBoundedMemory) {
+    std::string deep = "d";
+    while (deep.size() < 3990) deep += "/d";
+    ASSERT_TRUE(rig.store.make(session, {.name = deep, .flags = kCreateKeep}));
+    const size_t parts = deep.size() / 2 + 2;
+    size_t taken = 0;
+    for (std::string refused; refused.empty(); ++taken) refused = wait(fmt::format("{}/{}", deep, taken))->text;
+    EXPECT_EQ(taken - 1, limits::kSessionWaitSteps / parts);
+    EXPECT_EQ(waits.count(), taken - 1);
+    EXPECT_EQ(wait("short")->text, "") << "there is room for one step";
+    // Others are not concerned.
+    Waits::Id id = 0;
+    const SessionId other = rig.store.begin_session({0, 0, 2, {}});
+    EXPECT_FALSE(waits.add(other, {deep + "/x"}, [](const Waits::Outcome&) {}, &id));
+    waits.cancel(id);
 }
 
 // A name that changes concerns those who wait for it alone.
