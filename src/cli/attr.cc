@@ -74,7 +74,8 @@ int cmd_attr(Context& context, const AttrArgs& args) {
         show_change(context, args.name, "removed", *args.key);
     } else if (args.value) {
         const auto value = args.hex ? from_hex(*args.value) : *args.value;
-        const int status = gshm_set_attribute(context.client(), args.name.c_str(), args.key->c_str(), value.data(), value.size());
+        const int status =
+            gshm_set_attribute(context.client(), args.name.c_str(), args.key->c_str(), value.data(), value.size());
         if (status == -ENOSPC) throw Failure::of_status(status, args.name, "`gshm attr -d` removes others");
         check(status, args.name);
         show_change(context, args.name, "set", *args.key);

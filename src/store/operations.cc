@@ -94,7 +94,9 @@ Result<Node*> Operations::make_special(Directory& parent, std::string_view name,
 }
 
 Status Operations::link(Node& node, Directory& parent, std::string_view name) {
-    if (node.kind == NodeKind::directory) return fail(EPERM, "\"{}\" is a directory, and has one name", Tree::path_of(node));
+    if (node.kind == NodeKind::directory) {
+        return fail(EPERM, "\"{}\" is a directory, and has one name", Tree::path_of(node));
+    }
     return put(node, nullptr, parent, name, false);
 }
 
@@ -102,7 +104,9 @@ Status Operations::unlink(Directory& parent, std::string_view name, Remove what)
     Link* link = TRY(find_link(parent, name));
     Node* node = link->node;
     auto* directory = as_directory(node);
-    if (directory != nullptr && what == Remove::other) return fail(EISDIR, "\"{}\" is a directory", path_in(parent, name));
+    if (directory != nullptr && what == Remove::other) {
+        return fail(EISDIR, "\"{}\" is a directory", path_in(parent, name));
+    }
     if (directory == nullptr && what == Remove::directory) {
         return fail(ENOTDIR, "\"{}\" is not a directory", path_in(parent, name));
     }
@@ -153,7 +157,8 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
 
 Status Operations::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name,
                           unsigned flags) {
-    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return fail(EINVAL, "unknown flags {}", flags);
+    constexpr unsigned kKnown = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+    if ((flags & ~kKnown) != 0) return fail(EINVAL, "unknown flags {}", flags);
     const bool exchange = (flags & RENAME_EXCHANGE) != 0;
     if (exchange && flags != RENAME_EXCHANGE) return fail(EINVAL, "an exchange has no other flags");
     TRY(check_entry_name(new_name));

@@ -256,9 +256,8 @@ void Tree::remove(Link* link, bool replaced) {
     tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
     // So that those who hold it can be told by a name what they hold.
     std::string last;
-    if (auto* object = as_object(node); object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) {
-        last = path_of(*object);
-    }
+    auto* object = as_object(node);
+    if (object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) last = path_of(*object);
     unhook(link);
     node->drop_link(link);
     if (!last.empty()) node->first_link.name = std::move(last);
