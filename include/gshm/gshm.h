@@ -209,13 +209,15 @@ void gshm_close(gshm_object* object);
 void gshm_close_batch(gshm_object* const* objects, size_t count);
 
 /* From now on its bytes are immutable (its attributes are not). Needs a handle that is open for writing; -EBUSY while
- * another process has it so. Pointers and descriptors that were handed out before keep their access. */
+ * another process has it so. Pointers and descriptors that were handed out before keep their access. The time of the last
+ * modification stays. */
 int gshm_seal(gshm_object* object);
 int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status);
 int gshm_seal_name(gshm_client* client, const char* name);
 /* Also of an empty directory, which the mount may have made; -EISDIR if it has entries. */
 int gshm_unlink(gshm_client* client, const char* name);
-/* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it; else -EEXIST. */
+/* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it, or of a directory over an empty one (-ENOTEMPTY
+ * if it has entries); else -EEXIST. */
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
 /* A new version of something that others read meanwhile: seals the object and gives it the name, over whatever object
  * (or symbolic link) has it, in one step. Whoever opens the name gets the old version or the new one, sealed and whole;
@@ -387,7 +389,8 @@ void gshm_watch_destroy(gshm_watch* watch);
 
 /* ---- Attributes ------------------------------------------------------------------------------------------------ */
 
-/* Of an object or a directory ("": the root directory), 1 MiB in all: those that the mount shows as user.NAME. */
+/* Of an object or a directory ("": the root directory): those that the mount shows as user.NAME. Limits and errors are the
+ * mount's: a name of 250 bytes (-ERANGE), a value of 64 KiB (-E2BIG), 1 MiB for all of them together (-ENOSPC). */
 int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
                        size_t value_bytes);
 /* Writes at most capacity bytes; *ret_bytes is the attribute's full length. -ERANGE if it does not fit (ret_bytes is

@@ -21,9 +21,10 @@ inline constexpr uint64_t kObjectAlignment = 256;
 // Slabs of one kind double from the granularity up to this, so that waste stays in proportion to use.
 inline constexpr uint64_t kWriterSlabBytes = uint64_t{256} << 10;  // the first slab of a writer that has to have its own
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
-inline constexpr size_t kAttributeNameBytes = 255;
+// Attributes, by whatever way they are set. The kernel has 255 bytes for a name, with "user." before it.
+inline constexpr size_t kAttributeNameBytes = 250;
 inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as the kernel
-// All attributes of a node together. One limit for the mount and the library, so that one can make what the other has.
+// All attributes of a node together.
 inline constexpr size_t kAttributesBytes = 1 << 20;
 
 // Protocol. A message must fit the socket buffer that an unprivileged process may have.
@@ -33,6 +34,7 @@ inline constexpr size_t kBatchItems = 1024;
 // Replies waiting for a client that does not read: beyond this its requests are not read either.
 inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
+inline constexpr size_t kSessionWaitSteps = 256 << 10;  // directory entries that its waits are found by
 inline constexpr unsigned kClientThreads = 64;
 inline constexpr size_t kSessionJobs = 256;
 // Events waiting for a watch that does not read: beyond this it is told that it has missed some.

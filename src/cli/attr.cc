@@ -74,7 +74,9 @@ int cmd_attr(Context& context, const AttrArgs& args) {
         show_change(context, args.name, "removed", *args.key);
     } else if (args.value) {
         const auto value = args.hex ? from_hex(*args.value) : *args.value;
-        check(context.client().set_attribute(args.name, *args.key, value), args.name);
+        auto set = context.client().set_attribute(args.name, *args.key, value);
+        if (!set && set.error().code == ENOSPC) throw Failure::of_error(set.error(), args.name, "`gshm attr -d` removes others");
+        check(std::move(set), args.name);
         show_change(context, args.name, "set", *args.key);
     } else {
         show_one(context, args.name, {*args.key, check(context.client().attribute(args.name, *args.key), args.name)});

@@ -130,9 +130,18 @@ private:
         const auto checksum = checksum_of(raw);
         if (found != nullptr && !same && found->place.checksum == checksum && is_whole(*found, object, offset, old))
             return reuse(*found, ret_place, raw_bytes);
-        ret_place = take(writer.append({Codec::raw, raw_bytes, raw_bytes, object.identity, offset, checksum}));
+        ret_place = take(writer.append({Codec::raw, raw_bytes, raw_bytes, chunk_identity(object), offset, checksum}));
         ++written_chunks_;
         job_.advance(raw_bytes);
+    }
+
+    // Of an open object no time says that its bytes are still the same: memory that is mapped changes without one, and
+    // sealing is no writing. So its chunks are never taken for those of the sealed object.
+    static Identity chunk_identity(const SavedObject& object) {
+        constexpr int64_t kOpen = INT64_MIN;
+        Identity identity = object.identity;
+        if (!object.sealed) identity.modified_ns = kOpen;
+        return identity;
     }
 
     // By what the object is, else by its name: the daemon may be another than at the time.
@@ -187,10 +196,11 @@ private:
             reader.close();
             const auto now = reader.stat(object.identity.id, object.name());
             const Identity identity{object.identity.instance, now.id, now.size_bytes, now.modified_ns};
-            if (identity == object.identity && !item.shorter) return;
+            const bool sealed = now.state == GSHM_STATE_SEALED;
+            if (identity == object.identity && sealed == object.sealed && !item.shorter) return;
             if (item.attempts++ < kAttempts) {
                 object.identity = identity;
-                object.sealed = now.state == GSHM_STATE_SEALED;
+                object.sealed = sealed;
                 return begin(item);
             }
             object.changing = true;

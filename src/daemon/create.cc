@@ -169,10 +169,6 @@ private:
         };
         session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,
                       first_error_.message, std::move(unwritten), shared_from_this());
-        if (server_.waiters().empty()) return;
-        for (size_t i = 0; i < items_.size(); ++i) {
-            if (records_[i].status() == 0) server_.waiters().notify(items_[i].name);
-        }
     }
 
     Server& server_;

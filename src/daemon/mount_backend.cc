@@ -93,10 +93,6 @@ void MountBackend::report(DeviceIndex index, const Error& error) {
     server_.loop().post([&devices = server_.devices(), index, error] { devices.report(index, error); });
 }
 
-void MountBackend::appeared(const Node& node) {
-    if (!server_.waiters().empty()) server_.waiters().notify(Tree::path_of(node));
-}
-
 void MountBackend::mark(const Done& done) {
     Turn turn;
     if (!server_.loop().is_entered()) turn = enter();

@@ -29,7 +29,6 @@ public:
     uint64_t used_bytes(DeviceIndex device) override;
     Status check(DeviceIndex device) override;
     void report(DeviceIndex device, const Error& error) override;
-    void appeared(const Node& node) override;
     void mark(const Done& done) override;
     Status record() override;
     bool can_record() const override;

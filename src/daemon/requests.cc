@@ -44,7 +44,7 @@ void Session::goodbye(uint64_t request) {
 
 void Session::let_go() {
     Store& store = server_.store();
-    server_.waiters().forget(id_);
+    forget_waits();
     server_.watches().forget(id_);
     watching_ = 0;
     drop_rings();
@@ -246,27 +246,18 @@ void Session::list(uint64_t request, const wire::List& list) {
 void Session::seal(uint64_t request, const wire::Seal& seal) {
     Store& store = server_.store();
     std::vector<int> statuses;
-    std::vector<std::string> sealed;
     FirstError first;
     auto add = [&](Status status) {
         if (!status) first.note(status.error());
         statuses.push_back(status ? 0 : status.error().code);
-        return status.has_value();
     };
     auto done = for_each_item(
-        store, seal,
-        [&](std::string_view name) {
-            if (add(store.seal(id_, name)) && !server_.waiters().empty()) sealed.emplace_back(name);
-        },
-        [&](uint64_t id) {
-            if (!add(store.seal_id(id_, id)) || server_.waiters().empty()) return;
-            if (auto object = store.leased(id_, id, Access::read)) sealed.push_back(Tree::path_of(**object));
-        });
+        store, seal, [&](std::string_view name) { add(store.seal(id_, name)); },
+        [&](uint64_t id) { add(store.seal_id(id_, id)); });
     if (!done) return reply_error(request, done.error());
     auto& out = builder();
     auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
     reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
-    for (const auto& name : sealed) server_.waiters().notify(name);
 }
 
 void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
@@ -286,21 +277,11 @@ void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
 }
 
 void Session::rename(uint64_t request, const wire::Rename& rename) {
-    std::string to(wire::view(rename.to()));
-    auto status = server_.store().rename(id_, wire::view(rename.from()), to, rename.replace());
-    reply_status(request, status);
-    if (status) server_.waiters().notify(to);
+    reply_status(request, server_.store().rename(id_, wire::view(rename.from()), wire::view(rename.to()), rename.replace()));
 }
 
 void Session::give_name(uint64_t request, NodeId id, const flatbuffers::String* wanted, bool replace) {
-    std::string name(wire::view(wanted));
-    auto status = server_.store().give_name(id_, id, name, replace);
-    reply_status(request, status);
-    if (!status || server_.waiters().empty()) return;
-    server_.waiters().notify(name);
-    // Through symbolic links it has got another name than the one that was asked for.
-    auto object = server_.store().leased(id_, id, Access::read);
-    if (object && Tree::path_of(**object) != name) server_.waiters().notify(Tree::path_of(**object));
+    reply_status(request, server_.store().give_name(id_, id, wire::view(wanted), replace));
 }
 
 void Session::make(uint64_t request, const wire::Make& make) {
@@ -309,11 +290,9 @@ void Session::make(uint64_t request, const wire::Make& make) {
         return TRY(server_.devices().find(std::string(wire::view(make.device()))));
     }();
     if (!device) return reply_error(request, device.error());
-    std::string name(wire::view(make.name()));
-    auto status = server_.store().make(id_, {name, static_cast<NodeKind>(make.kind()), wire::view(make.target()),
-                                             *device, make.mode(), make.flags(), make.uid(), make.gid()});
-    reply_status(request, status);
-    if (status) server_.waiters().notify(name);
+    reply_status(request, server_.store().make(id_, {wire::view(make.name()), static_cast<NodeKind>(make.kind()),
+                                                     wire::view(make.target()), *device, make.mode(), make.flags(),
+                                                     make.uid(), make.gid()}));
 }
 
 void Session::read_link(uint64_t request, const wire::ReadLink& read) {
@@ -325,10 +304,7 @@ void Session::read_link(uint64_t request, const wire::ReadLink& read) {
 }
 
 void Session::add_name(uint64_t request, const wire::AddName& add) {
-    std::string name(wire::view(add.new_name()));
-    auto status = server_.store().add_name(id_, wire::view(add.name()), name);
-    reply_status(request, status);
-    if (status) server_.waiters().notify(name);
+    reply_status(request, server_.store().add_name(id_, wire::view(add.name()), wire::view(add.new_name())));
 }
 
 void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {
@@ -354,27 +330,57 @@ void Session::list_attributes(uint64_t request, const wire::ListAttributes& list
 }
 
 void Session::wait(uint64_t request, const wire::Wait& wait) {
-    if (waits_ >= limits::kSessionWaits) {
+    if (waits_.size() >= limits::kSessionWaits) {
         return reply_error(request, {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
     }
-    ++waits_;
-    if (wait.gone()) {
-        return server_.waiters().add_gone(id_, std::string(wire::view(wait.name())), wait.id(), wait.timeout_ms(),
-                                          [this, request](Status status) {
-                                              --waits_;
-                                              reply_status(request, status);
-                                          });
+    const auto until = wait.gone() ? Waits::Until::gone : wait.sealed() ? Waits::Until::sealed : Waits::Until::exists;
+    std::string name(wire::view(wait.name()));
+    using Found = Result<std::optional<wire::NodeRecord>>;
+    auto found = [](const Waits::Outcome& outcome) -> Found {
+        if (!outcome) return std::unexpected(outcome.error());
+        return *outcome == nullptr ? std::nullopt : std::optional(to_record(**outcome));
+    };
+    const uint64_t number = next_wait_++;
+    // Waits forgets it before the session goes, so `this` is safe. The answer is not sent in the midst of the change.
+    auto done = [this, request, number, found](Waits::Outcome outcome) {
+        server_.loop().post([self = weak_from_this(), request, number, answer = found(outcome)] {
+            auto session = self.lock();
+            if (session && session->end_wait(number)) session->answer_wait(request, answer);
+        });
+    };
+    NameWait added;
+    if (auto now = server_.waits().add(id_, {name, until, wait.id()}, std::move(done), &added.id)) {
+        return answer_wait(request, found(*now));
     }
-    // Waiters forgets the session before it goes, so `this` is safe.
-    server_.waiters().add(id_, std::string(wire::view(wait.name())), wait.sealed(), wait.timeout_ms(),
-                          [this, request](Result<const Node*> node) {
-                              --waits_;
-                              if (!node) return reply_error(request, node.error());
-                              auto record = to_record(**node);
-                              auto& out = builder();
-                              auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(&record, 1));
-                              reply(request, wire::ReplyBody::StatReply, body.Union());
-                          });
+    auto expire = [this, request, number, name, until] {
+        if (!end_wait(number)) return;
+        reply_error(request, {ETIMEDOUT, fmt::format("\"{}\" {}", name,
+                                                     until == Waits::Until::gone ? "is still there" : "is not there yet")});
+    };
+    if (wait.timeout_ms() > 0) added.timer = server_.loop().after(std::chrono::milliseconds(wait.timeout_ms()), expire);
+    waits_.emplace(number, added);
+    if (wait.timeout_ms() == 0) expire();
+}
+
+bool Session::end_wait(uint64_t wait) {
+    auto found = waits_.find(wait);
+    if (found == waits_.end()) return false;
+    server_.waits().cancel(found->second.id);
+    if (found->second.timer) server_.loop().cancel(*found->second.timer);
+    waits_.erase(found);
+    return true;
+}
+
+void Session::answer_wait(uint64_t request, const Result<std::optional<wire::NodeRecord>>& found) {
+    if (!found) return reply_error(request, found.error());
+    if (!*found) return reply_ok(request);
+    auto& out = builder();
+    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(&**found, 1));
+    reply(request, wire::ReplyBody::StatReply, body.Union());
+}
+
+void Session::forget_waits() {
+    while (!waits_.empty()) end_wait(waits_.begin()->first);
 }
 
 void Session::watch_create(uint64_t request, const wire::WatchCreate& create) {

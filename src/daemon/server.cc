@@ -71,7 +71,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       store_(clock_, *this, owner_, devices_->infos()),
       room_(loop, store_),
       watches_(store_),
-      waiters_(loop, store_, watches_),
+      waits_(store_),
       fences_(loop, survival) {
     // Not in the midst of the change that is told of, which may be a thread's of the mount.
     watches_.set_wake([this] { loop_.post([this] { watches_.deliver(); }); });
@@ -142,7 +142,7 @@ void Server::end_session(Session* session) {
     session->set_ended();
     if (keep == successor_) stay("the gshmd that was to take over has gone");
     session->drop_rings();
-    waiters_.forget(session->id());
+    session->forget_waits();
     watches_.forget(session->id());
     forget_session(session->id());
 }

@@ -19,9 +19,9 @@
 #include "daemon/room.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
-#include "daemon/waiters.h"
 #include "fuse/mount.h"
-#include "store/store.h"
+#include "store/waits.h"
+#include "store/watches.h"
 
 namespace gshm {
 
@@ -38,9 +38,9 @@ public:
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Room& room() { return room_; }
-    Waiters& waiters() { return waiters_; }
     Fences& fences() { return fences_; }
     Watches& watches() { return watches_; }
+    Waits& waits() { return waits_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
     // False: somebody's file does not answer, and what waits for it cannot be ended.
@@ -127,7 +127,7 @@ private:
     Store store_;
     Room room_;
     Watches watches_;
-    Waiters waiters_;
+    Waits waits_;
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unique_ptr<ClientLoops> client_loops_;

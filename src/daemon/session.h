@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/mapping.h"
 #include "daemon/connection.h"
-#include "store/store.h"
+#include "store/waits.h"
 
 namespace gshm {
 
@@ -49,6 +49,8 @@ public:
 
     // The server has ended it.
     void set_ended() { ended_ = true; }
+    // It waits for no name any more, and gets no answer.
+    void forget_waits();
     // Ends what it holds, as if its client had gone; it itself goes on, with nothing.
     void let_go();
 
@@ -113,6 +115,9 @@ private:
     void get_attribute(uint64_t request, const wire::GetAttribute& get);
     void list_attributes(uint64_t request, const wire::ListAttributes& list);
     void wait(uint64_t request, const wire::Wait& wait);
+    // False: it has ended already.
+    bool end_wait(uint64_t wait);
+    void answer_wait(uint64_t request, const Result<std::optional<wire::NodeRecord>>& found);
     void watch_create(uint64_t request, const wire::WatchCreate& create);
     void watch_next(uint64_t request);
     void send_events();
@@ -160,7 +165,12 @@ private:
     std::unordered_map<NodeId, Store::Claim> claims_;  // until the last has come
     std::vector<uint64_t> changing_;  // requests that change something, and are not answered yet
     size_t jobs_ = 0;
-    size_t waits_ = 0;
+    struct NameWait {
+        Waits::Id id = 0;
+        std::optional<EventLoop::TimerId> timer;
+    };
+    std::unordered_map<uint64_t, NameWait> waits_;
+    uint64_t next_wait_ = 1;
     uint64_t watching_ = 0;  // the WatchNext that is not answered yet; 0: none
     std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
     std::shared_ptr<Mapping> staging_;

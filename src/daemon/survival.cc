@@ -13,6 +13,7 @@
 #include "daemon/process.h"
 #include "device/host.h"
 #include "device/unavailable.h"
+#include "fuse/known_nodes.h"
 
 namespace gshm {
 namespace {
@@ -242,7 +243,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, boo
         // Until here nothing was changed.
         if (!salvaging_) TRY(catalog_->check());
         store.set_recorder(this);
-        return restorer.finish(with_mount, [](const auto& process) {
+        return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) {
             return process_lives(process.pid, process.started);
         });
     };

@@ -137,9 +137,7 @@ Status FileSystem::set_state(NodeId id, std::string_view state) {
         return refuse(EBUSY);
     }
     object = TRY(find_object(id));
-    TRY(backend_.files().seal(*object));
-    backend_.appeared(*object);  // some wait for that
-    return {};
+    return backend_.files().seal(*object);
 }
 
 void FileSystem::get_attribute(Call& call) {

@@ -42,8 +42,6 @@ public:
     virtual Status check(DeviceIndex device) = 0;
     // From any thread: an error that says that the device is lost makes it so.
     virtual void report(DeviceIndex device, const Error& error) = 0;
-    // In one's turn: there is a new name, and somebody may wait for it.
-    virtual void appeared(const Node& node) = 0;
     // A request of the kernel that must not be done twice, was done, and made a node (0: none). Whoever comes after us
     // answers it without doing it again. The note of the request `answered` (0: none) is of no use any more.
     struct Done {

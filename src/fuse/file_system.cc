@@ -80,7 +80,7 @@ void FileSystem::end() {
     backend_.files().set_observer(nullptr);
     backend_.files().set_close_backing({});  // the kernel's went with the mount
     backend_.files().close_all();
-    backend_.files().forget_all();
+    known_nodes().forget_all();
     backend_.files().forget_all_backing();
 }
 
@@ -133,12 +133,12 @@ void FileSystem::forget_all_remembered() {
 void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
     std::unordered_map<NodeId, uint64_t> told;
     for (NodeId id : nodes) {
-        if (Node* node = backend_.files().find(id)) told.emplace(id, node->lookups);
+        if (backend_.files().find(id) != nullptr) told.emplace(id, known_nodes().lookups(id));
     }
     kernel_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
         auto turn = backend_.enter();
         for (NodeId id : unknown) {
-            if (auto found = told.find(id); found != told.end()) backend_.files().is_unknown(id, found->second);
+            if (auto found = told.find(id); found != told.end()) known_nodes().is_unknown(id, found->second);
             drop_backing_if_unknown(id);
         }
     });
@@ -202,10 +202,6 @@ Result<Object*> FileSystem::find_object(NodeId id) const {
     return object;
 }
 
-void FileSystem::made(Node& node) {
-    backend_.appeared(node);
-}
-
 int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
     if (!passthrough_ || file == nullptr) return 0;
@@ -223,22 +219,22 @@ int32_t FileSystem::backing_of(Object& object) {
 
 void FileSystem::drop_backing_if_unknown(NodeId id) {
     Node* node = backend_.files().find(id);
-    if (node != nullptr && node->is_known()) return;
+    if (node != nullptr && is_known(*node)) return;
     // One that is open now may have been learned of only just, and been opened with it: it is asked about once more when
     // it is closed.
     auto* object = node == nullptr ? nullptr : as_object(node);
-    if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
+    if (object != nullptr && object->open_files > 0) known(*object).forgotten_open = true;
     else backend_.files().drop_backing(id);
 }
 
 // The kernel does not remember that there is no such name.
 void FileSystem::entry_added(const Directory& parent, std::string_view) {
-    if (parent.id == Files::kRoot || parent.may_be_known()) kernel_.forget_attributes(parent.id);
+    if (parent.id == Files::kRoot || may_be_known(parent)) kernel_.forget_attributes(parent.id);
 }
 
 void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
-    if (parent.id != Files::kRoot && !parent.may_be_known()) return;
-    if (node.may_be_known()) {
+    if (parent.id != Files::kRoot && !may_be_known(parent)) return;
+    if (may_be_known(node)) {
         // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
         // one so that the kernel lets go of the node.
         kernel_.forget_names();
@@ -248,7 +244,7 @@ void FileSystem::entry_removed(const Directory& parent, std::string_view name, c
 }
 
 void FileSystem::node_changed(const Node& node) {
-    if (node.may_be_known()) kernel_.forget_attributes(node.id);
+    if (may_be_known(node)) kernel_.forget_attributes(node.id);
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {

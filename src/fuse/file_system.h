@@ -8,6 +8,7 @@
 #include "fuse/backend.h"
 #include "fuse/call.h"
 #include "fuse/kernel_requests.h"
+#include "fuse/known_nodes.h"
 
 namespace gshm::fuse {
 
@@ -134,6 +135,7 @@ private:
     void finish(Call& call, const Work& work, const Status& status);
 
     bool has_gpu() const;
+    KnownNodes known_nodes() { return KnownNodes(backend_.files()); }
 
     // ---- in one's turn ----
     void begin();
@@ -144,7 +146,6 @@ private:
     Result<Node*> find(NodeId id) const;
     Result<Directory*> find_directory(NodeId id) const;
     Result<Object*> find_object(NodeId id) const;
-    void made(Node& node);
     // The backing file of the object's memory; 0: none.
     int32_t backing_of(Object& object);
     void close_unnoted_backing();

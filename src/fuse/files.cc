@@ -32,7 +32,9 @@ Result<Object*> FileSystem::opened(NodeId node, FileId file) const {
 void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
     uint32_t mode = without_set_id(node, &by);
     if (mode == node.mode) return;
-    backend_.files().change(node, {.mode = mode, .uid = {}, .gid = {}, .accessed_ns = {}, .modified_ns = {}});
+    NodeChanges changes;
+    changes.mode = mode;
+    backend_.files().change(node, changes);
     kernel_.forget_attributes(node.id);
 }
 
@@ -51,8 +53,9 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     // if it is not open in another way already. Those who open it while it moves wait for that: the kernel takes no
     // other way for a file that it has itself.
     const bool in_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr;
-    const bool leaves_slab = in_slab && (object->leases == 1 || object->leaving_slab);
-    object->leaving_slab = leaves_slab;
+    KnownNode& known_object = known(*object);
+    const bool leaves_slab = in_slab && (object->leases == 1 || known_object.leaving_slab);
+    known_object.leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     // Where the kernel writes by itself, it also says by itself that the device is full.
     const bool waits =
@@ -70,7 +73,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         }
         if (!status) backend_.report(work.device, status.error());
         turn.lock();
-        object->leaving_slab = false;
+        known_object.leaving_slab = false;
         if (!status) {
             files.close(file);
             return std::unexpected(status.error());
@@ -79,7 +82,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         files.modified(*object);
     }
     // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
-    if (access == Access::write && object->size_bytes > 0 && std::exchange(object->remembered, false)) {
+    if (access == Access::write && object->size_bytes > 0 && std::exchange(known_object.remembered, false)) {
         kernel_.forget_attributes(object->id);
     }
     OpenOut out = {};
@@ -120,14 +123,14 @@ void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t f
         OpenOut open;
     } out;
     // The kernel's first lookup, so that it stays whoever removes its name meanwhile.
-    Files::hold(object);
+    KnownNodes::hold(*object);
     auto opened = open_object(std::move(turn), object, flags, call.header());
     auto again = backend_.enter();
     if (!opened) {
         // As if it had not been made.
         const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
         if (name != nullptr) (void)backend_.files().unlink(*name->parent, std::string(name->name));
-        backend_.files().unhold(object->id);
+        known_nodes().unhold(object->id);
         return call.fail(opened.error().code);
     }
     out.open = *opened;
@@ -149,7 +152,6 @@ void FileSystem::create(Call& call) {
         bool again = made_object.error().code == EEXIST && ((*in)->flags & O_EXCL) == 0;
         return call.fail(again ? ESTALE : made_object.error().code);
     }
-    made(**made_object);
     mark(call.header(), (*made_object)->id);
     reply_created(call, std::move(turn), *made_object, (*in)->flags, true);
 }
@@ -174,7 +176,7 @@ void FileSystem::close(Call& call) {
     if (object == nullptr) return call.succeed();  // an earlier daemon has closed it
     bool wrote = files.access_of((*in)->fh) == Access::write;
     const NodeId id = object->id;
-    const bool forgotten = object->open_files == 1 && std::exchange(object->forgotten_open, false);
+    const bool forgotten = object->open_files == 1 && std::exchange(known(*object).forgotten_open, false);
     files.refresh(*object);
     bool empty = object->extent != nullptr && object->size_bytes == 0 && object->links > 0;
     // What has no name is about to go, and nothing is tidied there.
@@ -187,12 +189,12 @@ void FileSystem::close(Call& call) {
     files.close((*in)->fh);
     if (forgotten) ask_about({id});
     Object* oldest = nullptr;
-    if (empty && !std::exchange(object->kept_empty, true)) {
+    if (empty && !std::exchange(known(*object).kept_empty, true)) {
         empty_files_.push_back(object->id);
         if (empty_files_.size() > kEmptyFiles) {
             Node* node = files.find(empty_files_.front());
             if (node != nullptr) oldest = as_object(node);
-            if (oldest != nullptr) oldest->kept_empty = false;
+            if (oldest != nullptr) known(*oldest).kept_empty = false;
             empty_files_.pop_front();
         }
     }

@@ -62,7 +62,6 @@ void FileSystem::make_directory(Call& call) {
     auto node = backend_.files().make_directory(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
     if (!node) return call.fail(node.error().code);
     reply_entry(call, **node);
-    made(**node);
 }
 
 void FileSystem::make_node(Call& call) {
@@ -84,7 +83,6 @@ void FileSystem::make_node(Call& call) {
     }
     if (!node) return call.fail(node.error().code);
     reply_entry(call, **node);
-    made(**node);
 }
 
 void FileSystem::make_symlink(Call& call) {
@@ -98,7 +96,6 @@ void FileSystem::make_symlink(Call& call) {
     auto node = backend_.files().make_symlink(**parent, *name, {call.header().uid, call.header().gid, 0777}, *target);
     if (!node) return call.fail(node.error().code);
     reply_entry(call, **node);
-    made(**node);
 }
 
 void FileSystem::read_symlink(Call& call) {
@@ -121,7 +118,6 @@ void FileSystem::link(Call& call) {
     if (!node) return call.fail(node.error().code);
     if (auto linked = backend_.files().link(**node, **parent, *name); !linked) return call.fail(linked.error().code);
     reply_entry(call, **node);
-    made(**node);
 }
 
 void FileSystem::unlink(Call& call) {
@@ -162,10 +158,7 @@ void FileSystem::rename(Call& call, bool with_flags) {
     auto from = find_directory(call.node());
     auto to = find_directory(new_parent);
     if (!from || !to) return call.fail(from ? to.error().code : from.error().code);
-    auto renamed = backend_.files().rename(**from, *name, **to, *new_name, flags);
-    call.finish(renamed);
-    if (!renamed) return;
-    if (Node* node = Files::child(**to, *new_name)) made(*node);
+    call.finish(backend_.files().rename(**from, *name, **to, *new_name, flags));
 }
 
 void FileSystem::read_directory(Call& call, bool with_attributes) {
@@ -192,7 +185,7 @@ void FileSystem::read_directory(Call& call, bool with_attributes) {
         for (const Link* link : directory.order.after(offset < kDots ? 0 : offset - kDots, most, &end)) {
             fuse_entry_out entry = with_attributes ? to_entry(*link->node) : unknown;
             if (!buffer.add(link->name, link->node->id, link->cookie + kDots, entry_type(*link->node), entry)) break;
-            if (with_attributes) Files::hold(link->node);
+            if (with_attributes) KnownNodes::hold(*link->node);
         }
     }
     call.reply_bytes(buffer.bytes());

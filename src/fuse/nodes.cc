@@ -46,13 +46,9 @@ uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& 
 }  // namespace
 
 uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) {
-    uint32_t mode = node.mode;
-    if (node.kind == NodeKind::directory) return mode;
-    mode &= ~static_cast<uint32_t>(S_ISUID);
-    // Without the right to execute it means something else, which the group may keep.
-    bool foreign = by != nullptr && by->uid != 0 && by->gid != node.gid;
-    if ((mode & S_IXGRP) != 0 || foreign) mode &= ~static_cast<uint32_t>(S_ISGID);
-    return mode;
+    const uint32_t mode = Operations::mode_for_new_owner(node);
+    const bool foreign = by != nullptr && by->uid != 0 && by->gid != node.gid && node.kind != NodeKind::directory;
+    return foreign ? mode & ~static_cast<uint32_t>(S_ISGID) : mode;
 }
 
 // After to_attr(), which looks at the file.
@@ -63,7 +59,7 @@ uint64_t FileSystem::remembered_s(Node& node) {
     auto& object = static_cast<Object&>(node);
     bool written = object.write_leases > 0 && object.size_bytes > 0 && object.extent != nullptr &&
                    object.extent->memory->file() != nullptr;
-    object.remembered = !written;
+    known(object).remembered = !written;
     return written ? 0 : kRememberedS;
 }
 
@@ -105,7 +101,7 @@ fuse_entry_out FileSystem::to_entry(Node& node) {
 }
 
 void FileSystem::reply_entry(Call& call, Node& node) {
-    Files::hold(&node);
+    KnownNodes::hold(node);
     call.reply(to_entry(node));
 }
 
@@ -126,7 +122,7 @@ void FileSystem::forget(Call& call) {
     auto in = call.part<fuse_forget_in>();
     if (!in) return;
     auto turn = backend_.enter();
-    if (backend_.files().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
+    if (known_nodes().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
     else ask_about({call.node()});
 }
 
@@ -140,7 +136,7 @@ void FileSystem::forget_many(Call& call) {
         auto one = call.part<fuse_forget_one>();
         if (!one) break;
         const NodeId id = (*one)->nodeid;
-        if (backend_.files().forget(id, (*one)->nlookup)) drop_backing_if_unknown(id);
+        if (known_nodes().forget(id, (*one)->nlookup)) drop_backing_if_unknown(id);
         else doubtful.push_back(id);
     }
     if (!doubtful.empty()) ask_about(doubtful);
@@ -206,8 +202,6 @@ void FileSystem::set_attributes(Call& call) {
     if ((wanted.valid & FATTR_MTIME) != 0) {
         changes.modified_ns = (wanted.valid & FATTR_MTIME_NOW) != 0 ? now : time_of(wanted.mtime, wanted.mtimensec);
     }
-    // What the kernel did to a file by itself happened before this.
-    if (auto* changed = as_object(node)) backend_.files().refresh(*changed);
     backend_.files().change(*node, changes);
     fuse_attr_out out = {};
     out.attr = to_attr(*node);

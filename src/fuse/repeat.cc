@@ -105,7 +105,7 @@ void FileSystem::take_back_refused() {
     if (refused_answer.node == 0) return;
     auto turn = backend_.enter();
     if (refused_answer.file != 0) backend_.files().close(refused_answer.file);
-    backend_.files().unhold(refused_answer.node);
+    known_nodes().unhold(refused_answer.node);
     drop_backing_if_unknown(refused_answer.node);
     refused_answer = {};
 }

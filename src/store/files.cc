@@ -2,32 +2,12 @@
 
 #include <algorithm>
 #include <cassert>
-#include <linux/fs.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
 #include <utility>
-
-#include "base/limits.h"
 
 namespace gshm {
 namespace {
 
 constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
-
-// The kernel asks for no others.
-bool is_entry_name(std::string_view name) {
-    return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
-}
-
-std::unexpected<Error> refuse(int code) {
-    return std::unexpected(Error{code, {}});  // the kernel passes on the number alone
-}
-
-Result<Link*> find_link(const Directory& parent, std::string_view name) {
-    Link* link = parent.children.find(name);
-    if (link == nullptr) return refuse(ENOENT);
-    return link;
-}
 
 }  // namespace
 
@@ -36,67 +16,8 @@ Node* Files::child(const Directory& parent, std::string_view name) {
     return link == nullptr ? nullptr : link->node;
 }
 
-void Files::unhold(NodeId id) {
-    Node* node = find(id);
-    if (node == nullptr || node->lookups == 0) return;
-    --node->lookups;
-    if (!node->is_known()) store_.free_if_unused(node);
-}
-
-bool Files::forget(NodeId id, uint64_t lookups) {
-    Node* node = find(id);
-    if (node == nullptr) return true;
-    if (node->uncounted) return false;
-    node->lookups -= std::min(lookups, node->lookups);
-    if (!node->is_known()) store_.free_if_unused(node);
-    return true;
-}
-
-void Files::is_unknown(NodeId id, uint64_t lookups) {
-    Node* node = find(id);
-    if (node == nullptr) return;
-    node->known_before = false;
-    auto* object = as_object(node);
-    // What it was told since it knows by now, and will forget some day. An open file is about to be closed (the kernel's
-    // requests overtake each other), or was opened just now.
-    if (object != nullptr && object->open_files > 0) object->forgotten_open = true;
-    else if (node->lookups == lookups) node->lookups = 0;
-    if (!node->is_known()) store_.free_if_unused(node);
-}
-
-void Files::forget_all() {
-    for (Node* node : store_.nodes_.all()) {
-        node->lookups = 0;
-        node->known_before = node->uncounted = false;
-        if (node->links == 0) store_.free_if_unused(node);
-    }
-}
-
-Status Files::check_free(const Directory& parent, std::string_view name) {
-    if (!is_entry_name(name)) return refuse(EINVAL);
-    if (name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
-    if (parent.links == 0) return refuse(ENOENT);
-    if (parent.children.find(name) != nullptr) return refuse(EEXIST);
-    return {};
-}
-
-template <typename Made>
-Made* Files::make(Made* node, Directory& parent, const Maker& maker) {
-    node->uid = maker.uid;
-    node->gid = maker.gid;
-    node->mode = static_cast<uint16_t>(maker.mode & 07777);
-    if ((parent.mode & S_ISGID) != 0) {
-        node->gid = parent.gid;
-        if (node->kind == NodeKind::directory) node->mode |= S_ISGID;
-    }
-    node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = store_.clock_.now_ns();
-    // A directory that somebody works in with a file system's means is not to vanish by itself.
-    parent.implicit = false;
-    return node;
-}
-
 Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
-    Object* object = make(store_.nodes_.make<Object>(), parent, maker);
+    Object* object = in(parent).make_object(parent, maker);
     object->device = parent.device.value_or(0);
     object->flags = kCreateKeep | kCreateDedicated;
     store_.unnamed_.insert(object->id);
@@ -104,7 +25,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
 }
 
 Result<Object*> Files::make_object(Directory& parent, std::string_view name, const Maker& maker) {
-    TRY(check_free(parent, name));
+    TRY(Operations::check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
     Object* object = make_unnamed(parent, maker);
     store_.unnamed_.erase(object->id);
@@ -112,131 +33,63 @@ Result<Object*> Files::make_object(Directory& parent, std::string_view name, con
     return object;
 }
 
-Result<Node*> Files::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
-    TRY(check_free(parent, name));
+Result<Directory*> Files::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
     Tree::Quiet quiet(store_.tree_);
-    Directory* directory = make(store_.nodes_.make<Directory>(), parent, maker);
-    directory->device = parent.device;
-    store_.tree_.insert(&parent, name, directory);
-    return directory;
+    return in(parent).make_directory(parent, name, maker);
 }
 
 Result<Node*> Files::make_symlink(Directory& parent, std::string_view name, const Maker& maker,
                                   std::string_view target) {
-    TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
-    Node* node = make(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777});
-    store_.tree_.insert(&parent, name, node);
-    return node;
+    return in(parent).make_symlink(parent, name, maker, target);
 }
 
 Result<Node*> Files::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                   uint32_t number) {
-    TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
-    Node* node = make(store_.nodes_.make<Special>(type, number), parent, maker);
-    store_.tree_.insert(&parent, name, node);
-    return node;
+    return in(parent).make_special(parent, name, maker, type, number);
 }
 
 Status Files::link(Node& node, Directory& parent, std::string_view name) {
-    if (node.kind == NodeKind::directory) return refuse(EPERM);
-    TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
-    parent.implicit = false;
-    // A file that had no name (O_TMPFILE) is no longer memory without one.
-    auto* object = as_object(&node);
-    if (object != nullptr && object->links == 0 && object->extent != nullptr) {
-        store_.use_[object->device].unlinked_bytes -= object->size_bytes;
-    }
-    store_.unnamed_.erase(node.id);
-    store_.tree_.insert(&parent, name, &node);
-    store_.rights_changed(node);
-    return {};
+    return in(parent).link(node, parent, name);
 }
 
 Status Files::unlink(Directory& parent, std::string_view name) {
-    Link* link = TRY(find_link(parent, name));
-    if (link->node->kind == NodeKind::directory) return refuse(EISDIR);
     Tree::Quiet quiet(store_.tree_);
-    Node* node = link->node;
-    parent.implicit = false;
-    store_.tree_.remove(link);
-    store_.unlinked(node);
-    return {};
+    return in(parent).unlink(parent, name, Operations::Remove::other);
 }
 
 Status Files::remove_directory(Directory& parent, std::string_view name) {
-    Link* link = TRY(find_link(parent, name));
-    auto* directory = as_directory(link->node);
-    if (directory == nullptr) return refuse(ENOTDIR);
-    if (!directory->children.empty()) return refuse(ENOTEMPTY);
     Tree::Quiet quiet(store_.tree_);
-    parent.implicit = false;
-    store_.tree_.remove(link);
-    store_.unlinked(directory);
-    return {};
+    return in(parent).unlink(parent, name, Operations::Remove::directory);
 }
 
 Status Files::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags) {
-    if ((flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0) return refuse(EINVAL);
-    const bool exchange = (flags & RENAME_EXCHANGE) != 0;
-    if (exchange && flags != RENAME_EXCHANGE) return refuse(EINVAL);
-    if (!is_entry_name(new_name)) return refuse(EINVAL);
-    if (new_name.size() > limits::kNamePartBytes) return refuse(ENAMETOOLONG);
-    Link* link = TRY(find_link(from, name));
-    Link* old = to.children.find(new_name);
-    if (to.links == 0) return refuse(ENOENT);
-    // The kernel has looked, but may not know yet what the library has moved.
-    if (Tree::is_inside(to, *link->node) || (exchange && old != nullptr && Tree::is_inside(from, *old->node))) {
-        return refuse(EINVAL);
-    }
-    if (old != nullptr && old->node == link->node && (flags & RENAME_NOREPLACE) == 0) return {};  // as rename(2)
     Tree::Quiet quiet(store_.tree_);
-    from.implicit = to.implicit = false;
-    if (exchange) {
-        if (old == nullptr) return refuse(ENOENT);
-        store_.tree_.exchange(link, old);
-        store_.rights_changed(*link->node);
-        store_.rights_changed(*old->node);
-        return {};
-    }
-    Node* replaced = old == nullptr ? nullptr : old->node;
-    if (replaced != nullptr) {
-        if ((flags & RENAME_NOREPLACE) != 0) return refuse(EEXIST);
-        bool is_directory = link->node->kind == NodeKind::directory;
-        auto* directory = as_directory(replaced);
-        if (directory != nullptr && !is_directory) return refuse(EISDIR);
-        if (directory == nullptr && is_directory) return refuse(ENOTDIR);
-        if (directory != nullptr && !directory->children.empty()) return refuse(ENOTEMPTY);
-        store_.tree_.remove(old, true);
-    }
-    store_.tree_.move(link, &to, new_name);
-    store_.rights_changed(*link->node);
-    if ((flags & RENAME_WHITEOUT) != 0) {
-        TRY(make_special(from, name, {0, 0, 0}, S_IFCHR, 0));  // what union mounts take for "removed"
-    }
-    if (replaced != nullptr) store_.unlinked(replaced, true);
-    return {};
+    to.implicit = false;
+    return in(from).rename(from, name, to, new_name, flags);
 }
 
 void Files::change(Node& node, const NodeChanges& changes) {
-    if (changes.mode) node.mode = static_cast<uint16_t>(*changes.mode & 07777);
-    if (changes.uid) node.uid = *changes.uid;
-    if (changes.gid) node.gid = *changes.gid;
-    if (changes.accessed_ns) node.accessed_ns = *changes.accessed_ns;
-    if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
-    node.changed_ns = store_.clock_.now_ns();
-    changed(node);
+    Tree::Quiet quiet(store_.tree_);
     if (auto* directory = as_directory(&node)) directory->implicit = false;
-    if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
-    auto* object = as_object(&node);
-    auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
-    if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
-    if (auto status = file->status()) {
-        object->file_accessed_ns = status->accessed_ns;
-        object->file_modified_ns = status->modified_ns;
-    }
+    store_.operations_.change(node, changes);
+}
+
+Status Files::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
+    Tree::Quiet quiet(store_.tree_);
+    return store_.operations_.set_attribute(node, name, value, flags);
+}
+
+Status Files::remove_attribute(Node& node, std::string_view name) {
+    Tree::Quiet quiet(store_.tree_);
+    return store_.operations_.remove_attribute(node, name);
+}
+
+Status Files::seal(Object& object) {
+    Tree::Quiet quiet(store_.tree_);
+    return store_.operations_.seal(object, 0);
 }
 
 void Files::accessed(Node& node) {
@@ -258,44 +111,6 @@ void Files::modified(Object& object) {
 void Files::set_size(Object& object, uint64_t size_bytes) {
     store_.set_size(&object, size_bytes);
     changed(object);
-}
-
-Status Files::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
-    bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
-    if ((flags & XATTR_CREATE) != 0 && there) return refuse(EEXIST);
-    if ((flags & XATTR_REPLACE) != 0 && !there) return refuse(ENODATA);
-    size_t total = name.size() + value.size();
-    if (node.attributes) {
-        for (const auto& [other, bytes] : *node.attributes) {
-            if (other != name) total += other.size() + bytes.size();
-        }
-    }
-    if (total > limits::kAttributesBytes) return refuse(ENOSPC);
-    if (!node.attributes) node.attributes = std::make_unique<Attributes>();
-    node.attributes->insert_or_assign(std::string(name), std::string(value));
-    node.changed_ns = store_.clock_.now_ns();
-    changed(node);
-    return {};
-}
-
-Status Files::remove_attribute(Node& node, std::string_view name) {
-    if (!node.attributes || node.attributes->erase(std::string(name)) == 0) return refuse(ENODATA);
-    node.changed_ns = store_.clock_.now_ns();
-    changed(node);
-    return {};
-}
-
-Status Files::seal(Object& object) {
-    if (object.state == ObjectState::sealed) return {};
-    if (object.write_leases > 0) return refuse(EBUSY);
-    store_.refresh(&object);
-    object.state = ObjectState::sealed;
-    object.changed_ns = store_.clock_.now_ns();
-    changed(object);
-    store_.forget_creator(&object);
-    store_.count_sealed(&object);
-    store_.tree_.report_sealed(object);
-    return {};
 }
 
 Result<FileId> Files::open(Object& object, Access access, const Credentials& who, uint64_t request) {

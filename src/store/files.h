@@ -1,5 +1,5 @@
-// The store as a file system: nodes that the kernel has looked up and may act on, since it has checked the rights. Not
-// thread-safe, as all of the store.
+// The store as a file system: the kernel has looked up the nodes and checked the rights. Not thread-safe, as all of the
+// store.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,6 @@
 #include "store/store.h"
 
 namespace gshm {
-
-// Who makes a file, and with which mode (07777).
-struct Maker {
-    uid_t uid = 0;
-    gid_t gid = 0;
-    uint32_t mode = 0;
-};
-
-struct NodeChanges {
-    std::optional<uint32_t> mode;
-    std::optional<uid_t> uid;
-    std::optional<gid_t> gid;
-    std::optional<int64_t> accessed_ns;
-    std::optional<int64_t> modified_ns;
-};
 
 using FileId = uint64_t;
 
@@ -39,22 +24,16 @@ public:
     size_t node_count() const { return store_.nodes_.count(); }
     // Null: there is none.
     static Node* child(const Directory& parent, std::string_view name);
-    // The kernel learns of the node.
-    static void hold(Node* node) { ++node->lookups; }
-    // It did not learn of it after all.
-    void unhold(NodeId id);
-    // It forgets that many lookups. False: an earlier daemon has told it of the node, too, and it may be another inode
-    // that it forgets than the one it has now. It is to be asked; see is_unknown().
-    bool forget(NodeId id, uint64_t lookups);
-    // Asked when it had been told so many times, it knew nothing of the node.
-    void is_unknown(NodeId id, uint64_t lookups);
-    void forget_all();
+    // To be called when the node may not be referenced any more.
+    void free_if_unused(Node& node) {
+        if (!node.is_referenced()) store_.free_if_unused(&node);
+    }
 
-    // ---- names; errors as the system calls have them ----
+    // ---- names and nodes: the store's operations. The kernel is not told what it has asked for itself ----
     Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);
     // Without a name; it goes when it is closed, unless it is linked first.
     Object* make_unnamed(Directory& parent, const Maker& maker);
-    Result<Node*> make_directory(Directory& parent, std::string_view name, const Maker& maker);
+    Result<Directory*> make_directory(Directory& parent, std::string_view name, const Maker& maker);
     Result<Node*> make_symlink(Directory& parent, std::string_view name, const Maker& maker, std::string_view target);
     Result<Node*> make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                uint32_t number);
@@ -120,9 +99,11 @@ public:
     void set_observer(TreeObserver* observer) { store_.tree_.set_observer(observer); }
 
 private:
-    template <typename Made>
-    Made* make(Made* node, Directory& parent, const Maker& maker);
-    static Status check_free(const Directory& parent, std::string_view name);
+    // A directory that is used by a file system's means does not vanish by itself.
+    Operations& in(Directory& directory) {
+        directory.implicit = false;
+        return store_.operations_;
+    }
 
     Store& store_;
 };

@@ -28,23 +28,20 @@ Status check_make(const Credentials& who, const MakeSpec& spec, size_t device_co
 Status Store::make(SessionId session, const MakeSpec& spec) {
     const Credentials& who = at(session).who;
     TRY(check_make(who, spec, devices_.size()));
-    TRY(tree_.check_link(who, spec.name, nullptr));
-    Node* node = nullptr;
-    if (spec.kind == NodeKind::directory) {
-        auto* directory = nodes_.make<Directory>();
-        directory->mode = static_cast<uint16_t>(spec.mode == 0 ? 0755 : spec.mode);
-        directory->device = spec.device ? spec.device : tree_.device_of(spec.name);
-        directory->implicit = (spec.flags & kCreateKeep) == 0;
-        node = directory;
-    } else {
-        node = nodes_.make<Symlink>(spec.target);
-        node->mode = 0777;
+    const Tree::Spot spot = TRY(tree_.find_free(who, spec.name));
+    std::string_view name;
+    Directory* parent = tree_.make_way(who, spot, &name);
+    const bool for_other = (spec.flags & kCreateOwner) != 0;
+    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid, spec.mode == 0 ? 0755 : spec.mode,
+                      for_other};
+    if (spec.kind == NodeKind::symlink) {
+        TRY(operations_.make_symlink(*parent, name, maker, spec.target));
+        return {};
     }
-    bool for_other = (spec.flags & kCreateOwner) != 0;
-    node->uid = for_other ? spec.uid : who.uid;
-    node->gid = for_other ? spec.gid : who.gid;
-    node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = clock_.now_ns();
-    return tree_.link(who, spec.name, node);  // which was asked before: it does not fail
+    Directory* directory = TRY(operations_.make_directory(*parent, name, maker));
+    if (spec.device) directory->device = spec.device;
+    directory->implicit = (spec.flags & kCreateKeep) == 0;
+    return {};
 }
 
 Result<std::string_view> Store::read_link(SessionId session, std::string_view name) const {
@@ -65,9 +62,10 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
     if (!who.is_root() && who.uid != node->uid && !usable) {
         return fail(EPERM, "\"{}\" belongs to another user, and you may not write to it", name);
     }
-    TRY(tree_.link(who, new_name, node));
-    rights_changed(*node);
-    return {};
+    const Tree::Spot spot = TRY(tree_.find_free(who, new_name));
+    std::string_view last;
+    Directory* parent = tree_.make_way(who, spot, &last);
+    return operations_.link(*node, *parent, last);
 }
 
 Status Store::change(SessionId session, std::string_view name, const ChangeSpec& changes) {
@@ -82,25 +80,18 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
         return fail(EPERM, "only {} may change that of \"{}\"",
                     (changes.what & kChangeOwner) != 0 ? "root" : "its owner and root", name);
     }
+    NodeChanges wanted;
     if ((changes.what & kChangeOwner) != 0) {
-        node->uid = changes.uid;
-        node->gid = changes.gid;
+        wanted.uid = changes.uid;
+        wanted.gid = changes.gid;
+        wanted.mode = Operations::mode_for_new_owner(*node);
     }
     if ((changes.what & kChangeMode) != 0 && node->kind != NodeKind::symlink) {
-        node->mode = static_cast<uint16_t>(changes.mode);
-        if (!who.is_root() && !who.in_group(node->gid)) node->mode &= static_cast<uint16_t>(~S_ISGID);
+        wanted.mode = changes.mode;
+        if (!who.is_root() && !who.in_group(node->gid)) *wanted.mode &= ~static_cast<uint32_t>(S_ISGID);
     }
-    if ((changes.what & kChangeKeep) != 0) {
-        if (auto* directory = as_directory(node)) directory->implicit = false;
-        if (auto* object = as_object(node)) {
-            forget_creator(object);
-            object->flags |= kCreateKeep;
-        }
-    }
-    node->changed_ns = clock_.now_ns();
-    nodes_.changed(node);
-    if ((changes.what & (kChangeMode | kChangeOwner)) != 0) rights_changed(*node);
-    tree_.report(*node);
+    wanted.keep = (changes.what & kChangeKeep) != 0;
+    operations_.change(*node, wanted);
     return {};
 }
 

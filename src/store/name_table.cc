@@ -1,15 +1,15 @@
 #include "store/name_table.h"
 
 #include <cassert>
-#include <functional>
 
+#include "base/keyed_hash.h"
 #include "store/node.h"
 
 namespace gshm {
 namespace {
 
 uint64_t hash_of(std::string_view name) {
-    return std::hash<std::string_view>{}(name);
+    return keyed_hash(name);  // users choose the names
 }
 
 }  // namespace

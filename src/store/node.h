@@ -28,7 +28,7 @@ using DeviceIndex = uint32_t;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
 
-// Values as in gshm.h.
+// Values as in gshm.h: tests/unit/store/public_values_test.cc compares these and all others that are so marked.
 enum class NodeKind : uint8_t { object = 1, directory = 2, symlink = 3, special = 4 };
 enum class ObjectState : uint8_t { open = 1, sealed = 2 };
 
@@ -36,6 +36,13 @@ class Extent;
 struct Node;
 struct Directory;
 struct StoredExtent;
+
+// What a part that speaks of nodes by their ids, as the mount does with the kernel, keeps with a node.
+struct NodeReference {
+    virtual ~NodeReference() = default;
+    // The node must be found by its id, also when it has no name any more.
+    virtual bool is_held() const = 0;
+};
 
 // One name of a node.
 struct Link {
@@ -62,9 +69,7 @@ struct Node {
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t links = 0;    // names; of a directory 1 at most
-    bool known_before = false;  // the kernel may know it from an earlier daemon
-    bool uncounted = false;     // an earlier daemon has told it of the node, who knows how often
-    uint64_t lookups = 0;  // how often the kernel was told of it and has not forgotten
+    std::unique_ptr<NodeReference> reference;  // the mount's; null: none
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
     int64_t modified_ns = 0;
@@ -73,11 +78,7 @@ struct Node {
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
     uint64_t row_sum = 0;  // the checksum of what is written down of it; 0: nothing is
 
-    // The kernel has been told of it, and has not forgotten it.
-    bool is_known() const { return lookups > 0 || known_before; }
-    // For who tells it what has changed: an answer may be on its way to who asked, while the kernel says that it knows
-    // nothing. Of one that nobody has counted there is no telling.
-    bool may_be_known() const { return is_known() || uncounted; }
+    bool is_referenced() const { return reference != nullptr && reference->is_held(); }
     // One that is not in use yet.
     Link* new_link();
     // Puts one out of use.
@@ -119,12 +120,8 @@ struct Object final : Node {
     uint64_t offset = 0;
     int64_t file_modified_ns = 0;  // of a file: the kernel's time when it was last looked at
     int64_t file_accessed_ns = 0;
-    bool kept_empty = false;       // an empty file that keeps its memory for a while
-    bool remembered = false;       // the kernel was told to believe what it knows of it
     bool replaced = false;         // its last name is another's now
-    bool forgotten_open = false;   // the kernel knew nothing of it, but a file had not been closed yet
     bool awaited = false;          // without a name, and waited for in vain: a process has it open
-    bool leaving_slab = false;     // it is being given memory of its own, so that the kernel can have that
     std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
     // Memory that it had before, for the sessions that still map it.
     struct Retired {

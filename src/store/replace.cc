@@ -8,34 +8,26 @@ namespace gshm {
 
 Status Store::give_name(SessionId session, NodeId id, std::string_view name, bool replace) {
     Session& by = at(session);
-    auto lease = by.leases.find(id);
-    if (lease == by.leases.end() || lease->second.writers == 0) {
-        return fail(EACCES, "object {} is not open for writing", id);
+    const uint32_t writers = writers_of(by, id);
+    if (writers == 0) return fail(EACCES, "object {} is not open for writing", id);
+    Object* object = by.leases.at(id).object;
+    TRY(Operations::check_sealable(*object, writers));
+    if (object->links > 1) {
+        return fail(EMLINK, "\"{}\" has {} names, and which of them is to become \"{}\" is not clear",
+                    Tree::path_of(*object), object->links, name);
     }
-    Object* object = lease->second.object;
-    TRY(check_sealable(by, *object));
-    bool was_unnamed = object->links == 0;
-    // Who hears of the name hears of a sealed object. If it has the name already, nobody hears but of the seal.
+    auto* link = const_cast<Link*>(object->any_link());
+    const Tree::Spot spot = TRY(tree_.find_target(by.who, object, link, name, replace));
+    if (link != nullptr && Tree::entry_at(spot) == link) return operations_.seal(*object, writers);
+    refresh(object);
+    // Who hears of the name hears of a sealed object.
     const ObjectState before = std::exchange(object->state, ObjectState::sealed);
-    const Link* link = object->any_link();
-    const std::pair place{link == nullptr ? nullptr : link->parent, link == nullptr ? 0 : link->cookie};
-    auto given = tree_.give_name(by.who, object, name, replace);
-    if (!given) {
-        object->state = before;
-        return std::unexpected(given.error());
-    }
-    Node* replaced = *given;
-    if (before != ObjectState::sealed) {
-        note_sealed(object);
-        link = object->any_link();
-        if (std::pair{link->parent, link->cookie} == place) tree_.report_sealed(*object);
-    }
-    if (was_unnamed && object->extent != nullptr) use_[object->device].unlinked_bytes -= object->size_bytes;
-    object->replaced = false;
-    unnamed_.erase(id);
-    rights_changed(*object);
-    if (replaced != nullptr) unlinked(replaced, true);
-    return {};
+    std::string_view last;
+    Directory* parent = tree_.make_way(by.who, spot, &last);
+    auto given = operations_.put(*object, link, *parent, last, replace);
+    if (!given) object->state = before;
+    else if (before != ObjectState::sealed) operations_.note_sealed(*object);
+    return given;
 }
 
 std::vector<Unlinked> Store::unlinked(SessionId session, bool all, NodeId after, size_t most) const {

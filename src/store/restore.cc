@@ -73,7 +73,6 @@ Status Restorer::add(const SavedNode& saved) {
             object->offset = saved.offset;
             object->file_modified_ns = saved.file_modified_ns;
             object->file_accessed_ns = saved.file_accessed_ns;
-            object->remembered = true;  // perhaps: then it is told once too often
             auto take = [&](uint64_t key, uint64_t offset, uint64_t bytes) -> StoredExtent* {
                 auto found = extents_.find(key);
                 if (found == extents_.end()) return nullptr;
@@ -283,7 +282,7 @@ void Restorer::free_unused() {
     }
 }
 
-Result<Restorer::Sessions> Restorer::finish(bool with_mount, const Lives& lives) {
+Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& lives) {
     if (store_.ledger_ != nullptr && mode_ == Mode::strict) TRY(store_.ledger_->check());
     if (mode_ == Mode::salvage) skip_numbers();
     TRY(link_all());
@@ -298,8 +297,10 @@ Result<Restorer::Sessions> Restorer::finish(bool with_mount, const Lives& lives)
         object->size_bytes = 0;
         store_.tree_.detach(object);
     }
-    TRY(restore_leases(with_mount));
-    for (Node* node : store_.nodes_.all()) node->known_before = node->uncounted = with_mount;
+    TRY(restore_leases(refer != nullptr));
+    if (refer) {
+        for (Node* node : store_.nodes_.all()) refer(*node);
+    }
     zero_rest();  // first: what is freed below is zeroed by itself
     free_unused();
     Sessions alive;

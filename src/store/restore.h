@@ -77,8 +77,8 @@ public:
     Status add(SavedExtent extent);
     Status add(const SavedNode& node);
     bool has_extent(uint64_t key) const { return extents_.contains(key); }
-    // Sessions and leases of the ledger; with_mount: open files and backing files, too, which else have gone with it.
-    // Those of a process that `lives` denies end at once, with what they made and did not seal.
+    // Sessions and leases of the ledger; with a mount that goes on: open files and backing files, too, which else have
+    // gone with it, and every node gets the reference that `refer` makes, as the kernel may know it. Null: no mount. Those of a process that `lives` denies end at once, with what they made and did not seal.
     struct Process {
         pid_t pid = 0;
         uint64_t started = 0;
@@ -86,7 +86,8 @@ public:
     using Lives = std::function<bool(const Process&)>;
     // Returns the sessions whose processes live.
     using Sessions = std::vector<std::pair<SessionId, Process>>;
-    Result<Sessions> finish(bool with_mount, const Lives& lives);
+    using Refer = std::function<void(Node&)>;
+    Result<Sessions> finish(const Refer& refer, const Lives& lives);
 
     // Of a salvage, after finish().
     struct Salvaged {

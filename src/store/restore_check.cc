@@ -46,7 +46,8 @@ Status Restorer::check(const SavedNode& node) const {
         if (!is_name(link.name) || link.cookie == 0) return wrong("has a name that cannot be");
     }
     for (const auto& [name, value] : node.attributes) {
-        if (name.empty() || name.size() > limits::kAttributeNameBytes || value.size() > limits::kAttributesBytes) {
+        constexpr size_t kNameBytes = 255;  // that earlier versions took
+        if (name.empty() || name.size() > kNameBytes || value.size() > limits::kAttributesBytes) {
             return wrong("has an attribute that cannot be");
         }
     }

@@ -9,9 +9,6 @@
 #include "base/size.h"
 
 namespace gshm {
-namespace {
-
-}  // namespace
 
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
@@ -57,7 +54,7 @@ DeviceIndex Store::inherited_device(std::string_view path) const {
     return tree_.device_of(path).value_or(0);
 }
 
-Status Store::check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const {
+Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec& spec) const {
     bool empty = (spec.flags & kCreateEmpty) != 0;
     if (spec.size_bytes == 0 && !empty) return fail(EINVAL, "an object must have at least one byte");
     if (spec.size_bytes != 0 && empty) return fail(EINVAL, "an empty object has no bytes, and {} were asked for", spec.size_bytes);
@@ -74,22 +71,30 @@ Status Store::check_create(const Session& session, const CreateSpec& spec, std::
         return fail(EOPNOTSUPP, "{} has no compressible memory", device.name);
     }
     if ((spec.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", spec.mode);
-    if (spec.attributes != nullptr) TRY(check_attributes(*spec.attributes));
-    if ((spec.flags & kCreateUnnamed) == 0) return tree_.check_link(session.who, spec.name, ret_reach);
+    if (spec.attributes != nullptr) {
+        for (const auto& [name, value] : *spec.attributes) TRY(check_attribute_name(name));
+        TRY(Operations::check_attributes(*spec.attributes));
+    }
+    if ((spec.flags & kCreateUnnamed) == 0) return tree_.find_free(session.who, spec.name);
     if ((spec.flags & kCreateKeep) != 0) return fail(EINVAL, "an object without a name cannot be kept: nobody would find it");
-    return tree_.check_replace(session.who, spec.name, ret_reach);
+    Tree::Spot spot = TRY(tree_.find_target(session.who, nullptr, nullptr, spec.name, true));
+    const Link* old = Tree::entry_at(spot);
+    if (old != nullptr && old->node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", spec.name);
+    return spot;
 }
 
 Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, const CreateSpec& spec) {
     Session& session = at(session_id);
-    bool for_other = (spec.flags & kCreateOwner) != 0;
-    uid_t uid = for_other ? spec.uid : session.who.uid;
-    gid_t gid = for_other ? spec.gid : session.who.gid;
-    SlabKey key{spec.device, uid, gid, spec.mode, (spec.flags & kCreateCompressible) != 0, {}};
-    TRY(check_create(session, spec, &key.reach));
+    const Tree::Spot spot = TRY(check_create(session, spec));
     TRY(reserve_note());
-    // Only the owner may open it: the way there keeps nobody else out that the mode would let in.
-    if ((spec.mode & 077) == 0) key.reach.clear();
+    const bool for_other = (spec.flags & kCreateOwner) != 0;
+    const Maker maker = for_other ? Maker{spec.uid, spec.gid, spec.mode, true}
+                                  : Maker{session.who.uid, session.who.gid, spec.mode};
+    SlabKey key{spec.device, maker.uid, Operations::group_in(*spot.parent, maker), spec.mode,
+                (spec.flags & kCreateCompressible) != 0, {}};
+    // Directories that are yet to be made are open to all, and change nothing. Where only the owner may open the object,
+    // the way there keeps nobody else out that the mode would let in.
+    if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
@@ -110,11 +115,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         }
     }
 
-    auto* object = nodes_.make<Object>();
-    object->mode = spec.mode;
-    object->uid = uid;
-    object->gid = gid;
-    object->created_ns = object->accessed_ns = object->modified_ns = object->changed_ns = clock_.now_ns();
+    Object* object = operations_.make_object(*spot.parent, maker);
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
     }
@@ -122,8 +123,9 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     object->device = spec.device;
     place(object, where, spec.size_bytes);
     if ((spec.flags & kCreateUnnamed) == 0) {
-        auto linked = tree_.link(session.who, spec.name, object);
-        assert(linked);  // check_create has asked
+        std::string_view name;
+        Directory* parent = tree_.make_way(session.who, spot, &name);
+        tree_.insert(parent, name, object);
     } else {
         use_[object->device].unlinked_bytes += object->size_bytes;
     }
@@ -238,41 +240,19 @@ Status Store::seal(SessionId session, std::string_view name) {
     if (!is_permitted(*object, by.who, kRightWrite)) {
         return fail(EACCES, "permission denied: seal \"{}\"", name);
     }
-    return seal_object(by, object);
+    return operations_.seal(*object, writers_of(by, object->id));
 }
 
 Status Store::seal_id(SessionId session, NodeId id) {
     Session& by = at(session);
-    auto lease = by.leases.find(id);
-    if (lease == by.leases.end() || lease->second.writers == 0) {
-        return fail(EACCES, "object {} is not open for writing", id);
-    }
-    return seal_object(by, lease->second.object);
+    const uint32_t writers = writers_of(by, id);
+    if (writers == 0) return fail(EACCES, "object {} is not open for writing", id);
+    return operations_.seal(*by.leases.at(id).object, writers);
 }
 
-Status Store::check_sealable(const Session& session, const Object& object) {
-    if (object.state == ObjectState::sealed) return {};
-    auto mine = session.leases.find(object.id);
-    uint32_t my_writers = mine == session.leases.end() ? 0 : mine->second.writers;
-    if (object.write_leases <= my_writers) return {};
-    return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
-}
-
-Status Store::seal_object(Session& session, Object* object) {
-    if (object->state == ObjectState::sealed) return {};
-    TRY(check_sealable(session, *object));
-    object->state = ObjectState::sealed;
-    note_sealed(object);
-    tree_.report_sealed(*object);
-    return {};
-}
-
-void Store::note_sealed(Object* object) {
-    object->modified_ns = object->changed_ns = clock_.now_ns();
-    nodes_.changed(object);
-    forget_creator(object);
-    count_sealed(object);
-    tree_.report(*object);
+uint32_t Store::writers_of(const Session& session, NodeId object) {
+    auto lease = session.leases.find(object);
+    return lease == session.leases.end() ? 0 : lease->second.writers;
 }
 
 void Store::forget_creator(Object* object) {
@@ -287,15 +267,20 @@ void Store::forget_creator(Object* object) {
 }
 
 Status Store::unlink(SessionId session, std::string_view name) {
-    unlinked(TRY(tree_.unlink(at(session).who, name)));
-    return {};
+    Link* link = TRY(tree_.find_removable(at(session).who, name));
+    auto removed = operations_.unlink(*link->parent, link->name, Operations::Remove::any);
+    // Of a call that is not rmdir(2): it removes a directory only where nothing is lost.
+    if (!removed && removed.error().code == ENOTEMPTY) return fail(EISDIR, "\"{}\" is a directory with entries", name);
+    return removed;
 }
 
 Status Store::rename(SessionId session, std::string_view from, std::string_view to, bool replace) {
-    Node* replaced = TRY(tree_.rename(at(session).who, from, to, replace));
-    if (replaced != nullptr) unlinked(replaced, true);
-    if (auto moved = tree_.find(at(session).who, to, Tree::Last::keep)) rights_changed(**moved);
-    return {};
+    const Credentials& who = at(session).who;
+    Link* link = TRY(tree_.find_removable(who, from));
+    const Tree::Spot spot = TRY(tree_.find_target(who, link->node, link, to, replace));
+    std::string_view name;
+    Directory* parent = tree_.make_way(who, spot, &name);
+    return operations_.put(*link->node, link, *parent, name, replace);
 }
 
 void Store::unlinked(Node* node, bool replaced) {
@@ -324,12 +309,12 @@ void Store::free_if_unused(Node* node) {
         if (object->session_leases == 0) free_retired(object);
         if (object->links > 0 || object->leases > 0) return;
         // Whoever looked up the name just before another got it must still be able to open what they found.
-        if (object->replaced && object->is_known()) return;
+        if (object->replaced && object->is_referenced()) return;
         forget_creator(object);
         free_memory(object);
         unnamed_.erase(object->id);
     }
-    if (node->links == 0 && !node->is_known()) nodes_.erase(node);
+    if (node->links == 0 && !node->is_referenced()) nodes_.erase(node);
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {
@@ -361,9 +346,9 @@ std::optional<FileStatus> Store::refresh(Object* object) {
     return *status;
 }
 
-Result<const Node*> Store::stat(SessionId session, std::string_view name) {
+Result<const Node*> Store::stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps) {
     if (!name.empty()) TRY(check_name(name));
-    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep));
+    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep, ret_steps));
     if (auto* object = as_object(node)) refresh(object);
     return node;
 }

@@ -13,11 +13,12 @@
 
 #include "store/extents.h"
 #include "store/ledger.h"
+#include "store/operations.h"
 #include "store/tree.h"
 
 namespace gshm {
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum CreateFlag : uint32_t {
     kCreateKeep = 1,
     kCreateCompressible = 2,
@@ -53,7 +54,7 @@ struct MakeSpec {
     gid_t gid = 0;
 };
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum ChangeFlag : uint32_t { kChangeMode = 1, kChangeOwner = 2, kChangeKeep = 4 };
 
 struct ChangeSpec {
@@ -167,8 +168,8 @@ public:
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
-    // A symbolic link is itself, not what it leads to.
-    Result<const Node*> stat(SessionId session, std::string_view name);
+    // A symbolic link is itself, not what it leads to. ret_steps as of Tree::find().
+    Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr);
     // Entries after `cookie` (0: from the start); ret_cookie is where to go on, 0 at the end.
     Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                           uint64_t* ret_cookie);
@@ -202,7 +203,8 @@ public:
 
     // For who tells others what happens to names.
     const Directory& root() const { return tree_.root(); }
-    void set_listener(NameListener* listener) { tree_.set_listener(listener); }
+    void add_listener(NameListener* listener) { tree_.add_listener(listener); }
+    void remove_listener(NameListener* listener) { tree_.remove_listener(listener); }
     bool has_listener() const { return tree_.has_listener(); }
     // Takes over what the kernel knows of its size, if it is a file.
     void look_again(Node& node) {
@@ -211,6 +213,7 @@ public:
 
 private:
     friend class Files;
+    friend class Operations;
     friend class Restorer;
     struct Lease {
         Object* object = nullptr;
@@ -242,14 +245,13 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
-    // The object or directory of that name, if the session has the right to it.
-    static Status check_attributes(const Attributes& attributes);
+    static Status check_attribute_name(std::string_view name);
+    // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
-    Status check_create(const Session& session, const CreateSpec& spec, std::string* ret_reach) const;
+    Result<Tree::Spot> check_create(const Session& session, const CreateSpec& spec) const;
     Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
-    static Status check_sealable(const Session& session, const Object& object);
-    Status seal_object(Session& session, Object* object);
-    void note_sealed(Object* object);
+    // Its leases for writing on the object.
+    static uint32_t writers_of(const Session& session, NodeId object);
     // Of its places in slabs.
     void count_sealed(Object* object);
     void add_writer(SessionId id, Session& session, StoredExtent* extent);
@@ -291,6 +293,7 @@ private:
     Extents extents_;
     Nodes nodes_;
     Tree tree_;
+    Operations operations_{*this};
     std::unordered_map<SessionId, Session> sessions_;
     // Files that are open in the mount.
     struct OpenFile {

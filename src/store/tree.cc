@@ -15,6 +15,10 @@ bool is_permitted(const Node& node, const Credentials& who, unsigned rights) {
     return (granted & rights) == rights;
 }
 
+bool gives_group(const Directory& directory) {
+    return (directory.mode & S_ISGID) != 0;
+}
+
 namespace {
 
 constexpr int kMaxFollowed = 40;  // as the kernel
@@ -52,7 +56,8 @@ Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
     root_->created_ns = root_->accessed_ns = root_->modified_ns = root_->changed_ns = clock_.now_ns();
 }
 
-Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last) const {
+Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last,
+                         std::vector<Step>* ret_steps) const {
     Node* at = from;
     std::string followed;  // a link's target with what is left behind it; `rest` then points into it
     int times = 0;
@@ -61,6 +66,7 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
         auto* directory = as_directory(at);
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*at));
         if (!is_permitted(*directory, who, kRightExecute)) return denied("search", *directory);
+        if (ret_steps != nullptr) ret_steps->push_back({directory->id, std::string(part)});
         const Link* child = directory->children.find(part);
         if (child == nullptr) {
             // Paths have none of these, targets of symbolic links may.
@@ -84,8 +90,8 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
     return at;
 }
 
-Result<Node*> Tree::find(const Credentials& who, std::string_view path, Last last) const {
-    return walk(who, root_, path, last);
+Result<Node*> Tree::find(const Credentials& who, std::string_view path, Last last, std::vector<Step>* ret_steps) const {
+    return walk(who, root_, path, last, ret_steps);
 }
 
 void Tree::fetch(std::string_view path, bool node) const {
@@ -133,7 +139,7 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
         std::string_view part = next_part(rest);
         Link* child = spot.parent->children.find(part);
         if (rest.empty() || child == nullptr) return spot;
-        auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow)));
+        auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow, nullptr)));
         if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child->node));
         spot = {directory, rest};
     }
@@ -143,32 +149,39 @@ Link* Tree::entry_at(const Spot& spot) {
     return spot.rest.find('/') == std::string_view::npos ? spot.parent->children.find(spot.rest) : nullptr;
 }
 
-Result<Link*> Tree::find_link(const Credentials& who, std::string_view path) const {
+Result<Tree::Spot> Tree::find_free(const Credentials& who, std::string_view path) const {
+    Spot spot = TRY(find_spot(who, path));
+    if (entry_at(spot) != nullptr) return fail(EEXIST, "\"{}\" exists already", path);
+    if (!is_permitted(*spot.parent, who, kRightWrite)) return denied("write to", *spot.parent);
+    return spot;
+}
+
+Result<Link*> Tree::find_removable(const Credentials& who, std::string_view path) const {
     Link* link = entry_at(TRY(find_spot(who, path)));
     if (link == nullptr) return fail(ENOENT, "no such object: \"{}\"", path);
+    TRY(check_removable(who, *link));
     return link;
 }
 
-Status Tree::check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const {
+Result<Tree::Spot> Tree::find_target(const Credentials& who, const Node* node, const Link* link,
+                                     std::string_view path, bool replace) const {
+    if (link != nullptr) TRY(check_removable(who, *link));
     Spot spot = TRY(find_spot(who, path));
-    if (spot.rest.find('/') == std::string_view::npos && spot.parent->children.find(spot.rest) != nullptr) {
-        return fail(EEXIST, "\"{}\" exists already", path);
+    if (node != nullptr && is_inside(*spot.parent, *node)) {
+        return fail(EINVAL, "cannot move \"{}\" into itself", path_of(*node));
     }
-    if (!is_permitted(*spot.parent, who, kRightWrite)) return denied("write to", *spot.parent);
-    // Directories that are yet to be made are open to all, and change nothing.
-    if (ret_reach != nullptr) *ret_reach = reach(*spot.parent);
-    return {};
+    if (node != nullptr) TRY(check_depth_below(*node, path));
+    const Link* old = entry_at(spot);
+    if (old != nullptr && old != link) {
+        if (!replace) return fail(EEXIST, "\"{}\" exists already", path);
+        TRY(check_removable(who, *old));
+    } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
+        return denied("write to", *spot.parent);
+    }
+    return spot;
 }
 
-Status Tree::link(const Credentials& who, std::string_view path, Node* node) {
-    TRY(check_link(who, path, nullptr));
-    std::string_view name;
-    Directory* parent = make_directories(who, TRY(find_spot(who, path)), &name);
-    insert(parent, name, node);
-    return {};
-}
-
-Directory* Tree::make_directories(const Credentials& who, const Spot& spot, std::string_view* ret_name) {
+Directory* Tree::make_way(const Credentials& who, const Spot& spot, std::string_view* ret_name) {
     Directory* at = spot.parent;
     std::string_view rest = spot.rest;
     for (;;) {
@@ -178,9 +191,9 @@ Directory* Tree::make_directories(const Credentials& who, const Spot& spot, std:
             return at;
         }
         auto* made = nodes_.make<Directory>();
-        made->mode = 0755;
+        made->mode = static_cast<uint16_t>(0755 | (at->mode & S_ISGID));
         made->uid = who.uid;
-        made->gid = who.gid;
+        made->gid = gives_group(*at) ? at->gid : who.gid;
         made->created_ns = made->accessed_ns = made->modified_ns = made->changed_ns = clock_.now_ns();
         made->implicit = true;
         made->device = at->device;
@@ -200,19 +213,6 @@ Status Tree::check_removable(const Credentials& who, const Link& link) const {
     return {};
 }
 
-Result<Node*> Tree::unlink(const Credentials& who, std::string_view path) {
-    Link* link = TRY(find_link(who, path));
-    Node* node = link->node;
-    if (auto* directory = as_directory(node); directory != nullptr && !directory->children.empty()) {
-        return fail(EISDIR, "\"{}\" is a directory with entries", path);
-    }
-    TRY(check_removable(who, *link));
-    Directory* parent = link->parent;
-    remove(link);
-    prune(parent);
-    return node;
-}
-
 void Tree::detach(Node* node) {
     while (node->links > 0) {
         auto* link = const_cast<Link*>(node->any_link());
@@ -220,62 +220,6 @@ void Tree::detach(Node* node) {
         remove(link);
         prune(parent);
     }
-}
-
-Result<Node*> Tree::rename(const Credentials& who, std::string_view from, std::string_view to, bool replace) {
-    Link* link = TRY(find_link(who, from));
-    return put(who, link->node, link, to, replace);
-}
-
-Result<Node*> Tree::give_name(const Credentials& who, Node* node, std::string_view path, bool replace) {
-    if (node->links > 1) {
-        return fail(EMLINK, "\"{}\" has {} names, and which of them is to become \"{}\" is not clear", path_of(*node),
-                    node->links, path);
-    }
-    return put(who, node, const_cast<Link*>(node->any_link()), path, replace);
-}
-
-Status Tree::check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const {
-    Spot spot = TRY(find_spot(who, path));
-    if (const Link* old = entry_at(spot)) {
-        if (old->node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", path);
-        TRY(check_removable(who, *old));
-    } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
-        return denied("write to", *spot.parent);
-    }
-    if (ret_reach != nullptr) *ret_reach = reach(*spot.parent);
-    return {};
-}
-
-Result<Node*> Tree::put(const Credentials& who, Node* node, Link* link, std::string_view to, bool replace) {
-    if (link != nullptr) TRY(check_removable(who, *link));
-    Spot spot = TRY(find_spot(who, to));
-    if (auto* directory = as_directory(node); directory != nullptr && is_inside(*spot.parent, *directory)) {
-        return fail(EINVAL, "cannot move \"{}\" into itself", path_of(*node));
-    }
-    TRY(check_depth_below(*node, to));
-    Link* old = entry_at(spot);
-    Node* replaced = old == nullptr ? nullptr : old->node;
-    if (replaced == node) return nullptr;  // as rename(2): nothing happens between two names of one object
-    if (old != nullptr) {
-        if (!replace) return fail(EEXIST, "\"{}\" exists already", to);
-        if (replaced->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", to);
-        if (node->kind == NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", to);
-        TRY(check_removable(who, *old));
-        remove(old, true);
-    } else if (!is_permitted(*spot.parent, who, kRightWrite)) {
-        return denied("write to", *spot.parent);
-    }
-    std::string_view name;
-    Directory* parent = make_directories(who, spot, &name);
-    if (link == nullptr) {
-        insert(parent, name, node);
-        return replaced;
-    }
-    Directory* source = link->parent;
-    move(link, parent, name);
-    prune(source);
-    return replaced;
 }
 
 void Tree::hook(Link* link, Directory* parent, std::string_view name) {
@@ -309,12 +253,11 @@ void Tree::unhook(Link* link) {
 
 void Tree::remove(Link* link, bool replaced) {
     Node* node = link->node;
-    if (listener_ != nullptr) replaced ? listener_->replacing(*link) : listener_->removing(*link);
+    tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
     // So that those who hold it can be told by a name what they hold.
     std::string last;
-    if (auto* object = as_object(node); object != nullptr && object->links == 1 && object->leases + object->lookups > 0) {
-        last = path_of(*object);
-    }
+    auto* object = as_object(node);
+    if (object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) last = path_of(*object);
     unhook(link);
     node->drop_link(link);
     if (!last.empty()) node->first_link.name = std::move(last);
@@ -322,21 +265,21 @@ void Tree::remove(Link* link, bool replaced) {
 
 void Tree::move(Link* link, Directory* parent, std::string_view name) {
     std::string kept(name);  // it may be the link's own
-    if (listener_ != nullptr) listener_->moving(*link, *parent, kept);
+    tell([&](NameListener& listener) { listener.moving(*link, *parent, kept); });
     unhook(link);
     hook(link, parent, kept);
-    if (listener_ != nullptr) listener_->moved(*link);
+    tell([&](NameListener& listener) { listener.moved(*link); });
 }
 
 void Tree::exchange(Link* a, Link* b) {
-    if (listener_ != nullptr) listener_->exchanging(*a, *b);
+    tell([&](NameListener& listener) { listener.exchanging(*a, *b); });
     unhook(a);
     unhook(b);
     std::string name = a->name;
     Directory* parent = a->parent;
     hook(a, b->parent, std::string(b->name));
     hook(b, parent, name);
-    if (listener_ != nullptr) listener_->exchanged(*a, *b);
+    tell([&](NameListener& listener) { listener.exchanged(*a, *b); });
 }
 
 void Tree::touch(Directory* directory) {
@@ -349,7 +292,7 @@ void Tree::prune(Directory* directory) {
         Directory* parent = directory->parent();
         remove(&directory->first_link);
         // Else when the kernel has forgotten it.
-        if (!directory->is_known()) nodes_.erase(directory);
+        if (!directory->is_referenced()) nodes_.erase(directory);
         directory = parent;
     }
 }

@@ -13,6 +13,8 @@ namespace gshm {
 enum Right : unsigned { kRightExecute = 1, kRightWrite = 2, kRightRead = 4 };
 
 bool is_permitted(const Node& node, const Credentials& who, unsigned rights);
+// Entries of the directory get its group, as with mkdir(2).
+bool gives_group(const Directory& directory);
 
 // Learns of changes that were not made by the mount, so that the kernel can be told.
 class TreeObserver {
@@ -53,7 +55,15 @@ public:
     // The node of a path, "" being the root. EACCES where a directory on the way may not be searched. Symbolic links
     // are followed inside of the store; EXDEV if one leads out of it.
     enum class Last { follow, keep };
-    Result<Node*> find(const Credentials& who, std::string_view path, Last last) const;
+    // An entry that was looked up on the way, whether it was there or not: while none of them changes, nor a right, the
+    // path leads to the same.
+    struct Step {
+        NodeId directory = 0;
+        std::string name;
+        auto operator<=>(const Step&) const = default;
+    };
+    Result<Node*> find(const Credentials& who, std::string_view path, Last last,
+                       std::vector<Step>* ret_steps = nullptr) const;
     // A hint that the path is going to be looked up: first its slot, in a second call its node.
     void fetch(std::string_view path, bool node) const;
     // What the deepest directory on the way that exists says of the device for new objects.
@@ -61,33 +71,40 @@ public:
     // EACCES unless all directories above one of its names may be searched; ENOENT if it has no name.
     Status check_way_to(const Credentials& who, const Node& node) const;
 
-    // Fails as link() would, but changes nothing: so that no memory is allocated for a name that cannot be had.
-    // Sets ret_reach, if asked for, to what reach() will say of the new node's place.
-    Status check_link(const Credentials& who, std::string_view path, std::string* ret_reach) const;
-    // Gives a node without one a name. Directories that are missing on the way are made, belonging to `who`.
-    Status link(const Credentials& who, std::string_view path, Node* node);
-    // Takes the name away and returns what had it. EISDIR for directories that are not empty.
-    Result<Node*> unlink(const Credentials& who, std::string_view path);
+    // Where a path leads, as far as it does.
+    struct Spot {
+        Directory* parent;      // the last directory that exists
+        std::string_view rest;  // below it: the last part, with the directories before it that are missing
+    };
+    // The spot of a name that is free and that `who` may give. EEXIST if it is taken.
+    Result<Spot> find_free(const Credentials& who, std::string_view path) const;
+    // The spot of a name that `who` may give to the node (null: one that is yet to be made) in place of `link`, if that
+    // is not null. With `replace` the name may be taken, by an entry that `who` may remove; else EEXIST.
+    Result<Spot> find_target(const Credentials& who, const Node* node, const Link* link, std::string_view path,
+                             bool replace) const;
+    // The name of a path, which `who` may take away.
+    Result<Link*> find_removable(const Credentials& who, std::string_view path) const;
+    // Null: nothing has the name.
+    static Link* entry_at(const Spot& spot);
+    // Makes the directories that are missing, belonging to `who`, and sets ret_name to the last part.
+    Directory* make_way(const Credentials& who, const Spot& spot, std::string_view* ret_name);
     // Takes an object's names whatever its rights; for reclaiming.
     void detach(Node* node);
-    // Atomic. What was replaced, if anything, is returned.
-    Result<Node*> rename(const Credentials& who, std::string_view from, std::string_view to, bool replace);
-    // The same for a node that has no name or one, whichever that is.
-    Result<Node*> give_name(const Credentials& who, Node* node, std::string_view path, bool replace);
-    // Fails as give_name() would, replacing, for a node without a name, but changes nothing. ret_reach as above.
-    Status check_replace(const Credentials& who, std::string_view path, std::string* ret_reach) const;
 
     // ---- by directory and name, for whoever has seen to the rights ----
     void insert(Directory* parent, std::string_view name, Node* node) {
         Link* link = node->new_link();
         hook(link, parent, name);
-        if (listener_ != nullptr) listener_->added(*link);
+        report(*node);
+        tell([&](NameListener& listener) { listener.added(*link); });
     }
     // replaced: what is inserted or moved next gets the name.
     void remove(Link* link, bool replaced = false);
     // The link becomes that name, which must be free.
     void move(Link* link, Directory* parent, std::string_view name);
     void exchange(Link* a, Link* b);
+    // Removes the directory, and those above it, if they were made on the way to an object and are empty now.
+    void prune(Directory* directory);
     // The mount's own changes are not reported to it.
     void set_observer(TreeObserver* observer) { observer_ = observer; }
     class Quiet {
@@ -102,11 +119,12 @@ public:
     void report(const Node& node) const {
         if (observer_ != nullptr) observer_->node_changed(node);
     }
-    // Null: nobody wants to know, and names change at no cost for that.
-    void set_listener(NameListener* listener) { listener_ = listener; }
-    bool has_listener() const { return listener_ != nullptr; }
+    // Without a listener names change at no cost for it. A listener may remove itself when it is called.
+    void add_listener(NameListener* listener) { listeners_.push_back(listener); }
+    void remove_listener(NameListener* listener) { std::erase(listeners_, listener); }
+    bool has_listener() const { return !listeners_.empty(); }
     void report_sealed(const Object& object) const {
-        if (listener_ != nullptr) listener_->sealed(object);
+        tell([&](NameListener& listener) { listener.sealed(object); });
     }
 
     // One string for all places that the same people can reach: the directories on the way that not everyone may
@@ -122,28 +140,23 @@ public:
 
 private:
     friend class Restorer;
-    struct Spot {
-        Directory* parent;       // the last directory that exists
-        std::string_view rest;   // what is missing below it: one part, or directories and a part
-    };
-    Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last) const;
+    Result<Node*> walk(const Credentials& who, Directory* from, std::string_view path, Last last,
+                       std::vector<Step>* ret_steps) const;
+    template <typename Call>
+    void tell(const Call& call) const {
+        for (size_t i = listeners_.size(); i-- > 0;) call(*listeners_[i]);  // those behind have heard of it
+    }
     Result<Spot> find_spot(const Credentials& who, std::string_view path) const;
-    Result<Link*> find_link(const Credentials& who, std::string_view path) const;
-    static Link* entry_at(const Spot& spot);
     Status check_removable(const Credentials& who, const Link& link) const;
-    // `link` is the node's, to be moved; null: it has none yet.
-    Result<Node*> put(const Credentials& who, Node* node, Link* link, std::string_view to, bool replace);
-    Directory* make_directories(const Credentials& who, const Spot& spot, std::string_view* ret_name);
     void hook(Link* link, Directory* parent, std::string_view name);
     void unhook(Link* link);
     void touch(Directory* directory);
-    void prune(Directory* directory);
 
     const Clock& clock_;
     Nodes& nodes_;
     Directory* root_;
     TreeObserver* observer_ = nullptr;
-    NameListener* listener_ = nullptr;
+    std::vector<NameListener*> listeners_;
 };
 
 }  // namespace gshm

@@ -25,30 +25,21 @@ const Link* entry_at(const Directory& directory, uint64_t cookie) {
 
 // ---- watches and their queues ----
 
-void Watches::set_on_loss(std::function<void()> on_loss) {
-    on_loss_ = std::move(on_loss);
-    listen_if_needed();
-}
-
-void Watches::listen_if_needed() {
-    store_.set_listener(watches_.empty() && !on_loss_ ? nullptr : this);
-}
-
 Status Watches::add(SessionId session, std::string_view prefix, bool existing, std::function<void()> on_ready) {
     TRY(check_name_prefix(prefix));
     if (has(session)) return fail(EBUSY, "a session has one watch: connect again for another");
+    if (watches_.empty()) store_.add_listener(this);
     Watch& watch = watches_[session];
     watch.prefix = prefix;
     watch.known_parts = static_cast<size_t>(std::ranges::count(prefix, '/'));
     watch.on_ready = std::move(on_ready);
     if (existing) watch.walked.emplace();
-    listen_if_needed();
     return {};
 }
 
 void Watches::forget(SessionId session) {
     watches_.erase(session);
-    listen_if_needed();
+    if (watches_.empty()) store_.remove_listener(this);
 }
 
 void Watches::wake() {
@@ -90,10 +81,6 @@ std::vector<WatchEvent> Watches::take(SessionId session, size_t most_bytes) {
 
 void Watches::deliver() {
     awake_ = false;
-    if (std::exchange(lost_, false) && on_loss_) {
-        auto on_loss = on_loss_;  // which may set another
-        on_loss();
-    }
     std::vector<SessionId> ready;
     for (const auto& [session, watch] : watches_) {
         if (watch.hungry && (!watch.queue.empty() || watch.walked)) ready.push_back(session);
@@ -174,11 +161,6 @@ WatchEvent Watches::event_of(EventKind event, const Node& node, std::string_view
     return made;
 }
 
-void Watches::note_loss() {
-    if (!on_loss_ || std::exchange(lost_, true)) return;
-    wake();
-}
-
 void Watches::tell_of_name(const Seen* old, const Seen& now, const std::optional<std::pair<Seen, WatchEvent>>& lost) {
     size_t i = 0;
     for (auto& [session, watch] : watches_) {
@@ -199,8 +181,6 @@ void Watches::tell_of_name(const Seen* old, const Seen& now, const std::optional
 }
 
 void Watches::removing(const Link& link) {
-    note_loss();
-    if (watches_.empty()) return;
     const Seen seen = look_at(link, Tree::path_of(link));
     size_t i = 0;
     for (auto& [session, watch] : watches_) {
@@ -209,20 +189,17 @@ void Watches::removing(const Link& link) {
 }
 
 void Watches::replacing(const Link& link) {
-    note_loss();
-    if (watches_.empty()) return;
     Seen seen = look_at(link, Tree::path_of(link));
     auto event = event_of(EventKind::deleted, *link.node, seen.path);
     replaced_.emplace(std::move(seen), std::move(event));
 }
 
 void Watches::added(const Link& link) {
-    if (!watches_.empty()) tell_of_name(nullptr, look_at(link, Tree::path_of(link)), replaced_);
+    tell_of_name(nullptr, look_at(link, Tree::path_of(link)), replaced_);
     replaced_.reset();
 }
 
 void Watches::moving(const Link& link, const Directory& parent, std::string_view name) {
-    note_loss();
     moving_.clear();
     const std::string to = parent.parent() == nullptr ? std::string(name) : below(Tree::path_of(parent), name);
     if (concerns(Tree::path_of(link)) || concerns(to)) moving_ = look_below(link);
@@ -239,14 +216,11 @@ void Watches::moved(const Link& link) {
 }
 
 void Watches::exchanging(const Link& a, const Link& b) {
-    note_loss();
-    if (watches_.empty()) return;
     exchanging_[0] = look_below(a);
     exchanging_[1] = look_below(b);
 }
 
 void Watches::exchanged(const Link& a, const Link& b) {
-    if (watches_.empty()) return;
     // Names below the one may be names below the other: first all that have gone, then all that have come.
     for (const auto& names : exchanging_) {
         for (size_t n = 1; n < names.size(); ++n) {
@@ -266,7 +240,6 @@ void Watches::exchanged(const Link& a, const Link& b) {
 }
 
 void Watches::sealed(const Object& object) {
-    if (watches_.empty()) return;
     auto tell_all = [&](const Link& link) {
         const Seen seen = look_at(link, Tree::path_of(link));
         size_t i = 0;

@@ -13,7 +13,7 @@
 
 namespace gshm {
 
-// Values as in gshm.h.
+// Values as in gshm.h (see node.h).
 enum class EventKind : uint8_t {
     created = 1,
     sealed = 2,
@@ -44,14 +44,12 @@ struct WatchEvent {
 class Watches final : private NameListener {
 public:
     explicit Watches(Store& store) : store_(store) {}
-    ~Watches() override { store_.set_listener(nullptr); }
+    ~Watches() override { store_.remove_listener(this); }
     Watches(const Watches&) = delete;
     Watches& operator=(const Watches&) = delete;
 
     // Called, in the midst of a change, when deliver() has something to do; once until it is called.
     void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
-    // Called by deliver() when names have led elsewhere since it was last called. Null: nobody cares.
-    void set_on_loss(std::function<void()> on_loss);
 
     // From now on, or with what is there already (`existing`). One for each session: else EBUSY. on_ready is called by
     // deliver() if there are events after take() has found none.
@@ -104,9 +102,7 @@ private:
     void tell(Watch& watch, WatchEvent event);
     // The link, which was called `old` if that is set, now has the name `now`, and `lost` has lost it.
     void tell_of_name(const Seen* old, const Seen& now, const std::optional<std::pair<Seen, WatchEvent>>& lost);
-    void note_loss();
     void wake();
-    void listen_if_needed();
 
     // The next name of the walk; null: that was all.
     const Link* walk(SessionId session, Watch& watch, std::string* ret_path) const;
@@ -114,9 +110,7 @@ private:
 
     Store& store_;
     std::function<void()> wake_;
-    std::function<void()> on_loss_;
     bool awake_ = false;
-    bool lost_ = false;
     std::map<SessionId, Watch> watches_;
     // Between the two calls for one change.
     std::optional<std::pair<Seen, WatchEvent>> replaced_;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "fuzz/input.h"
 #include "catalog/catalog.h"
+#include "fuse/known_nodes.h"
 #include "store/files.h"
 #include "support/store_rig.h"
 
@@ -164,7 +165,7 @@ void use(Store& store) {
         }
         if (!any) break;
     }
-    files.forget_all();
+    fuse::KnownNodes(files).forget_all();
 }
 
 void run(Input input) {
@@ -189,7 +190,7 @@ void run(Input input) {
     };
     if (!(*catalog)->load_extents(restorer, take) || !(*catalog)->load_nodes(restorer)) return;
     // check() would say that the rows are not those of the last commit, which the rest need not rely on.
-    if (!restorer.finish(true, [](const auto&) { return false; })) return;
+    if (!restorer.finish(fuse::restore_known, [](const auto&) { return false; })) return;
     use(rig.store);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "fuzz/input.h"
+#include "fuse/known_nodes.h"
 #include "store/files.h"
 #include "store/restore.h"
 #include "support/store_rig.h"
@@ -81,7 +82,7 @@ void run(Input input) {
         if (id == 4) node.creator = 1;
         require(restorer.add(node).has_value(), "a node is taken");
     }
-    auto found = restorer.finish(with_mount, [&](const auto& process) {
+    auto found = restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [&](const auto& process) {
         return (living >> (static_cast<unsigned>(process.pid) % 7) & 1) != 0;
     });
     if (!found) return;
@@ -96,7 +97,7 @@ void run(Input input) {
     files.close_all();
     files.forget_all_backing();
     for (const auto& [session, process] : alive) store.end_session(session);
-    files.forget_all();
+    fuse::KnownNodes(files).forget_all();
     for (Node* node : files.all()) {
         auto* object = as_object(node);
         if (object == nullptr) continue;

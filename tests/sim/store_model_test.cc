@@ -220,7 +220,10 @@ private:
     // errno of putting an object at a name, over what is there.
     int check_put(const std::string& name, uid_t who) const {
         if (model_.blocked_by_object(name)) return ENOTDIR;
-        if (model_.directories.contains(name)) return EISDIR;
+        if (model_.directories.contains(name)) {
+            const int refused = model_.check_remove(name, who);  // first, as by the kernel
+            return refused != 0 ? refused : EISDIR;
+        }
         if (model_.names.contains(name)) return model_.check_remove(name, who);
         return model_.may_write_in(model_.parent(name), who) ? 0 : EACCES;
     }
@@ -317,7 +320,10 @@ private:
         SessionId session = some_session();
         std::string name = some_name();
         int expected = model_.find(name);
-        if (expected == 0) expected = model_.check_remove(name, uid(session));
+        if (expected == 0 || expected == EISDIR) {
+            const int refused = model_.check_remove(name, uid(session));
+            if (refused != 0) expected = refused;
+        }
         ASSERT_EQ(code_of(rig_.store.unlink(session, name)), expected) << "unlink " << name;
         if (expected == 0) model_.remove_name(name);
     }
@@ -335,12 +341,14 @@ private:
         if (expected == 0 && model_.blocked_by_object(to)) expected = ENOTDIR;
         if (expected == 0 && directory && to.starts_with(from + "/")) expected = EINVAL;
         bool same = from == to;
+        if (expected == 0 && same && !replace) expected = EEXIST;
         if (expected == 0 && !same) {
             if (model_.names.contains(to) || model_.directories.contains(to)) {
                 if (!replace) expected = EEXIST;
-                else if (model_.directories.contains(to)) expected = EISDIR;
-                else if (directory) expected = ENOTDIR;
                 else expected = model_.check_remove(to, who);
+                // Every directory here has entries.
+                if (expected == 0 && model_.directories.contains(to)) expected = directory ? ENOTEMPTY : EISDIR;
+                else if (expected == 0 && directory) expected = ENOTDIR;
             } else if (!model_.may_write_in(model_.parent(to), who)) {
                 expected = EACCES;
             }

@@ -271,7 +271,7 @@ private:
             }));
             EXPECT_TRUE(catalog->load_nodes(restorer));
             store.set_recorder(this);
-            EXPECT_TRUE(restorer.finish(true, [](const auto&) { return true; }));
+            EXPECT_TRUE(restorer.finish(fuse::restore_known, [](const auto&) { return true; }));
             EXPECT_TRUE(catalog->commit());
             file_system = std::make_unique<fuse::FileSystem>(*this, rig.kernel);
         }

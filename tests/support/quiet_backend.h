@@ -19,7 +19,6 @@ public:
     uint64_t used_bytes(DeviceIndex) override { return 0; }
     Status check(DeviceIndex) override { return {}; }
     void report(DeviceIndex, const Error&) override {}
-    void appeared(const Node&) override {}
     bool can_record() const override { return true; }
     bool may_use_io_uring() const override { return false; }
 };

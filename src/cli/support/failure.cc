@@ -33,7 +33,8 @@ ExitCode Failure::exit_code_of(int code) {
     switch (code) {
         case EINVAL:
         case EILSEQ:
-        case ENAMETOOLONG: return ExitCode::usage;
+        case ENAMETOOLONG:
+        case ERANGE: return ExitCode::usage;
         case ECONNREFUSED:
         case ECONNRESET:
         case ENOTCONN:

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "catalog/catalog.h"
+#include "fuse/known_nodes.h"
 #include "store/files.h"
 #include "support/memory_device.h"
 
@@ -47,7 +48,7 @@ public:
         }));
         EXPECT_TRUE(catalog->load_nodes(restorer));
         store.set_recorder(this);
-        auto finished = restorer.finish(with_mount, [](const auto& process) { return process.pid != 666; });
+        auto finished = restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) { return process.pid != 666; });
         EXPECT_TRUE(finished) << finished.error().message;
         if (finished) sessions = std::move(*finished);
         EXPECT_TRUE(catalog->commit());
@@ -315,7 +316,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         ASSERT_TRUE(files.link(*object, *folder, "second"));
         ASSERT_TRUE(files.set_attribute(*folder, "x", std::string("\0y", 2), 0));
         file = *files.open(*object, Access::write, kUser, 40);
-        Files::hold(object);
+        fuse::KnownNodes::hold(*object);
         Object* temporary = files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
@@ -347,7 +348,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
     EXPECT_EQ(next.catalog->done(), (std::unordered_map<uint64_t, NodeId>{{42, 0}}));
     // Without the mount nobody has them open any more.
     files.close_all();
-    files.forget_all();
+    fuse::KnownNodes(files).forget_all();
     EXPECT_EQ(files.find(unnamed), nullptr);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/fs.h>
 
+#include "fuse/known_nodes.h"
 #include "support/store_rig.h"
 
 namespace gshm::test {
@@ -25,6 +26,7 @@ protected:
 
     StoreRig rig;
     Files files{rig.store};
+    fuse::KnownNodes known{files};
     SessionId session = rig.store.begin_session({1, 1, 100, {}});
 };
 
@@ -52,14 +54,14 @@ TEST_F(FilesTest, WhatTheKernelKnowsStaysUntilItForgets) {
     Object* object = make("a");
     const NodeId id = object->id;
     give_memory(object, 1 << 20, 1000);
-    Files::hold(object);
-    Files::hold(object);
+    fuse::KnownNodes::hold(*object);
+    fuse::KnownNodes::hold(*object);
     ASSERT_TRUE(files.unlink(root(), "a"));
     EXPECT_EQ(files.find(id), object);
     EXPECT_EQ(use().object_bytes, 0u);  // its memory has gone with its name
-    files.forget(id, 1);
+    known.forget(id, 1);
     EXPECT_EQ(files.find(id), object);
-    files.forget(id, 5);
+    known.forget(id, 5);
     EXPECT_EQ(files.find(id), nullptr);
 }
 
@@ -67,13 +69,13 @@ TEST_F(FilesTest, WhatWasReplacedCanBeOpenedByWhoeverHadFoundIt) {
     Object* old = make("a");
     const NodeId id = old->id;
     give_memory(old, 1 << 20, 1000);
-    Files::hold(old);
+    fuse::KnownNodes::hold(*old);
     give_memory(make("b"), 1 << 20, 500);
     ASSERT_TRUE(files.rename(root(), "b", root(), "a", 0));
     EXPECT_NE(old->extent, nullptr);
     EXPECT_EQ(use().unlinked_bytes, 1000u);
     FileId file = *files.open(*old, Access::read, {1, 1, 7, {}}, 9);
-    files.forget(id, 1);
+    known.forget(id, 1);
     EXPECT_EQ(use().unlinked_bytes, 1000u);
     auto unlinked = rig.store.unlinked(session, false, 0, 10);
     ASSERT_EQ(unlinked.size(), 1u);
@@ -222,7 +224,7 @@ TEST_F(FilesTest, TheKernelIsToldWhatItDidNotDoItself) {
     make("mine");
     EXPECT_EQ(notices.text, "");
     ASSERT_TRUE(rig.create(session, "theirs", 10));
-    EXPECT_EQ(notices.text, "entry theirs;");
+    EXPECT_EQ(notices.text, "entry theirs;node;");
     notices.text.clear();
     ASSERT_TRUE(rig.store.seal(session, "theirs"));
     EXPECT_EQ(notices.text, "node;");

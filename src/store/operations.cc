@@ -1,0 +1,289 @@
+#include "store/operations.h"
+
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "base/limits.h"
+#include "store/store.h"
+
+namespace gshm {
+namespace {
+
+bool is_entry_name(std::string_view name) {
+    return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
+}
+
+std::string path_in(const Directory& parent, std::string_view name) {
+    return parent.parent() == nullptr ? std::string(name) : fmt::format("{}/{}", Tree::path_of(parent), name);
+}
+
+Status check_entry_name(std::string_view name) {
+    if (!is_entry_name(name)) return fail(EINVAL, "\"{}\" is no name of an entry", name);
+    if (name.size() <= limits::kNamePartBytes) return {};
+    return fail(ENAMETOOLONG, "a part of a name has at most {} bytes", limits::kNamePartBytes);
+}
+
+Result<Link*> find_link(const Directory& parent, std::string_view name) {
+    Link* link = parent.children.find(name);
+    if (link == nullptr) return fail(ENOENT, "no such object: \"{}\"", path_in(parent, name));
+    return link;
+}
+
+Status check_attribute(std::string_view name, std::string_view value) {
+    if (name.empty()) return fail(EINVAL, "an attribute's name must not be empty");
+    if (name.size() > limits::kAttributeNameBytes) {
+        return fail(ERANGE, "an attribute's name has at most {} bytes", limits::kAttributeNameBytes);
+    }
+    if (value.size() > limits::kAttributeValueBytes) {
+        return fail(E2BIG, "an attribute's value has at most {} bytes", limits::kAttributeValueBytes);
+    }
+    return {};
+}
+
+Status check_total(size_t bytes) {
+    if (bytes <= limits::kAttributesBytes) return {};
+    return fail(ENOSPC, "the attributes of an object have at most {} bytes together", limits::kAttributesBytes);
+}
+
+}  // namespace
+
+Status Operations::check_free(const Directory& parent, std::string_view name) {
+    TRY(check_entry_name(name));
+    if (parent.links == 0) return fail(ENOENT, "the directory was removed");
+    if (parent.children.find(name) != nullptr) return fail(EEXIST, "\"{}\" exists already", path_in(parent, name));
+    return {};
+}
+
+template <typename Made>
+Made* Operations::own(Made* node, const Directory& parent, const Maker& maker) {
+    node->uid = maker.uid;
+    node->gid = group_in(parent, maker);
+    node->mode = static_cast<uint16_t>(maker.mode & 07777);
+    if (node->kind == NodeKind::directory && gives_group(parent) && !maker.keeps_group) node->mode |= S_ISGID;
+    node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = store_.clock_.now_ns();
+    return node;
+}
+
+Object* Operations::make_object(const Directory& parent, const Maker& maker) {
+    return own(store_.nodes_.make<Object>(), parent, maker);
+}
+
+Result<Directory*> Operations::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
+    TRY(check_free(parent, name));
+    Directory* directory = own(store_.nodes_.make<Directory>(), parent, maker);
+    directory->device = parent.device;
+    store_.tree_.insert(&parent, name, directory);
+    return directory;
+}
+
+Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name, const Maker& maker,
+                                       std::string_view target) {
+    TRY(check_free(parent, name));
+    Node* node = own(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777, maker.keeps_group});
+    store_.tree_.insert(&parent, name, node);
+    return node;
+}
+
+Result<Node*> Operations::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
+                                       uint32_t number) {
+    TRY(check_free(parent, name));
+    Node* node = own(store_.nodes_.make<Special>(type, number), parent, maker);
+    store_.tree_.insert(&parent, name, node);
+    return node;
+}
+
+Status Operations::link(Node& node, Directory& parent, std::string_view name) {
+    if (node.kind == NodeKind::directory) {
+        return fail(EPERM, "\"{}\" is a directory, and has one name", Tree::path_of(node));
+    }
+    return put(node, nullptr, parent, name, false);
+}
+
+Status Operations::unlink(Directory& parent, std::string_view name, Remove what) {
+    Link* link = TRY(find_link(parent, name));
+    Node* node = link->node;
+    auto* directory = as_directory(node);
+    if (directory != nullptr && what == Remove::other) {
+        return fail(EISDIR, "\"{}\" is a directory", path_in(parent, name));
+    }
+    if (directory == nullptr && what == Remove::directory) {
+        return fail(ENOTDIR, "\"{}\" is not a directory", path_in(parent, name));
+    }
+    if (directory != nullptr && !directory->children.empty()) {
+        return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(parent, name));
+    }
+    store_.tree_.remove(link);
+    store_.tree_.prune(&parent);
+    store_.unlinked(node);
+    return {};
+}
+
+Status Operations::put(Node& node, Link* link, Directory& to, std::string_view name, bool replace) {
+    TRY(check_entry_name(name));
+    if (to.links == 0) return fail(ENOENT, "the directory was removed");
+    if (Tree::is_inside(to, node)) return fail(EINVAL, "cannot move \"{}\" into itself", Tree::path_of(node));
+    Link* old = to.children.find(name);
+    Node* replaced = old == nullptr ? nullptr : old->node;
+    if (old != nullptr) {
+        if (!replace) return fail(EEXIST, "\"{}\" exists already", path_in(to, name));
+        if (replaced == &node) return {};  // as rename(2): nothing happens between two names of one object
+        const bool is_directory = node.kind == NodeKind::directory;
+        auto* directory = as_directory(replaced);
+        if (directory != nullptr && !is_directory) return fail(EISDIR, "\"{}\" is a directory", path_in(to, name));
+        if (directory == nullptr && is_directory) return fail(ENOTDIR, "\"{}\" is not a directory", path_in(to, name));
+        if (directory != nullptr && !directory->children.empty()) {
+            return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(to, name));
+        }
+        store_.tree_.remove(old, true);
+    }
+    if (link == nullptr) {
+        auto* object = as_object(&node);
+        const bool first = object != nullptr && object->links == 0;
+        // Its memory is no longer without a name.
+        if (first && object->extent != nullptr) store_.use_[object->device].unlinked_bytes -= object->size_bytes;
+        if (first) object->replaced = false;
+        store_.unnamed_.erase(node.id);
+        store_.tree_.insert(&to, name, &node);
+    } else {
+        Directory* from = link->parent;
+        store_.tree_.move(link, &to, name);
+        store_.tree_.prune(from);
+    }
+    store_.rights_changed(node);
+    if (replaced != nullptr) store_.unlinked(replaced, true);
+    return {};
+}
+
+Status Operations::rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name,
+                          unsigned flags) {
+    constexpr unsigned kKnown = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+    if ((flags & ~kKnown) != 0) return fail(EINVAL, "unknown flags {}", flags);
+    const bool exchange = (flags & RENAME_EXCHANGE) != 0;
+    if (exchange && flags != RENAME_EXCHANGE) return fail(EINVAL, "an exchange has no other flags");
+    TRY(check_entry_name(new_name));
+    Link* link = TRY(find_link(from, name));
+    if (!exchange) {
+        TRY(put(*link->node, link, to, new_name, (flags & RENAME_NOREPLACE) == 0));
+        if ((flags & RENAME_WHITEOUT) != 0) TRY(make_special(from, name, {}, S_IFCHR, 0));  // "removed" to union mounts
+        return {};
+    }
+    Link* other = TRY(find_link(to, new_name));
+    if (to.links == 0) return fail(ENOENT, "the directory was removed");
+    if (Tree::is_inside(to, *link->node) || Tree::is_inside(from, *other->node)) {
+        return fail(EINVAL, "cannot move \"{}\" into itself", path_in(from, name));
+    }
+    if (other->node == link->node) return {};
+    store_.tree_.exchange(link, other);
+    store_.rights_changed(*link->node);
+    store_.rights_changed(*other->node);
+    return {};
+}
+
+uint32_t Operations::mode_for_new_owner(const Node& node) {
+    uint32_t mode = node.mode;
+    if (node.kind == NodeKind::directory) return mode;
+    mode &= ~static_cast<uint32_t>(S_ISUID);
+    // Without the right to execute it means mandatory locking.
+    if ((mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
+    return mode;
+}
+
+void Operations::change(Node& node, const NodeChanges& changes) {
+    auto* object = as_object(&node);
+    // Changes that the kernel made to a file by itself are older than this one.
+    if (object != nullptr) store_.refresh(object);
+    if (changes.mode) node.mode = static_cast<uint16_t>(*changes.mode & 07777);
+    if (changes.uid) node.uid = *changes.uid;
+    if (changes.gid) node.gid = *changes.gid;
+    if (changes.accessed_ns) node.accessed_ns = *changes.accessed_ns;
+    if (changes.modified_ns) node.modified_ns = *changes.modified_ns;
+    if (changes.keep) {
+        if (auto* directory = as_directory(&node)) directory->implicit = false;
+        if (object != nullptr) {
+            store_.forget_creator(object);
+            object->flags |= kCreateKeep;
+        }
+    }
+    node.changed_ns = store_.clock_.now_ns();
+    store_.nodes_.changed(&node);
+    if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
+    store_.tree_.report(node);
+    // Also where the times are the same: it changes the file's own ctime, by which the kernel decides whether the next read
+    // is one to note (relatime).
+    auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
+    if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
+    if (auto status = file->status()) {
+        object->file_accessed_ns = status->accessed_ns;
+        object->file_modified_ns = status->modified_ns;
+    }
+}
+
+Status Operations::check_attributes(const Attributes& attributes) {
+    size_t total = 0;
+    for (const auto& [name, value] : attributes) {
+        TRY(check_attribute(name, value));
+        total += name.size() + value.size();
+    }
+    return check_total(total);
+}
+
+Status Operations::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
+    TRY(check_attribute(name, value));
+    const bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
+    if ((flags & XATTR_CREATE) != 0 && there) return fail(EEXIST, "there is an attribute \"{}\"", name);
+    if ((flags & XATTR_REPLACE) != 0 && !there) return fail(ENODATA, "there is no attribute \"{}\"", name);
+    size_t total = name.size() + value.size();
+    if (node.attributes) {
+        for (const auto& [other, bytes] : *node.attributes) {
+            if (other != name) total += other.size() + bytes.size();
+        }
+    }
+    TRY(check_total(total));
+    if (!node.attributes) node.attributes = std::make_unique<Attributes>();
+    node.attributes->insert_or_assign(std::string(name), std::string(value));
+    change(node, {});
+    return {};
+}
+
+Status Operations::remove_attribute(Node& node, std::string_view name) {
+    if (!node.attributes || node.attributes->erase(std::string(name)) == 0) {
+        return fail(ENODATA, "there is no attribute \"{}\"", name);
+    }
+    change(node, {});
+    return {};
+}
+
+Result<std::string_view> Operations::attribute(const Node& node, std::string_view name) {
+    if (node.attributes) {
+        auto found = node.attributes->find(name);
+        if (found != node.attributes->end()) return found->second;
+    }
+    return fail(ENODATA, "there is no attribute \"{}\"", name);
+}
+
+Status Operations::check_sealable(const Object& object, uint32_t own) {
+    if (object.state == ObjectState::sealed || object.write_leases <= own) return {};
+    return fail(EBUSY, "another process has the object open for writing (see `gshm holders`)");
+}
+
+Status Operations::seal(Object& object, uint32_t own) {
+    if (object.state == ObjectState::sealed) return {};
+    TRY(check_sealable(object, own));
+    store_.refresh(&object);  // the last time
+    object.state = ObjectState::sealed;
+    note_sealed(object);
+    store_.tree_.report_sealed(object);
+    return {};
+}
+
+void Operations::note_sealed(Object& object) {
+    // Its bytes are as they were, so the time of their last change is, too.
+    object.changed_ns = store_.clock_.now_ns();
+    store_.nodes_.changed(&object);
+    store_.forget_creator(&object);
+    store_.count_sealed(&object);
+    store_.tree_.report(object);
+}
+
+}  // namespace gshm

@@ -1,0 +1,84 @@
+// One operation by one way, and all that can be observed of it: its error, the names, times and rights that the kernel shows
+// afterwards, and the events of a watch.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+#include <gshm/watch.hpp>
+
+#include "mount/mount_fixture.h"
+
+namespace gshm::test {
+
+enum class Column { library, mount, command };
+std::string name_of(Column column);
+
+// A directory of its own for each operation.
+class Scene {
+public:
+    Scene(MountFixture& fixture, std::string folder) : fixture_(fixture), folder_(std::move(folder)) {}
+
+    std::string path(const std::string& name) const { return fixture_.at(full(name)); }
+    std::string full(const std::string& name) const { return name.empty() ? folder_ : folder_ + "/" + name; }
+    // The library, connected anew in every process.
+    Client& client();
+    // The error of `gshm ARGS…`; 0: none. ret_out, if it is not null: what it prints.
+    int run(const std::vector<std::string>& args, std::string* ret_out = nullptr, const std::string& input = {});
+
+    // What preparing a row needs.
+    void make_file(const std::string& name, mode_t mode = 0644);
+    void keep_open(const std::string& name, int flags);
+    void close_files();
+
+private:
+    MountFixture& fixture_;
+    std::string folder_;
+    Client client_;
+    pid_t connected_by_ = 0;
+    std::vector<int> files_;
+};
+
+// 0 or an errno; ret_said: what it has returned besides.
+using Operation = std::function<int(Scene& scene, std::string& ret_said)>;
+
+struct Exception {
+    std::string expected;
+    std::string reason;
+};
+
+struct Row {
+    std::string name;
+    std::function<void(Scene&)> prepare;
+    uid_t user = 0;
+    std::map<Column, Operation> ways;  // those that have the operation
+    // "EEXIST", or what has changed; see outcome(). The same for all ways, but for the exceptions.
+    std::string expected;
+    std::map<Column, Exception> exceptions = {};
+};
+
+// operations_rows.cc
+std::vector<Row> operation_rows();
+
+// What the kernel shows of a directory and all that is in it, by name. "." is the directory itself.
+struct Sight {
+    ino_t inode = 0;
+    mode_t mode = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    nlink_t links = 0;
+    off_t size = 0;
+    int64_t accessed_ns = 0;
+    int64_t modified_ns = 0;
+    int64_t changed_ns = 0;
+};
+using Sights = std::map<std::string, Sight>;
+// fresh: asks gshmd, and what the kernel remembers from now on is that.
+Sights look_at(const std::string& folder, bool fresh);
+// "o: ctime; new n file 644; gone p"
+std::string difference(const Sights& before, const Sights& after);
+
+}  // namespace gshm::test

@@ -1,0 +1,111 @@
+// Every operation by every way it can be done, the library, the mount and the command line, has the same effect: times,
+// rights and names as the kernel shows them, events of a watch, errors, limits. A difference that must be is an exception
+// in the table (operations_rows.cc), with its reason.
+#include "mount/operations_scene.h"
+
+#include <unistd.h>
+
+namespace gshm::test {
+namespace {
+
+class OperationsTable : public ::testing::TestWithParam<Way>, protected MountFixture {
+protected:
+    void SetUp() override {
+        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
+        ASSERT_TRUE(start_mounted(GetParam())) << log();
+        auto connected = Client::connect({.dir = dir()});
+        ASSERT_TRUE(connected) << connected.error().message;
+        client_ = *std::move(connected);
+    }
+
+    // The events since the watch was made, up to a name that is made now.
+    std::string events_of(Watch& watch, const std::string& folder) {
+        static constexpr const char* kNames[] = {"?",        "created",  "sealed", "deleted", "renamed",
+                                                 "replaced", "existing", "ready",  "overflow"};
+        const std::string end = folder + "/~end";
+        auto made = client_.make_directory(end);
+        EXPECT_TRUE(made) << made.error().message;
+        std::string text;
+        auto shorter = [&](const std::string& name) { return name.starts_with(folder + "/") ? name.substr(folder.size() + 1) : name; };
+        for (;;) {
+            auto event = watch.next();
+            EXPECT_TRUE(event) << event.error().message;
+            if (!event || event->name == end) break;
+            text += std::string(text.empty() ? "" : "; ") + kNames[static_cast<size_t>(event->kind)] + " " + shorter(event->name);
+            if (!event->old_name.empty()) text += " from " + shorter(event->old_name);
+        }
+        return text;
+    }
+    // Files of the kernel's have its coarse times: those of now must be later than those of before.
+    static void pass_a_tick() {
+        timespec now = {}, coarse = {};
+        clock_gettime(CLOCK_REALTIME, &now);
+        do {
+            usleep(500);
+            clock_gettime(CLOCK_REALTIME_COARSE, &coarse);
+        } while (coarse.tv_sec < now.tv_sec || (coarse.tv_sec == now.tv_sec && coarse.tv_nsec <= now.tv_nsec));
+    }
+
+    // "EEXIST", or all that has changed. The kernel is told of the library's changes a little later: looked at until it
+    // shows what is expected.
+    std::string outcome(const Row& row, Column column, const std::string& folder, const std::string& expected) {
+        Scene scene(*this, folder);
+        EXPECT_EQ(mkdir(at(folder).c_str(), 0777), 0);
+        EXPECT_EQ(chmod(at(folder).c_str(), 0777), 0);
+        if (row.prepare) row.prepare(scene);
+        pass_a_tick();
+        auto watch = Watch::create(client_, folder + "/");
+        EXPECT_TRUE(watch) << watch.error().message;
+        const Sights before = look_at(at(folder), true);
+        const std::string answer = run_as(row.user, [&] {
+            std::string said;
+            const int code = row.ways.at(column)(scene, said);
+            return std::to_string(code) + " " + said;
+        });
+        const int code = std::stoi(answer);
+        const std::string said = answer.substr(answer.find(' ') + 1);
+        const char* name = code == 0 ? "" : strerrorname_np(code);
+        const std::string begin = code != 0 ? (name != nullptr ? name : answer) : said;
+        std::string text;
+        for (int i = 0; i < 500; ++i, usleep(10'000)) {
+            text = begin;
+            const std::string changed = difference(before, look_at(at(folder), false));
+            if (!changed.empty()) text += (text.empty() ? "" : "; ") + changed;
+            if (expected == text || expected.starts_with(text + " | ")) break;
+        }
+        scene.close_files();
+        const std::string events = events_of(*watch, folder);
+        return events.empty() ? text : text + " | " + events;
+    }
+
+    Client client_;
+};
+INSTANTIATE_TEST_SUITE_P(Ways, OperationsTable, ::testing::Values(Way::passthrough, Way::through, Way::cuda),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(OperationsTable, AreTheSameByEveryWay) {
+    int number = 0;
+    for (const Row& row : operation_rows()) {
+        ++number;
+        for (const auto& [column, operation] : row.ways) {
+            auto exception = row.exceptions.find(column);
+            const std::string& expected = exception == row.exceptions.end() ? row.expected : exception->second.expected;
+            EXPECT_EQ(outcome(row, column, "r" + std::to_string(number) + name_of(column), expected), expected)
+                << row.name << " by the " << name_of(column);
+        }
+    }
+}
+
+// An exception that is none is left over.
+TEST(OperationsRows, ExceptionsDiffer) {
+    for (const Row& row : operation_rows()) {
+        for (const auto& [column, exception] : row.exceptions) {
+            EXPECT_NE(exception.expected, row.expected) << row.name;
+            EXPECT_FALSE(exception.reason.empty()) << row.name;
+            EXPECT_TRUE(row.ways.contains(column)) << row.name;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace gshm::test

@@ -1,0 +1,47 @@
+// Numbers that the store, the protocol and the public header share. The store does not see that header.
+#include <gshm/gshm.h>
+
+#include "device/device.h"
+#include "store/watches.h"
+
+namespace gshm {
+namespace {
+
+template <typename Enum>
+constexpr auto number(Enum value) {
+    return static_cast<uint32_t>(value);
+}
+
+static_assert(kCreateKeep == GSHM_KEEP);
+static_assert(kCreateCompressible == GSHM_COMPRESSIBLE);
+static_assert(kCreateDedicated == GSHM_DEDICATED);
+static_assert(kCreateUnnamed == GSHM_UNNAMED);
+static_assert(kCreateOwner == GSHM_OWNER);
+static_assert(kCreateEmpty == GSHM_EMPTY);
+
+static_assert(kChangeMode == GSHM_CHANGE_MODE);
+static_assert(kChangeOwner == GSHM_CHANGE_OWNER);
+static_assert(kChangeKeep == GSHM_CHANGE_KEEP);
+
+static_assert(number(NodeKind::object) == GSHM_KIND_OBJECT);
+static_assert(number(NodeKind::directory) == GSHM_KIND_DIRECTORY);
+static_assert(number(NodeKind::symlink) == GSHM_KIND_SYMLINK);
+static_assert(number(NodeKind::special) == GSHM_KIND_SPECIAL);
+static_assert(number(ObjectState::open) == GSHM_STATE_OPEN);
+static_assert(number(ObjectState::sealed) == GSHM_STATE_SEALED);
+
+static_assert(number(EventKind::created) == GSHM_EVENT_CREATED);
+static_assert(number(EventKind::sealed) == GSHM_EVENT_SEALED);
+static_assert(number(EventKind::deleted) == GSHM_EVENT_DELETED);
+static_assert(number(EventKind::renamed) == GSHM_EVENT_RENAMED);
+static_assert(number(EventKind::replaced) == GSHM_EVENT_REPLACED);
+static_assert(number(EventKind::existing) == GSHM_EVENT_EXISTING);
+static_assert(number(EventKind::ready) == GSHM_EVENT_READY);
+static_assert(number(EventKind::overflow) == GSHM_EVENT_OVERFLOW);
+
+static_assert(number(kHandlePosixFd) == GSHM_HANDLE_POSIX_FD);
+static_assert(number(kHandleFabric) == GSHM_HANDLE_FABRIC);
+static_assert(number(kHandleDmaBuf) == GSHM_HANDLE_DMABUF);
+
+}  // namespace
+}  // namespace gshm

@@ -1,0 +1,238 @@
+// Waits hear of whatever makes their name lead elsewhere, by every way.
+#include "store/waits.h"
+
+#include <gtest/gtest.h>
+#include <linux/fs.h>
+
+#include "base/limits.h"
+#include "store/files.h"
+#include "store/watches.h"
+#include "support/store_rig.h"
+
+namespace gshm::test {
+namespace {
+
+class WaitsTest : public ::testing::Test {
+protected:
+    // "" while it waits; else the kind of outcome.
+    struct Waiting {
+        std::string text;
+        Waits::Id id = 0;
+    };
+    std::shared_ptr<Waiting> wait(std::string name, Waits::Until until = Waits::Until::exists, NodeId node = 0) {
+        auto waiting = std::make_shared<Waiting>();
+        auto note = [waiting](const Waits::Outcome& outcome) {
+            EXPECT_EQ(waiting->text, "") << "told twice";
+            if (!outcome) waiting->text = fmt::format("error {}", outcome.error().code);
+            else waiting->text = *outcome == nullptr ? "gone" : Tree::path_of(**outcome);
+        };
+        if (auto now = waits.add(session, {std::move(name), until, node}, note, &waiting->id)) note(*now);
+        return waiting;
+    }
+    std::shared_ptr<Waiting> wait_sealed(std::string name) { return wait(std::move(name), Waits::Until::sealed); }
+    std::shared_ptr<Waiting> wait_gone(const std::string& name) {
+        return wait(name, Waits::Until::gone, (*rig.store.stat(session, name))->id);
+    }
+    void make_symlink(const char* name, const char* target) {
+        ASSERT_TRUE(rig.store.make(session, {.name = name, .kind = NodeKind::symlink, .target = target}));
+    }
+    Directory& directory(std::string_view name) {
+        return *as_directory(const_cast<Node*>(*rig.store.stat(session, name)));
+    }
+
+    StoreRig rig;
+    Files files{rig.store};
+    Waits waits{rig.store};
+    SessionId session = rig.store.begin_session({0, 0, 1, {}});
+};
+
+TEST_F(WaitsTest, WhatIsThereIsFoundAtOnce) {
+    ASSERT_TRUE(rig.create(session, "a"));
+    EXPECT_EQ(wait("a")->text, "a");
+    EXPECT_EQ(wait("a/b/c")->text, "");
+    EXPECT_EQ(wait("")->text, "/");
+    EXPECT_EQ(wait_sealed("")->text, fmt::format("error {}", EISDIR));
+    EXPECT_EQ(wait("..")->text, fmt::format("error {}", EINVAL));
+    EXPECT_EQ(wait("gone", Waits::Until::gone, 17)->text, "gone");
+    EXPECT_EQ(waits.count(), 1u);
+}
+
+TEST_F(WaitsTest, ANameAppearsByEveryWay) {
+    auto created = wait("d/created"), given = wait("d/given"), renamed = wait("d/renamed"), linked = wait("d/linked"),
+         file = wait("d/file"), below = wait("moved/below/x"), folder = wait("d/folder"), soft = wait("d/soft");
+    EXPECT_EQ(waits.count(), 8u);
+    ASSERT_TRUE(rig.create(session, "d/created"));
+    EXPECT_EQ(created->text, "d/created");
+    const NodeId unnamed = (*rig.create(session, "d/given", 10, 0600, kCreateUnnamed))->id;
+    EXPECT_EQ(given->text, "");
+    ASSERT_TRUE(rig.store.give_name(session, unnamed, "d/given", true));
+    EXPECT_EQ(given->text, "d/given");
+    ASSERT_TRUE(rig.create(session, "x/y"));
+    ASSERT_TRUE(rig.store.add_name(session, "x/y", "d/linked"));
+    EXPECT_EQ(linked->text, "x/y");  // one object, two names
+    ASSERT_TRUE(rig.store.rename(session, "x/y", "d/renamed", false));
+    EXPECT_EQ(renamed->text, "d/renamed");
+    ASSERT_TRUE(files.make_object(directory("d"), "file", {0, 0, 0600}));
+    EXPECT_EQ(file->text, "d/file");
+    ASSERT_TRUE(files.make_directory(directory("d"), "folder", {0, 0, 0700}));
+    EXPECT_EQ(folder->text, "d/folder");
+    ASSERT_TRUE(files.make_symlink(directory("d"), "soft", {}, "nowhere"));
+    EXPECT_EQ(soft->text, "d/soft");
+    ASSERT_TRUE(rig.create(session, "elsewhere/below/x"));
+    EXPECT_EQ(below->text, "");
+    ASSERT_TRUE(rig.store.rename(session, "elsewhere", "moved", false));
+    EXPECT_EQ(below->text, "moved/below/x");
+    EXPECT_FALSE(rig.store.has_listener()) << "nobody waits any more";
+}
+
+TEST_F(WaitsTest, ASymbolicLinkOnTheWayIsFollowed) {
+    make_symlink("link", "real/deep");
+    auto early = wait("link/x");
+    ASSERT_TRUE(rig.store.make(session, {.name = "real/deep", .flags = kCreateKeep}));
+    auto late = wait("link/x");
+    auto sealed = wait_sealed("link/x");
+    ASSERT_TRUE(rig.create(session, "real/deep/x"));
+    EXPECT_EQ(early->text, "real/deep/x");
+    EXPECT_EQ(late->text, "real/deep/x");
+    EXPECT_EQ(sealed->text, "");
+    ASSERT_TRUE(rig.store.seal(session, "real/deep/x"));
+    EXPECT_EQ(sealed->text, "real/deep/x");
+    // The link comes last, or is replaced by one that leads there.
+    auto by_link = wait("later/x"), by_other = wait("link/y");
+    make_symlink("later", "link");
+    EXPECT_EQ(by_link->text, "real/deep/x");
+    ASSERT_TRUE(rig.create(session, "other/y"));
+    make_symlink("new", "other");
+    EXPECT_EQ(by_other->text, "");
+    ASSERT_TRUE(rig.store.rename(session, "new", "link", true));
+    EXPECT_EQ(by_other->text, "other/y");
+}
+
+TEST_F(WaitsTest, AnExchangeTellsBothSides) {
+    ASSERT_TRUE(rig.create(session, "a/x"));
+    ASSERT_TRUE(rig.create(session, "b/y"));
+    auto first = wait("a/y"), second = wait("b/x");
+    auto gone_first = wait_gone("a/x"), gone_second = wait_gone("b/y");
+    Watches watches(rig.store);
+    ASSERT_TRUE(watches.add(session, "", false, [] {}));
+    auto& root = *as_directory(files.find(Files::kRoot));
+    ASSERT_TRUE(files.rename(root, "a", root, "b", RENAME_EXCHANGE));
+    EXPECT_EQ(first->text, "a/y");
+    EXPECT_EQ(second->text, "b/x");
+    EXPECT_EQ(gone_first->text, "gone");
+    EXPECT_EQ(gone_second->text, "gone");
+    std::set<std::string> told;
+    for (const auto& event : watches.take(session, SIZE_MAX)) {
+        told.insert(fmt::format("{} {}", static_cast<int>(event.event), event.name));
+    }
+    const auto of = [](EventKind kind, const char* name) { return fmt::format("{} {}", static_cast<int>(kind), name); };
+    EXPECT_EQ(told, (std::set{of(EventKind::deleted, "a/x"), of(EventKind::deleted, "b/y"), of(EventKind::replaced, "a"),
+                              of(EventKind::replaced, "b"), of(EventKind::created, "a/y"), of(EventKind::created, "b/x")}));
+}
+
+TEST_F(WaitsTest, SealedByEveryWay) {
+    ASSERT_TRUE(rig.create(session, "o"));
+    auto by_name = wait_sealed("o");
+    ASSERT_TRUE(rig.store.seal(session, "o"));
+    EXPECT_EQ(by_name->text, "o");
+    auto* file = *files.make_object(directory(""), "f", {0, 0, 0600});
+    auto by_mount = wait_sealed("f");
+    ASSERT_TRUE(files.seal(*file));
+    EXPECT_EQ(by_mount->text, "f");
+    // Another object gets the name while its seal is waited for.
+    ASSERT_TRUE(rig.create(session, "p"));
+    auto replaced = wait_sealed("p");
+    const NodeId unnamed = (*rig.create(session, "p", 10, 0600, kCreateUnnamed))->id;
+    ASSERT_TRUE(rig.store.give_name(session, unnamed, "p", true));
+    EXPECT_EQ(replaced->text, "p");
+    ASSERT_TRUE(rig.store.make(session, {.name = "directory"}));
+    EXPECT_EQ(wait_sealed("directory")->text, fmt::format("error {}", EISDIR));
+    auto disappoints = wait_sealed("q");
+    ASSERT_TRUE(rig.store.make(session, {.name = "q"}));
+    EXPECT_EQ(disappoints->text, fmt::format("error {}", EISDIR));
+}
+
+TEST_F(WaitsTest, GoneByEveryWay) {
+    for (const char* name : {"d/deleted", "d/renamed", "d/replaced", "e/below", "f/below", "kept"}) {
+        ASSERT_TRUE(rig.create(session, name));
+    }
+    make_symlink("link", "f");
+    auto deleted = wait_gone("d/deleted"), renamed = wait_gone("d/renamed"), replaced = wait_gone("d/replaced"),
+         below = wait_gone("e/below"), by_link = wait_gone("link/below"), kept = wait_gone("kept");
+    ASSERT_TRUE(rig.store.unlink(session, "d/deleted"));
+    EXPECT_EQ(deleted->text, "gone");
+    ASSERT_TRUE(rig.store.rename(session, "d/renamed", "d/replaced", true));
+    EXPECT_EQ(renamed->text, "gone");
+    EXPECT_EQ(replaced->text, "gone");
+    ASSERT_TRUE(rig.store.rename(session, "e", "elsewhere", false));
+    EXPECT_EQ(below->text, "gone");
+    EXPECT_EQ(by_link->text, "");
+    // A link that leads to the same place.
+    make_symlink("second", "f");
+    ASSERT_TRUE(rig.store.rename(session, "second", "link", true));
+    EXPECT_EQ(by_link->text, "");
+    ASSERT_TRUE(rig.store.unlink(session, "link"));
+    EXPECT_EQ(by_link->text, "gone");
+    ASSERT_TRUE(rig.store.add_name(session, "kept", "further"));
+    ASSERT_TRUE(rig.store.seal(session, "kept"));
+    EXPECT_EQ(kept->text, "");
+    ASSERT_TRUE(rig.store.unlink(session, "kept"));
+    EXPECT_EQ(kept->text, "gone");
+}
+
+// The entries that it looked at change, but not so that it leads anywhere: it goes on waiting for the right ones.
+TEST_F(WaitsTest, AWayThatChangesIsFollowedAnew) {
+    auto waiting = wait("a/b/x");
+    ASSERT_TRUE(rig.store.make(session, {.name = "a/b", .flags = kCreateKeep}));
+    ASSERT_TRUE(rig.store.rename(session, "a/b", "a/c", false));
+    ASSERT_TRUE(rig.create(session, "a/c/x"));
+    EXPECT_EQ(waiting->text, "");
+    ASSERT_TRUE(rig.store.unlink(session, "a/c/x"));
+    ASSERT_TRUE(rig.store.make(session, {.name = "a/b", .flags = kCreateKeep}));
+    ASSERT_TRUE(rig.store.unlink(session, "a/b"));
+    make_symlink("a/b", "c");
+    ASSERT_TRUE(rig.create(session, "a/c/x"));
+    EXPECT_EQ(waiting->text, "a/c/x");
+}
+
+TEST_F(WaitsTest, ACancelledWaitHearsNothing) {
+    auto waiting = wait("a");
+    EXPECT_TRUE(rig.store.has_listener());
+    waits.cancel(waiting->id);
+    EXPECT_FALSE(rig.store.has_listener());
+    ASSERT_TRUE(rig.create(session, "a"));
+    EXPECT_EQ(waiting->text, "");
+    waits.cancel(waiting->id);
+}
+
+TEST_F(WaitsTest, WaysOfAnyLengthTakeBoundedMemory) {
+    std::string deep = "d";
+    while (deep.size() < 3990) deep += "/d";
+    ASSERT_TRUE(rig.store.make(session, {.name = deep, .flags = kCreateKeep}));
+    const size_t parts = deep.size() / 2 + 2;
+    size_t taken = 0;
+    for (std::string refused; refused.empty(); ++taken) refused = wait(fmt::format("{}/{}", deep, taken))->text;
+    EXPECT_EQ(taken - 1, limits::kSessionWaitSteps / parts);
+    EXPECT_EQ(waits.count(), taken - 1);
+    EXPECT_EQ(wait("short")->text, "") << "there is room for one step";
+    // Others are not concerned.
+    Waits::Id id = 0;
+    const SessionId other = rig.store.begin_session({0, 0, 2, {}});
+    EXPECT_FALSE(waits.add(other, {deep + "/x"}, [](const Waits::Outcome&) {}, &id));
+    waits.cancel(id);
+}
+
+// A name that changes concerns those who wait for it alone.
+TEST_F(WaitsTest, ManyWaitsAreFoundByTheirNames) {
+    constexpr int kMany = 20'000;
+    std::vector<std::shared_ptr<Waiting>> waiting;
+    for (int i = 0; i < kMany; ++i) waiting.push_back(wait(fmt::format("d/{}/ready", i)));
+    for (int i = 0; i < kMany; ++i) {
+        ASSERT_TRUE(rig.create(session, fmt::format("d/{}/ready", i)));
+        ASSERT_NE(waiting[static_cast<size_t>(i)]->text, "");
+    }
+    EXPECT_EQ(waits.count(), 0u);
+}
+
+}  // namespace
+}  // namespace gshm::test
