@@ -1,9 +1,6 @@
 #include "daemon/device_pool.h"
 
-#include <fcntl.h>
 #include <future>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/size.h"
@@ -41,19 +38,6 @@ Result<Spec> parse_spec(std::string_view text) {
 }
 
 }  // namespace
-
-Error explain_descriptor_limit(Error error) {
-    // Drivers report it in words of their own, so ask the kernel.
-    if (error.code != EMFILE && error.code != ENFILE) {
-        int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
-        if (probe >= 0) close(probe);
-        if (probe >= 0 || (errno != EMFILE && errno != ENFILE)) return error;
-    }
-    rlimit limit = {};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    return Error{EMFILE, fmt::format("gshmd has reached its limit of {} open descriptors (raise it with `ulimit -n` or "
-                                     "LimitNOFILE= before gshmd starts)", limit.rlim_cur)};
-}
 
 Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const std::vector<std::string>& specs,
                                                        uint64_t limit_bytes, UniqueFd host_folder) {
@@ -132,20 +116,6 @@ void DevicePool::report(DeviceIndex index, const Error& error) {
     if (!error.device_lost || !slots_[index].failure.empty()) return;
     slots_[index].failure = error.message;
     log_error("{} has failed: {}", info(index).name, error.message);
-}
-
-Result<std::shared_ptr<Extent>> DevicePool::allocate(DeviceIndex index, uint64_t bytes, const AllocateOptions& options) {
-    auto allocated = slots_[index].device->allocate(bytes, options);
-    if (!allocated && allocated.error().code == ENOSPC) {
-        wait_for_reclaimed(index);
-        allocated = slots_[index].device->allocate(bytes, options);
-    }
-    std::shared_ptr<Extent> extent = TRY(std::move(allocated));
-    if (!options.shared) return extent;
-    // While the extent is there: a process without free descriptors is told apart from one without memory.
-    auto descriptor = extent->descriptor(Access::write);
-    if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
-    return extent;
 }
 
 void DevicePool::submit(DeviceIndex index, Work work, Done done) {

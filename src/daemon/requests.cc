@@ -188,7 +188,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
 
 Status Session::leave_slab(Object* object) {
     // In the loop: at most 1 MiB, and of a device whose memory is the processor's.
-    auto memory = TRY(server_.devices().device(object->device).allocate(object->size_bytes, {.resizable = true}));
+    auto memory = TRY(server_.allocator().attempt_at_once(object->device, object->size_bytes, {.resizable = true}));
     TRY(memory->copy_from(0, *object->extent->memory, object->offset, object->size_bytes));
     server_.store().leave_slab(object, std::move(memory));
     return {};

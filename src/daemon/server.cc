@@ -69,7 +69,9 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
       store_(clock_, *this, owner_, devices_->infos()),
-      room_(loop, store_),
+      scheduler_(loop),
+      departures_(scheduler_, store_),
+      allocator_(scheduler_, *devices_, departures_),
       watches_(store_),
       waiters_(loop, store_, watches_),
       fences_(loop, survival) {
@@ -82,7 +84,7 @@ Server::~Server() {
     ending_ = true;
     {
         auto turn = loop_.enter();
-        room_.set_given_up(true);
+        departures_.set_given_up(true);
     }
     keeper_waits_.reset();
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
@@ -232,7 +234,7 @@ void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     keep_ = true;
     loop_.unwatch(listener_.get());  // who comes now waits for the next one
     for (const auto& [key, session] : sessions_) session->set_reading(false);
-    room_.set_given_up(true);
+    departures_.set_given_up(true);
     stop_when_idle(std::chrono::steady_clock::now() + kHandOverPatience);
 }
 
@@ -262,7 +264,7 @@ void Server::stay(std::string_view why) {
     log_warning("{}", why);
     successor_.reset();
     keep_ = false;
-    room_.set_given_up(false);
+    departures_.set_given_up(false);
     for (const auto& [key, session] : sessions_) session->set_reading(true);
     auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
     if (!watched) log_error("{}", watched.error().message);
@@ -280,7 +282,7 @@ bool Server::end(int folder_lock) {
     client_loops_->stop();
     {
         auto turn = loop_.enter();
-        room_.set_given_up(true);
+        departures_.set_given_up(true);
     }
     // Their clients ask the next one for what is not completed: both must not write.
     finish_transfers();
@@ -339,14 +341,14 @@ void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memor
 
 void Server::zero_now(std::vector<Zeroing> ranges) {
     for (auto& [device, id, memory, offset, bytes] : ranges) {
-        const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, bytes);
+        const Departures::Ticket ticket = departures_.begin(device, Departures::Kind::reclaim, bytes);
         devices_->submit_reclaim(
             device,
             [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
             [this, device, ticket, id, offset, bytes](Status status) {
                 if (status) store_.extents().zeroed(id, offset, bytes);
                 else store_.extents().not_zeroed(id);
-                room_.end(device, ticket);
+                departures_.end(device, ticket);
             });
     }
 }
@@ -415,12 +417,12 @@ void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
     constexpr uint64_t kSmallBytes = 1 << 20;
     if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
         memory.reset();
-        return room_.freed(device);
+        return departures_.freed(device);
     }
     // The keeper holds the memory, too, until it reads the drop. For a little memory the wait is not worth it.
     constexpr uint64_t kLargeBytes = 16 << 20;
     const bool large = memory->size() >= kLargeBytes;
-    const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, memory->size());
+    const Departures::Ticket ticket = departures_.begin(device, Departures::Kind::reclaim, memory->size());
     devices_->submit_reclaim(
         device,
         [memory = std::move(memory)](Device&) mutable {
@@ -428,11 +430,11 @@ void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
             return Status{};
         },
         [this, large, device, ticket](Status) {
-            if (!large) return room_.end(device, ticket);
+            if (!large) return departures_.end(device, ticket);
             keeper_waits_->submit([this, device, ticket] {
                 if (ending_) return;
                 wait_for_keeper();
-                loop_.post([this, device, ticket] { room_.end(device, ticket); });
+                loop_.post([this, device, ticket] { departures_.end(device, ticket); });
             });
         });
 }

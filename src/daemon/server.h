@@ -14,13 +14,14 @@
 #include "daemon/device_pool.h"
 #include "daemon/fences.h"
 #include "daemon/loop.h"
+#include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
 #include "daemon/ring_service.h"
-#include "daemon/room.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
 #include "daemon/waiters.h"
 #include "fuse/mount.h"
+#include "memory/allocate.h"
 #include "store/store.h"
 
 namespace gshm {
@@ -37,7 +38,7 @@ public:
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
-    Room& room() { return room_; }
+    Allocator& allocator() { return allocator_; }
     Waiters& waiters() { return waiters_; }
     Fences& fences() { return fences_; }
     Watches& watches() { return watches_; }
@@ -122,7 +123,9 @@ private:
     Credentials owner_;
     SystemClock clock_;
     Store store_;
-    Room room_;
+    LoopScheduler scheduler_;
+    Departures departures_;
+    Allocator allocator_;
     Watches watches_;
     Waiters waiters_;
     Fences fences_;

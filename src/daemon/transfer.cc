@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "store/gate.h"
 
 namespace gshm {
 

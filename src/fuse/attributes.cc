@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {

@@ -128,6 +128,7 @@ private:
     Status copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason);
     // An operation that a full device refuses is tried again when memory has been freed. The caller holds no gate.
     Status with_room(const Work& work, const std::function<Status()>& operation);
+    uint64_t free_bytes(DeviceIndex device);
     // Until not much memory is on its way out, compared with what is free.
     void wait_for_departures(const Work& work);
     // Answers with how it went, and tells the daemon if the device is lost.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {
@@ -56,7 +57,8 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     // Where the kernel writes by itself, it also says by itself that the device is full.
     const bool waits =
-        passthrough_ && in_files && access == Access::write && backend_.is_worth_waiting(object->device);
+        passthrough_ && in_files && access == Access::write &&
+        backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device));
     if (empties || leaves_slab || wants_file || waits) {
         Work work(backend_, object, Work::kKept);
         turn.unlock();

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {
@@ -152,15 +153,18 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
     const DeviceInfo& info = backend_.device(work.device).info();
     uint64_t bytes = info.files ? size_bytes : round_up(capacity_bytes, info.granularity_bytes);
+    Departures& departures = backend_.allocator().departures();
     bool compressible = false;
     uint64_t move = 0;
     {
         auto turn = backend_.enter();
         TRY(backend_.check(work.device));
         compressible = (work.object->flags & kCreateCompressible) != 0;
-        move = backend_.begin_move(work.device, work.gate->memory ? work.gate->memory->size() : 0);
+        move = departures.begin(work.device, Departures::Kind::move, work.gate->memory ? work.gate->memory->size() : 0);
     }
-    auto memory = backend_.allocate(work.device, bytes, compressible);
+    auto memory = backend_.allocator().attempt(
+        work.device, bytes,
+        {.compressible = compressible, .resizable = true, .shared = !info.files, .lasting_handle = true});
     Status moved = memory ? Status{} : std::unexpected(memory.error());
     if (moved) moved = copy_kept(work, **memory, kept_bytes, reason);
     // The old memory is freed by the reclaimer, which says so.
@@ -168,7 +172,7 @@ Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_by
     if (freed) memory->reset();
     auto turn = backend_.enter();
     if (moved) replace_memory(work, std::move(*memory), size_bytes);
-    backend_.end_move(work.device, move, freed);
+    departures.end(work.device, move, freed);
     return moved;
 }
 
@@ -189,22 +193,18 @@ Status FileSystem::copy_kept(Work& work, Extent& into, uint64_t bytes, Move reas
     return {};
 }
 
+uint64_t FileSystem::free_bytes(DeviceIndex device) {
+    const uint64_t capacity = backend_.device(device).info().capacity_bytes;
+    return capacity - std::min(capacity, backend_.used_bytes(device));
+}
+
 Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
-    Status status = operation();
-    if (status || status.error().code != ENOSPC || !waiting_(true)) return status;
-    auto room = backend_.wait_for_room(work.device, work.id);
-    while (!status && status.error().code == ENOSPC && room->next()) status = operation();
-    waiting_(false);
-    return status;
+    return backend_.allocator().retry(work.device, work.id, operation, waiting_);
 }
 
 void FileSystem::wait_for_departures(const Work& work) {
     if (!waiting_(true)) return;
-    auto room = backend_.wait_for_room(work.device, work.id);
-    while (room->next()) {
-        auto turn = backend_.enter();
-        if (!backend_.is_worth_waiting(work.device)) break;
-    }
+    backend_.allocator().wait_for_departures(work.device, work.id, [&] { return free_bytes(work.device); });
     waiting_(false);
 }
 

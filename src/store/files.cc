@@ -100,6 +100,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     object->device = parent.device.value_or(0);
     object->flags = kCreateKeep | kCreateDedicated;
     store_.unnamed_.insert(object->id);
+    store_.accounts_.update(*object);
     return object;
 }
 
@@ -109,6 +110,7 @@ Result<Object*> Files::make_object(Directory& parent, std::string_view name, con
     Object* object = make_unnamed(parent, maker);
     store_.unnamed_.erase(object->id);
     store_.tree_.insert(&parent, name, object);
+    store_.accounts_.update(*object);
     return object;
 }
 
@@ -144,13 +146,10 @@ Status Files::link(Node& node, Directory& parent, std::string_view name) {
     TRY(check_free(parent, name));
     Tree::Quiet quiet(store_.tree_);
     parent.implicit = false;
-    // A file that had no name (O_TMPFILE) is no longer memory without one.
-    auto* object = as_object(&node);
-    if (object != nullptr && object->links == 0 && object->extent != nullptr) {
-        store_.use_[object->device].unlinked_bytes -= object->size_bytes;
-    }
     store_.unnamed_.erase(node.id);
     store_.tree_.insert(&parent, name, &node);
+    // A file that had no name (O_TMPFILE) is no longer memory without one.
+    if (auto* object = as_object(&node)) store_.accounts_.update(*object);
     store_.rights_changed(node);
     return {};
 }
@@ -231,6 +230,7 @@ void Files::change(Node& node, const NodeChanges& changes) {
     if (auto* directory = as_directory(&node)) directory->implicit = false;
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
     auto* object = as_object(&node);
+    if (object != nullptr && changes.uid) store_.accounts_.update(*object);
     auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
     if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
     if (auto status = file->status()) {

@@ -85,6 +85,7 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     if ((changes.what & kChangeOwner) != 0) {
         node->uid = changes.uid;
         node->gid = changes.gid;
+        if (auto* object = as_object(node)) accounts_.update(*object);
     }
     if ((changes.what & kChangeMode) != 0 && node->kind != NodeKind::symlink) {
         node->mode = static_cast<uint16_t>(changes.mode);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/gate.h"
 #include "store/store.h"
 
 namespace gshm {
@@ -12,10 +13,10 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     object->size_bytes = size_bytes;
     if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
     nodes_.changed(object);
+    accounts_.update(*object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
     if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
-    use_[object->device].object_bytes += size_bytes;
     if (auto* file = where.extent->memory->file()) {
         if (auto status = file->status()) {
             object->file_modified_ns = status->modified_ns;
@@ -112,10 +113,9 @@ void Store::free_memory(Object* object) {
     drop_backing(object->id);
     if (object->gate) object->gate->memory.reset();
     object->gate.reset();
-    use_[object->device].unlinked_bytes -= object->size_bytes;
-    use_[object->device].object_bytes -= object->size_bytes;
     extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed);
     object->extent = nullptr;
+    accounts_.update(*object);
     nodes_.changed(object);
 }
 
@@ -135,27 +135,22 @@ void Store::drop_backing(NodeId node) {
 void Store::free_retired(Object* object) {
     if (!object->retired) return;
     for (const auto& [place, size_bytes] : *object->retired) {
-        use_[object->device].unlinked_bytes -= size_bytes;
-        use_[object->device].object_bytes -= size_bytes;
         extents_.detach(place, size_bytes, object->state == ObjectState::sealed);
     }
     object->retired.reset();
+    accounts_.update(*object);
     nodes_.changed(object);
 }
 
 void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
-    DeviceUse& use = use_[object->device];
     // First: the old memory is freed by the reclaimer, not here.
     if (object->gate) object->gate->memory = memory;
     if (object->gate) object->gate->offset = 0;
     if (object->extent != nullptr) {
         Place old{object->extent, object->offset};
         if (!keep_old) {
-            use.object_bytes -= object->size_bytes;
-            if (object->links == 0) use.unlinked_bytes -= object->size_bytes;
             extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed);
         } else {
-            if (object->links > 0) use.unlinked_bytes += object->size_bytes;
             if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
             object->retired->push_back({old, object->size_bytes});
         }
@@ -167,7 +162,6 @@ void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint6
     }
     object->flags |= kCreateDedicated;
     place(object, {extent, 0}, size_bytes);
-    if (object->links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
 }
 
 }  // namespace gshm

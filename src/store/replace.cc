@@ -14,7 +14,6 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     }
     Object* object = lease->second.object;
     TRY(check_sealable(by, *object));
-    bool was_unnamed = object->links == 0;
     // Who hears of the name hears of a sealed object. If it has the name already, nobody hears but of the seal.
     const ObjectState before = std::exchange(object->state, ObjectState::sealed);
     const Link* link = object->any_link();
@@ -30,7 +29,7 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
         link = object->any_link();
         if (std::pair{link->parent, link->cookie} == place) tree_.report_sealed(*object);
     }
-    if (was_unnamed && object->extent != nullptr) use_[object->device].unlinked_bytes -= object->size_bytes;
+    accounts_.update(*object);
     object->replaced = false;
     unnamed_.erase(id);
     rights_changed(*object);

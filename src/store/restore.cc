@@ -78,7 +78,6 @@ Status Restorer::add(const SavedNode& saved) {
                 auto found = extents_.find(key);
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
-                store_.use_[object->device].object_bytes += bytes;
                 if (found->second->pool == nullptr) return found->second;
                 taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
                 if (object->state == ObjectState::sealed) store_.extents_.note_sealed(found->second);
@@ -265,14 +264,7 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
 void Restorer::free_unused() {
     for (Node* node : store_.nodes_.all()) {
         if (auto* object = as_object(node)) {
-            if (object->links == 0 && object->extent != nullptr) {
-                store_.use_[object->device].unlinked_bytes += object->size_bytes;
-            }
-            if (object->retired) {
-                for (const auto& retired : *object->retired) {
-                    store_.use_[object->device].unlinked_bytes += retired.size_bytes;
-                }
-            }
+            store_.accounts_.update(*object);
             store_.refresh(object);
             if (object->links == 0) store_.unnamed_.insert(object->id);
         }

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/name.h"
 #include "base/size.h"
+#include "store/gate.h"
 
 namespace gshm {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
       devices_(std::move(devices)),
-      use_(devices_.size()),
+      accounts_(devices_.size()),
       extents_(reclaimer),
       tree_(clock, owner, nodes_) {}
 
@@ -124,9 +125,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     if ((spec.flags & kCreateUnnamed) == 0) {
         auto linked = tree_.link(session.who, spec.name, object);
         assert(linked);  // check_create has asked
-    } else {
-        use_[object->device].unlinked_bytes += object->size_bytes;
     }
+    accounts_.update(*object);
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
         object->next_unsealed = session.unsealed;
@@ -302,11 +302,12 @@ void Store::unlinked(Node* node, bool replaced) {
     if (node->links > 0) return;
     if (auto* object = as_object(node); object != nullptr && object->extent != nullptr) {
         object->replaced = replaced;
-        // First what is known: the look at it counts what it has grown by since, as of any object without a name.
-        use_[object->device].unlinked_bytes += object->size_bytes;
         refresh(object);
     }
-    if (node->kind == NodeKind::object) unnamed_.insert(node->id);
+    if (auto* object = as_object(node)) {
+        accounts_.update(*object);
+        unnamed_.insert(node->id);
+    }
     free_if_unused(node);
 }
 
@@ -329,14 +330,14 @@ void Store::free_if_unused(Node* node) {
         free_memory(object);
         unnamed_.erase(object->id);
     }
-    if (node->links == 0 && !node->is_known()) nodes_.erase(node);
+    if (node->links > 0 || node->is_known()) return;
+    if (auto* object = as_object(node)) accounts_.remove(*object);
+    nodes_.erase(node);
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {
-    DeviceUse& use = use_[object->device];
-    use.object_bytes += size_bytes - object->size_bytes;
-    if (object->links == 0) use.unlinked_bytes += size_bytes - object->size_bytes;
     object->size_bytes = size_bytes;
+    accounts_.update(*object);
     if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
 }
 

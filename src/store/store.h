@@ -78,11 +78,6 @@ struct Unlinked {
     std::vector<Holder> holders;
 };
 
-struct DeviceUse {
-    uint64_t object_bytes = 0;
-    uint64_t unlinked_bytes = 0;
-};
-
 class Store {
 public:
     Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices);
@@ -184,7 +179,8 @@ public:
 
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
-    const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
+    const Accounts& accounts() const { return accounts_; }
+    const Account& use(DeviceIndex device) const { return accounts_.of(device); }
     // An object without a name that only the mount holds, if anybody does: its memory is freed as soon as the kernel has
     // closed or forgotten it.
     static bool is_nameless(const Object& object) {
@@ -286,7 +282,7 @@ private:
     const Clock& clock_;
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
-    std::vector<DeviceUse> use_;
+    Accounts accounts_;
     Numbers session_ids_;
     Extents extents_;
     Nodes nodes_;

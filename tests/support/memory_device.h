@@ -51,6 +51,7 @@ public:
     }
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions&) override {
+        if (size_bytes > info_.capacity_bytes) return fail(ENOSPC, "{} is full", info_.name);
         return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_);
     }
     Result<std::unique_ptr<Extent>> import_fd(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }

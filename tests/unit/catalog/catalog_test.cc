@@ -6,6 +6,7 @@
 
 #include "catalog/catalog.h"
 #include "store/files.h"
+#include "support/recount.h"
 #include "support/memory_device.h"
 
 namespace gshm::test {
@@ -115,6 +116,7 @@ std::string describe(Store& store) {
         }
     };
     walk("");
+    expect_true_accounts(store);
     text += fmt::format("used {} unlinked {} nodes {} sessions {}\n", store.use(0).object_bytes,
                         store.use(0).unlinked_bytes, store.object_count(), store.session_count());
     store.end_session(session);

@@ -11,12 +11,12 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/loop.h"
+#include "memory/scheduler.h"
 #include "store/store.h"
 
 namespace gshm {
 
-class Room {
+class Departures {
 public:
     // The longest wait of a request.
     static constexpr std::chrono::seconds kPatience{3};
@@ -24,7 +24,7 @@ public:
     // waited for once.
     static constexpr std::chrono::seconds kNamelessPatience{1};
 
-    Room(EventLoop& loop, Store& store) : loop_(loop), store_(store), devices_(store.devices().size()) {}
+    Departures(Scheduler& scheduler, Store& store) : scheduler_(scheduler), store_(store), devices_(store.devices().size()) {}
 
     // Memory of so many bytes is about to be freed, until end(). What a move frees may be on its way for a further while
     // then.
@@ -43,10 +43,15 @@ public:
     class Wait;
     // Frees the empty slabs of the device. waiting: the object that needs the memory; 0: a new one.
     std::shared_ptr<Wait> wait(DeviceIndex device, NodeId waiting);
-    // In the loop. `done` is called in the loop: true when memory was freed since the last call, false when there is
+    // `done` is called in the loop: true when memory was freed since the last call, false when there is
     // nothing left to wait for.
     using Done = std::move_only_function<void(bool freed)>;
     void next(std::shared_ptr<Wait> wait, Done done);
+    // The same wait in a thread, which is not the loop's and holds neither its turn nor a gate: the memory may have to
+    // pass that.
+    class Blocking;
+    // How many requests wait now.
+    size_t waiting() const { return waits_.size(); }
     // Ends all waits, and those that are begun until it is called with false.
     void set_given_up(bool given_up);
     // From any thread.
@@ -65,12 +70,27 @@ private:
     void look();
     void look_later();
 
-    EventLoop& loop_;
+    Scheduler& scheduler_;
     Store& store_;
     std::vector<OfDevice> devices_;
     Ticket next_ticket_ = 1;
     std::list<std::shared_ptr<Wait>> waits_;  // with a `done`
     std::atomic<bool> given_up_ = false;
+};
+
+class Departures::Blocking {
+public:
+    Blocking(Scheduler& scheduler, Departures& departures, DeviceIndex device, NodeId waiting)
+        : scheduler_(scheduler), departures_(departures), device_(device), waiting_(waiting) {}
+    // False: nothing is left to wait for.
+    bool next();
+
+private:
+    Scheduler& scheduler_;
+    Departures& departures_;
+    DeviceIndex device_;
+    NodeId waiting_;
+    std::shared_ptr<std::shared_ptr<Wait>> wait_ = std::make_shared<std::shared_ptr<Wait>>();
 };
 
 }  // namespace gshm

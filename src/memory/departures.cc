@@ -1,12 +1,12 @@
-#include "daemon/room.h"
+#include "memory/departures.h"
 
 #include <algorithm>
+#include <future>
+#include <utility>
 
 namespace gshm {
 
-using std::chrono::steady_clock;
-
-class Room::Wait {
+class Departures::Wait {
 public:
     DeviceIndex device = 0;
     Ticket until = 0;  // departures with lower tickets are waited for
@@ -15,33 +15,33 @@ public:
     uint64_t freed = 0;
     bool tried = false;  // the request was tried again since the wait began
     bool last = false;   // and for the last time: what others free from now on is theirs
-    steady_clock::time_point deadline;
-    steady_clock::time_point nameless_deadline;
-    std::optional<EventLoop::TimerId> timer;
+    Scheduler::Time deadline;
+    Scheduler::Time nameless_deadline;
+    std::optional<Scheduler::TimerId> timer;
     Done done;
 };
 
-Room::Ticket Room::begin(DeviceIndex device, Kind kind, uint64_t bytes) {
+Departures::Ticket Departures::begin(DeviceIndex device, Kind kind, uint64_t bytes) {
     devices_[device].departures.emplace(next_ticket_, Departure{kind, bytes});
     return next_ticket_++;
 }
 
-void Room::end(DeviceIndex device, Ticket ticket, bool freed) {
+void Departures::end(DeviceIndex device, Ticket ticket, bool freed) {
     devices_[device].departures.erase(ticket);
     if (freed) this->freed(device);
     else look_later();
 }
 
-void Room::freed(DeviceIndex device) {
+void Departures::freed(DeviceIndex device) {
     ++devices_[device].freed;
     look_later();
 }
 
-void Room::look_later() {
-    if (!waits_.empty()) loop_.post([this] { look(); });
+void Departures::look_later() {
+    if (!waits_.empty()) scheduler_.post([this] { look(); });
 }
 
-bool Room::is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const {
+bool Departures::is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const {
     uint64_t bytes = 0;
     for (const auto& [ticket, departure] : devices_[device].departures) bytes += departure.bytes;
     if (bytes + store_.use(device).unlinked_bytes <= free_bytes / 2) return false;
@@ -49,7 +49,7 @@ bool Room::is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const {
     return bytes > free_bytes / 2;
 }
 
-std::shared_ptr<Room::Wait> Room::wait(DeviceIndex device, NodeId waiting) {
+std::shared_ptr<Departures::Wait> Departures::wait(DeviceIndex device, NodeId waiting) {
     store_.extents().trim(device);
     auto wait = std::make_shared<Wait>();
     wait->device = device;
@@ -61,14 +61,14 @@ std::shared_ptr<Room::Wait> Room::wait(DeviceIndex device, NodeId waiting) {
         if (object->id != waiting) wait->nameless.push_back(object->id);
     }
     wait->freed = devices_[device].freed;
-    wait->deadline = steady_clock::now() + kPatience;
-    wait->nameless_deadline = steady_clock::now() + kNamelessPatience;
+    wait->deadline = scheduler_.now() + kPatience;
+    wait->nameless_deadline = scheduler_.now() + kNamelessPatience;
     return wait;
 }
 
 // Nothing of what it waits for is left, or the time is over.
-bool Room::is_over(Wait& wait) {
-    const auto now = steady_clock::now();
+bool Departures::is_over(Wait& wait) {
+    const auto now = scheduler_.now();
     if (given_up_ || now >= wait.deadline) return true;
     const auto& departures = devices_[wait.device].departures;
     size_t gone = std::erase_if(wait.moves, [&](Ticket ticket) { return !departures.contains(ticket); });
@@ -85,25 +85,25 @@ bool Room::is_over(Wait& wait) {
     return wait.nameless.empty() && (departures.empty() || departures.begin()->first >= wait.until);
 }
 
-void Room::next(std::shared_ptr<Wait> wait, Done done) {
+void Departures::next(std::shared_ptr<Wait> wait, Done done) {
     wait->done = std::move(done);
     waits_.push_back(std::move(wait));
     look();
 }
 
-void Room::look() {
+void Departures::look() {
     std::vector<std::pair<Done, bool>> answers;
     for (auto at = waits_.begin(); at != waits_.end();) {
         auto wait = *at;
         const bool over = is_over(*wait);
         const uint64_t freed = devices_[wait->device].freed;
         const bool changed = std::exchange(wait->freed, freed) != freed;
-        if (wait->timer) loop_.cancel(*wait->timer);
+        if (wait->timer) scheduler_.cancel(*wait->timer);
         wait->timer.reset();
         if (!over && !changed) {
             const auto deadline = wait->nameless.empty() ? wait->deadline : wait->nameless_deadline;
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
-            wait->timer = loop_.after(std::max(left, std::chrono::milliseconds(1)), [this, wait] {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - scheduler_.now());
+            wait->timer = scheduler_.after(std::max(left, std::chrono::milliseconds(1)), [this, wait] {
                 wait->timer.reset();
                 look();
             });
@@ -120,9 +120,22 @@ void Room::look() {
     for (auto& [done, again] : answers) done(again);
 }
 
-void Room::set_given_up(bool given_up) {
+void Departures::set_given_up(bool given_up) {
     given_up_ = given_up;
     look();
+}
+
+bool Departures::Blocking::next() {
+    if (departures_.has_given_up()) return false;
+    // The loop may have ended, and then nobody answers.
+    auto answer = std::make_shared<std::promise<bool>>();
+    auto answered = answer->get_future();
+    scheduler_.post([&departures = departures_, wait = wait_, device = device_, waiting = waiting_, answer] {
+        if (!*wait) *wait = departures.wait(device, waiting);
+        departures.next(*wait, [answer](bool freed) { answer->set_value(freed); });
+    });
+    if (answered.wait_for(kPatience + std::chrono::seconds(1)) != std::future_status::ready) return false;
+    return answered.get();
 }
 
 }  // namespace gshm
