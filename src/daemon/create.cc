@@ -74,6 +74,8 @@ private:
         };
         if (need.slab && server_.wait_for_slab(*need.slab, resume)) return;
         AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible, !need.slab, true}};
+        request.uid = need.uid;
+        if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request, [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
             self->allocated(need, std::move(memory));
         });
@@ -112,6 +114,7 @@ private:
         int index = -1;
         if (map_ && object->extent != nullptr && descriptors_.size() < limits::kMessageDescriptors &&
             session.needs_descriptor(*object->extent, Access::write)) {
+            Extents::reach(object->extent, session.id());
             index = static_cast<int>(descriptors_.size());
             descriptors_.push_back(*object->extent->memory->descriptor(Access::write));
             kept_.push_back(object->extent->memory);

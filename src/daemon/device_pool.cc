@@ -1,5 +1,6 @@
 #include "daemon/device_pool.h"
 
+#include <algorithm>
 #include <future>
 
 #include "base/log.h"
@@ -45,6 +46,9 @@ Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const st
     pool->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
     if (specs.empty()) TRY(pool->add_unasked(limit_bytes));
+    std::vector<uint64_t> capacities;
+    for (const auto& slot : pool->slots_) capacities.push_back(slot.device->info().capacity_bytes);
+    pool->freed_ = std::make_unique<FreedExtents>(std::move(capacities));
     return pool;
 }
 
@@ -88,6 +92,13 @@ Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes
     slot.failure = started.error().message;
     log_error("{} cannot be used: {}", slot.device->info().name, slot.failure);
     return {};
+}
+
+uint64_t DevicePool::used_bytes(DeviceIndex index) const {
+    // Read first: what is taken from there in between is counted twice rather than not at all.
+    const uint64_t freed = freed_->bytes(index);
+    const uint64_t used = slots_[index].device->used_bytes();
+    return used - std::min(used, freed);
 }
 
 std::vector<DeviceInfo> DevicePool::infos() const {

@@ -12,6 +12,7 @@
 #include "device/kinds.h"
 #include "device/limit.h"
 #include "memory/devices.h"
+#include "memory/freed_extents.h"
 #include "store/extents.h"
 
 namespace gshm {
@@ -28,7 +29,9 @@ public:
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
     Device& device(DeviceIndex index) override { return *slots_[index].device; }
-    uint64_t used_bytes(DeviceIndex index) const { return slots_[index].device->used_bytes(); }
+    // Without what is kept for the next object.
+    uint64_t used_bytes(DeviceIndex index) const;
+    FreedExtents& freed() override { return *freed_; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
@@ -36,9 +39,7 @@ public:
     const std::string& failure(DeviceIndex index) const { return slots_[index].failure; }
 
     void submit(DeviceIndex index, Work work, Done done) override;
-    // As submit(), in a second thread of the device's, for what is given back to it: nothing there waits for anything, so
-    // that whoever needs the room may wait for all that was submitted, in any thread but the loop's and this one.
-    void submit_reclaim(DeviceIndex index, Work work, Done done);
+    void submit_reclaim(DeviceIndex index, Work work, Done done) override;
     void wait_for_reclaimed(DeviceIndex index) override;
     // What wait_for_reclaimed() does as well: whoever else holds what is given back is to let go of it.
     void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
@@ -66,6 +67,7 @@ private:
     HostDevice* host_ = nullptr;
     std::function<void()> also_wait_;
     std::vector<Slot> slots_;
+    std::unique_ptr<FreedExtents> freed_;  // before the devices go
 };
 
 }  // namespace gshm

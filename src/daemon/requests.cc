@@ -166,6 +166,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             }
             auto descriptor = opened->extent->memory->descriptor(access);
             if (!descriptor) return undo(explain_descriptor_limit(descriptor.error()));
+            Extents::reach(opened->extent, id_);
             index = static_cast<int>(descriptors.size());
             descriptors.push_back(*descriptor);
         }

@@ -68,13 +68,24 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       survival_(survival),
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
-      store_(clock_, *this, owner_, devices_->infos()),
       scheduler_(loop),
+      reclaim_(scheduler_, *devices_),
+      store_(clock_, reclaim_, owner_, devices_->infos()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       watches_(store_),
       waiters_(loop, store_, watches_),
       fences_(loop, survival) {
+    reclaim_.use(store_, departures_);
+    reclaim_.set_awaits_commit(survival_.can_keep());
+    // The keeper holds the memory, too, until it reads that it is dropped.
+    reclaim_.set_after_free([this](Scheduler::Task done) {
+        keeper_waits_->submit([this, done = std::move(done)]() mutable {
+            if (ending_) return;
+            wait_for_keeper();
+            loop_.post(std::move(done));
+        });
+    });
     // Not in the midst of the change that is told of, which may be a thread's of the mount.
     watches_.set_wake([this] { loop_.post([this] { watches_.deliver(); }); });
 }
@@ -152,6 +163,7 @@ void Server::end_session(Session* session) {
 void Server::forget_session(SessionId session) {
     fences_.end_session(session, store_.credentials(session).pid);
     store_.end_session(session);
+    reclaim_.end_session(session);
 }
 
 Status Server::await_session(SessionId session, const Restorer::Process& process) {
@@ -300,7 +312,7 @@ bool Server::end(int folder_lock) {
         survival_.close();
         // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero
         // it may have handed out.
-        left_ = true;
+        reclaim_.stop();
     }
     for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
@@ -333,47 +345,19 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
     return std::move(slabs_under_way_.extract(key).mapped());
 }
 
-void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
-    if (left_) return;
-    zeroing_.push_back({device, id, std::move(memory), offset, bytes});
-    if (!survival_.can_keep()) zero_now(std::exchange(zeroing_, {}));
-}
-
-void Server::zero_now(std::vector<Zeroing> ranges) {
-    for (auto& [device, id, memory, offset, bytes] : ranges) {
-        const Departures::Ticket ticket = departures_.begin(device, Departures::Kind::reclaim, bytes);
-        devices_->submit_reclaim(
-            device,
-            [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
-            [this, device, ticket, id, offset, bytes](Status status) {
-                if (status) store_.extents().zeroed(id, offset, bytes);
-                else store_.extents().not_zeroed(id);
-                departures_.end(device, ticket);
-            });
-    }
-}
-
 uint64_t Server::gather() {
     const uint64_t through = survival_.gather();
-    if (!zeroing_.empty()) {
-        gathered_zeroing_.emplace_back(through, std::exchange(zeroing_, {}));
-        waiting_zeroing_.fetch_add(1, std::memory_order_relaxed);
-    }
+    reclaim_.gather(through);
     return through;
 }
 
 void Server::finish_commit() {
     survival_.finish_commit();
-    // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
-    while (!gathered_zeroing_.empty() && gathered_zeroing_.front().first <= survival_.committed()) {
-        zero_now(std::move(gathered_zeroing_.front().second));
-        gathered_zeroing_.pop_front();
-        waiting_zeroing_.fetch_sub(1, std::memory_order_relaxed);
-    }
+    reclaim_.committed(survival_.committed());
 }
 
 Status Server::commit() {
-    if (!survival_.is_pending() && zeroing_.empty() && gathered_zeroing_.empty()) return {};
+    if (!survival_.is_pending() && !reclaim_.is_pending()) return {};
     auto written = survival_.write(gather());
     finish_commit();
     return written;
@@ -386,7 +370,7 @@ Status Server::commit_all() {
         through = gather();
     }
     TRY(survival_.write(through));
-    if (survival_.has_finished() || waiting_zeroing_.load(std::memory_order_relaxed) > 0) {
+    if (survival_.has_finished() || reclaim_.has_gathered()) {
         auto turn = loop_.enter();
         finish_commit();
     }
@@ -410,33 +394,6 @@ Status Server::commit_through(uint64_t change) {
         TRY(std::move(committed));
     }
     return {};
-}
-
-void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
-    // A small file is closed in less time than it takes to wake a thread.
-    constexpr uint64_t kSmallBytes = 1 << 20;
-    if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
-        memory.reset();
-        return departures_.freed(device);
-    }
-    // The keeper holds the memory, too, until it reads the drop. For a little memory the wait is not worth it.
-    constexpr uint64_t kLargeBytes = 16 << 20;
-    const bool large = memory->size() >= kLargeBytes;
-    const Departures::Ticket ticket = departures_.begin(device, Departures::Kind::reclaim, memory->size());
-    devices_->submit_reclaim(
-        device,
-        [memory = std::move(memory)](Device&) mutable {
-            memory.reset();
-            return Status{};
-        },
-        [this, large, device, ticket](Status) {
-            if (!large) return departures_.end(device, ticket);
-            keeper_waits_->submit([this, device, ticket] {
-                if (ending_) return;
-                wait_for_keeper();
-                loop_.post([this, device, ticket] { departures_.end(device, ticket); });
-            });
-        });
 }
 
 }  // namespace gshm

@@ -22,17 +22,18 @@
 #include "daemon/waiters.h"
 #include "fuse/mount.h"
 #include "memory/allocate.h"
+#include "memory/reclaim.h"
 #include "store/store.h"
 
 namespace gshm {
 
-class Server final : private Reclaimer {
+class Server final {
 public:
     // Clients come through the listener. Survival must outlive the server. What an earlier daemon has left is there when this returns; with_mount: also
     // the files that are open in its mount, which the caller takes up with resume_mount().
     static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
                                                   Survival& survival, UniqueFd listener, bool with_mount);
-    ~Server() override;
+    ~Server();
 
     EventLoop& loop() { return loop_; }
     ClientLoops& client_loops() { return *client_loops_; }
@@ -112,9 +113,6 @@ private:
     // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
     void wait_for_keeper();
 
-    void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;
-    void release(DeviceIndex device, std::shared_ptr<Extent> memory) override;
-
     EventLoop& loop_;
     std::unique_ptr<DevicePool> devices_;
     UniqueFd listener_;
@@ -122,8 +120,9 @@ private:
     UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
     Credentials owner_;
     SystemClock clock_;
-    Store store_;
     LoopScheduler scheduler_;
+    Reclaim reclaim_;
+    Store store_;
     Departures departures_;
     Allocator allocator_;
     Watches watches_;
@@ -142,23 +141,10 @@ private:
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
-    // What is to be zeroed once the catalog does not speak of it any more.
-    struct Zeroing {
-        DeviceIndex device = 0;
-        ExtentId id = 0;
-        std::shared_ptr<Extent> memory;
-        uint64_t offset = 0;
-        uint64_t bytes = 0;
-    };
-    std::vector<Zeroing> zeroing_;
-    std::deque<std::pair<uint64_t, std::vector<Zeroing>>> gathered_zeroing_;  // by the changes to be committed first
-    std::atomic<size_t> waiting_zeroing_ = 0;                                 // of these
     uint64_t gather();
     void finish_commit();
-    void zero_now(std::vector<Zeroing> ranges);
     Status commit_all() EXCLUDES(commit_mutex_);
     std::atomic<bool> ending_ = false;
-    bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;
 };

@@ -106,6 +106,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {
         return reply_error(request, mappable.error());
     }
+    Extents::reach_anywhere((*object)->extent);
     struct Exported {
         UniqueFd descriptor;
         FabricHandle fabric = {};

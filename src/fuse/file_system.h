@@ -130,7 +130,7 @@ private:
     Status with_room(const Work& work, const std::function<Status()>& operation);
     uint64_t free_bytes(DeviceIndex device);
     // Until not much memory is on its way out, compared with what is free.
-    void wait_for_departures(const Work& work);
+    void wait_for_departures(const Work& work, uid_t uid);
     // Answers with how it went, and tells the daemon if the device is lost.
     void finish(Call& call, const Work& work, const Status& status);
 

@@ -58,11 +58,12 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     // Where the kernel writes by itself, it also says by itself that the device is full.
     const bool waits =
         passthrough_ && in_files && access == Access::write &&
-        backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device));
+        backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
     if (empties || leaves_slab || wants_file || waits) {
         Work work(backend_, object, Work::kKept);
+        const uid_t uid = object->uid;
         turn.unlock();
-        if (waits) wait_for_departures(work);
+        if (waits) wait_for_departures(work, uid);
         Status status;
         if (empties) status = resize(work, 0);
         if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });

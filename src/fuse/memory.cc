@@ -160,7 +160,8 @@ Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_by
         auto turn = backend_.enter();
         TRY(backend_.check(work.device));
         compressible = (work.object->flags & kCreateCompressible) != 0;
-        move = departures.begin(work.device, Departures::Kind::move, work.gate->memory ? work.gate->memory->size() : 0);
+        move = departures.begin(work.device, Departures::Kind::move, work.gate->memory ? work.gate->memory->size() : 0,
+                                work.object->uid);
     }
     auto memory = backend_.allocator().attempt(
         work.device, bytes,
@@ -202,9 +203,9 @@ Status FileSystem::with_room(const Work& work, const std::function<Status()>& op
     return backend_.allocator().retry(work.device, work.id, operation, waiting_);
 }
 
-void FileSystem::wait_for_departures(const Work& work) {
+void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
     if (!waiting_(true)) return;
-    backend_.allocator().wait_for_departures(work.device, work.id, [&] { return free_bytes(work.device); });
+    backend_.allocator().wait_for_departures(work.device, work.id, uid, [&] { return free_bytes(work.device); });
     waiting_(false);
 }
 

@@ -1,6 +1,9 @@
 #include "memory/allocate.h"
 
+#include <future>
 #include <utility>
+
+#include "memory/freed_extents.h"
 
 namespace gshm {
 
@@ -31,7 +34,8 @@ public:
         allocator_.devices_.submit(
             request_.device,
             [self = shared_from_this(), memory, bytes = steps_.bytes()](Device&) -> Status {
-                *memory = TRY(self->allocator_.attempt(self->request_.device, bytes, self->request_.options));
+                const AllocationRequest& request = self->request_;
+                *memory = TRY(self->allocator_.attempt(request.device, bytes, request.options, request.maps));
                 return {};
             },
             [self = shared_from_this(), memory](Status status) { self->attempted(std::move(*memory), std::move(status)); });
@@ -56,7 +60,18 @@ private:
 };
 
 void Allocator::allocate(const AllocationRequest& request, Done done) {
-    std::make_shared<InLoop>(*this, request, std::move(done))->attempt();
+    auto allocation = std::make_shared<InLoop>(*this, request, std::move(done));
+    departures_.wait_for_pile(request.device, request.uid, request.size_bytes, [allocation] { allocation->attempt(); });
+}
+
+void Allocator::wait_for_pile(const AllocationRequest& request) {
+    // The loop may have ended, and then nobody answers.
+    auto answer = std::make_shared<std::promise<void>>();
+    auto answered = answer->get_future();
+    scheduler_.post([&departures = departures_, request, answer] {
+        departures.wait_for_pile(request.device, request.uid, request.size_bytes, [answer] { answer->set_value(); });
+    });
+    (void)answered.wait_for(Departures::kPatience + std::chrono::seconds(1));
 }
 
 Status Allocator::run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
@@ -75,11 +90,12 @@ Status Allocator::run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
 }
 
 Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationRequest& request) {
+    wait_for_pile(request);
     std::shared_ptr<Extent> memory;
     TRY(run(
         request.device, request.waiting, {request.size_bytes, request.least_bytes},
         [&](uint64_t bytes) -> Status {
-            memory = TRY(attempt(request.device, bytes, request.options));
+            memory = TRY(attempt(request.device, bytes, request.options, request.maps));
             return {};
         },
         [](bool) { return true; }));
@@ -91,9 +107,20 @@ Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<
     return run(device, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
 }
 
-Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options) {
+std::shared_ptr<Extent> Allocator::take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                              SessionId maps) {
+    // Kept memory was not made by gshm-maker.
+    const bool has_handles = (devices_.device(device).info().handle_kinds & kHandleFabric) != 0;
+    if (options.lasting_handle && has_handles) return nullptr;
+    return devices_.freed().take(device, bytes, options.compressible, maps);
+}
+
+Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                                   SessionId maps) {
+    if (auto freed = take_freed(device, bytes, options, maps)) return freed;
     auto allocated = attempt_at_once(device, bytes, options);
     if (!allocated && allocated.error().code == ENOSPC) {
+        devices_.freed().drop(device).clear();
         devices_.wait_for_reclaimed(device);
         allocated = attempt_at_once(device, bytes, options);
     }
@@ -113,12 +140,13 @@ Result<std::shared_ptr<Extent>> Allocator::attempt_at_once(DeviceIndex device, u
     return extent;
 }
 
-void Allocator::wait_for_departures(DeviceIndex device, NodeId waiting, const std::function<uint64_t()>& free_bytes) {
+void Allocator::wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid,
+                                    const std::function<uint64_t()>& free_bytes) {
     Departures::Blocking wait(scheduler_, departures_, device, waiting);
     while (wait.next()) {
         devices_.wait_for_reclaimed(device);
         auto turn = scheduler_.enter();
-        if (!departures_.is_worth_waiting(device, free_bytes())) break;
+        if (!departures_.is_worth_waiting(device, free_bytes(), uid)) break;
     }
 }
 

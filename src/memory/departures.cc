@@ -21,13 +21,19 @@ public:
     Done done;
 };
 
-Departures::Ticket Departures::begin(DeviceIndex device, Kind kind, uint64_t bytes) {
-    devices_[device].departures.emplace(next_ticket_, Departure{kind, bytes});
+Departures::Ticket Departures::begin(DeviceIndex device, Kind kind, uint64_t bytes, uid_t uid) {
+    devices_[device].departures.emplace(next_ticket_, Departure{kind, bytes, uid});
+    if (kind == Kind::reclaim) devices_[device].piles[uid] += bytes;
     return next_ticket_++;
 }
 
 void Departures::end(DeviceIndex device, Ticket ticket, bool freed) {
-    devices_[device].departures.erase(ticket);
+    OfDevice& of = devices_[device];
+    if (auto ended = of.departures.extract(ticket); !ended.empty() && ended.mapped().kind == Kind::reclaim) {
+        auto pile = of.piles.find(ended.mapped().uid);
+        pile->second -= ended.mapped().bytes;
+        if (pile->second == 0) of.piles.erase(pile);
+    }
     if (freed) this->freed(device);
     else look_later();
 }
@@ -38,10 +44,44 @@ void Departures::freed(DeviceIndex device) {
 }
 
 void Departures::look_later() {
-    if (!waits_.empty()) scheduler_.post([this] { look(); });
+    if (waiting() == 0) return;
+    scheduler_.post([this] {
+        look();
+        look_at_piles();
+    });
 }
 
-bool Departures::is_worth_waiting(DeviceIndex device, uint64_t free_bytes) const {
+uint64_t Departures::pile_bytes(DeviceIndex device, uid_t uid) const {
+    auto pile = devices_[device].piles.find(uid);
+    return pile == devices_[device].piles.end() ? 0 : pile->second;
+}
+
+bool Departures::is_piled(DeviceIndex device, uid_t uid, uint64_t new_bytes) const {
+    const uint64_t pile = pile_bytes(device, uid);
+    return pile > kPileBytes && pile > store_.accounts().of(device, uid).object_bytes + new_bytes;
+}
+
+void Departures::wait_for_pile(DeviceIndex device, uid_t uid, uint64_t new_bytes, Scheduler::Task done) {
+    if (given_up_ || !is_piled(device, uid, new_bytes)) return done();
+    pile_waits_.push_back({device, uid, new_bytes, scheduler_.now() + kPatience, std::move(done)});
+    scheduler_.after(kPatience, [this] { look_at_piles(); });
+}
+
+void Departures::look_at_piles() {
+    std::vector<Scheduler::Task> over;
+    for (auto wait = pile_waits_.begin(); wait != pile_waits_.end();) {
+        if (!given_up_ && scheduler_.now() < wait->deadline && is_piled(wait->device, wait->uid, wait->new_bytes)) {
+            ++wait;
+            continue;
+        }
+        over.push_back(std::move(wait->done));
+        wait = pile_waits_.erase(wait);
+    }
+    for (auto& done : over) done();
+}
+
+bool Departures::is_worth_waiting(DeviceIndex device, uint64_t free_bytes, uid_t uid) const {
+    if (is_piled(device, uid, 0)) return true;
     uint64_t bytes = 0;
     for (const auto& [ticket, departure] : devices_[device].departures) bytes += departure.bytes;
     if (bytes + store_.use(device).unlinked_bytes <= free_bytes / 2) return false;
@@ -123,6 +163,7 @@ void Departures::look() {
 void Departures::set_given_up(bool given_up) {
     given_up_ = given_up;
     look();
+    look_at_piles();
 }
 
 bool Departures::Blocking::next() {

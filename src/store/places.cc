@@ -113,7 +113,8 @@ void Store::free_memory(Object* object) {
     drop_backing(object->id);
     if (object->gate) object->gate->memory.reset();
     object->gate.reset();
-    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed);
+    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed,
+                    object->uid);
     object->extent = nullptr;
     accounts_.update(*object);
     nodes_.changed(object);
@@ -135,7 +136,7 @@ void Store::drop_backing(NodeId node) {
 void Store::free_retired(Object* object) {
     if (!object->retired) return;
     for (const auto& [place, size_bytes] : *object->retired) {
-        extents_.detach(place, size_bytes, object->state == ObjectState::sealed);
+        extents_.detach(place, size_bytes, object->state == ObjectState::sealed, object->uid);
     }
     object->retired.reset();
     accounts_.update(*object);
@@ -149,7 +150,7 @@ void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint6
     if (object->extent != nullptr) {
         Place old{object->extent, object->offset};
         if (!keep_old) {
-            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed);
+            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
         } else {
             if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
             object->retired->push_back({old, object->size_bytes});

@@ -25,6 +25,7 @@ Status Restorer::add(SavedExtent saved) {
     added->memory = std::move(saved.memory);
     added->kept = true;
     added->handle_given = saved.handle_given;
+    added->reached_by_others = true;  // clients of an earlier daemon may have descriptors
     if (mode_ == Mode::strict) added->row_sum = saved.row_sum;
     if (saved.slab) {
         auto& pool = extents.pools_[*saved.slab];
@@ -142,7 +143,9 @@ void Restorer::zero_rest() {
         std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
         uint64_t at = 0;
         auto free_until = [&, extent = extent](uint64_t end) {
-            if (end > at) store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at);
+            if (end <= at) return;
+            store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at,
+                                            extent->pool->key.uid);
         };
         for (const Range& range : ranges) {
             free_until(range.offset);

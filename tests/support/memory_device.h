@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <sys/mman.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -34,9 +35,15 @@ public:
         memset(bytes_->data() + offset, value, bytes);
         return {};
     }
-    Result<int> descriptor(Access) override { return fail(EOPNOTSUPP, "no descriptors here"); }
+    // Not of these bytes: it stands for one.
+    Result<int> descriptor(Access) override {
+        if (!descriptor_) descriptor_ = UniqueFd::adopt(memfd_create("memory", MFD_CLOEXEC));
+        if (!descriptor_) return fail_errno("memfd_create");
+        return descriptor_.get();
+    }
 
 private:
+    UniqueFd descriptor_;
     std::unique_ptr<std::vector<std::byte>> bytes_;
     std::shared_ptr<size_t> live_;
 };
@@ -68,11 +75,11 @@ private:
 
 class ImmediateReclaimer final : public Reclaimer {
 public:
-    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override {
+    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes, uid_t) override {
         require(memory->fill(offset, bytes, 0));
         extents->zeroed(id, offset, bytes);
     }
-    void release(DeviceIndex, std::shared_ptr<Extent> memory) override { memory.reset(); }
+    void release(DeviceIndex, std::shared_ptr<Extent> memory, const FormerUse&) override { memory.reset(); }
 
     Extents* extents = nullptr;  // set once the store exists
 

@@ -3,11 +3,14 @@
 
 #include <condition_variable>
 #include <deque>
+#include <gtest/gtest.h>
 #include <map>
 
 #include "base/mutex.h"
 #include "device/limit.h"
 #include "memory/allocate.h"
+#include "memory/freed_extents.h"
+#include "memory/reclaim.h"
 #include "support/memory_device.h"
 
 namespace gshm::test {
@@ -72,11 +75,15 @@ private:
 
 struct MemoryRig {
     static constexpr uint64_t kPage = uint64_t{64} << 10;  // the devices' granularity
-    static constexpr uint64_t kDeviceBytes = 16 * kPage;
+
+    explicit MemoryRig(uint64_t first_device_bytes = 16 * kPage) : devices(scheduler, first_device_bytes) {
+        reclaim.use(store, departures);
+    }
 
     class RigDevices final : public Devices {
     public:
-        explicit RigDevices(Scheduler& scheduler) : scheduler_(scheduler) {}
+        RigDevices(Scheduler& scheduler, uint64_t first_bytes)
+            : first(std::make_unique<MemoryDevice>("memory:0", first_bytes), 0), scheduler_(scheduler) {}
         Device& device(DeviceIndex index) override { return index == 0 ? first : second; }
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}
@@ -84,24 +91,83 @@ struct MemoryRig {
         void submit(DeviceIndex index, Work work, Done done) override {
             scheduler_.post([status = work(device(index)), done = std::move(done)]() mutable { done(std::move(status)); });
         }
+        // In a thread that runs only when the test says so.
+        void submit_reclaim(DeviceIndex index, Work work, Done done) override {
+            reclaims_.emplace_back([this, index, work = std::move(work), done = std::move(done)]() mutable {
+                auto status = work(device(index));
+                work = nullptr;
+                scheduler_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
+            });
+        }
         void wait_for_reclaimed(DeviceIndex) override {}
+        FreedExtents& freed() override { return freed_; }
+        void reclaim(size_t most = SIZE_MAX) {
+            for (; most > 0 && !reclaims_.empty(); --most) {
+                auto work = std::move(reclaims_.front());
+                reclaims_.pop_front();
+                work();
+            }
+        }
 
-        LimitDevice first{std::make_unique<MemoryDevice>("memory:0", kDeviceBytes), 0};
-        LimitDevice second{std::make_unique<MemoryDevice>("memory:1", kDeviceBytes), 0};
+        LimitDevice first;
+        LimitDevice second{std::make_unique<MemoryDevice>("memory:1", 16 * kPage), 0};
 
     private:
         Scheduler& scheduler_;
+        std::deque<Scheduler::Task> reclaims_;
+        FreedExtents freed_{{first.info().capacity_bytes, second.info().capacity_bytes}};
     };
 
-    MemoryRig() { reclaimer.extents = &store.extents(); }
+    // As the daemon makes objects; in the loop. Null until it is made.
+    struct Creation {
+        SessionId session = 0;
+        CreateSpec spec;
+        Object* object = nullptr;
+        int error = 0;
+    };
+    std::shared_ptr<Creation> create(SessionId session, std::string_view name, uint64_t bytes, bool map = true) {
+        auto creation = std::make_shared<Creation>(Creation{session, {}});
+        creation->spec.name = name;
+        creation->spec.size_bytes = bytes;
+        creation->spec.flags = kCreateDedicated | kCreateKeep;
+        creation->spec.map = map;
+        go_on(creation);
+        scheduler.run();
+        return creation;
+    }
+    void remove(const Creation& creation) {
+        auto turn = scheduler.enter();
+        EXPECT_TRUE(store.unlink(creation.session, creation.spec.name));
+        EXPECT_TRUE(store.release(creation.session, creation.object->id, Access::write));
+    }
 
     ManualClock clock;
-    ImmediateReclaimer reclaimer;
     ManualScheduler scheduler;
-    RigDevices devices{scheduler};
-    Store store{clock, reclaimer, {0, 0, 1, {}}, {devices.first.info(), devices.second.info()}};
+    RigDevices devices;
+    Reclaim reclaim{scheduler, devices};
+    Store store{clock, reclaim, {0, 0, 1, {}}, {devices.first.info(), devices.second.info()}};
     Departures departures{scheduler, store};
     Allocator allocator{scheduler, devices, departures};
+
+private:
+    void go_on(const std::shared_ptr<Creation>& creation) {
+        auto made = store.create(creation->session, creation->spec);
+        if (!made) {
+            creation->error = made.error().code;
+        } else if (auto* object = std::get_if<Object*>(&*made)) {
+            creation->object = *object;
+            if (creation->spec.map) Extents::reach((*object)->extent, creation->session);
+        } else {
+            const auto need = std::get<ExtentNeed>(*made);
+            AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible}, 0, need.uid,
+                                      creation->spec.map ? creation->session : 0};
+            allocator.allocate(request, [this, creation, need](Result<std::shared_ptr<Extent>> memory) {
+                if (memory) creation->spec.extent = store.extents().add(need, std::move(*memory));
+                else creation->error = memory.error().code;
+                if (memory) go_on(creation);
+            });
+        }
+    }
 };
 
 }  // namespace gshm::test

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fuse/backend.h"
+#include "memory/freed_extents.h"
 
 namespace gshm::test {
 
@@ -29,9 +30,12 @@ private:
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}
         void submit(DeviceIndex index, Work work, Done done) override { done(work(device(index))); }
+        void submit_reclaim(DeviceIndex index, Work work, Done done) override { submit(index, std::move(work), std::move(done)); }
         void wait_for_reclaimed(DeviceIndex) override {}
+        FreedExtents& freed() override { return freed_extents; }
 
         QuietBackend& backend;
+        FreedExtents freed_extents{std::vector<uint64_t>(backend.device_count())};  // none is kept
         Departures departures{*this, backend.files().store()};
         Allocator allocator{*this, *this, departures};
     };

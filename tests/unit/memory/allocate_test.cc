@@ -18,7 +18,7 @@ protected:
 
     // All memory of the first device but so many bytes.
     std::shared_ptr<Extent> take_all_but(uint64_t bytes) {
-        return *rig_.devices.first.allocate(MemoryRig::kDeviceBytes - bytes, {});
+        return *rig_.devices.first.allocate(16 * kPage - bytes, {});
     }
     void begin(uint64_t bytes, uint64_t least_bytes) {
         const AllocationRequest request{0, bytes, least_bytes, {}, 0};
@@ -46,7 +46,7 @@ TEST_P(Allocation, IsServedAtOnceWhereThereIsRoom) {
 
 TEST_P(Allocation, WaitsForMemoryOnItsWayOut) {
     auto other = take_all_but(kPage);
-    auto ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size());
+    auto ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size(), 0);
     begin(4 * kPage, 4 * kPage);
     // The reclaimer comes to it only after the request has been refused and waits.
     rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
@@ -76,8 +76,10 @@ TEST_P(Allocation, FreesEmptySlabs) {
     auto* slab = rig_.store.extents().add({0, 15 * kPage, 15 * kPage, false, key}, take_all_but(kPage));
     EXPECT_EQ(slab->objects, 0u);
     begin(4 * kPage, 4 * kPage);
-    ASSERT_TRUE(end());
+    rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
     EXPECT_EQ(rig_.store.extents().count(), 0u);
+    rig_.devices.reclaim();
+    ASSERT_TRUE(end());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Allocation, ::testing::Values(Way::loop, Way::thread),
