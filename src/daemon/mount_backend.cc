@@ -15,6 +15,10 @@ Allocator& MountBackend::allocator() {
     return server_.allocator();
 }
 
+Mover& MountBackend::mover() {
+    return server_.mover();
+}
+
 size_t MountBackend::device_count() {
     return server_.devices().size();
 }

@@ -20,6 +20,7 @@ public:
     Turn enter() override;
     Files& files() override { return files_; }
     Allocator& allocator() override;
+    Mover& mover() override;
     size_t device_count() override;
     Device& device(DeviceIndex device) override;
     uint64_t used_bytes(DeviceIndex device) override;

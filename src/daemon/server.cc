@@ -73,6 +73,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       store_(clock_, reclaim_, owner_, devices_->infos()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
+      mover_(scheduler_, *devices_, allocator_, store_),
       watches_(store_),
       waiters_(loop, store_, watches_),
       fences_(loop, survival) {
@@ -97,6 +98,7 @@ Server::~Server() {
         auto turn = loop_.enter();
         departures_.set_given_up(true);
     }
+    mover_.stop();
     keeper_waits_.reset();
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
@@ -296,6 +298,7 @@ bool Server::end(int folder_lock) {
         auto turn = loop_.enter();
         departures_.set_given_up(true);
     }
+    mover_.stop();
     // Their clients ask the next one for what is not completed: both must not write.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();

@@ -21,7 +21,7 @@
 #include "daemon/survival.h"
 #include "daemon/waiters.h"
 #include "fuse/mount.h"
-#include "memory/allocate.h"
+#include "memory/move.h"
 #include "memory/reclaim.h"
 #include "store/store.h"
 
@@ -40,6 +40,7 @@ public:
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
+    Mover& mover() { return mover_; }
     Waiters& waiters() { return waiters_; }
     Fences& fences() { return fences_; }
     Watches& watches() { return watches_; }
@@ -125,6 +126,7 @@ private:
     Store store_;
     Departures departures_;
     Allocator allocator_;
+    Mover mover_;
     Watches watches_;
     Waiters waiters_;
     Fences fences_;

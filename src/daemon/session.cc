@@ -167,6 +167,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Seal:
         case RequestBody::Unlink:
         case RequestBody::Rename:
+        case RequestBody::Move:
         case RequestBody::Replace:
         case RequestBody::GiveName:
         case RequestBody::Make:
@@ -280,6 +281,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Seal: return seal(id, *request.body_as_Seal());
         case RequestBody::Unlink: return unlink(id, *request.body_as_Unlink());
         case RequestBody::Rename: return rename(id, *request.body_as_Rename());
+        case RequestBody::Move: return move_object(id, *request.body_as_Move());
         case RequestBody::SetAttribute: {
             const auto& set = *request.body_as_SetAttribute();
             return reply_status(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),

@@ -95,6 +95,22 @@ void Session::fill(uint64_t request, const wire::Fill& fill) {
         [request](Session& session, Status status) { session.reply_status(request, status); });
 }
 
+void Session::move_object(uint64_t request, const wire::Move& move) {
+    auto object = server_.store().find_movable(id_, wire::view(move.name()));
+    if (!object) return reply_error(request, object.error());
+    auto device = server_.devices().find(std::string(wire::view(move.device())));
+    if (!device) return reply_error(request, device.error());
+    job_started();
+    const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
+    server_.mover().move(**object, *device, holders, [&server = server_, self = weak_from_this(), request](Status status) {
+        if (auto recorded = server.commit(); status && !recorded) status = std::unexpected(made_but_unwritten(recorded.error()));
+        if (auto session = self.lock()) {
+            session->reply_status(request, status);
+            session->job_ended();
+        }
+    });
+}
+
 void Session::export_object(uint64_t request, const wire::Export& what) {
     auto object = object_range(what.id(), 0, 0, Access::read);
     // What has been sealed since is exported for reading, to whomever.

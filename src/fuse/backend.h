@@ -6,7 +6,7 @@
 
 #include "base/turn.h"
 #include "device/device.h"
-#include "memory/allocate.h"
+#include "memory/move.h"
 #include "store/files.h"
 
 namespace gshm::fuse {
@@ -21,6 +21,7 @@ public:
     virtual Files& files() = 0;  // in one's turn
 
     virtual Allocator& allocator() = 0;
+    virtual Mover& mover() = 0;
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;

@@ -123,9 +123,6 @@ private:
     enum class Move { needed, tidy };
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed);
-    // In one's turn.
-    void replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes);
-    Status copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason);
     // An operation that a full device refuses is tried again when memory has been freed. The caller holds no gate.
     Status with_room(const Work& work, const std::function<Status()>& operation);
     uint64_t free_bytes(DeviceIndex device);

@@ -71,7 +71,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
             std::unique_lock lock(work.gate->mutex);
             if (!work.gate->memory) status = move_to(work, 0, 0, 0);
         }
-        if (!status) backend_.report(work.device, status.error());
+        if (!status) backend_.report(work.device(), status.error());
         turn.lock();
         object->leaving_slab = false;
         if (!status) {

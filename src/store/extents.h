@@ -136,6 +136,9 @@ public:
     void show(StoredExtent* extent);
     void close_slab(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
+    // A place that bytes are being copied to stays as if an object had it, until attach() or detach().
+    static void reserve(const Place& place) { ++place.extent->objects; }
+    static void unreserve(const Place& place) { --place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
     void detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid);
     // An extent that was added for an object that then was not made, or was made elsewhere.

@@ -314,6 +314,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     store_.files_.emplace(id, std::move(file));
     object.awaited = false;
     ++object.open_files;
+    if (access == Access::write) ++object.write_opens;
     store_.pin(&object, access);
     return id;
 }

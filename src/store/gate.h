@@ -18,6 +18,7 @@ struct Gate {
     uint64_t offset = 0;
     std::atomic<int> writers = 0;          // at work now
     std::atomic<uint64_t> size_bytes = 0;  // of the object, as the store knows it
+    std::atomic<uint32_t> device = 0;      // likewise; does not change while the gate is held
 };
 
 }  // namespace gshm

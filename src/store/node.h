@@ -104,6 +104,7 @@ struct Object final : Node {
     uint32_t write_leases = 0;
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
     uint32_t open_files = 0;      // of `leases`: in the mount
+    uint32_t write_opens = 0;     // how often it was opened for writing, by sessions and in the mount
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;      // of a file (Extent::file()): when it was last looked at
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes

@@ -1,4 +1,4 @@
-// Where an object's bytes are, who gets at them, and when they go.
+// Where an object's bytes are, who gets at them, and when they go. moves.cc has how they get elsewhere.
 #include <algorithm>
 #include <utility>
 
@@ -25,8 +25,7 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     }
 }
 
-bool Store::fits_slab(const Object& object) {
-    const SlabKey& key = object.extent->pool->key;
+bool Store::fits_slab(const Object& object, const SlabKey& key) {
     if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
     auto reached_alike = [&](const Link& link) {
         return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
@@ -45,7 +44,7 @@ void Store::rights_changed(Node& node) {
             uint64_t end = 0;
             for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->pool != nullptr && !fits_slab(*object)) {
+                                                 object->extent->pool != nullptr && !fits_slab(*object, object->extent->pool->key)) {
             extents_.close_slab(object->extent);
         }
     }
@@ -90,10 +89,6 @@ bool Store::can_leave_slab(SessionId session, const Object& object) const {
     auto lease = at(session).leases.find(object.id);
     return object.extent != nullptr && object.extent->pool != nullptr && !object.retired &&
            lease != at(session).leases.end() && lease->second.count == 1 && object.leases == 1;
-}
-
-void Store::leave_slab(Object* object, std::shared_ptr<Extent> memory) {
-    replace_memory(object, std::move(memory), object->size_bytes, false);
 }
 
 void Store::count_sealed(Object* object) {
@@ -141,28 +136,6 @@ void Store::free_retired(Object* object) {
     object->retired.reset();
     accounts_.update(*object);
     nodes_.changed(object);
-}
-
-void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
-    // First: the old memory is freed by the reclaimer, not here.
-    if (object->gate) object->gate->memory = memory;
-    if (object->gate) object->gate->offset = 0;
-    if (object->extent != nullptr) {
-        Place old{object->extent, object->offset};
-        if (!keep_old) {
-            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
-        } else {
-            if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
-            object->retired->push_back({old, object->size_bytes});
-        }
-    }
-    StoredExtent* extent = nullptr;
-    if (memory != nullptr) {
-        bool compressible = (object->flags & kCreateCompressible) != 0;
-        extent = extents_.add({object->device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
-    }
-    object->flags |= kCreateDedicated;
-    place(object, {extent, 0}, size_bytes);
 }
 
 }  // namespace gshm

@@ -218,6 +218,7 @@ std::shared_ptr<Gate> Store::gate(Object* object) {
         if (object->extent != nullptr) object->gate->memory = object->extent->memory;
         object->gate->offset = object->offset;
         object->gate->size_bytes = object->size_bytes;
+        object->gate->device = object->device;
     }
     return object->gate;
 }

@@ -8,7 +8,7 @@
 
 #include "base/mutex.h"
 #include "device/limit.h"
-#include "memory/allocate.h"
+#include "memory/move.h"
 #include "memory/freed_extents.h"
 #include "memory/reclaim.h"
 #include "support/memory_device.h"
@@ -148,6 +148,7 @@ struct MemoryRig {
     Store store{clock, reclaim, {0, 0, 1, {}}, {devices.first.info(), devices.second.info()}};
     Departures departures{scheduler, store};
     Allocator allocator{scheduler, devices, departures};
+    Mover mover{scheduler, devices, allocator, store};
 
 private:
     void go_on(const std::shared_ptr<Creation>& creation) {

@@ -10,6 +10,7 @@ namespace gshm::test {
 class QuietBackend : public fuse::Backend {
 public:
     Allocator& allocator() override { return memory().allocator; }
+    Mover& mover() override { return memory().mover; }
     uint64_t used_bytes(DeviceIndex) override { return 0; }
     Status check(DeviceIndex) override { return {}; }
     void report(DeviceIndex, const Error&) override {}
@@ -38,6 +39,7 @@ private:
         FreedExtents freed_extents{std::vector<uint64_t>(backend.device_count())};  // none is kept
         Departures departures{*this, backend.files().store()};
         Allocator allocator{*this, *this, departures};
+        Mover mover{*this, *this, allocator, backend.files().store()};
     };
     Memory& memory() {
         if (!memory_) memory_ = std::make_unique<Memory>(*this);
