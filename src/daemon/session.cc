@@ -76,7 +76,10 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
 bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) {
     using wire::RequestBody;
     const auto kind = request.body_type();
-    if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace) return false;
+    if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace &&
+        kind != RequestBody::Move) {
+        return false;
+    }
     Outbox& out = outbox();
     if (trying_again_ || out.replies.size() != 1 || out.replies.front().error != EBUSY) return false;
     out.replies.clear();

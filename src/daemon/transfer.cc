@@ -102,12 +102,11 @@ void Session::move_object(uint64_t request, const wire::Move& move) {
     if (!device) return reply_error(request, device.error());
     job_started();
     const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
-    server_.mover().move(**object, *device, holders, [&server = server_, self = weak_from_this(), request](Status status) {
-        if (auto recorded = server.commit(); status && !recorded) status = std::unexpected(made_but_unwritten(recorded.error()));
-        if (auto session = self.lock()) {
-            session->reply_status(request, status);
-            session->job_ended();
-        }
+    server_.mover().move(**object, *device, holders, [self = weak_from_this(), request](Status status) {
+        auto session = self.lock();
+        if (!session) return;
+        session->reply_status(request, status);
+        session->job_ended();
     });
 }
 

@@ -81,9 +81,8 @@ void Mover::move(Object& object, DeviceIndex to, Holders holders, Done done) {
     store_.pin(&object, Access::read);
     worker_->submit([this, job = std::move(job), done = std::move(done)]() mutable {
         Status status = run(job);
-        scheduler_.post([this, object = job.object, to = job.to, status = std::move(status), done = std::move(done)]() mutable {
-            if (!status) devices_.report(to, status.error());
-            store_.unpin(object, Access::read);
+        scheduler_.post([this, job = std::move(job), status = std::move(status), done = std::move(done)]() mutable {
+            store_.unpin(job.object, Access::read);
             done(std::move(status));
         });
     });
@@ -132,7 +131,15 @@ Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_
             auto turn = scheduler_.enter();
             if (job.object->links == 0) return fail(ENOENT, "the object was removed while it moved");
         }
-        TRY(target.memory->copy_from(target.place.offset + at, source, offset + at, std::min(kPieceBytes, target.bytes - at)));
+        const uint64_t piece = std::min(kPieceBytes, target.bytes - at);
+        auto copied = target.memory->copy_from(target.place.offset + at, source, offset + at, piece);
+        if (copied) continue;
+        // The error does not tell which of the two is lost.
+        std::byte probe;
+        const bool is_readable = source.copy_out(offset + at, {&probe, 1}).has_value();
+        scheduler_.post([&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device},
+                         error = copied.error()] { devices.report(lost, error); });
+        return copied;
     }
     return {};
 }

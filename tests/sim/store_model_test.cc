@@ -177,7 +177,7 @@ private:
     }
 
     void one() {
-        switch (below(17)) {
+        switch (below(18)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1: case 2: case 3: case 4: return create();
             case 5: case 6: return open();
@@ -189,6 +189,7 @@ private:
             case 13: return replace();
             case 14: return change_owner();
             case 15: return grow();
+            case 16: return move();
             default: return list();
         }
     }
@@ -248,6 +249,43 @@ private:
         ASSERT_TRUE(memory->fill(0, size, pattern(id)));
         Files(rig_.store).replace_memory(*object, std::move(memory), size);
         model.size = size;
+    }
+
+    // To the other device, as memory/move.h does.
+    void move() {
+        if (model_.objects.empty()) return;
+        auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
+        Object* object = rig_.store.object(id);
+        const DeviceIndex to = 1 - object->device;
+        const bool keep = below(2) == 0;
+        bool written = false;
+        for (const auto& [session, counts] : model.leases) written |= counts.second > 0;
+        int expected = 0;
+        if (!keep && model.held()) expected = EBUSY;
+        if (keep && !model.sealed && written) expected = EBUSY;
+        ASSERT_EQ(code_of(rig_.store.check_move(*object, to, keep)), expected);
+        if (expected != 0) return;
+        auto& device = to == 0 ? rig_.first : rig_.second;
+        std::optional<Place> place;
+        while (!place) {
+            auto placed = rig_.store.place_elsewhere(*object, to);
+            if (auto* found = std::get_if<Place>(&placed)) {
+                place = *found;
+                continue;
+            }
+            const auto& need = std::get<ExtentNeed>(placed);
+            auto* extent = rig_.store.extents().add(need, *device.allocate(need.size_bytes, {need.compressible}));
+            if (!need.slab) place = Place{extent, 0};
+        }
+        // Nobody else's bytes are there, and a move that is given up leaves none.
+        ASSERT_TRUE(place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
+        if (below(4) == 0) {
+            if (place->extent->pool == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
+            else rig_.store.extents().detach(*place, model.size, false, object->uid);
+            return;
+        }
+        rig_.store.move(object, to, *place, object->session_leases > 0);
+        ASSERT_EQ(object->device, to);
     }
 
     // errno of putting an object at a name, over what is there.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <sys/mman.h>
 #include <vector>
 
@@ -14,8 +15,12 @@ namespace gshm::test {
 class MemoryExtent final : public Extent {
 public:
     // Counted where it is kept alive by whoever holds it: an extent may outlive its device.
-    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live)
-        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()), bytes_(std::move(bytes)), live_(std::move(live)) {
+    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live,
+                 std::shared_ptr<std::function<void()>> on_copy)
+        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()),
+          bytes_(std::move(bytes)),
+          live_(std::move(live)),
+          on_copy_(std::move(on_copy)) {
         ++*live_;
     }
     ~MemoryExtent() override { --*live_; }
@@ -23,6 +28,7 @@ public:
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
         TRY(check_range(offset, source.size()));
         memcpy(bytes_->data() + offset, source.data(), source.size());
+        if (*on_copy_) (*on_copy_)();
         return {};
     }
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
@@ -46,6 +52,7 @@ private:
     UniqueFd descriptor_;
     std::unique_ptr<std::vector<std::byte>> bytes_;
     std::shared_ptr<size_t> live_;
+    std::shared_ptr<std::function<void()>> on_copy_;
 };
 
 class MemoryDevice final : public Device {
@@ -59,7 +66,7 @@ public:
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions&) override {
         if (size_bytes > info_.capacity_bytes) return fail(ENOSPC, "{} is full", info_.name);
-        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_);
+        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_, on_copy_);
     }
     Result<std::unique_ptr<Extent>> import_fd(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
     Result<std::unique_ptr<Extent>> import_dmabuf(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
@@ -67,10 +74,13 @@ public:
         return fail(EOPNOTSUPP, "no");
     }
     size_t live() const { return *live_; }
+    // Called after each copy into its memory.
+    void set_on_copy(std::function<void()> on_copy) { *on_copy_ = std::move(on_copy); }
 
 private:
     DeviceInfo info_;
     std::shared_ptr<size_t> live_ = std::make_shared<size_t>(0);
+    std::shared_ptr<std::function<void()>> on_copy_ = std::make_shared<std::function<void()>>();
 };
 
 class ImmediateReclaimer final : public Reclaimer {

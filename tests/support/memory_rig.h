@@ -109,6 +109,11 @@ struct MemoryRig {
             }
         }
 
+        // Called after each copy to the second device.
+        void set_on_copy(std::function<void()> on_copy) {
+            static_cast<MemoryDevice&>(second.upstream()).set_on_copy(std::move(on_copy));
+        }
+
         LimitDevice first;
         LimitDevice second{std::make_unique<MemoryDevice>("memory:1", 16 * kPage), 0};
 

@@ -321,7 +321,8 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         Object* temporary = files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
-        auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live);
+        auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live,
+                                                     std::make_shared<std::function<void()>>());
         files.replace_memory(*object, std::move(memory), 4096);
         ASSERT_TRUE(files.note_backing(*object, 9));
         ASSERT_TRUE(daemon.catalog->commit());

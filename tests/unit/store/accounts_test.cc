@@ -73,5 +73,14 @@ TEST_F(AccountsTest, KnowMemoryThatAnObjectHadBefore) {
     expect_true_accounts(store);
 }
 
+TEST_F(AccountsTest, MoveWithTheDevice) {
+    Object* object = *rig.create(ada, CreateSpec{"e", 0, 0, 0600, kCreateEmpty | kCreateKeep, nullptr, nullptr});
+    EXPECT_EQ(of(1000), (Account{0, 0, 1, 0}));
+    store.set_device(object, 1);
+    EXPECT_EQ(of(1000), Account{});
+    EXPECT_EQ(of(1000, 1), (Account{0, 0, 1, 0}));
+    expect_true_accounts(store);
+}
+
 }  // namespace
 }  // namespace gshm::test
