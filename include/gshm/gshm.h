@@ -219,6 +219,13 @@ int gshm_unlink(gshm_client* client, const char* name);
 /* Atomic. With GSHM_REPLACE over an existing object, whose holders keep it, or of a directory over an empty one (-ENOTEMPTY
  * if it has entries); else -EEXIST. */
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
+enum { GSHM_MOVE_KEEP_HOLDERS = 1u << 0 };
+/* Moves an object's bytes to memory of another device ("cuda:0", "host"); by its owner and root, sealed or not. It keeps its id,
+ * names, state, attributes and times, but for the time of its last change. It is on one of the two, whole, whatever happens.
+ * -ENOSPC if the device is full, -ENODEV if there is none of that name, -EBUSY if a file of the mount is open on `host`.
+ * A process that holds the object maps its old memory: -EBUSY, or with GSHM_MOVE_KEEP_HOLDERS it keeps that memory until it lets
+ * go, and only -EBUSY if it may write to it (see gshm_holders()). */
+int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags);
 /* A new version of something that others read meanwhile: seals the object and gives it the name, over whatever object
  * (or symbolic link) has it, in one step. Whoever opens the name gets the old version or the new one, sealed and whole;
  * holders of the old one keep it until they let go. Needs a handle that is open for writing; rights, and errors such as

@@ -770,6 +770,13 @@ public:
         return detail::call({from, to}, [&] { return gshm_rename(get(), from.c_str(), to.c_str(), flags); });
     }
 
+    // To memory of another device. EBUSY if a process holds it; with keep_holders only if it may write to it, and else it
+    // keeps the old memory until it lets go.
+    Result<void> move(const std::string& name, const std::string& device, bool keep_holders = false) const {
+        const uint32_t flags = keep_holders ? uint32_t{GSHM_MOVE_KEEP_HOLDERS} : 0;
+        return detail::call({name, device}, [&] { return gshm_move(get(), name.c_str(), device.c_str(), flags); });
+    }
+
     // A directory that stays without entries.
     Result<void> make_directory(const std::string& name, uint32_t mode = 0755) const {
         gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;

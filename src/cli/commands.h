@@ -91,7 +91,9 @@ struct RestoreArgs {
 
 struct MvArgs {
     std::string from;
-    std::string to;
+    std::optional<std::string> to;
+    std::string device;
+    bool keep_holders = false;
     bool no_replace = false;
 };
 

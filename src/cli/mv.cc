@@ -18,11 +18,26 @@ std::string target_of(Context& context, const std::string& from, const std::stri
     return path.empty() ? last_part : path + '/' + last_part;
 }
 
+int move_to_device(Context& context, const MvArgs& args) {
+    if (args.to || args.no_replace) throw Failure::usage("mv --device takes one NAME: rename it with another mv");
+    const uint32_t flags = args.keep_holders ? uint32_t{GSHM_MOVE_KEEP_HOLDERS} : 0;
+    check(gshm_move(context.client(), args.from.c_str(), args.device.c_str(), flags), args.from);
+    if (context.json()) {
+        Record record;
+        record.add("name", args.from).add("device", args.device);
+        context.print(record);
+    }
+    return 0;
+}
+
 }  // namespace
 
 int cmd_mv(Context& context, const MvArgs& args) {
+    if (!args.device.empty()) return move_to_device(context, args);
+    if (!args.to) throw Failure::usage("mv takes OLD and NEW, or --device DEVICE and a NAME");
+    if (args.keep_holders) throw Failure::usage("--keep-holders goes with --device");
     const auto from = without_trailing_slashes(args.from);
-    const auto to = target_of(context, from, args.to);
+    const auto to = target_of(context, from, *args.to);
     check(context.client().rename(from, to, !args.no_replace), from);
     if (context.json()) {
         Record record;

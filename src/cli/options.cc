@@ -231,8 +231,10 @@ void Parser::add_name_commands() {
 
     const auto mv = add("mv", cmd_mv, "rename, over an existing object if there is one", "gshm mv new/w0 models/w0");
     mv.name("OLD", &MvArgs::from, "object or directory");
-    mv.name("NEW", &MvArgs::to, "its new name, or a directory to move it into");
+    mv.optional_text("NEW", &MvArgs::to, "its new name, or a directory to move it into");
     mv.flag("-n,--no-replace", &MvArgs::no_replace, "fail if NEW exists");
+    unmark(mv.app->add_option("--device", mv.args->device, "instead of a new name: to memory of that device"))->type_name("DEVICE");
+    mv.flag("--keep-holders", &MvArgs::keep_holders, "with --device: processes that read it keep its old memory");
 
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
     rm.names(&RmArgs::names, "objects; directories with -r");

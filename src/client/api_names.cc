@@ -220,7 +220,8 @@ Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_
 // Seal and unlink answer with one status for one name.
 Status call_for_status(Core& core, wire::RequestBody kind, const Link::Build& build) {
     // What can be done twice is asked for again.
-    bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute;
+    bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute ||
+                 kind == wire::RequestBody::Move;
     auto answer = TRY(core.link().call(kind, build, again ? Lost::retry : Lost::report));
     if (answer.reply->error() == 0) return {};
     return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
@@ -258,6 +259,19 @@ int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t 
             auto source = builder.CreateString(from);
             auto target = builder.CreateString(to);
             return wire::CreateRename(builder, source, target, (flags & GSHM_REPLACE) != 0).Union();
+        });
+    });
+}
+
+int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags) {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_argument(device != nullptr && device[0] != '\0', "device is NULL or empty"));
+        if ((flags & ~static_cast<uint32_t>(GSHM_MOVE_KEEP_HOLDERS)) != 0) return fail(EINVAL, "unknown move flags {:#x}", flags);
+        return call_for_status(core, wire::RequestBody::Move, [&](auto& builder) {
+            auto object = builder.CreateString(name);
+            auto target = builder.CreateString(device);
+            return wire::CreateMove(builder, object, target, (flags & GSHM_MOVE_KEEP_HOLDERS) != 0).Union();
         });
     });
 }

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/server.h"
+#include "store/gate.h"
 
 namespace gshm {
 

@@ -73,49 +73,23 @@ private:
             self->run();
         };
         if (need.slab && server_.wait_for_slab(*need.slab, resume)) return;
-        allocate_memory(need);
-    }
-
-    void allocate_memory(const ExtentNeed& need) {
-        auto memory = std::make_shared<std::shared_ptr<Extent>>();
-        const uint64_t bytes = least_ ? need.least_bytes : need.size_bytes;
-        server_.devices().submit(
-            need.device,
-            [memory, bytes, options = AllocateOptions{need.compressible, !need.slab, true}, &pool = server_.devices(),
-             index = need.device](Device&) -> Status {
-                *memory = TRY(pool.allocate(index, bytes, options));
-                return {};
-            },
-            [self = shared_from_this(), memory, need](Status status) {
-                if (!status && status.error().code == ENOSPC) self->wait_for_room(need, std::move(status));
-                else self->allocated(need, std::move(*memory), std::move(status));
-            });
-    }
-
-    // The device is full: as soon as memory that is on its way out was freed it is asked again, then for the least that
-    // would do.
-    void wait_for_room(const ExtentNeed& need, Status status) {
-        if (!room_wait_) room_wait_ = server_.room().wait(need.device, 0);
-        server_.room().next(room_wait_, [self = shared_from_this(), need, status = std::move(status)](bool freed) mutable {
-            if (!freed && (self->least_ || need.least_bytes == need.size_bytes)) {
-                return self->allocated(need, nullptr, std::move(status));
-            }
-            if (!freed) self->least_ = true;
-            self->allocate_memory(need);
+        AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible, !need.slab, true}};
+        request.uid = need.uid;
+        if (map_ && !need.slab) request.maps = session.id();
+        server_.allocator().allocate(request, [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
+            self->allocated(need, std::move(memory));
         });
     }
 
-    void allocated(const ExtentNeed& need, std::shared_ptr<Extent> memory, Status status) {
+    void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) {
         if (auto session = session_.lock()) session->job_ended();
-        room_wait_.reset();
-        least_ = false;
         ExtentId added = 0;
-        if (status) {
-            auto* extent = server_.store().extents().add(need, std::move(memory));
+        if (memory) {
+            auto* extent = server_.store().extents().add(need, std::move(*memory));
             added = extent->id;
             if (!need.slab) extent_ = extent;
         } else {
-            add_failure(explain_descriptor_limit(status.error()));
+            add_failure(memory.error());
         }
         // This batch first, then whoever waited for the same slab; each allocates again if it was not enough.
         std::vector<EventLoop::Task> waiting;
@@ -140,6 +114,7 @@ private:
         int index = -1;
         if (map_ && object->extent != nullptr && descriptors_.size() < limits::kMessageDescriptors &&
             session.needs_descriptor(*object->extent, Access::write)) {
+            Extents::reach(object->extent, session.id());
             index = static_cast<int>(descriptors_.size());
             descriptors_.push_back(*object->extent->memory->descriptor(Access::write));
             kept_.push_back(object->extent->memory);
@@ -181,8 +156,6 @@ private:
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
     StoredExtent* extent_ = nullptr;
-    std::shared_ptr<Room::Wait> room_wait_;  // null: the device has not refused anything
-    bool least_ = false;                     // asks for the least that would do
     Error first_error_{0, {}};
 };
 

@@ -1,9 +1,7 @@
 #include "daemon/device_pool.h"
 
-#include <fcntl.h>
+#include <algorithm>
 #include <future>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/size.h"
@@ -42,25 +40,15 @@ Result<Spec> parse_spec(std::string_view text) {
 
 }  // namespace
 
-Error explain_descriptor_limit(Error error) {
-    // Drivers report it in words of their own, so ask the kernel.
-    if (error.code != EMFILE && error.code != ENFILE) {
-        int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
-        if (probe >= 0) close(probe);
-        if (probe >= 0 || (errno != EMFILE && errno != ENFILE)) return error;
-    }
-    rlimit limit = {};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    return Error{EMFILE, fmt::format("gshmd has reached its limit of {} open descriptors (raise it with `ulimit -n` or "
-                                     "LimitNOFILE= before gshmd starts)", limit.rlim_cur)};
-}
-
 Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const std::vector<std::string>& specs,
                                                        uint64_t limit_bytes, UniqueFd host_folder) {
     std::unique_ptr<DevicePool> pool(new DevicePool(loop));
     pool->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
     if (specs.empty()) TRY(pool->add_unasked(limit_bytes));
+    std::vector<uint64_t> capacities;
+    for (const auto& slot : pool->slots_) capacities.push_back(slot.device->info().capacity_bytes);
+    pool->freed_ = std::make_unique<FreedExtents>(std::move(capacities));
     return pool;
 }
 
@@ -106,6 +94,13 @@ Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes
     return {};
 }
 
+uint64_t DevicePool::used_bytes(DeviceIndex index) const {
+    // Read first: what is taken from there in between is counted twice rather than not at all.
+    const uint64_t freed = freed_->bytes(index);
+    const uint64_t used = slots_[index].device->used_bytes();
+    return used - std::min(used, freed);
+}
+
 std::vector<DeviceInfo> DevicePool::infos() const {
     std::vector<DeviceInfo> infos;
     for (const auto& slot : slots_) infos.push_back(slot.device->info());
@@ -132,20 +127,6 @@ void DevicePool::report(DeviceIndex index, const Error& error) {
     if (!error.device_lost || !slots_[index].failure.empty()) return;
     slots_[index].failure = error.message;
     log_error("{} has failed: {}", info(index).name, error.message);
-}
-
-Result<std::shared_ptr<Extent>> DevicePool::allocate(DeviceIndex index, uint64_t bytes, const AllocateOptions& options) {
-    auto allocated = slots_[index].device->allocate(bytes, options);
-    if (!allocated && allocated.error().code == ENOSPC) {
-        wait_for_reclaimed(index);
-        allocated = slots_[index].device->allocate(bytes, options);
-    }
-    std::shared_ptr<Extent> extent = TRY(std::move(allocated));
-    if (!options.shared) return extent;
-    // While the extent is there: a process without free descriptors is told apart from one without memory.
-    auto descriptor = extent->descriptor(Access::write);
-    if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
-    return extent;
 }
 
 void DevicePool::submit(DeviceIndex index, Work work, Done done) {

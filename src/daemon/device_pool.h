@@ -11,11 +11,13 @@
 #include "device/host.h"
 #include "device/kinds.h"
 #include "device/limit.h"
+#include "memory/devices.h"
+#include "memory/freed_extents.h"
 #include "store/extents.h"
 
 namespace gshm {
 
-class DevicePool {
+class DevicePool final : public Devices {
 public:
     // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G", as device/kinds.h has them; none: all GPUs, then host.
     // limit_bytes bounds each device whose spec does not (0: its capacity). One that cannot be started is there, but
@@ -26,34 +28,24 @@ public:
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
-    Device& device(DeviceIndex index) { return *slots_[index].device; }
-    uint64_t used_bytes(DeviceIndex index) const { return slots_[index].device->used_bytes(); }
+    Device& device(DeviceIndex index) override { return *slots_[index].device; }
+    // Without what is kept for the next object.
+    uint64_t used_bytes(DeviceIndex index) const;
+    FreedExtents& freed() override { return *freed_; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
-    // ENODEV with the reason once the device has failed.
-    Status check(DeviceIndex index) const;
+    Status check(DeviceIndex index) const override;
     const std::string& failure(DeviceIndex index) const { return slots_[index].failure; }
 
-    // Memory, after what was given back if the device is full; with its descriptor, the slow part of handing it out, if it
-    // is to be shared. In any thread but the loop's and the reclaimer's.
-    Result<std::shared_ptr<Extent>> allocate(DeviceIndex index, uint64_t bytes, const AllocateOptions& options);
-
-    // Runs `work` in the device's thread and `done`, with its result, in the loop. An error that says the device is
-    // lost marks it so first.
-    using Work = std::move_only_function<Status(Device&)>;
-    using Done = std::move_only_function<void(Status)>;
-    void submit(DeviceIndex index, Work work, Done done);
-    // The same in a second thread of the device's, for what is given back to it: nothing there waits for anything, so
-    // that whoever needs the room may wait for all that was submitted, in any thread but the loop's and this one.
-    void submit_reclaim(DeviceIndex index, Work work, Done done);
-    void wait_for_reclaimed(DeviceIndex index);
+    void submit(DeviceIndex index, Work work, Done done) override;
+    void submit_reclaim(DeviceIndex index, Work work, Done done) override;
+    void wait_for_reclaimed(DeviceIndex index) override;
     // What wait_for_reclaimed() does as well: whoever else holds what is given back is to let go of it.
     void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
     // Of the device `host`, if there is one with a private tmpfs.
     std::optional<int> host_folder();
-    // An error that says that the device is lost makes it so.
-    void report(DeviceIndex index, const Error& error);
+    void report(DeviceIndex index, const Error& error) override;
 
 private:
     struct Slot {
@@ -75,9 +67,7 @@ private:
     HostDevice* host_ = nullptr;
     std::function<void()> also_wait_;
     std::vector<Slot> slots_;
+    std::unique_ptr<FreedExtents> freed_;  // before the devices go
 };
-
-// "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
-Error explain_descriptor_limit(Error error);
 
 }  // namespace gshm

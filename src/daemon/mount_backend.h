@@ -19,11 +19,8 @@ public:
 
     Turn enter() override;
     Files& files() override { return files_; }
-    Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) override;
-    std::unique_ptr<Wait> wait_for_room(DeviceIndex device, NodeId waiting) override;
-    bool is_worth_waiting(DeviceIndex device) override;
-    uint64_t begin_move(DeviceIndex device, uint64_t bytes) override;
-    void end_move(DeviceIndex device, uint64_t move, bool freed) override;
+    Allocator& allocator() override;
+    Mover& mover() override;
     size_t device_count() override;
     Device& device(DeviceIndex device) override;
     uint64_t used_bytes(DeviceIndex device) override;

@@ -61,7 +61,7 @@ wire::OpenRecord failed_open_record(const Error& error) {
 flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,
                                                   const Store& store, DeviceIndex index) {
     const DeviceInfo& info = devices.info(index);
-    const DeviceUse& use = store.use(index);
+    const Account& use = store.use(index);
     return wire::CreateDeviceRecord(builder, builder.CreateString(info.name), builder.CreateString(info.uuid),
                                     builder.CreateString(info.model), builder.CreateString(devices.failure(index)),
                                     info.capacity_bytes, devices.used_bytes(index), use.object_bytes,

@@ -156,7 +156,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         if (open.map()) {
             auto mappable = store.begin_mapping(id_, opened, access);
             if (!mappable && mappable.error().code == EBUSY && store.can_leave_slab(id_, *opened)) {
-                mappable = leave_slab(opened);
+                mappable = server_.mover().leave_slab(*opened);
             }
             if (!mappable) return undo(mappable.error());
         }
@@ -166,6 +166,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             }
             auto descriptor = opened->extent->memory->descriptor(access);
             if (!descriptor) return undo(explain_descriptor_limit(descriptor.error()));
+            Extents::reach(opened->extent, id_);
             index = static_cast<int>(descriptors.size());
             descriptors.push_back(*descriptor);
         }
@@ -184,14 +185,6 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     auto& out = builder();
     auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
     reply(request, wire::ReplyBody::OpenReply, body.Union(), descriptors, first.code, first.message);
-}
-
-Status Session::leave_slab(Object* object) {
-    // In the loop: at most 1 MiB, and of a device whose memory is the processor's.
-    auto memory = TRY(server_.devices().device(object->device).allocate(object->size_bytes, {.resizable = true}));
-    TRY(memory->copy_from(0, *object->extent->memory, object->offset, object->size_bytes));
-    server_.store().leave_slab(object, std::move(memory));
-    return {};
 }
 
 void Session::release(const wire::Release& release) {

@@ -68,11 +68,25 @@ Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& s
       survival_(survival),
       spare_(open_spare()),
       owner_{geteuid(), getegid(), getpid(), {}},
-      store_(clock_, *this, owner_, devices_->infos()),
-      room_(loop, store_),
+      scheduler_(loop),
+      reclaim_(scheduler_, *devices_),
+      store_(clock_, reclaim_, owner_, devices_->infos()),
+      departures_(scheduler_, store_),
+      allocator_(scheduler_, *devices_, departures_),
+      mover_(scheduler_, *devices_, allocator_, store_),
       watches_(store_),
       waits_(store_),
       fences_(loop, survival) {
+    reclaim_.use(store_, departures_);
+    reclaim_.set_awaits_commit(survival_.can_keep());
+    // The keeper holds the memory, too, until it reads that it is dropped.
+    reclaim_.set_after_free([this](Scheduler::Task done) {
+        keeper_waits_->submit([this, done = std::move(done)]() mutable {
+            if (ending_) return;
+            wait_for_keeper();
+            loop_.post(std::move(done));
+        });
+    });
     // Not in the midst of the change that is told of, which may be a thread's of the mount.
     watches_.set_wake([this] { loop_.post([this] { watches_.deliver(); }); });
 }
@@ -82,8 +96,9 @@ Server::~Server() {
     ending_ = true;
     {
         auto turn = loop_.enter();
-        room_.set_given_up(true);
+        departures_.set_given_up(true);
     }
+    mover_.stop();
     keeper_waits_.reset();
     // Their threads work on all the rest. The janitor may have a mount in hand, too.
     mount_.reset();
@@ -150,6 +165,7 @@ void Server::end_session(Session* session) {
 void Server::forget_session(SessionId session) {
     fences_.end_session(session, store_.credentials(session).pid);
     store_.end_session(session);
+    reclaim_.end_session(session);
 }
 
 Status Server::await_session(SessionId session, const Restorer::Process& process) {
@@ -232,7 +248,7 @@ void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     keep_ = true;
     loop_.unwatch(listener_.get());  // who comes now waits for the next one
     for (const auto& [key, session] : sessions_) session->set_reading(false);
-    room_.set_given_up(true);
+    departures_.set_given_up(true);
     stop_when_idle(std::chrono::steady_clock::now() + kHandOverPatience);
 }
 
@@ -262,7 +278,7 @@ void Server::stay(std::string_view why) {
     log_warning("{}", why);
     successor_.reset();
     keep_ = false;
-    room_.set_given_up(false);
+    departures_.set_given_up(false);
     for (const auto& [key, session] : sessions_) session->set_reading(true);
     auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
     if (!watched) log_error("{}", watched.error().message);
@@ -280,8 +296,9 @@ bool Server::end(int folder_lock) {
     client_loops_->stop();
     {
         auto turn = loop_.enter();
-        room_.set_given_up(true);
+        departures_.set_given_up(true);
     }
+    mover_.stop();
     // Their clients ask the next one for what is not completed: both must not write.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
@@ -298,7 +315,7 @@ bool Server::end(int folder_lock) {
         survival_.close();
         // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero
         // it may have handed out.
-        left_ = true;
+        reclaim_.stop();
     }
     for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
@@ -331,47 +348,19 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
     return std::move(slabs_under_way_.extract(key).mapped());
 }
 
-void Server::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) {
-    if (left_) return;
-    zeroing_.push_back({device, id, std::move(memory), offset, bytes});
-    if (!survival_.can_keep()) zero_now(std::exchange(zeroing_, {}));
-}
-
-void Server::zero_now(std::vector<Zeroing> ranges) {
-    for (auto& [device, id, memory, offset, bytes] : ranges) {
-        const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, bytes);
-        devices_->submit_reclaim(
-            device,
-            [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
-            [this, device, ticket, id, offset, bytes](Status status) {
-                if (status) store_.extents().zeroed(id, offset, bytes);
-                else store_.extents().not_zeroed(id);
-                room_.end(device, ticket);
-            });
-    }
-}
-
 uint64_t Server::gather() {
     const uint64_t through = survival_.gather();
-    if (!zeroing_.empty()) {
-        gathered_zeroing_.emplace_back(through, std::exchange(zeroing_, {}));
-        waiting_zeroing_.fetch_add(1, std::memory_order_relaxed);
-    }
+    reclaim_.gather(through);
     return through;
 }
 
 void Server::finish_commit() {
     survival_.finish_commit();
-    // Not before: a daemon that is killed in between leaves objects that are removed for nobody but us.
-    while (!gathered_zeroing_.empty() && gathered_zeroing_.front().first <= survival_.committed()) {
-        zero_now(std::move(gathered_zeroing_.front().second));
-        gathered_zeroing_.pop_front();
-        waiting_zeroing_.fetch_sub(1, std::memory_order_relaxed);
-    }
+    reclaim_.committed(survival_.committed());
 }
 
 Status Server::commit() {
-    if (!survival_.is_pending() && zeroing_.empty() && gathered_zeroing_.empty()) return {};
+    if (!survival_.is_pending() && !reclaim_.is_pending()) return {};
     auto written = survival_.write(gather());
     finish_commit();
     return written;
@@ -384,7 +373,7 @@ Status Server::commit_all() {
         through = gather();
     }
     TRY(survival_.write(through));
-    if (survival_.has_finished() || waiting_zeroing_.load(std::memory_order_relaxed) > 0) {
+    if (survival_.has_finished() || reclaim_.has_gathered()) {
         auto turn = loop_.enter();
         finish_commit();
     }
@@ -429,33 +418,6 @@ void Server::commit_for_others() {
     committer_.store({});
     // One that began to wait in between takes the place now.
     wake_committed();
-}
-
-void Server::release(DeviceIndex device, std::shared_ptr<Extent> memory) {
-    // A small file is closed in less time than it takes to wake a thread.
-    constexpr uint64_t kSmallBytes = 1 << 20;
-    if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
-        memory.reset();
-        return room_.freed(device);
-    }
-    // The keeper holds the memory, too, until it reads the drop. For a little memory the wait is not worth it.
-    constexpr uint64_t kLargeBytes = 16 << 20;
-    const bool large = memory->size() >= kLargeBytes;
-    const Room::Ticket ticket = room_.begin(device, Room::Kind::reclaim, memory->size());
-    devices_->submit_reclaim(
-        device,
-        [memory = std::move(memory)](Device&) mutable {
-            memory.reset();
-            return Status{};
-        },
-        [this, large, device, ticket](Status) {
-            if (!large) return room_.end(device, ticket);
-            keeper_waits_->submit([this, device, ticket] {
-                if (ending_) return;
-                wait_for_keeper();
-                loop_.post([this, device, ticket] { room_.end(device, ticket); });
-            });
-        });
 }
 
 }  // namespace gshm

@@ -14,30 +14,34 @@
 #include "daemon/device_pool.h"
 #include "daemon/fences.h"
 #include "daemon/loop.h"
+#include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
 #include "daemon/ring_service.h"
-#include "daemon/room.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
 #include "fuse/mount.h"
+#include "memory/move.h"
+#include "memory/reclaim.h"
+#include "store/store.h"
 #include "store/waits.h"
 #include "store/watches.h"
 
 namespace gshm {
 
-class Server final : private Reclaimer {
+class Server final {
 public:
     // Clients come through the listener. Survival must outlive the server. What an earlier daemon has left is there when this returns; with_mount: also
     // the files that are open in its mount, which the caller takes up with resume_mount().
     static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
                                                   Survival& survival, UniqueFd listener, bool with_mount);
-    ~Server() override;
+    ~Server();
 
     EventLoop& loop() { return loop_; }
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() { return store_; }
     DevicePool& devices() { return *devices_; }
-    Room& room() { return room_; }
+    Allocator& allocator() { return allocator_; }
+    Mover& mover() { return mover_; }
     Fences& fences() { return fences_; }
     Watches& watches() { return watches_; }
     Waits& waits() { return waits_; }
@@ -114,9 +118,6 @@ private:
     // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
     void wait_for_keeper();
 
-    void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override;
-    void release(DeviceIndex device, std::shared_ptr<Extent> memory) override;
-
     EventLoop& loop_;
     std::unique_ptr<DevicePool> devices_;
     UniqueFd listener_;
@@ -124,8 +125,12 @@ private:
     UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
     Credentials owner_;
     SystemClock clock_;
+    LoopScheduler scheduler_;
+    Reclaim reclaim_;
     Store store_;
-    Room room_;
+    Departures departures_;
+    Allocator allocator_;
+    Mover mover_;
     Watches watches_;
     Waits waits_;
     Fences fences_;
@@ -142,24 +147,11 @@ private:
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
-    // What is to be zeroed once the catalog does not speak of it any more.
-    struct Zeroing {
-        DeviceIndex device = 0;
-        ExtentId id = 0;
-        std::shared_ptr<Extent> memory;
-        uint64_t offset = 0;
-        uint64_t bytes = 0;
-    };
-    std::vector<Zeroing> zeroing_;
-    std::deque<std::pair<uint64_t, std::vector<Zeroing>>> gathered_zeroing_;  // by the changes to be committed first
-    std::atomic<size_t> waiting_zeroing_ = 0;                                 // of these
     uint64_t gather();
     void finish_commit();
-    void zero_now(std::vector<Zeroing> ranges);
     Status commit_all();
     void wake_committed();
     std::atomic<bool> ending_ = false;
-    bool left_ = false;  // to the next one: nothing here is ours any more
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;
 };

@@ -81,7 +81,10 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
 bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) {
     using wire::RequestBody;
     const auto kind = request.body_type();
-    if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace) return false;
+    if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace &&
+        kind != RequestBody::Move) {
+        return false;
+    }
     Outbox& out = outbox();
     if (trying_again_ || out.replies.size() != 1 || out.replies.front().error != EBUSY) return false;
     out.replies.clear();
@@ -198,6 +201,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Seal:
         case RequestBody::Unlink:
         case RequestBody::Rename:
+        case RequestBody::Move:
         case RequestBody::Replace:
         case RequestBody::GiveName:
         case RequestBody::Make:
@@ -316,6 +320,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Seal: return seal(id, *request.body_as_Seal());
         case RequestBody::Unlink: return unlink(id, *request.body_as_Unlink());
         case RequestBody::Rename: return rename(id, *request.body_as_Rename());
+        case RequestBody::Move: return move_object(id, *request.body_as_Move());
         case RequestBody::SetAttribute: {
             const auto& set = *request.body_as_SetAttribute();
             return reply_status(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),

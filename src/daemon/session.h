@@ -100,8 +100,6 @@ private:
     void shutdown(uint64_t request, const wire::Shutdown& shutdown);
     void takeover(uint64_t request);
     void open(uint64_t request, const wire::OpenObjects& open);
-    // An object that shares a slab with sealed ones, to be written by a session that does not have the slab for writing.
-    Status leave_slab(Object* object);
     void release(const wire::Release& release);
     void stat(uint64_t request, const wire::Stat& stat);
     void list(uint64_t request, const wire::List& list);
@@ -140,6 +138,7 @@ private:
     void fill(uint64_t request, const wire::Fill& fill);
     void unmount(uint64_t request, const wire::Unmount& unmount);
     void export_object(uint64_t request, const wire::Export& what);
+    void move_object(uint64_t request, const wire::Move& move);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access);
     // `work`, with the memory and the object's place in it, in the device's thread, then `answer` here, if the session is still there.
     void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&, uint64_t)> work,

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "store/gate.h"
 
 namespace gshm {
 
@@ -94,6 +95,21 @@ void Session::fill(uint64_t request, const wire::Fill& fill) {
         [request](Session& session, Status status) { session.reply_status(request, status); });
 }
 
+void Session::move_object(uint64_t request, const wire::Move& move) {
+    auto object = server_.store().find_movable(id_, wire::view(move.name()));
+    if (!object) return reply_error(request, object.error());
+    auto device = server_.devices().find(std::string(wire::view(move.device())));
+    if (!device) return reply_error(request, device.error());
+    job_started();
+    const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
+    server_.mover().move(**object, *device, holders, [self = weak_from_this(), request](Status status) {
+        auto session = self.lock();
+        if (!session) return;
+        session->reply_status(request, status);
+        session->job_ended();
+    });
+}
+
 void Session::export_object(uint64_t request, const wire::Export& what) {
     auto object = object_range(what.id(), 0, 0, Access::read);
     // What has been sealed since is exported for reading, to whomever.
@@ -105,6 +121,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {
         return reply_error(request, mappable.error());
     }
+    Extents::reach_anywhere((*object)->extent);
     struct Exported {
         UniqueFd descriptor;
         FabricHandle fabric = {};

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {
@@ -112,8 +113,7 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         turn.lock();
         const bool free = closed && object->extent == nullptr && object->leases == 1;
         if (free) {
-            object->device = device;
-            backend_.files().change(*object, {});
+            backend_.files().store().set_device(object, device);
         }
         turn.unlock();
         return free ? Status{} : Status(refuse(EBUSY));
@@ -197,7 +197,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     if (!handle) {
         log_warning("user.fabric_handle of node {}: {}. If no process uses the old handle any more, `setfattr -x "
                     "user.fabric_handle` says so, and the next one gets new memory", id, handle.error().message);
-        backend_.report(work.device, handle.error());
+        backend_.report(work.device(), handle.error());
         return std::unexpected(handle.error());
     }
     {

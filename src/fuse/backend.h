@@ -6,6 +6,7 @@
 
 #include "base/turn.h"
 #include "device/device.h"
+#include "memory/move.h"
 #include "store/files.h"
 
 namespace gshm::fuse {
@@ -19,22 +20,8 @@ public:
     [[nodiscard]] virtual Turn enter() = 0;
     virtual Files& files() = 0;  // in one's turn
 
-    // Not in one's turn: this may take a while. bytes as Device::allocate() takes them.
-    virtual Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) = 0;
-    // Waits until memory of a full device is freed, for `waiting` (0: a new object). False: no memory is on its way out.
-    // Not in one's turn, and without a gate: the memory may have to pass it.
-    class Wait {
-    public:
-        virtual ~Wait() = default;
-        virtual bool next() = 0;
-    };
-    virtual std::unique_ptr<Wait> wait_for_room(DeviceIndex device, NodeId waiting) = 0;
-    // In one's turn: compared with what is free, much memory is on its way out.
-    virtual bool is_worth_waiting(DeviceIndex device) = 0;
-    // In one's turn: an object with so many bytes is being given other memory, until end_move(). freed: what it
-    // was to be given was freed.
-    virtual uint64_t begin_move(DeviceIndex device, uint64_t bytes) = 0;
-    virtual void end_move(DeviceIndex device, uint64_t move, bool freed) = 0;
+    virtual Allocator& allocator() = 0;
+    virtual Mover& mover() = 0;
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;

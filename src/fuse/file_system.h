@@ -124,13 +124,11 @@ private:
     enum class Move { needed, tidy };
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed);
-    // In one's turn.
-    void replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes);
-    Status copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason);
     // An operation that a full device refuses is tried again when memory has been freed. The caller holds no gate.
     Status with_room(const Work& work, const std::function<Status()>& operation);
+    uint64_t free_bytes(DeviceIndex device);
     // Until not much memory is on its way out, compared with what is free.
-    void wait_for_departures(const Work& work);
+    void wait_for_departures(const Work& work, uid_t uid);
     // Answers with how it went, and tells the daemon if the device is lost.
     void finish(Call& call, const Work& work, const Status& status);
 

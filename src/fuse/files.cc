@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {
@@ -59,11 +60,13 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
     // Where the kernel writes by itself, it also says by itself that the device is full.
     const bool waits =
-        passthrough_ && in_files && access == Access::write && backend_.is_worth_waiting(object->device);
+        passthrough_ && in_files && access == Access::write &&
+        backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
     if (empties || leaves_slab || wants_file || waits) {
         Work work(backend_, object, Work::kKept);
+        const uid_t uid = object->uid;
         turn.unlock();
-        if (waits) wait_for_departures(work);
+        if (waits) wait_for_departures(work, uid);
         Status status;
         if (empties) status = resize(work, 0);
         if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
@@ -71,7 +74,7 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
             std::unique_lock lock(work.gate->mutex);
             if (!work.gate->memory) status = move_to(work, 0, 0, 0);
         }
-        if (!status) backend_.report(work.device, status.error());
+        if (!status) backend_.report(work.device(), status.error());
         turn.lock();
         known_object.leaving_slab = false;
         if (!status) {

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 namespace {
@@ -124,7 +125,7 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
         }
     }
     std::unique_lock lock(work.gate->mutex);
-    if (!work.gate->memory && backend_.device(work.device).info().files) TRY(move_to(work, 0, 0, 0));
+    if (!work.gate->memory && backend_.device(work.device()).info().files) TRY(move_to(work, 0, 0, 0));
     if (file_of(*work.gate) != nullptr) {
         lock.unlock();
         return write_bytes(work, offset, from);
@@ -150,61 +151,22 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 }
 
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
-    const DeviceInfo& info = backend_.device(work.device).info();
-    uint64_t bytes = info.files ? size_bytes : round_up(capacity_bytes, info.granularity_bytes);
-    bool compressible = false;
-    uint64_t move = 0;
-    {
-        auto turn = backend_.enter();
-        TRY(backend_.check(work.device));
-        compressible = (work.object->flags & kCreateCompressible) != 0;
-        move = backend_.begin_move(work.device, work.gate->memory ? work.gate->memory->size() : 0);
-    }
-    auto memory = backend_.allocate(work.device, bytes, compressible);
-    Status moved = memory ? Status{} : std::unexpected(memory.error());
-    if (moved) moved = copy_kept(work, **memory, kept_bytes, reason);
-    // The old memory is freed by the reclaimer, which says so.
-    const bool freed = !moved && memory.has_value();
-    if (freed) memory->reset();
-    auto turn = backend_.enter();
-    if (moved) replace_memory(work, std::move(*memory), size_bytes);
-    backend_.end_move(work.device, move, freed);
-    return moved;
+    return backend_.mover().resize(*work.object, *work.gate,
+                                   {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy});
 }
 
-void FileSystem::replace_memory(Work& work, std::shared_ptr<Extent> memory, uint64_t size_bytes) {
-    backend_.files().drop_backing(work.object->id);
-    backend_.files().replace_memory(*work.object, std::move(memory), size_bytes);
-}
-
-Status FileSystem::copy_kept(Work& work, Extent& into, uint64_t bytes, Move reason) {
-    constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
-    for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
-        if (reason == Move::tidy) {
-            auto turn = backend_.enter();
-            if (work.object->links == 0) return fail(ECANCELED, "the file was removed while it moved");
-        }
-        TRY(into.copy_from(at, *work.gate->memory, work.gate->offset + at, std::min(kPieceBytes, bytes - at)));
-    }
-    return {};
+uint64_t FileSystem::free_bytes(DeviceIndex device) {
+    const uint64_t capacity = backend_.device(device).info().capacity_bytes;
+    return capacity - std::min(capacity, backend_.used_bytes(device));
 }
 
 Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
-    Status status = operation();
-    if (status || status.error().code != ENOSPC || !waiting_(true)) return status;
-    auto room = backend_.wait_for_room(work.device, work.id);
-    while (!status && status.error().code == ENOSPC && room->next()) status = operation();
-    waiting_(false);
-    return status;
+    return backend_.allocator().retry(work.device(), work.id, operation, waiting_);
 }
 
-void FileSystem::wait_for_departures(const Work& work) {
+void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
     if (!waiting_(true)) return;
-    auto room = backend_.wait_for_room(work.device, work.id);
-    while (room->next()) {
-        auto turn = backend_.enter();
-        if (!backend_.is_worth_waiting(work.device)) break;
-    }
+    backend_.allocator().wait_for_departures(work.device(), work.id, uid, [&] { return free_bytes(work.device()); });
     waiting_(false);
 }
 
@@ -263,7 +225,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         resized();
         return {};
     }
-    const DeviceInfo& info = backend_.device(work.device).info();
+    const DeviceInfo& info = backend_.device(work.device()).info();
     if (size_bytes == 0) {
         auto turn = backend_.enter();
         if (work.gate->memory) backend_.files().replace_memory(*work.object, nullptr, 0);
@@ -294,11 +256,10 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
     const bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     if (!punch && mode != 0 && mode != FALLOC_FL_KEEP_SIZE) return fail(EOPNOTSUPP, "as tmpfs");
     if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
-    const DeviceInfo& info = backend_.device(work.device).info();
     uint64_t size = 0;
     {
         std::unique_lock lock(work.gate->mutex);
-        if (!work.gate->memory && info.files) TRY(move_to(work, 0, 0, 0));
+        if (!work.gate->memory && backend_.device(work.device()).info().files) TRY(move_to(work, 0, 0, 0));
         if (auto* file = file_of(*work.gate)) {
             TRY(file->allocate(mode, offset, bytes));
             auto turn = backend_.enter();
@@ -331,14 +292,15 @@ Status FileSystem::drop_empty(Work& work) {
     backend_.files().refresh(*work.object);
     // The one lease is ours.
     if (work.object->size_bytes > 0 || work.object->leases > 1 || work.object->links == 0) return {};
-    replace_memory(work, nullptr, 0);
+    backend_.files().drop_backing(work.object->id);
+    backend_.files().replace_memory(*work.object, nullptr, 0);
     return {};
 }
 
 Status FileSystem::settle(Work& work) {
     std::unique_lock lock(work.gate->mutex);
     if (!work.gate->memory) return {};
-    const DeviceInfo& info = backend_.device(work.device).info();
+    const DeviceInfo& info = backend_.device(work.device()).info();
     uint64_t size = 0;
     {
         auto turn = backend_.enter();
@@ -360,7 +322,7 @@ Status FileSystem::settle(Work& work) {
 Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64_t to_offset, uint64_t bytes,
                               std::span<std::byte> scratch, uint64_t* ret_copied) {
     *ret_copied = 0;
-    if (from.object != to.object && from.device == to.device) {
+    if (from.object != to.object && from.device() == to.device()) {
         // In the device, where both are in its memory and there is room already.
         std::shared_lock source(from.gate->mutex);
         std::shared_lock target(to.gate->mutex);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fuse/file_system.h"
+#include "store/gate.h"
 
 namespace gshm::fuse {
 
@@ -14,7 +15,6 @@ public:
         : object(worked_on),
           id(worked_on->id),
           gate(Files::gate(*worked_on)),
-          device(worked_on->device),
           backend_(backend),
           keeping_(keeping) {
         if (keeping_ != kKept) backend_.files().pin(*object, access());
@@ -31,7 +31,9 @@ public:
     Object* const object;  // its fields in one's turn only
     const NodeId id;
     const std::shared_ptr<Gate> gate;
-    const DeviceIndex device;
+
+    // Does not change while the gate is held.
+    DeviceIndex device() const { return gate->device; }
 
 private:
     Access access() const { return keeping_ == kPinForWriting ? Access::write : Access::read; }

@@ -66,7 +66,7 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
     size = std::max(size, 2 * Slab::rounded(bytes));
     return ExtentNeed{key.device, round_up(size, device.granularity_bytes),
                       round_up(Slab::rounded(bytes), device.granularity_bytes), key.compressible, key,
-                      device.read_only_exports};
+                      device.read_only_exports, key.uid};
 }
 
 void Extents::add_writer(StoredExtent* extent, SessionId session) {
@@ -92,6 +92,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     added->device = need.device;
     added->size_bytes = memory->size();
     added->compressible = need.compressible;
+    added->uid = need.uid;
     added->memory = std::move(memory);
     if (need.slab) {
         assert(added->memory->file() == nullptr);  // its size would be taken for that of each object in it
@@ -140,7 +141,13 @@ void Extents::renew_id(StoredExtent* extent) {
     changed(extent);
 }
 
+void Extents::reach(StoredExtent* extent, SessionId session) {
+    if (extent->reached_by == 0) extent->reached_by = session;
+    else if (extent->reached_by != session) extent->reached_by_others = true;
+}
+
 void Extents::give_handle(StoredExtent* extent) {
+    reach_anywhere(extent);
     if (std::exchange(extent->handle_given, true)) return;
     changed(extent);
 }
@@ -155,8 +162,9 @@ void Extents::show(StoredExtent* extent) {
     changed(extent);
 }
 
-void Extents::detach(const Place& place, uint64_t bytes, bool sealed) {
+void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid) {
     auto* extent = place.extent;
+    extent->uid = uid;
     assert(extent->objects > 0);
     --extent->objects;
     if (extent->pool == nullptr) return erase(extent);
@@ -164,7 +172,7 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed) {
     // One empty slab of a kind is kept: making and dropping single small objects must not allocate every time.
     bool kept = !extent->closed && !extent->spoilt && extent->pool->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
-    reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes));
+    reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);
 }
 
 void Extents::drop_if_unused(ExtentId id) {
@@ -201,7 +209,9 @@ void Extents::erase(StoredExtent* extent) {
         if (--pool->slabs == 0) pools_.erase(SlabKey(pool->key));
     }
     if (recorder_ != nullptr) recorder_->erased(*extent);
-    reclaimer_.release(extent->device, std::move(extent->memory));
+    const FormerUse former{extent->uid, extent->pool == nullptr, extent->compressible, extent->reached_by,
+                           extent->reached_by_others};
+    reclaimer_.release(extent->device, std::move(extent->memory), former);
     extents_.erase(extent->id);
 }
 

@@ -49,6 +49,10 @@ struct StoredExtent {
     bool unrecorded = false;   // changed since it was last written down
     bool kept = false;         // the keeper was given its descriptor
     bool lost_at_end = false;  // it could not be given to anybody, and ends with the process
+    // Clients that were given a descriptor or a handle, and may have kept it; none can be told to let go of it.
+    SessionId reached_by = 0;        // the first session; 0: none
+    bool reached_by_others = false;  // a second session, whoever has a handle or an exported descriptor, or not known
+    uid_t uid = 0;                   // of the last object in it
     bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
     uint64_t row_sum = 0;      // the checksum of what is written down of it; 0: nothing is
     std::optional<Slab> slab;
@@ -76,6 +80,16 @@ struct ExtentNeed {
     bool compressible = false;
     std::optional<SlabKey> slab;
     bool protects = false;  // see StoredExtent
+    uid_t uid = 0;          // of the object that it is for
+};
+
+// How memory that has been freed was used.
+struct FormerUse {
+    uid_t uid = 0;  // of its last object
+    bool dedicated = false;
+    bool compressible = false;
+    SessionId reached_by = 0;  // see StoredExtent
+    bool reached_by_others = false;
 };
 
 // Does what takes time, and need not happen at once. The daemon hands it to a thread; tests do it on the spot.
@@ -84,8 +98,8 @@ public:
     virtual ~Reclaimer() = default;
     // Fill the range with zeros, then call Extents::zeroed(id, offset, bytes).
     virtual void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset,
-                      uint64_t bytes) = 0;
-    virtual void release(DeviceIndex device, std::shared_ptr<Extent> memory) = 0;
+                      uint64_t bytes, uid_t uid) = 0;
+    virtual void release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) = 0;
 };
 
 // Not thread-safe, as all of the store.
@@ -110,6 +124,10 @@ public:
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
     StoredExtent* find(ExtentId id);
     void renew_id(StoredExtent* extent);
+    // Before a descriptor of it is given to a session.
+    static void reach(StoredExtent* extent, SessionId session);
+    // Before one is given to a process that may hand it on: it is not known any more where the memory can be reached.
+    static void reach_anywhere(StoredExtent* extent) { extent->reached_by_others = true; }
     // Before a fabric handle of it is given out.
     void give_handle(StoredExtent* extent);
     // Its owner says that no process has imported it by a handle.
@@ -118,8 +136,11 @@ public:
     void show(StoredExtent* extent);
     void close_slab(StoredExtent* extent);
     void attach(const Place& place) { ++place.extent->objects; }
+    // A place that bytes are being copied to stays as if an object had it, until attach() or detach().
+    static void reserve(const Place& place) { ++place.extent->objects; }
+    static void unreserve(const Place& place) { --place.extent->objects; }
     // The object is gone: its bytes go back, zeroed before anyone gets them.
-    void detach(const Place& place, uint64_t bytes, bool sealed);
+    void detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid);
     // An extent that was added for an object that then was not made, or was made elsewhere.
     void drop_if_unused(ExtentId id);
     void zeroed(ExtentId id, uint64_t offset, uint64_t bytes);

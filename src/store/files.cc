@@ -21,6 +21,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     object->device = parent.device.value_or(0);
     object->flags = kCreateKeep | kCreateDedicated;
     store_.unnamed_.insert(object->id);
+    store_.accounts_.update(*object);
     return object;
 }
 
@@ -30,6 +31,7 @@ Result<Object*> Files::make_object(Directory& parent, std::string_view name, con
     Object* object = make_unnamed(parent, maker);
     store_.unnamed_.erase(object->id);
     store_.tree_.insert(&parent, name, object);
+    store_.accounts_.update(*object);
     return object;
 }
 
@@ -129,6 +131,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     store_.files_.emplace(id, std::move(file));
     object.awaited = false;
     ++object.open_files;
+    if (access == Access::write) ++object.write_opens;
     store_.pin(&object, access);
     return id;
 }

@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
 #include <unordered_map>
 #include <vector>
 
+#include "store/accounts.h"
 #include "store/name_table.h"
 #include "store/numbers.h"
 #include "store/recorder.h"
@@ -33,6 +33,7 @@ enum class NodeKind : uint8_t { object = 1, directory = 2, symlink = 3, special 
 enum class ObjectState : uint8_t { open = 1, sealed = 2 };
 
 class Extent;
+struct Gate;
 struct Node;
 struct Directory;
 struct StoredExtent;
@@ -87,16 +88,6 @@ struct Node {
     const Link* any_link() const;
 };
 
-// What threads that work on an object's bytes hold, shared, so that none writes to memory that is being replaced, and
-// whoever replaces it holds alone. Taken before the lock of the store, never after.
-struct Gate {
-    std::shared_mutex mutex;
-    std::shared_ptr<Extent> memory;  // null: no memory
-    uint64_t offset = 0;
-    std::atomic<int> writers = 0;  // at work now
-    std::atomic<uint64_t> size_bytes = 0;  // of the object, as the store knows it
-};
-
 // A range of an extent.
 struct Place {
     StoredExtent* extent = nullptr;
@@ -114,6 +105,7 @@ struct Object final : Node {
     std::atomic<uint32_t> write_leases = 0;
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
     uint32_t open_files = 0;      // of `leases`: in the mount
+    uint32_t write_opens = 0;     // how often it was opened for writing, by sessions and in the mount
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;      // of a file (Extent::file()): when it was last looked at
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes
@@ -129,6 +121,7 @@ struct Object final : Node {
         uint64_t size_bytes;
     };
     std::unique_ptr<std::vector<Retired>> retired;
+    AccountedShares accounted;  // see Accounts
     std::shared_ptr<void> companion;  // what the daemon has for it, for as long as it is there
     // The session it is reclaimed with, and its neighbours in that session's list of such; 0: none, or sealed.
     SessionId creator = 0;

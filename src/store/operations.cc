@@ -140,11 +140,11 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
     if (link == nullptr) {
         auto* object = as_object(&node);
         const bool first = object != nullptr && object->links == 0;
-        // Its memory is no longer without a name.
-        if (first && object->extent != nullptr) store_.use_[object->device].unlinked_bytes -= object->size_bytes;
         if (first) object->replaced = false;
         store_.unnamed_.erase(node.id);
         store_.tree_.insert(&to, name, &node);
+        // Its memory is no longer without a name.
+        if (first) store_.accounts_.update(*object);
     } else {
         Directory* from = link->parent;
         store_.tree_.move(link, &to, name);
@@ -208,6 +208,7 @@ void Operations::change(Node& node, const NodeChanges& changes) {
     node.changed_ns = store_.clock_.now_ns();
     store_.nodes_.changed(&node);
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
+    if (object != nullptr && changes.uid) store_.accounts_.update(*object);
     store_.tree_.report(node);
     // Also where the times are the same: it changes the file's own ctime, by which the kernel decides whether the next read
     // is one to note (relatime).

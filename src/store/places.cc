@@ -1,7 +1,8 @@
-// Where an object's bytes are, who gets at them, and when they go.
+// Where an object's bytes are, who gets at them, and when they go. moves.cc has how they get elsewhere.
 #include <algorithm>
 #include <utility>
 
+#include "store/gate.h"
 #include "store/store.h"
 
 namespace gshm {
@@ -12,10 +13,10 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     object->size_bytes = size_bytes;
     if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
     nodes_.changed(object);
+    accounts_.update(*object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
     if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
-    use_[object->device].object_bytes += size_bytes;
     if (auto* file = where.extent->memory->file()) {
         if (auto status = file->status()) {
             object->file_modified_ns = status->modified_ns;
@@ -24,8 +25,7 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     }
 }
 
-bool Store::fits_slab(const Object& object) {
-    const SlabKey& key = object.extent->pool->key;
+bool Store::fits_slab(const Object& object, const SlabKey& key) {
     if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
     auto reached_alike = [&](const Link& link) {
         return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
@@ -44,7 +44,7 @@ void Store::rights_changed(Node& node) {
             uint64_t end = 0;
             for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->pool != nullptr && !fits_slab(*object)) {
+                                                 object->extent->pool != nullptr && !fits_slab(*object, object->extent->pool->key)) {
             extents_.close_slab(object->extent);
         }
     }
@@ -91,10 +91,6 @@ bool Store::can_leave_slab(SessionId session, const Object& object) const {
            lease != at(session).leases.end() && lease->second.count == 1 && object.leases == 1;
 }
 
-void Store::leave_slab(Object* object, std::shared_ptr<Extent> memory) {
-    replace_memory(object, std::move(memory), object->size_bytes, false);
-}
-
 void Store::count_sealed(Object* object) {
     auto count = [&](StoredExtent* extent) {
         if (extent != nullptr && extent->pool != nullptr) extents_.note_sealed(extent);
@@ -112,10 +108,10 @@ void Store::free_memory(Object* object) {
     drop_backing(object->id);
     if (object->gate) object->gate->memory.reset();
     object->gate.reset();
-    use_[object->device].unlinked_bytes -= object->size_bytes;
-    use_[object->device].object_bytes -= object->size_bytes;
-    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed);
+    extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed,
+                    object->uid);
     object->extent = nullptr;
+    accounts_.update(*object);
     nodes_.changed(object);
 }
 
@@ -135,39 +131,11 @@ void Store::drop_backing(NodeId node) {
 void Store::free_retired(Object* object) {
     if (!object->retired) return;
     for (const auto& [place, size_bytes] : *object->retired) {
-        use_[object->device].unlinked_bytes -= size_bytes;
-        use_[object->device].object_bytes -= size_bytes;
-        extents_.detach(place, size_bytes, object->state == ObjectState::sealed);
+        extents_.detach(place, size_bytes, object->state == ObjectState::sealed, object->uid);
     }
     object->retired.reset();
+    accounts_.update(*object);
     nodes_.changed(object);
-}
-
-void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
-    DeviceUse& use = use_[object->device];
-    // First: the old memory is freed by the reclaimer, not here.
-    if (object->gate) object->gate->memory = memory;
-    if (object->gate) object->gate->offset = 0;
-    if (object->extent != nullptr) {
-        Place old{object->extent, object->offset};
-        if (!keep_old) {
-            use.object_bytes -= object->size_bytes;
-            if (object->links == 0) use.unlinked_bytes -= object->size_bytes;
-            extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed);
-        } else {
-            if (object->links > 0) use.unlinked_bytes += object->size_bytes;
-            if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
-            object->retired->push_back({old, object->size_bytes});
-        }
-    }
-    StoredExtent* extent = nullptr;
-    if (memory != nullptr) {
-        bool compressible = (object->flags & kCreateCompressible) != 0;
-        extent = extents_.add({object->device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
-    }
-    object->flags |= kCreateDedicated;
-    place(object, {extent, 0}, size_bytes);
-    if (object->links == 0 && extent != nullptr) use.unlinked_bytes += size_bytes;
 }
 
 }  // namespace gshm

@@ -25,6 +25,7 @@ Status Restorer::add(SavedExtent saved) {
     added->memory = std::move(saved.memory);
     added->kept = true;
     added->handle_given = saved.handle_given;
+    added->reached_by_others = true;  // clients of an earlier daemon may have descriptors
     if (mode_ == Mode::strict) added->row_sum = saved.row_sum;
     if (saved.slab) {
         auto& pool = extents.pools_[*saved.slab];
@@ -77,7 +78,6 @@ Status Restorer::add(const SavedNode& saved) {
                 auto found = extents_.find(key);
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
-                store_.use_[object->device].object_bytes += bytes;
                 if (found->second->pool == nullptr) return found->second;
                 taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
                 if (object->state == ObjectState::sealed) store_.extents_.note_sealed(found->second);
@@ -142,7 +142,9 @@ void Restorer::zero_rest() {
         std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
         uint64_t at = 0;
         auto free_until = [&, extent = extent](uint64_t end) {
-            if (end > at) store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at);
+            if (end <= at) return;
+            store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at,
+                                            extent->pool->key.uid);
         };
         for (const Range& range : ranges) {
             free_until(range.offset);
@@ -264,14 +266,7 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
 void Restorer::free_unused() {
     for (Node* node : store_.nodes_.all()) {
         if (auto* object = as_object(node)) {
-            if (object->links == 0 && object->extent != nullptr) {
-                store_.use_[object->device].unlinked_bytes += object->size_bytes;
-            }
-            if (object->retired) {
-                for (const auto& retired : *object->retired) {
-                    store_.use_[object->device].unlinked_bytes += retired.size_bytes;
-                }
-            }
+            store_.accounts_.update(*object);
             store_.refresh(object);
             if (object->links == 0) store_.unnamed_.insert(object->id);
         }

@@ -115,17 +115,13 @@ Status Restorer::check_slabs() {
 // Of an object in a salvage. Its bytes are found in the other that has the place, or in lost+found.
 void Restorer::drop_place(Object* object, StoredExtent* extent, uint64_t offset) {
     --extent->objects;
-    auto& use = store_.use_[object->device].object_bytes;
     if (object->extent == extent && object->offset == offset) {
-        use -= object->size_bytes;
         object->extent = nullptr;
         object->size_bytes = object->offset = 0;
         return;
     }
     std::erase_if(*object->retired, [&](const Object::Retired& retired) {
-        const bool same = retired.place.extent == extent && retired.place.offset == offset;
-        if (same) use -= retired.size_bytes;
-        return same;
+        return retired.place.extent == extent && retired.place.offset == offset;
     });
 }
 

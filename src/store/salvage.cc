@@ -90,7 +90,6 @@ Object* Restorer::make_lost(StoredExtent* extent, uint64_t offset, uint64_t byte
     object->extent = extent;
     object->created_ns = object->accessed_ns = object->modified_ns = object->changed_ns = store_.clock_.now_ns();
     store_.extents_.attach({extent, offset});
-    store_.use_[extent->device].object_bytes += bytes;
     ++salvaged_.objects;
     salvaged_.bytes += bytes;
     return object;

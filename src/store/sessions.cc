@@ -83,6 +83,7 @@ Object* Store::add_lease(SessionId id, Session& session, Object* object, Access 
     if (access == Access::write) {
         ++lease.writers;
         ++object->write_leases;
+        ++object->write_opens;
     }
     if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
     else if (ledger_ != nullptr) lease.slot = ledger_->add(LedgerKind::lease, id, object->id, lease.ledger_value());

@@ -7,13 +7,14 @@
 #include "base/limits.h"
 #include "base/name.h"
 #include "base/size.h"
+#include "store/gate.h"
 
 namespace gshm {
 
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
       devices_(std::move(devices)),
-      use_(devices_.size()),
+      accounts_(devices_.size()),
       extents_(reclaimer),
       tree_(clock, owner, nodes_) {}
 
@@ -111,7 +112,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
             uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
-            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt};
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, uid};
         }
     }
 
@@ -126,9 +127,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         std::string_view name;
         Directory* parent = tree_.make_way(session.who, spot, &name);
         tree_.insert(parent, name, object);
-    } else {
-        use_[object->device].unlinked_bytes += object->size_bytes;
     }
+    accounts_.update(*object);
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
         object->next_unsealed = session.unsealed;
@@ -220,6 +220,7 @@ std::shared_ptr<Gate> Store::gate(Object* object) {
         if (object->extent != nullptr) object->gate->memory = object->extent->memory;
         object->gate->offset = object->offset;
         object->gate->size_bytes = object->size_bytes;
+        object->gate->device = object->device;
     }
     return object->gate;
 }
@@ -287,11 +288,12 @@ void Store::unlinked(Node* node, bool replaced) {
     if (node->links > 0) return;
     if (auto* object = as_object(node); object != nullptr && object->extent != nullptr) {
         object->replaced = replaced;
-        // First what is known: the look at it counts what it has grown by since, as of any object without a name.
-        use_[object->device].unlinked_bytes += object->size_bytes;
         refresh(object);
     }
-    if (node->kind == NodeKind::object) unnamed_.insert(node->id);
+    if (auto* object = as_object(node)) {
+        accounts_.update(*object);
+        unnamed_.insert(node->id);
+    }
     free_if_unused(node);
 }
 
@@ -314,14 +316,14 @@ void Store::free_if_unused(Node* node) {
         free_memory(object);
         unnamed_.erase(object->id);
     }
-    if (node->links == 0 && !node->is_referenced()) nodes_.erase(node);
+    if (node->links > 0 || node->is_referenced()) return;
+    if (auto* object = as_object(node)) accounts_.remove(*object);
+    nodes_.erase(node);
 }
 
 void Store::set_size(Object* object, uint64_t size_bytes) {
-    DeviceUse& use = use_[object->device];
-    use.object_bytes += size_bytes - object->size_bytes;
-    if (object->links == 0) use.unlinked_bytes += size_bytes - object->size_bytes;
     object->size_bytes = size_bytes;
+    accounts_.update(*object);
     if (object->gate) object->gate->size_bytes.store(size_bytes, std::memory_order_relaxed);
 }
 

@@ -79,11 +79,6 @@ struct Unlinked {
     std::vector<Holder> holders;
 };
 
-struct DeviceUse {
-    uint64_t object_bytes = 0;
-    uint64_t unlinked_bytes = 0;
-};
-
 class Store {
 public:
     Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices);
@@ -154,7 +149,22 @@ public:
     Status begin_mapping(SessionId session, Object* object, Access access);
     // An object that the session alone has open leaves its slab.
     bool can_leave_slab(SessionId session, const Object& object) const;
-    void leave_slab(Object* object, std::shared_ptr<Extent> memory);
+
+    // ---- other memory for an object; see memory/move.h, which is the one to call these ----
+    // The object of that name, which the session's user may move: its owner and root.
+    Result<Object*> find_movable(SessionId session, std::string_view name) const;
+    // EBUSY if processes would go on with the memory that it has now; keep_holders: only if they could write to it, or if
+    // the kernel has it.
+    Status check_move(const Object& object, DeviceIndex to, bool keep_holders) const;
+    // A place on that device, reserved if it is in a slab; or the extent that is needed first: a slab, to be given to
+    // extents().add(), or a dedicated one.
+    std::variant<Place, ExtentNeed> place_elsewhere(const Object& object, DeviceIndex device);
+    // Its bytes are there now. The gate is held alone.
+    void move(Object* object, DeviceIndex device, const Place& place, bool keep_old);
+    // The same in memory of its own, on its device; null: it has none.
+    void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
+    // Of an object without memory.
+    void set_device(Object* object, DeviceIndex device);
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
@@ -185,7 +195,8 @@ public:
 
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
-    const DeviceUse& use(DeviceIndex device) const { return use_[device]; }
+    const Accounts& accounts() const { return accounts_; }
+    const Account& use(DeviceIndex device) const { return accounts_.of(device); }
     // An object without a name that only the mount holds, if anybody does: its memory is freed as soon as the kernel has
     // closed or forgotten it.
     static bool is_nameless(const Object& object) {
@@ -255,7 +266,7 @@ private:
     // Of its places in slabs.
     void count_sealed(Object* object);
     void add_writer(SessionId id, Session& session, StoredExtent* extent);
-    void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
+    void leave_place(Object* object, bool keep_old);
     static Status check_may_open(const Credentials& who, const Object& object, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
     void erase_note(Ledger::Slot slot) {
@@ -282,13 +293,13 @@ private:
     // Slabs in which it or what is below it lies are for their owners alone from now on, if it does not fit them any
     // more: whoever maps a slab reaches all of it.
     void rights_changed(Node& node);
-    static bool fits_slab(const Object& object);
+    static bool fits_slab(const Object& object, const SlabKey& key);
     void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
-    std::vector<DeviceUse> use_;
+    Accounts accounts_;
     Numbers session_ids_;
     Extents extents_;
     Nodes nodes_;

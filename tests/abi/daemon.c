@@ -268,6 +268,12 @@ static void names(gshm_client* client) {
     CHECK_OK(gshm_rename(client, in_root("new"), in_root("old"), GSHM_REPLACE));
     CHECK_STATUS(gshm_open(client, in_root("new"), GSHM_NO_MAP, &object), -ENOENT);
     CHECK_OK(gshm_seal_name(client, in_root("old")));
+    gshm_stat_info moved = {.struct_size = sizeof moved};
+    CHECK_OK(gshm_stat(client, in_root("old"), &moved));
+    CHECK_OK(gshm_move(client, in_root("old"), moved.device, 0));
+    CHECK_STATUS(gshm_move(client, in_root("old"), NULL, 0), -EINVAL);
+    CHECK_STATUS(gshm_move(client, in_root("old"), moved.device, 1u << 31), -EINVAL);
+    CHECK_STATUS(gshm_move(client, in_root("old"), "nowhere", GSHM_MOVE_KEEP_HOLDERS), -ENODEV);
 
     gshm_object* held = NULL;
     gshm_listing* listing = NULL;

@@ -117,6 +117,7 @@ void test_bad_arguments(void) {
     CHECK_STATUS(gshm_seal_name(NULL, name), -EINVAL);
     CHECK_STATUS(gshm_unlink(NULL, name), -EINVAL);
     CHECK_STATUS(gshm_rename(NULL, name, "b", 0), -EINVAL);
+    CHECK_STATUS(gshm_move(NULL, name, "host", 0), -EINVAL);
     CHECK_STATUS(gshm_stat(NULL, name, &info), -EINVAL);
     CHECK_STATUS(gshm_stat_batch(NULL, &name, 1, &info, &status), -EINVAL);
     CHECK_STATUS(gshm_stat_object(NULL, &info), -EINVAL);

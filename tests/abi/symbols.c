@@ -30,6 +30,7 @@
     X(gshm_seal_name, int, (gshm_client*, const char*))                                                \
     X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
+    X(gshm_move, int, (gshm_client*, const char*, const char*, uint32_t))                              \
     X(gshm_replace, int, (gshm_object*, const char*))                                                  \
     X(gshm_publish, int, (gshm_object*, const char*, uint32_t))                                        \
     X(gshm_make, int, (gshm_client*, const gshm_make_spec*))                                           \

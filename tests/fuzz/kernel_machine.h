@@ -61,7 +61,6 @@ public:
 
     Turn enter() override { return Turn(turn_); }
     Files& files() override { return files_; }
-    Result<std::shared_ptr<Extent>> allocate(DeviceIndex device, uint64_t bytes, bool compressible) override;
     // As for an object of a session: a slab is no file.
     Result<std::shared_ptr<Extent>> allocate(const ExtentNeed& need);
     size_t device_count() override { return 2; }
@@ -181,11 +180,6 @@ inline FuzzDaemon::~FuzzDaemon() {
 
 inline Device& FuzzDaemon::device(DeviceIndex device) {
     return Machine::device(device);
-}
-
-inline Result<std::shared_ptr<Extent>> FuzzDaemon::allocate(DeviceIndex device, uint64_t bytes, bool compressible) {
-    if (bytes > uint64_t{64} << 20) return fail(ENOSPC, "the device is full");
-    return TRY(Machine::device(device).allocate(bytes, {compressible, true}));
 }
 
 inline Result<std::shared_ptr<Extent>> FuzzDaemon::allocate(const ExtentNeed& need) {

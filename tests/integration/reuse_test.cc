@@ -95,5 +95,79 @@ TEST_P(Reuse, BetweenNeighbours) {
     }
 }
 
+// Freed memory is handed to the next object, without the driver: here one that has no memory to give any more.
+class FreedMemory : public LibraryTest {
+protected:
+    static constexpr uint64_t kBytes = uint64_t{4} << 20;
+
+    void SetUp() override { start_all(); }
+    void refuse_new_memory() {
+        const std::string path = scratch() + "/faults";
+        std::ofstream(path + ".new") << "cuMemCreate:*:2";
+        std::filesystem::rename(path + ".new", path);
+    }
+    int make(gshm_client* client, const char* name, uint32_t flags = 0) {
+        auto wanted = spec(name, kBytes, "cuda:0", flags);
+        wanted.mode = 0666;
+        gshm_object* made = nullptr;
+        const int code = gshm_create(client, &wanted, &made);
+        if (code != 0) return code;
+        Object object(made);
+        std::vector<uint8_t> bytes(kBytes);
+        EXPECT_EQ(gshm_copy_out(made, 0, bytes.data(), kBytes), 0);
+        EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0; }));
+        EXPECT_EQ(gshm_fill(made, 0, kBytes, 0xEE), 0);
+        return 0;
+    }
+    void make_and_free(uint32_t flags, const std::function<void()>& use = {}) {
+        ASSERT_EQ(make(client_.get(), "freed", flags | uint32_t{GSHM_KEEP}), 0) << gshm_last_error();
+        if (use) use();
+        ASSERT_EQ(gshm_unlink(client_.get(), "freed"), 0);
+    }
+};
+
+TEST_F(FreedMemory, ThatNobodyMappedIsForAnybody) {
+    make_and_free(GSHM_NO_MAP);
+    refuse_new_memory();
+    EXPECT_EQ(make(connect().get(), "next"), 0) << gshm_last_error();
+}
+
+TEST_F(FreedMemory, ThatASessionMappedIsForThatSession) {
+    make_and_free(0);
+    refuse_new_memory();
+    EXPECT_EQ(make(client_.get(), "next"), 0) << gshm_last_error();
+}
+
+TEST_F(FreedMemory, ThatASessionMappedIsForNoOther) {
+    make_and_free(0);
+    refuse_new_memory();
+    EXPECT_EQ(make(connect().get(), "next"), -ENOSPC);
+}
+
+TEST_F(FreedMemory, ThatTwoSessionsMappedIsForNobody) {
+    auto other = connect();
+    make_and_free(0, [&] { open(other.get(), "freed"); });
+    refuse_new_memory();
+    EXPECT_EQ(make(client_.get(), "next"), -ENOSPC);
+}
+
+TEST_F(FreedMemory, ThatWasExportedIsForNobody) {
+    make_and_free(0, [&] {
+        Object object = open(client_.get(), "freed", GSHM_WRITE);
+        int fd = -1;
+        gshm_handle_info info = {};
+        info.struct_size = sizeof info;
+        ASSERT_EQ(gshm_export_fd(object.get(), &fd, &info), 0) << gshm_last_error();
+        close(fd);
+    });
+    refuse_new_memory();
+    EXPECT_EQ(make(client_.get(), "next"), -ENOSPC);
+}
+
+TEST_F(FreedMemory, CountsAsFree) {
+    make_and_free(GSHM_NO_MAP);
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), "cuda:0").used_bytes == 0; }));
+}
+
 }  // namespace
 }  // namespace gshm::test

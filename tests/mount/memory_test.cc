@@ -245,6 +245,58 @@ TEST_P(MountMemory, SealedFilesAreNotWritten) {
 
 // On host the mapping is the object's own pages. On a GPU: msync() brings what was written there, opening the file
 // again makes the mapping show what the GPU has now.
+TEST_P(MountMemory, AFileMovesToAnotherDevice) {
+    if (GetParam() != Way::cuda) GTEST_SKIP() << "there is one device";
+    std::string bytes = pattern(3 * kMiB + 5, 1);
+    ASSERT_TRUE(write_file(at("f"), bytes));
+    struct stat before = {};
+    struct stat after = {};
+    ASSERT_EQ(stat(at("f").c_str(), &before), 0);
+    auto moved = [&](const char* device) {
+        // A close reaches gshmd a moment after it has returned.
+        for (int i = 0; i < 500; ++i) {
+            auto status = client_.move("f", device);
+            if (status || status.error().code != EBUSY) return status.has_value();
+            usleep(10'000);
+        }
+        return false;
+    };
+    ASSERT_TRUE(moved("host"));
+    ASSERT_EQ(stat(at("f").c_str(), &after), 0);
+    EXPECT_EQ(after.st_ino, before.st_ino);
+    EXPECT_EQ(after.st_size, before.st_size);
+    EXPECT_EQ(after.st_mtim.tv_sec, before.st_mtim.tv_sec);
+    EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+    EXPECT_TRUE(after.st_ctim.tv_sec > before.st_ctim.tv_sec ||
+                (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec > before.st_ctim.tv_nsec));
+    EXPECT_EQ(attribute(at("f"), "user.device"), "host");
+    EXPECT_EQ(read_file(at("f")), bytes);
+
+    // On `host` the kernel may have the memory of a file that is open.
+    int fd = open(at("f").c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    auto refused = client_.move("f", "cuda:0");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, EBUSY);
+    close(fd);
+    ASSERT_TRUE(moved("cuda:0"));
+
+    // Between GPUs every byte goes through gshmd: it moves under those who have it open, and grows there.
+    fd = open(at("f").c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    ASSERT_TRUE(client_.move("f", "cuda:1"));
+    const std::string more = pattern(2 * kMiB, 2);
+    ASSERT_EQ(pwrite(fd, more.data(), more.size(), static_cast<off_t>(bytes.size())), static_cast<ssize_t>(more.size()));
+    bytes += more;
+    std::string seen(bytes.size(), '\0');
+    EXPECT_EQ(pread(fd, seen.data(), seen.size(), 0), static_cast<ssize_t>(seen.size()));
+    EXPECT_TRUE(seen == bytes);
+    close(fd);
+    EXPECT_EQ(attribute(at("f"), "user.device"), "cuda:1");
+    ASSERT_TRUE(moved("host"));
+    EXPECT_TRUE(read_file(at("f")) == bytes);
+}
+
 TEST_P(MountMemory, MappedFiles) {
     ASSERT_TRUE(write_file(at("f"), pattern(2 * kMiB, 5)));
     auto object = client_.open("f", {.write = true});

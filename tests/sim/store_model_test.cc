@@ -8,6 +8,8 @@
 #include <set>
 
 #include "base/name.h"
+#include "base/size.h"
+#include "support/recount.h"
 #include "support/store_rig.h"
 
 namespace gshm::test {
@@ -131,6 +133,7 @@ public:
         for (int step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
             SCOPED_TRACE("step " + std::to_string(step));
             one();
+            expect_true_accounts(rig_.store);
             if (step % 64 == 0) check_everything();
         }
         while (!model_.sessions.empty()) end_session(model_.sessions.begin()->first);
@@ -148,7 +151,9 @@ public:
         EXPECT_EQ(rig_.store.object_count(), 0u);
         EXPECT_EQ(rig_.store.extents().count(), 0u);
         EXPECT_EQ(rig_.first.live() + rig_.second.live(), 0u);
-        EXPECT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(0).unlinked_bytes, 0u);
+        EXPECT_EQ(rig_.store.use(0), Account{});
+        EXPECT_EQ(rig_.store.use(1), Account{});
+        EXPECT_TRUE(rig_.store.accounts().users(0).empty() && rig_.store.accounts().users(1).empty());
     }
 
 private:
@@ -172,7 +177,7 @@ private:
     }
 
     void one() {
-        switch (below(15)) {
+        switch (below(18)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1: case 2: case 3: case 4: return create();
             case 5: case 6: return open();
@@ -182,6 +187,9 @@ private:
             case 11: return rename();
             case 12: return attribute();
             case 13: return replace();
+            case 14: return change_owner();
+            case 15: return grow();
+            case 16: return move();
             default: return list();
         }
     }
@@ -201,7 +209,8 @@ private:
         else if (model_.blocked_by_object(name)) expected = ENOTDIR;
         else if (model_.names.contains(name) || model_.directories.contains(name)) expected = EEXIST;
         else if (!model_.may_write_in(model_.parent(name), uid(session))) expected = EACCES;
-        auto made = rig_.create(session, name, size, mode, flags);
+        const DeviceIndex device = below(4) == 0 ? 1 : 0;
+        auto made = rig_.create(session, CreateSpec{name, size, device, mode, flags, nullptr, nullptr});
         ASSERT_EQ(code_of(made), expected) << "create " << name;
         if (!made) return;
         Object* object = *made;
@@ -215,6 +224,68 @@ private:
         model.named = !unnamed;
         model_.objects[object->id] = model;
         if (!unnamed) model_.add_name(name, object->id, uid(session));
+    }
+
+    void change_owner() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        const uid_t to = 1000 + below(2);
+        int expected = model_.find(name);
+        if (expected == EISDIR) return;
+        if (expected == 0 && uid(session) != 0) expected = EPERM;
+        ASSERT_EQ(code_of(rig_.store.change(session, name, {kChangeOwner, 0, to, to})), expected) << "chown " << name;
+        if (expected == 0) model_.objects.at(model_.names.at(name)).uid = to;
+    }
+
+    // As the mount does: other memory, while sessions keep what they have.
+    void grow() {
+        if (model_.objects.empty()) return;
+        auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
+        if (model.sealed) return;
+        Object* object = rig_.store.object(id);
+        const uint64_t size = 1 + below(200000);
+        auto& device = object->device == 0 ? rig_.first : rig_.second;
+        std::shared_ptr<Extent> memory = *device.allocate(round_up(size, device.info().granularity_bytes), {});
+        ASSERT_TRUE(memory->fill(0, size, pattern(id)));
+        Files(rig_.store).replace_memory(*object, std::move(memory), size);
+        model.size = size;
+    }
+
+    // To the other device, as memory/move.h does.
+    void move() {
+        if (model_.objects.empty()) return;
+        auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
+        Object* object = rig_.store.object(id);
+        const DeviceIndex to = 1 - object->device;
+        const bool keep = below(2) == 0;
+        bool written = false;
+        for (const auto& [session, counts] : model.leases) written |= counts.second > 0;
+        int expected = 0;
+        if (!keep && model.held()) expected = EBUSY;
+        if (keep && !model.sealed && written) expected = EBUSY;
+        ASSERT_EQ(code_of(rig_.store.check_move(*object, to, keep)), expected);
+        if (expected != 0) return;
+        auto& device = to == 0 ? rig_.first : rig_.second;
+        std::optional<Place> place;
+        while (!place) {
+            auto placed = rig_.store.place_elsewhere(*object, to);
+            if (auto* found = std::get_if<Place>(&placed)) {
+                place = *found;
+                continue;
+            }
+            const auto& need = std::get<ExtentNeed>(placed);
+            auto* extent = rig_.store.extents().add(need, *device.allocate(need.size_bytes, {need.compressible}));
+            if (!need.slab) place = Place{extent, 0};
+        }
+        // Nobody else's bytes are there, and a move that is given up leaves none.
+        ASSERT_TRUE(place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
+        if (below(4) == 0) {
+            if (place->extent->pool == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
+            else rig_.store.extents().detach(*place, model.size, false, object->uid);
+            return;
+        }
+        rig_.store.move(object, to, *place, object->session_leases > 0);
+        ASSERT_EQ(object->device, to);
     }
 
     // errno of putting an object at a name, over what is there.
@@ -450,15 +521,24 @@ private:
         for (const auto& [id, object] : model_.objects) {
             bytes += object.size;
             unlinked += object.named ? 0 : object.size;
+            const Object* stored = rig_.store.object(id);
+            ASSERT_EQ(stored->uid, object.uid);
+            if (!stored->retired) continue;
+            ASSERT_TRUE(object.held());
+            for (const auto& retired : *stored->retired) {
+                bytes += retired.size_bytes;
+                unlinked += retired.size_bytes;
+            }
         }
-        ASSERT_EQ(rig_.store.use(0).object_bytes, bytes);
-        ASSERT_EQ(rig_.store.use(0).unlinked_bytes, unlinked);
+        ASSERT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(1).object_bytes, bytes);
+        ASSERT_EQ(rig_.store.use(0).unlinked_bytes + rig_.store.use(1).unlinked_bytes, unlinked);
         // Page by page it is the same.
         NodeId after = 0;
         for (auto page = rig_.store.unlinked(root, true, 0, 3); !page.empty();
              page = rig_.store.unlinked(root, true, after, 3)) {
             for (const auto& entry : page) {
-                ASSERT_GT(entry.object->id, after);
+                // An object's former memory comes before its own.
+                ASSERT_GE(entry.object->id, after);
                 ASSERT_FALSE(entry.holders.empty());
                 after = entry.object->id;
                 unlinked -= entry.size_bytes;

@@ -291,9 +291,6 @@ private:
         // ---- fuse::Backend ----
         Turn enter() override { return Turn(turn_); }
         Files& files() override { return files_; }
-        Result<std::shared_ptr<Extent>> allocate(DeviceIndex, uint64_t bytes, bool compressible) override {
-            return TRY(rig_.device_->allocate(bytes, {compressible, true}));
-        }
         size_t device_count() override { return 1; }
         Device& device(DeviceIndex) override { return *rig_.device_; }
         void mark(const Done& done) override {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
+#include <sys/mman.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -13,8 +15,12 @@ namespace gshm::test {
 class MemoryExtent final : public Extent {
 public:
     // Counted where it is kept alive by whoever holds it: an extent may outlive its device.
-    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live)
-        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()), bytes_(std::move(bytes)), live_(std::move(live)) {
+    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live,
+                 std::shared_ptr<std::function<void()>> on_copy)
+        : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()),
+          bytes_(std::move(bytes)),
+          live_(std::move(live)),
+          on_copy_(std::move(on_copy)) {
         ++*live_;
     }
     ~MemoryExtent() override { --*live_; }
@@ -22,6 +28,7 @@ public:
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
         TRY(check_range(offset, source.size()));
         memcpy(bytes_->data() + offset, source.data(), source.size());
+        if (*on_copy_) (*on_copy_)();
         return {};
     }
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
@@ -34,11 +41,18 @@ public:
         memset(bytes_->data() + offset, value, bytes);
         return {};
     }
-    Result<int> descriptor(Access) override { return fail(EOPNOTSUPP, "no descriptors here"); }
+    // Not of these bytes: it stands for one.
+    Result<int> descriptor(Access) override {
+        if (!descriptor_) descriptor_ = UniqueFd::adopt(memfd_create("memory", MFD_CLOEXEC));
+        if (!descriptor_) return fail_errno("memfd_create");
+        return descriptor_.get();
+    }
 
 private:
+    UniqueFd descriptor_;
     std::unique_ptr<std::vector<std::byte>> bytes_;
     std::shared_ptr<size_t> live_;
+    std::shared_ptr<std::function<void()>> on_copy_;
 };
 
 class MemoryDevice final : public Device {
@@ -51,7 +65,8 @@ public:
     }
     const DeviceInfo& info() const override { return info_; }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions&) override {
-        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_);
+        if (size_bytes > info_.capacity_bytes) return fail(ENOSPC, "{} is full", info_.name);
+        return std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(size_bytes), live_, on_copy_);
     }
     Result<std::unique_ptr<Extent>> import_fd(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
     Result<std::unique_ptr<Extent>> import_dmabuf(int, uint64_t, Access) override { return fail(EOPNOTSUPP, "no"); }
@@ -59,19 +74,22 @@ public:
         return fail(EOPNOTSUPP, "no");
     }
     size_t live() const { return *live_; }
+    // Called after each copy into its memory.
+    void set_on_copy(std::function<void()> on_copy) { *on_copy_ = std::move(on_copy); }
 
 private:
     DeviceInfo info_;
     std::shared_ptr<size_t> live_ = std::make_shared<size_t>(0);
+    std::shared_ptr<std::function<void()>> on_copy_ = std::make_shared<std::function<void()>>();
 };
 
 class ImmediateReclaimer final : public Reclaimer {
 public:
-    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes) override {
+    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes, uid_t) override {
         require(memory->fill(offset, bytes, 0));
         extents->zeroed(id, offset, bytes);
     }
-    void release(DeviceIndex, std::shared_ptr<Extent> memory) override { memory.reset(); }
+    void release(DeviceIndex, std::shared_ptr<Extent> memory, const FormerUse&) override { memory.reset(); }
 
     Extents* extents = nullptr;  // set once the store exists
 

@@ -1,26 +1,50 @@
-// What the mount needs of the daemon, where no device is ever full or lost and nobody waits for anything.
+// What the mount needs of the daemon, where no device is ever lost, no memory is on its way out and nobody waits for
+// anything.
 #pragma once
 
 #include "fuse/backend.h"
+#include "memory/freed_extents.h"
 
 namespace gshm::test {
 
 class QuietBackend : public fuse::Backend {
 public:
-    std::unique_ptr<Wait> wait_for_room(DeviceIndex, NodeId) override {
-        struct NoWait final : Wait {
-            bool next() override { return false; }
-        };
-        return std::make_unique<NoWait>();
-    }
-    bool is_worth_waiting(DeviceIndex) override { return false; }
-    uint64_t begin_move(DeviceIndex, uint64_t) override { return 0; }
-    void end_move(DeviceIndex, uint64_t, bool) override {}
+    Allocator& allocator() override { return memory().allocator; }
+    Mover& mover() override { return memory().mover; }
     uint64_t used_bytes(DeviceIndex) override { return 0; }
     Status check(DeviceIndex) override { return {}; }
     void report(DeviceIndex, const Error&) override {}
     bool can_record() const override { return true; }
     bool may_use_io_uring() const override { return false; }
+
+private:
+    // Every wait is given up, so that nothing is ever posted.
+    struct Memory final : Scheduler, Devices {
+        explicit Memory(QuietBackend& of) : backend(of) { departures.set_given_up(true); }
+
+        void post(Task) override {}
+        TimerId after(std::chrono::milliseconds, Task) override { return {}; }
+        void cancel(const TimerId&) override {}
+        Turn enter() override { return backend.enter(); }
+        Device& device(DeviceIndex index) override { return backend.device(index); }
+        Status check(DeviceIndex) const override { return {}; }
+        void report(DeviceIndex, const Error&) override {}
+        void submit(DeviceIndex index, Work work, Done done) override { done(work(device(index))); }
+        void submit_reclaim(DeviceIndex index, Work work, Done done) override { submit(index, std::move(work), std::move(done)); }
+        void wait_for_reclaimed(DeviceIndex) override {}
+        FreedExtents& freed() override { return freed_extents; }
+
+        QuietBackend& backend;
+        FreedExtents freed_extents{std::vector<uint64_t>(backend.device_count())};  // none is kept
+        Departures departures{*this, backend.files().store()};
+        Allocator allocator{*this, *this, departures};
+        Mover mover{*this, *this, allocator, backend.files().store()};
+    };
+    Memory& memory() {
+        if (!memory_) memory_ = std::make_unique<Memory>(*this);
+        return *memory_;
+    }
+    std::unique_ptr<Memory> memory_;
 };
 
 }  // namespace gshm::test

@@ -7,6 +7,7 @@
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
 #include "store/files.h"
+#include "support/recount.h"
 #include "support/memory_device.h"
 
 namespace gshm::test {
@@ -116,6 +117,7 @@ std::string describe(Store& store) {
         }
     };
     walk("");
+    expect_true_accounts(store);
     text += fmt::format("used {} unlinked {} nodes {} sessions {}\n", store.use(0).object_bytes,
                         store.use(0).unlinked_bytes, store.object_count(), store.session_count());
     store.end_session(session);
@@ -320,7 +322,8 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         Object* temporary = files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
-        auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live);
+        auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live,
+                                                     std::make_shared<std::function<void()>>());
         files.replace_memory(*object, std::move(memory), 4096);
         ASSERT_TRUE(files.note_backing(*object, 9));
         ASSERT_TRUE(daemon.catalog->commit());

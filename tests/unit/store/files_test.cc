@@ -22,7 +22,7 @@ protected:
     Object* make_in(std::string_view directory, std::string_view name) {
         return *files.make_object(*as_directory(Files::child(root(), directory)), name, {1, 1, 0644});
     }
-    const DeviceUse& use() { return rig.store.use(0); }
+    const Account& use() { return rig.store.use(0); }
 
     StoreRig rig;
     Files files{rig.store};

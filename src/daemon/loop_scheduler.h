@@ -1,0 +1,22 @@
+// The event loop, as src/memory sees it.
+#pragma once
+
+#include "daemon/loop.h"
+#include "memory/scheduler.h"
+
+namespace gshm {
+
+class LoopScheduler final : public Scheduler {
+public:
+    explicit LoopScheduler(EventLoop& loop) : loop_(loop) {}
+
+    void post(Task task) override { loop_.post(std::move(task)); }
+    TimerId after(std::chrono::milliseconds delay, Task task) override { return loop_.after(delay, std::move(task)); }
+    void cancel(const TimerId& timer) override { loop_.cancel(timer); }
+    Turn enter() override { return loop_.enter(); }
+
+private:
+    EventLoop& loop_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,158 @@
+#include "memory/allocate.h"
+
+#include <future>
+#include <utility>
+
+#include "memory/freed_extents.h"
+
+namespace gshm {
+
+using Next = AllocationSteps::Next;
+
+Next AllocationSteps::attempted(const Status& status) {
+    return !status && status.error().code == ENOSPC ? Next::wait : Next::end;
+}
+
+Next AllocationSteps::waited(bool freed) {
+    if (freed) return Next::attempt;
+    if (bytes_ == least_bytes_) return Next::end;
+    bytes_ = least_bytes_;
+    return Next::attempt;
+}
+
+// Lives as long as something is going to call it back.
+class Allocator::InLoop : public std::enable_shared_from_this<InLoop> {
+public:
+    InLoop(Allocator& allocator, const AllocationRequest& request, Done done)
+        : allocator_(allocator),
+          request_(request),
+          steps_(request.size_bytes, request.least_bytes),
+          done_(std::move(done)) {}
+
+    void attempt() {
+        auto memory = std::make_shared<std::shared_ptr<Extent>>();
+        allocator_.devices_.submit(
+            request_.device,
+            [self = shared_from_this(), memory, bytes = steps_.bytes()](Device&) -> Status {
+                const AllocationRequest& request = self->request_;
+                *memory = TRY(self->allocator_.attempt(request.device, bytes, request.options, request.maps));
+                return {};
+            },
+            [self = shared_from_this(), memory](Status status) { self->attempted(std::move(*memory), std::move(status)); });
+    }
+
+private:
+    void attempted(std::shared_ptr<Extent> memory, Status status) {
+        if (status) return done_(std::move(memory));
+        if (AllocationSteps::attempted(status) == Next::end) return done_(std::unexpected(status.error()));
+        if (!wait_) wait_ = allocator_.departures_.wait(request_.device, request_.waiting);
+        allocator_.departures_.next(wait_, [self = shared_from_this(), status = std::move(status)](bool freed) {
+            if (self->steps_.waited(freed) == Next::attempt) self->attempt();
+            else self->done_(std::unexpected(status.error()));
+        });
+    }
+
+    Allocator& allocator_;
+    const AllocationRequest request_;
+    AllocationSteps steps_;
+    Done done_;
+    std::shared_ptr<Departures::Wait> wait_;  // null: the device has not refused anything
+};
+
+void Allocator::allocate(const AllocationRequest& request, Done done) {
+    auto allocation = std::make_shared<InLoop>(*this, request, std::move(done));
+    departures_.wait_for_pile(request.device, request.uid, request.size_bytes, [allocation] { allocation->attempt(); });
+}
+
+void Allocator::wait_for_pile(const AllocationRequest& request) {
+    // The loop may have ended, and then nobody answers.
+    auto answer = std::make_shared<std::promise<void>>();
+    auto answered = answer->get_future();
+    scheduler_.post([&departures = departures_, request, answer] {
+        departures.wait_for_pile(request.device, request.uid, request.size_bytes, [answer] { answer->set_value(); });
+    });
+    (void)answered.wait_for(Departures::kPatience + std::chrono::seconds(1));
+}
+
+Status Allocator::run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
+                      const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) {
+    Status status = attempt(steps.bytes());
+    if (AllocationSteps::attempted(status) != Next::wait || !on_wait(true)) return status;
+    Departures::Blocking wait(scheduler_, departures_, device, waiting);
+    do {
+        const bool freed = wait.next();
+        if (freed) devices_.wait_for_reclaimed(device);
+        if (steps.waited(freed) != Next::attempt) break;
+        status = attempt(steps.bytes());
+    } while (AllocationSteps::attempted(status) == Next::wait);
+    on_wait(false);
+    return status;
+}
+
+Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationRequest& request) {
+    wait_for_pile(request);
+    std::shared_ptr<Extent> memory;
+    TRY(run(
+        request.device, request.waiting, {request.size_bytes, request.least_bytes},
+        [&](uint64_t bytes) -> Status {
+            memory = TRY(attempt(request.device, bytes, request.options, request.maps));
+            return {};
+        },
+        [](bool) { return true; }));
+    return memory;
+}
+
+Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation,
+                        const OnWait& on_wait) {
+    return run(device, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
+}
+
+std::shared_ptr<Extent> Allocator::take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                              SessionId maps) {
+    // Kept memory was not made by gshm-maker.
+    const bool has_handles = (devices_.device(device).info().handle_kinds & kHandleFabric) != 0;
+    if (options.lasting_handle && has_handles) return nullptr;
+    return devices_.freed().take(device, bytes, options.compressible, maps);
+}
+
+Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                                   SessionId maps) {
+    if (auto freed = take_freed(device, bytes, options, maps)) return freed;
+    auto allocated = attempt_at_once(device, bytes, options);
+    if (!allocated && allocated.error().code == ENOSPC) {
+        devices_.freed().drop(device).clear();
+        devices_.wait_for_reclaimed(device);
+        allocated = attempt_at_once(device, bytes, options);
+    }
+    if (allocated) return allocated;
+    report(device, allocated.error());
+    return std::unexpected(explain_descriptor_limit(allocated.error()));
+}
+
+Result<std::shared_ptr<Extent>> Allocator::attempt_at_once(DeviceIndex device, uint64_t bytes,
+                                                           const AllocateOptions& options) {
+    std::shared_ptr<Extent> extent = TRY(devices_.device(device).allocate(bytes, options));
+    if (!options.shared) return extent;
+    // The slow part of handing it out. While the extent is there: a process without free descriptors is told apart from
+    // one without memory.
+    auto descriptor = extent->descriptor(Access::write);
+    if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
+    return extent;
+}
+
+void Allocator::wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid,
+                                    const std::function<uint64_t()>& free_bytes) {
+    Departures::Blocking wait(scheduler_, departures_, device, waiting);
+    while (wait.next()) {
+        devices_.wait_for_reclaimed(device);
+        auto turn = scheduler_.enter();
+        if (!departures_.is_worth_waiting(device, free_bytes(), uid)) break;
+    }
+}
+
+void Allocator::report(DeviceIndex device, const Error& error) {
+    if (!error.device_lost) return;
+    scheduler_.post([&devices = devices_, device, error] { devices.report(device, error); });
+}
+
+}  // namespace gshm

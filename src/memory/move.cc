@@ -1,0 +1,198 @@
+#include "memory/move.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+
+#include "base/size.h"
+#include "store/files.h"
+
+namespace gshm {
+namespace {
+
+// Between two pieces a move may be given up.
+constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
+
+}  // namespace
+
+AllocateOptions Mover::options(const Device& device, bool compressible) const {
+    return {.compressible = compressible, .resizable = true, .shared = !device.info().files, .lasting_handle = true};
+}
+
+Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
+    const DeviceIndex device = gate.device;
+    const DeviceInfo& info = devices_.device(device).info();
+    const uint64_t bytes = info.files ? wanted.size_bytes : round_up(wanted.capacity_bytes, info.granularity_bytes);
+    Departures& departures = allocator_.departures();
+    bool compressible = false;
+    Departures::Ticket ticket = 0;
+    {
+        auto turn = scheduler_.enter();
+        TRY(devices_.check(device));
+        compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
+        ticket = departures.begin(device, Departures::Kind::move, gate.memory ? gate.memory->size() : 0, object.uid);
+    }
+    auto memory = allocator_.attempt(device, bytes, options(devices_.device(device), compressible));
+    Status moved = memory ? Status{} : std::unexpected(memory.error());
+    for (uint64_t at = 0; moved && at < wanted.kept_bytes; at += kPieceBytes) {
+        if (wanted.for_tidiness) {
+            auto turn = scheduler_.enter();
+            if (object.links == 0) moved = fail(ECANCELED, "the file was removed while it moved");
+        }
+        const uint64_t piece = std::min(kPieceBytes, wanted.kept_bytes - at);
+        if (moved) moved = (*memory)->copy_from(at, *gate.memory, gate.offset + at, piece);
+    }
+    // The old memory is freed by the reclaimer, which says so.
+    const bool freed = !moved && memory.has_value();
+    if (freed) memory->reset();
+    auto turn = scheduler_.enter();
+    if (moved) {
+        Files files(store_);
+        files.drop_backing(object.id);
+        files.replace_memory(object, std::move(*memory), wanted.size_bytes);
+    }
+    departures.end(device, ticket, freed);
+    return moved;
+}
+
+Status Mover::leave_slab(Object& object) {
+    auto memory = TRY(allocator_.attempt_at_once(object.device, object.size_bytes, {.resizable = true}));
+    TRY(memory->copy_from(0, *object.extent->memory, object.offset, object.size_bytes));
+    store_.replace_memory(&object, std::move(memory), object.size_bytes, false);
+    return {};
+}
+
+void Mover::move(Object& object, DeviceIndex to, Holders holders, Done done) {
+    store_.look_again(object);
+    Job job{&object, Store::gate(&object), to, holders == Holders::keep};
+    auto begin = [&]() -> Status {
+        TRY(devices_.check(object.device));
+        TRY(devices_.check(to));
+        if (!worker_ || allocator_.departures().has_given_up()) return fail(EAGAIN, "gshmd is ending");
+        return store_.check_move(object, to, job.keep);
+    };
+    if (object.device == to) return done({});
+    if (auto begun = begin(); !begun) return done(std::move(begun));
+    if (object.extent == nullptr) {
+        store_.set_device(&object, to);
+        return done({});
+    }
+    store_.pin(&object, Access::read);
+    worker_->submit([this, job = std::move(job), done = std::move(done)]() mutable {
+        Status status = run(job);
+        scheduler_.post([this, job = std::move(job), status = std::move(status), done = std::move(done)]() mutable {
+            store_.unpin(job.object, Access::read);
+            done(std::move(status));
+        });
+    });
+}
+
+void Mover::stop() {
+    worker_.reset();
+}
+
+// Reserves a place, or allocates. Without the gate: memory that is waited for may have to pass it.
+Result<Mover::Target> Mover::allocate(const Job& job) {
+    for (;;) {
+        Target target;
+        {
+            auto turn = scheduler_.enter();
+            auto placed = store_.place_elsewhere(*job.object, job.to);
+            target.bytes = job.object->size_bytes;
+            if (auto* place = std::get_if<Place>(&placed)) {
+                target.place = *place;
+                target.memory = place->extent->memory;
+                return target;
+            }
+            target.need = std::get<ExtentNeed>(placed);
+        }
+        const ExtentNeed& need = target.need;
+        AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {}, job.object->id, need.uid, 0};
+        request.options = need.slab ? AllocateOptions{need.compressible, false, true}
+                                    : options(devices_.device(need.device), need.compressible);
+        target.memory = TRY(allocator_.allocate_blocking(request));
+        if (!need.slab) return target;
+        auto turn = scheduler_.enter();
+        store_.extents().add(need, std::move(target.memory));
+    }
+}
+
+void Mover::give_back(const Job& job, Target& target) {
+    if (target.place.extent == nullptr) return target.memory.reset();
+    auto turn = scheduler_.enter();
+    store_.extents().detach(target.place, target.bytes, false, job.object->uid);
+}
+
+Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_t offset) {
+    for (uint64_t at = 0; at < target.bytes; at += kPieceBytes) {
+        if (allocator_.departures().has_given_up()) return fail(EAGAIN, "gshmd ends; the object stays where it was");
+        {
+            auto turn = scheduler_.enter();
+            if (job.object->links == 0) return fail(ENOENT, "the object was removed while it moved");
+        }
+        const uint64_t piece = std::min(kPieceBytes, target.bytes - at);
+        auto copied = target.memory->copy_from(target.place.offset + at, source, offset + at, piece);
+        if (copied) continue;
+        // The error does not tell which of the two is lost.
+        std::byte probe;
+        const bool is_readable = source.copy_out(offset + at, {&probe, 1}).has_value();
+        scheduler_.post([&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device},
+                         error = copied.error()] { devices.report(lost, error); });
+        return copied;
+    }
+    return {};
+}
+
+Status Mover::run(const Job& job) {
+    Target target = TRY(allocate(job));
+    std::shared_lock shared(job.gate->mutex, std::defer_lock);
+    std::unique_lock alone(job.gate->mutex, std::defer_lock);
+    uint32_t write_opens = 0;
+    bool sealed = false;
+    // In one's turn, when the bytes are about to be copied and when they have been.
+    auto check = [&]() -> Status {
+        TRY(devices_.check(job.to));
+        TRY(store_.check_move(*job.object, job.to, job.keep));
+        // Not in its place any more, or of another size than memory was allocated for.
+        if (job.object->extent == nullptr || job.object->size_bytes != target.bytes) {
+            return fail(EBUSY, "\"{}\" was changed while it moved", Tree::path_of(*job.object));
+        }
+        return {};
+    };
+    auto begin = [&]() -> Status {
+        auto turn = scheduler_.enter();
+        sealed = job.object->state == ObjectState::sealed;
+        write_opens = job.object->write_opens;
+        return check();
+    };
+    auto attempt = [&]() -> Status {
+        TRY(begin());
+        // Of a sealed object nobody changes the bytes, so that others may read them meanwhile.
+        if (sealed) shared.lock();
+        else alone.lock();
+        TRY(begin());
+        if (!job.gate->memory) return fail(EBUSY, "it was emptied while it moved");
+        const auto source = job.gate->memory;
+        TRY(copy(job, target, *source, job.gate->offset));
+        if (shared.owns_lock()) shared.unlock();
+        if (!alone.owns_lock()) alone.lock();
+        auto turn = scheduler_.enter();
+        TRY(check());
+        if (job.gate->memory != source || job.object->write_opens != write_opens) {
+            return fail(EBUSY, "\"{}\" was opened for writing while it moved", Tree::path_of(*job.object));
+        }
+        if (target.place.extent == nullptr) {
+            target.place = {store_.extents().add(target.need, target.memory), 0};
+        }
+        store_.move(job.object, job.to, target.place, job.object->session_leases > 0);
+        return {};
+    };
+    Status moved = attempt();
+    if (alone.owns_lock()) alone.unlock();
+    if (shared.owns_lock()) shared.unlock();
+    if (!moved) give_back(job, target);
+    return moved;
+}
+
+}  // namespace gshm

@@ -1,0 +1,123 @@
+#include "memory/reclaim.h"
+
+#include <utility>
+
+#include "memory/freed_extents.h"
+
+namespace gshm {
+
+void Reclaim::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
+                   uid_t uid) {
+    if (stopped_) return;
+    zeroing_.push_back({device, id, std::move(memory), offset, bytes, {.uid = uid}});
+    if (!awaits_commit_) zero_now(std::exchange(zeroing_, {}));
+}
+
+void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) {
+    if (!stopped_ && devices_.freed().takes(device, *memory, former)) {
+        const uint64_t bytes = memory->size();
+        zeroing_.push_back({device, 0, std::move(memory), 0, bytes, former});
+        if (!awaits_commit_) zero_now(std::exchange(zeroing_, {}));
+        return;
+    }
+    // A small file is closed in less time than it takes to wake a thread.
+    constexpr uint64_t kSmallBytes = 1 << 20;
+    if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
+        memory.reset();
+        return departures_->freed(device);
+    }
+    free(device, std::move(memory), former.uid);
+}
+
+void Reclaim::gather(uint64_t through) {
+    if (zeroing_.empty()) return;
+    gathered_.emplace_back(through, std::exchange(zeroing_, {}));
+    gathered_count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Reclaim::committed(uint64_t through) {
+    while (!gathered_.empty() && gathered_.front().first <= through) {
+        zero_now(std::move(gathered_.front().second));
+        gathered_.pop_front();
+        gathered_count_.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
+void Reclaim::zero_now(std::vector<Zeroing> freed) {
+    for (auto& zeroing : freed) {
+        if (zeroing.id == 0) {
+            zero_whole(std::move(zeroing));
+            continue;
+        }
+        auto& [device, id, memory, offset, bytes, former] = zeroing;
+        const auto ticket = departures_->begin(device, Departures::Kind::reclaim, bytes, former.uid);
+        devices_.submit_reclaim(
+            device, [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
+            [this, device, ticket, id, offset, bytes](Status status) {
+                if (status) store_->extents().zeroed(id, offset, bytes);
+                else store_->extents().not_zeroed(id);
+                departures_->end(device, ticket);
+            });
+    }
+}
+
+void Reclaim::zero_whole(Zeroing whole) {
+    const auto ticket = departures_->begin(whole.device, Departures::Kind::reclaim, whole.bytes, whole.former.uid);
+    auto fill = [memory = whole.memory, bytes = whole.bytes](Device&) { return memory->fill(0, bytes, 0); };
+    devices_.submit_reclaim(whole.device, std::move(fill), [this, ticket, whole = std::move(whole)](Status status) mutable {
+        const DeviceIndex device = whole.device;
+        if (status && !stopped_) {
+            free_all(device, devices_.freed().add(device, std::move(whole.memory), whole.former, scheduler_.now()));
+            drop_idle_later();
+        } else {
+            free(device, std::move(whole.memory), whole.former.uid);
+        }
+        departures_->end(device, ticket);
+    });
+}
+
+void Reclaim::free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) {
+    // Other processes of ours hold the memory, too, until they read that it is dropped. For a little memory the wait is
+    // not worth it.
+    constexpr uint64_t kLargeBytes = 16 << 20;
+    const bool large = memory->size() >= kLargeBytes;
+    const auto ticket = departures_->begin(device, Departures::Kind::reclaim, memory->size(), uid);
+    devices_.submit_reclaim(
+        device,
+        [memory = std::move(memory)](Device&) mutable {
+            memory.reset();
+            return Status{};
+        },
+        [this, large, device, ticket](Status) {
+            auto done = [this, device, ticket] { departures_->end(device, ticket); };
+            if (large && after_free_) after_free_(std::move(done));
+            else done();
+        });
+}
+
+void Reclaim::free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> memory) {
+    // Counted to no user: it was kept for our convenience.
+    constexpr uid_t kNobody = static_cast<uid_t>(-1);
+    for (auto& extent : memory) free(device, std::move(extent), kNobody);
+}
+
+void Reclaim::drop_idle_later() {
+    if (std::exchange(drops_idle_, true)) return;
+    scheduler_.after(FreedExtents::kIdle, [this] {
+        drops_idle_ = false;
+        bool any = false;
+        for (DeviceIndex device = 0; device < store_->devices().size(); ++device) {
+            free_all(device, devices_.freed().drop_before(device, scheduler_.now() - FreedExtents::kIdle));
+            any |= devices_.freed().bytes(device) > 0;
+        }
+        if (any) drop_idle_later();
+    });
+}
+
+void Reclaim::end_session(SessionId session) {
+    for (DeviceIndex device = 0; device < store_->devices().size(); ++device) {
+        free_all(device, devices_.freed().drop_of(device, session));
+    }
+}
+
+}  // namespace gshm

@@ -1,0 +1,73 @@
+// Memory on its way back: zeroed or freed in the devices' reclaiming threads, after the catalog has forgotten whose it
+// was; some of it is kept for the next object. In one's turn.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <vector>
+
+#include "memory/departures.h"
+#include "memory/devices.h"
+
+namespace gshm {
+
+class Reclaim final : public Reclaimer {
+public:
+    Reclaim(Scheduler& scheduler, Devices& devices) : scheduler_(scheduler), devices_(devices) {}
+
+    // Before anything is reclaimed.
+    void use(Store& store, Departures& departures) {
+        store_ = &store;
+        departures_ = &departures;
+    }
+    // With a catalog nothing is zeroed before it has forgotten whose it was: a daemon that is killed before must find the
+    // bytes of objects that the catalog still speaks of.
+    void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
+    // The changes of the store through that number are going to be written to the catalog.
+    void gather(uint64_t through);
+    // They were.
+    void committed(uint64_t through);
+    bool is_pending() const { return !zeroing_.empty() || !gathered_.empty(); }
+    // From any thread.
+    bool has_gathered() const { return gathered_count_.load(std::memory_order_relaxed) > 0; }
+    // Called when large memory has been freed here; calls `done` in the loop when other processes of ours have let go of it.
+    using AfterFree = std::function<void(Scheduler::Task done)>;
+    void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
+    // The memory belongs to the next daemon: nothing is zeroed any more.
+    void stop() { stopped_ = true; }
+    // Memory that only this session would have got again.
+    void end_session(SessionId session);
+
+    void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
+              uid_t uid) override;
+    void release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) override;
+
+private:
+    struct Zeroing {
+        DeviceIndex device = 0;
+        ExtentId id = 0;  // of the slab; 0: the whole extent has been freed
+        std::shared_ptr<Extent> memory;
+        uint64_t offset = 0;
+        uint64_t bytes = 0;
+        FormerUse former;
+    };
+    void zero_now(std::vector<Zeroing> freed);
+    void zero_whole(Zeroing whole);
+    void free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid);
+    void free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> memory);
+    void drop_idle_later();
+
+    Scheduler& scheduler_;
+    Devices& devices_;
+    Store* store_ = nullptr;
+    Departures* departures_ = nullptr;
+    AfterFree after_free_;
+    std::vector<Zeroing> zeroing_;
+    std::deque<std::pair<uint64_t, std::vector<Zeroing>>> gathered_;  // by the changes that are to be committed first
+    std::atomic<size_t> gathered_count_ = 0;
+    bool awaits_commit_ = false;
+    bool stopped_ = false;
+    bool drops_idle_ = false;  // a timer is set
+};
+
+}  // namespace gshm

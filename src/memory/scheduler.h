@@ -1,0 +1,31 @@
+// The loop, as this folder sees it: tasks, timers and turns. The daemon implements it over its event loop; tests run
+// tasks by hand and set the time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "base/turn.h"
+
+namespace gshm {
+
+class Scheduler {
+public:
+    using Task = std::move_only_function<void()>;
+    using Time = std::chrono::steady_clock::time_point;
+    using TimerId = std::pair<Time, uint64_t>;
+
+    virtual ~Scheduler() = default;
+    // From any thread: runs the task in the loop.
+    virtual void post(Task task) = 0;
+    // In the loop.
+    virtual TimerId after(std::chrono::milliseconds delay, Task task) = 0;
+    virtual void cancel(const TimerId& timer) = 0;
+    virtual Time now() const { return std::chrono::steady_clock::now(); }
+    // The store is for one thread at a time; while the lock is held it is the caller's.
+    [[nodiscard]] virtual Turn enter() = 0;
+};
+
+}  // namespace gshm

@@ -1,0 +1,68 @@
+#include "store/accounts.h"
+
+#include <cassert>
+
+#include "store/extents.h"
+
+namespace gshm {
+namespace {
+
+void change(Account& account, const AccountShare& share, bool taken_away) {
+    auto count = [&](uint64_t& of, uint64_t by) {
+        assert(!taken_away || of >= by);
+        of = taken_away ? of - by : of + by;
+    };
+    count(account.object_bytes, share.bytes);
+    count(account.objects, share.is_object ? 1 : 0);
+    if (!share.unlinked) return;
+    count(account.unlinked_bytes, share.bytes);
+    count(account.unlinked_objects, share.is_object ? 1 : 0);
+}
+
+}  // namespace
+
+Account Accounts::of(uint32_t device, uid_t uid) const {
+    auto found = users_[device].find(uid);
+    return found == users_[device].end() ? Account{} : found->second;
+}
+
+void Accounts::add(const AccountShare& share, bool taken_away) {
+    change(totals_[share.device], share, taken_away);
+    Account& account = users_[share.device][share.uid];
+    change(account, share, taken_away);
+    if (account == Account{}) users_[share.device].erase(share.uid);
+}
+
+void Accounts::update(Object& object) {
+    AccountedShares& counted = object.accounted;
+    const AccountShare own{object.device, object.uid, object.extent == nullptr ? 0 : object.size_bytes, true,
+                           object.links == 0};
+    if (own != counted.own_) {
+        // The new one first: an account that stays is not made anew.
+        add(own, false);
+        if (counted.own_.is_object) add(counted.own_, true);
+        counted.own_ = own;
+    }
+    if (!object.retired && !counted.retired_) return;
+    auto retired = std::make_unique<std::vector<AccountShare>>();
+    if (object.retired) {
+        for (const auto& [place, bytes] : *object.retired) {
+            retired->push_back({place.extent->device, object.uid, bytes, false, true});
+        }
+    }
+    for (const auto& share : *retired) add(share, false);
+    if (counted.retired_) {
+        for (const auto& share : *counted.retired_) add(share, true);
+    }
+    counted.retired_ = retired->empty() ? nullptr : std::move(retired);
+}
+
+void Accounts::remove(Object& object) {
+    if (object.accounted.own_.is_object) add(object.accounted.own_, true);
+    if (object.accounted.retired_) {
+        for (const auto& share : *object.accounted.retired_) add(share, true);
+    }
+    object.accounted = {};
+}
+
+}  // namespace gshm

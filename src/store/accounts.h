@@ -1,0 +1,68 @@
+// Accounts: what each user has on each device. An object's share follows from its state alone, and update() puts the
+// share that it has now in the place of the one that was counted before: the only place where accounts change.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+#include <unordered_map>
+#include <vector>
+
+namespace gshm {
+
+struct Object;
+
+struct Account {
+    uint64_t object_bytes = 0;    // of all objects, with or without a name, and memory that they had before
+    uint64_t unlinked_bytes = 0;  // of these, what no name leads to
+    uint64_t objects = 0;
+    uint64_t unlinked_objects = 0;
+
+    bool operator==(const Account&) const = default;
+};
+
+// What an object adds to one account; kept in the object, so that the same is taken away again.
+struct AccountShare {
+    uint32_t device = 0;
+    uid_t uid = 0;
+    uint64_t bytes = 0;
+    bool is_object = false;  // else memory that one had before
+    bool unlinked = false;
+
+    bool operator==(const AccountShare&) const = default;
+};
+
+// What is counted of one object.
+class AccountedShares {
+private:
+    friend class Accounts;
+    AccountShare own_;  // counted if is_object
+    std::unique_ptr<std::vector<AccountShare>> retired_;  // null: none
+};
+
+class Accounts {
+public:
+    using Users = std::unordered_map<uid_t, Account>;
+
+    explicit Accounts(size_t devices) : totals_(devices), users_(devices) {}
+
+    // Of all users.
+    const Account& of(uint32_t device) const { return totals_[device]; }
+    // All zeros for a user who has nothing there.
+    Account of(uint32_t device, uid_t uid) const;
+    const Users& users(uint32_t device) const { return users_[device]; }
+
+    // To be called when the object's size, place, owner or device was changed, or when it got its first name or lost its
+    // last.
+    void update(Object& object);
+    // The object is about to go.
+    void remove(Object& object);
+
+private:
+    void add(const AccountShare& share, bool taken_away);
+
+    std::vector<Account> totals_;
+    std::vector<Users> users_;
+};
+
+}  // namespace gshm

@@ -1,0 +1,24 @@
+// The lock of an object's bytes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+
+namespace gshm {
+
+class Extent;
+
+// Threads that read or write an object's bytes hold the gate shared, so that none writes to memory that is being
+// replaced; the thread that replaces the memory holds it alone. Taken before the lock of the store, never after.
+struct Gate {
+    std::shared_mutex mutex;
+    std::shared_ptr<Extent> memory;  // null: no memory
+    uint64_t offset = 0;
+    std::atomic<int> writers = 0;          // at work now
+    std::atomic<uint64_t> size_bytes = 0;  // of the object, as the store knows it
+    std::atomic<uint32_t> device = 0;      // likewise; does not change while the gate is held
+};
+
+}  // namespace gshm

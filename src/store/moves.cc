@@ -1,0 +1,103 @@
+// Other memory for an object that stays the same: another extent, another device.
+#include "base/limits.h"
+#include "base/size.h"
+#include "store/gate.h"
+#include "store/store.h"
+
+namespace gshm {
+
+Result<Object*> Store::find_movable(SessionId session, std::string_view name) const {
+    const Credentials& who = at(session).who;
+    Object* object = TRY(find_object(at(session), name));
+    if (who.is_root() || who.uid == object->uid) return object;
+    return fail(EPERM, "only its owner and root may move \"{}\" to another device", name);
+}
+
+Status Store::check_move(const Object& object, DeviceIndex to, bool keep_holders) const {
+    const bool has_files = devices_[object.device].files || devices_[to].files;
+    if (has_files && object.open_files > 0) {
+        return fail(EBUSY, "\"{}\" is open in the mount, and the kernel has its memory", Tree::path_of(object));
+    }
+    const bool imported = object.extent != nullptr && object.extent->handle_given;
+    if (!keep_holders && (object.session_leases > 0 || imported)) {
+        return fail(EBUSY, "\"{}\" is held by a process, which would go on with its old memory (see `gshm holders`)",
+                    Tree::path_of(object));
+    }
+    const bool sealed = object.state == ObjectState::sealed;
+    if (!sealed && ((object.session_leases > 0 && object.write_leases > 0) || imported)) {
+        return fail(EBUSY, "a process may write to \"{}\" where it is now (see `gshm holders`)", Tree::path_of(object));
+    }
+    return {};
+}
+
+std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, DeviceIndex device) {
+    const DeviceInfo& info = devices_[device];
+    const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
+    const Link* link = object.any_link();
+    SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
+    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    const bool small = object.size_bytes <= limits::kSmallObjectBytes && (object.flags & kCreateDedicated) == 0;
+    if (!small || !fits_slab(object, key)) {
+        const uint64_t bytes = info.files ? object.size_bytes : round_up(object.size_bytes, info.granularity_bytes);
+        return ExtentNeed{device, bytes, bytes, compressible, std::nullopt, false, object.uid};
+    }
+    auto placed = extents_.place_small(key, object.size_bytes, info, std::nullopt);
+    if (auto* place = std::get_if<Place>(&placed)) Extents::reserve(*place);
+    return placed;
+}
+
+// Sessions that map it may keep it.
+void Store::leave_place(Object* object, bool keep_old) {
+    if (object->extent == nullptr) return;
+    const Place old{object->extent, object->offset};
+    if (!keep_old) return extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
+    if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
+    object->retired->push_back({old, object->size_bytes});
+}
+
+void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
+    // First: the old memory is freed by the reclaimer, not here.
+    if (object->gate) object->gate->memory = memory;
+    if (object->gate) object->gate->offset = 0;
+    leave_place(object, keep_old);
+    StoredExtent* extent = nullptr;
+    if (memory != nullptr) {
+        const bool compressible = (object->flags & kCreateCompressible) != 0 && devices_[object->device].compressible;
+        extent = extents_.add({object->device, memory->size(), memory->size(), compressible, std::nullopt}, memory);
+    }
+    object->flags |= kCreateDedicated;
+    place(object, {extent, 0}, size_bytes);
+}
+
+void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_old) {
+    drop_backing(object->id);
+    if (object->gate) {
+        object->gate->memory = to.extent->memory;
+        object->gate->offset = to.offset;
+        object->gate->device = device;
+    }
+    leave_place(object, keep_old);
+    object->device = device;
+    // The times are the object's, not those of the copy.
+    if (auto* file = to.extent->memory->file()) (void)file->set_times(object->accessed_ns, object->modified_ns);
+    place(object, to, object->size_bytes);
+    if (to.extent->pool != nullptr) {
+        Extents::unreserve(to);
+        if (object->state == ObjectState::sealed) extents_.note_sealed(to.extent);
+        rights_changed(*object);
+    } else {
+        object->flags |= kCreateDedicated;
+    }
+    object->changed_ns = clock_.now_ns();
+    tree_.report(*object);
+}
+
+void Store::set_device(Object* object, DeviceIndex device) {
+    object->device = device;
+    if (object->gate) object->gate->device = device;
+    object->changed_ns = clock_.now_ns();
+    nodes_.changed(object);
+    accounts_.update(*object);
+}
+
+}  // namespace gshm

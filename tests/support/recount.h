@@ -1,0 +1,40 @@
+// The accounts, counted anew from all objects.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <map>
+
+#include "store/files.h"
+
+namespace gshm::test {
+
+inline void expect_true_accounts(Store& store) {
+    using Key = std::pair<DeviceIndex, uid_t>;
+    std::map<Key, Account> users;
+    std::vector<Account> totals(store.devices().size());
+    auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
+        for (Account* account : {&users[{device, object.uid}], &totals[device]}) {
+            account->object_bytes += bytes;
+            account->objects += whole ? 1 : 0;
+            account->unlinked_bytes += unlinked ? bytes : 0;
+            account->unlinked_objects += whole && unlinked ? 1 : 0;
+        }
+    };
+    for (Node* node : Files(store).all()) {
+        const auto* object = as_object(node);
+        if (object == nullptr) continue;
+        count(*object, object->device, object->extent == nullptr ? 0 : object->size_bytes, true, object->links == 0);
+        if (!object->retired) continue;
+        for (const auto& retired : *object->retired) {
+            count(*object, retired.place.extent->device, retired.size_bytes, false, true);
+        }
+    }
+    std::map<Key, Account> counted;
+    for (DeviceIndex device = 0; device < totals.size(); ++device) {
+        ASSERT_EQ(store.accounts().of(device), totals[device]) << "of device " << device;
+        for (const auto& [uid, account] : store.accounts().users(device)) counted[{device, uid}] = account;
+    }
+    ASSERT_EQ(counted, users);
+}
+
+}  // namespace gshm::test

@@ -1,0 +1,100 @@
+// Allocation on a full device, in the loop and in a thread: the same steps.
+#include <gtest/gtest.h>
+#include <optional>
+#include <thread>
+
+#include "support/memory_rig.h"
+
+namespace gshm::test {
+namespace {
+
+using Memory = Result<std::shared_ptr<Extent>>;
+
+enum class Way { loop, thread };
+
+class Allocation : public ::testing::TestWithParam<Way> {
+protected:
+    static constexpr uint64_t kPage = MemoryRig::kPage;
+
+    // All memory of the first device but so many bytes.
+    std::shared_ptr<Extent> take_all_but(uint64_t bytes) {
+        return *rig_.devices.first.allocate(16 * kPage - bytes, {});
+    }
+    void begin(uint64_t bytes, uint64_t least_bytes) {
+        const AllocationRequest request{0, bytes, least_bytes, {}, 0};
+        auto done = [this](Memory memory) { result_ = std::move(memory); };
+        if (GetParam() == Way::loop) return rig_.scheduler.post([this, request, done] { rig_.allocator.allocate(request, done); });
+        thread_ = std::jthread([this, request, done] {
+            rig_.scheduler.post([memory = rig_.allocator.allocate_blocking(request), done]() mutable { done(std::move(memory)); });
+        });
+    }
+    Memory& end() {
+        rig_.scheduler.run_until([&] { return result_.has_value(); });
+        return *result_;
+    }
+
+    MemoryRig rig_;
+    std::optional<Memory> result_;
+    std::jthread thread_;
+};
+
+TEST_P(Allocation, IsServedAtOnceWhereThereIsRoom) {
+    begin(4 * kPage, 4 * kPage);
+    ASSERT_TRUE(end());
+    EXPECT_EQ((*result_)->get()->size(), 4 * kPage);
+}
+
+TEST_P(Allocation, WaitsForMemoryOnItsWayOut) {
+    auto other = take_all_but(kPage);
+    auto ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size(), 0);
+    begin(4 * kPage, 4 * kPage);
+    // The reclaimer comes to it only after the request has been refused and waits.
+    rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
+    EXPECT_FALSE(result_);
+    other.reset();
+    rig_.departures.end(0, ticket);
+    ASSERT_TRUE(end());
+    EXPECT_EQ((*result_)->get()->size(), 4 * kPage);
+}
+
+TEST_P(Allocation, AsksForTheLeastAtLast) {
+    auto other = take_all_but(kPage);
+    begin(4 * kPage, kPage);
+    ASSERT_TRUE(end());
+    EXPECT_EQ((*result_)->get()->size(), kPage);
+}
+
+TEST_P(Allocation, IsRefusedWhenNothingIsOnItsWayOut) {
+    auto other = take_all_but(kPage);
+    begin(4 * kPage, 2 * kPage);
+    ASSERT_FALSE(end());
+    EXPECT_EQ(result_->error().code, ENOSPC);
+}
+
+TEST_P(Allocation, FreesEmptySlabs) {
+    const SlabKey key{0, 1000, 1000, 0600, false, {}};
+    auto* slab = rig_.store.extents().add({0, 15 * kPage, 15 * kPage, false, key}, take_all_but(kPage));
+    EXPECT_EQ(slab->objects, 0u);
+    begin(4 * kPage, 4 * kPage);
+    rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
+    EXPECT_EQ(rig_.store.extents().count(), 0u);
+    rig_.devices.reclaim();
+    ASSERT_TRUE(end());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Allocation, ::testing::Values(Way::loop, Way::thread),
+                         [](const auto& info) { return info.param == Way::loop ? "InTheLoop" : "InAThread"; });
+
+TEST(AllocationSteps, EndWithTheErrorWhenTheLeastWasAskedFor) {
+    AllocationSteps steps(8, 2);
+    EXPECT_EQ(AllocationSteps::attempted(fail(EIO, "broken")), AllocationSteps::Next::end);
+    EXPECT_EQ(AllocationSteps::attempted(fail(ENOSPC, "full")), AllocationSteps::Next::wait);
+    EXPECT_EQ(steps.waited(true), AllocationSteps::Next::attempt);
+    EXPECT_EQ(steps.bytes(), 8u);
+    EXPECT_EQ(steps.waited(false), AllocationSteps::Next::attempt);
+    EXPECT_EQ(steps.bytes(), 2u);
+    EXPECT_EQ(steps.waited(false), AllocationSteps::Next::end);
+}
+
+}  // namespace
+}  // namespace gshm::test
