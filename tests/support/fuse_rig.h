@@ -294,14 +294,17 @@ private:
         size_t device_count() override { return 1; }
         Device& device(DeviceIndex) override { return *rig_.device_; }
         void mark(const Done& done) override {
-            if (!dead) catalog->mark_done(done.request, done.node, done.answered);
+            if (dead) return;
+            catalog->mark_done(done.request, done.node, done.answered);
+            pending_ = true;
         }
         Status record() override {
-            if (dead || !catalog->is_pending()) return {};
+            if (dead || !pending_) return {};
             Turn turn;
             if (!turn_.is_mine()) turn = enter();
             rig_.pass(KillPoint::record);
             TRY(catalog->commit());
+            pending_ = false;
             rig_.pass(KillPoint::recorded);
             return {};
         }
@@ -310,13 +313,23 @@ private:
 
     private:
         // ---- Recorder ----
-        void changed(Node& node) override { catalog->changed(node); }
-        void erased(const Node& node) override { catalog->erased(node); }
+        void changed(Node& node) override {
+            catalog->changed(node);
+            pending_ = true;
+        }
+        void erased(const Node& node) override {
+            catalog->erased(node);
+            pending_ = true;
+        }
         void changed(StoredExtent& extent) override {
             rig_.extents_[extent.key] = extent.memory;
             catalog->changed(extent);
+            pending_ = true;
         }
-        void erased(const StoredExtent& extent) override { catalog->erased(extent); }
+        void erased(const StoredExtent& extent) override {
+            catalog->erased(extent);
+            pending_ = true;
+        }
 
         // ---- fuse::Channel ----
         void send(std::span<const iovec> parts) override {
@@ -333,6 +346,7 @@ private:
         TurnMutex turn_;
         SystemClock clock_;
         ImmediateReclaimer reclaimer_;
+        bool pending_ = false;  // something was changed since the last record()
         RigAnswer answer_;
         std::vector<std::byte> scratch_ = std::vector<std::byte>(fuse::FileSystem::kMostBytes);
 
