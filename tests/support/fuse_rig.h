@@ -273,6 +273,7 @@ private:
             store.set_recorder(this);
             EXPECT_TRUE(restorer.finish(fuse::restore_known, [](const auto&) { return true; }));
             EXPECT_TRUE(catalog->commit());
+            pending_ = false;
             file_system = std::make_unique<fuse::FileSystem>(*this, rig.kernel);
         }
         // In any thread: nothing that happens from now on leaves a trace.
