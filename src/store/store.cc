@@ -112,7 +112,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
             uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
-            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, uid};
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid};
         }
     }
 
