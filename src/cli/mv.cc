@@ -20,8 +20,7 @@ std::string target_of(Context& context, const std::string& from, const std::stri
 
 int move_to_device(Context& context, const MvArgs& args) {
     if (args.to || args.no_replace) throw Failure::usage("mv --device takes one NAME: rename it with another mv");
-    const uint32_t flags = args.keep_holders ? uint32_t{GSHM_MOVE_KEEP_HOLDERS} : 0;
-    check(gshm_move(context.client(), args.from.c_str(), args.device.c_str(), flags), args.from);
+    check(context.client().move(args.from, args.device, args.keep_holders), args.from);
     if (context.json()) {
         Record record;
         record.add("name", args.from).add("device", args.device);
