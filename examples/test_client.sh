@@ -83,11 +83,7 @@ clean_up() {
     if is_mounted; then unmount; fi
     if [[ -n $daemon ]]; then
         kill -TERM "$daemon" 2>/dev/null
-        for _ in {1..100}; do
-            kill -0 "$daemon" 2>/dev/null || break
-            sleep 0.1
-        done
-        kill -KILL "$daemon" 2>/dev/null
+        timeout 10 tail -s 0.1 --pid="$daemon" -f /dev/null || kill -KILL "$daemon" 2>/dev/null
         wait "$daemon" 2>/dev/null
     fi
     if is_mounted; then unmount lazily; fi
