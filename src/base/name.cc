@@ -56,7 +56,7 @@ Status check_name_prefix(std::string_view prefix) {
     if (prefix.size() > limits::kNameBytes) {
         return fail(ENAMETOOLONG, "the prefix has {} bytes; {} are allowed", prefix.size(), limits::kNameBytes);
     }
-    // The beginning of a part: "." may be that of ".cache".
+    // The last component may be incomplete: "." may begin ".cache".
     return last.empty() || last == "." || last == ".." ? Status{} : check_name_part(last);
 }
 

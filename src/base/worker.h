@@ -1,4 +1,4 @@
-// One thread that does a device's slow calls in order, so that neither other devices nor other clients wait for them.
+// One thread that executes slow calls of a device in order, so that other devices and clients do not wait for them.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@ public:
     using Task = std::move_only_function<void()>;
 
     Worker();
-    // Runs what is queued, then ends.
+    // Executes the queued tasks, then ends.
     ~Worker();
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;

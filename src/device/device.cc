@@ -13,7 +13,7 @@ bool Budget::take(uint64_t bytes) {
 }
 
 Extent::~Extent() {
-    kept_.reset();  // the memory is there for as long as this is open
+    kept_.reset();  // an open descriptor would keep the memory alive
     for (auto& hook : release_hooks_) hook();
 }
 

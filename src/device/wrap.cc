@@ -7,7 +7,7 @@
 namespace gshm {
 namespace {
 
-// The caller answers for it: who takes the memory away under an open handle gets the signal for it.
+// The caller is responsible: unmapping the memory under an open handle raises a signal.
 class WrappedHostExtent final : public Extent {
 public:
     WrappedHostExtent(uint64_t address, uint64_t size, Access access) : Extent(address, size), access_(access) {}
