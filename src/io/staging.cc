@@ -12,7 +12,7 @@ namespace gshm::io {
 
 Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
     const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);
-    // Twice as aligned as mmap gives it, so that the kernel can use huge pages.
+    // Aligned more strictly than mmap does, so that the kernel can use huge pages.
     void* mapped = mmap(nullptr, size + kLargeChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return fail(ENOMEM, "no memory for {} bytes of staging", size);
     auto* first = static_cast<std::byte*>(mapped);
@@ -62,7 +62,7 @@ Chunk Staging::take(size_t bytes, bool any, Listener& listener, User user) {
     return chunk;
 }
 
-// Who has nothing is not refused: nothing of his would come back for him to hear of.
+// A user without chunks is not refused: no chunk of its own would come back to notify it.
 bool Staging::may_take(size_t kind, User user) const {
     auto held = held_bytes_.find(user);
     if (user == kAlone || held == held_bytes_.end()) return true;
@@ -70,7 +70,7 @@ bool Staging::may_take(size_t kind, User user) const {
     return kChunkBytes[kind] <= free && held->second + kChunkBytes[kind] <= 3 * (free - kChunkBytes[kind]);
 }
 
-// Slabs that are cut already first, so that others stay whole.
+// Partially used slabs first, so that others stay whole.
 Chunk Staging::take_of(size_t kind, User user) {
     if (!may_take(kind, user)) return {};
     size_t whole = slabs_.size();
@@ -110,7 +110,7 @@ void Staging::give(Chunk chunk, User user) {
     --slab.taken;
     taken_bytes_ -= chunk.bytes;
     if (auto held = held_bytes_.find(user); (held->second -= chunk.bytes) == 0) held_bytes_.erase(held);
-    // Under the lock, so that forget() is the end of it.
+    // Under the lock, so that no call follows forget().
     for (Listener* listener : listeners_) listener->chunk_is_back();
     listeners_.clear();
 }
