@@ -83,12 +83,12 @@ Status Catalog::prepare() {
     auto version = TRY(database_.prepare("PRAGMA user_version"));
     int64_t found = 0;
     TRY(version.each([&] { found = version.number(0); }));
-    if (found > kSchema) return fail(EPROTO, "the catalog is of a newer gshmd (format {}, known is {})", found, kSchema);
+    if (found > kSchema) return fail(EPROTO, "the catalog was written by a newer gshmd (format {}, this one knows {})", found, kSchema);
     if (found == 0 && use_ == Use::make) TRY(set_up());
     else if (found > 0 && found < kSchema) {
-        return fail(EPROTO, "the catalog is of an older gshmd (format {}, known is {})", found, kSchema);
+        return fail(EPROTO, "the catalog was written by an older gshmd (format {}, this one knows {})", found, kSchema);
     } else if (found == 0 && use_ == Use::existing) {
-        return fail(EUCLEAN, "the catalog has no format");
+        return fail(EUCLEAN, "the catalog has no format version");
     }
     TRY(read_small_tables());
     if (use_ != Use::salvage) TRY(prepare_statements());

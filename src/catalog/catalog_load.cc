@@ -49,7 +49,7 @@ public:
             return fail(EUCLEAN, "row {} of the table {} is damaged", row_.number(0), table);
         }
         if (wrong_ < 0) return {};
-        return fail(EUCLEAN, "row {} of the table {}: column {} has a value that cannot be", row_.number(0), table, wrong_);
+        return fail(EUCLEAN, "row {} of the table {}: column {} has an invalid value", row_.number(0), table, wrong_);
     }
     uint64_t sum() const { return sum_.value(); }
 
@@ -193,7 +193,7 @@ Status Catalog::load_nodes(Restorer& restorer) {
 Status Catalog::check() {
     if (sum_ != nullptr) {
         if (total_ != sum_->last && total_ != sum_->next) {
-            return fail(EUCLEAN, "its rows are not those of the last commit: some are missing, or of an earlier state");
+            return fail(EUCLEAN, "its rows are not those of the last commit: some are missing or outdated");
         }
         sum_->last = sum_->next = total_;
     }

@@ -554,14 +554,14 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, 
     CUdeviceptr pointer = 0;
     auto result = driver_.ipc_open_mem_handle(&pointer, copy, cuda::kIpcLazyEnablePeerAccess);
     if (result == cuda::kErrorInvalidContext) {
-        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that has exported it");
+        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that exported it");
     }
     TRY(driver_.check("cuIpcOpenMemHandle", result));
     auto extent = std::make_unique<IpcExtent>(driver_, owner, copier_, pointer, size_bytes, access);
     CUdeviceptr base = 0;
     size_t bytes = 0;
     if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess && base + bytes - pointer < size_bytes) {
-        return fail(EINVAL, "the CUDA IPC handle stands for {} bytes, not for {}", base + bytes - pointer, size_bytes);
+        return fail(EINVAL, "the CUDA IPC handle refers to {} bytes, not to {}", base + bytes - pointer, size_bytes);
     }
     return extent;
 }

@@ -65,7 +65,7 @@ Result<IpcExport> Extent::export_ipc() const {
 }
 
 Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&, const FabricHandle*) {
-    return fail(EOPNOTSUPP, "memory of {} cannot be kept", info().name);
+    return fail(EOPNOTSUPP, "memory of {} cannot be restored", info().name);
 }
 
 Status Extent::map_peer(Device& peer) {

@@ -297,7 +297,7 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
     // Touching bytes beyond the end of the file would be fatal.
     struct stat status = {};
     if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
-        return fail(EUCLEAN, "what was kept is no host memory of {} bytes", size_bytes);
+        return fail(EUCLEAN, "the kept descriptor is not host memory of {} bytes", size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(fd), Access::write);

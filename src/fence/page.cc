@@ -83,7 +83,7 @@ void View::retire() {
 
 Status View::check_lost(uint64_t generation) const {
     if (!is_lost(generation)) return {};
-    return fail(EOWNERDEAD, "the process that was to write generation {} has died", generation);
+    return fail(EOWNERDEAD, "the writer of generation {} has died", generation);
 }
 
 Status View::await_promise(uint64_t generation, Deadline deadline) const {
@@ -91,7 +91,7 @@ Status View::await_promise(uint64_t generation, Deadline deadline) const {
         const Awaited changes = {&page_->changes, page_->changes.load(std::memory_order_acquire)};
         if (published() >= generation || done() >= generation) return {};
         if (writer() == Writer::died) {
-            return fail(EOWNERDEAD, "the process that was to write generation {} has died", generation);
+            return fail(EOWNERDEAD, "the writer of generation {} has died", generation);
         }
         if (writer() == Writer::left) return fail(EPIPE, "the writer has closed the fence after generation {}", published());
         const auto left = deadline - std::chrono::steady_clock::now();
@@ -111,7 +111,7 @@ Status View::await_end(uint64_t generation, Deadline deadline) const {
         const Awaited changes = {&page_->changes, page_->changes.load(std::memory_order_acquire)};
         if (done() >= generation) return {};
         const auto left = deadline - std::chrono::steady_clock::now();
-        if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not done in time", generation);
+        if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not complete in time", generation);
         wait_for_any({&changes, 1}, std::min<std::chrono::nanoseconds>(left, look));
         look = std::min<std::chrono::nanoseconds>(look * 2, kLastLook);
     }

@@ -84,7 +84,7 @@ void CuFile::wait_until_known() {
 
 void CuFile::load() {
     library_ = Library::load();
-    log_debug("cuFile: {}", library_ != nullptr ? "started" : "not here");
+    log_debug("cuFile: {}", library_ != nullptr ? "started" : "not present");
     if (library_ != nullptr) {
         for (unsigned i = 0; i < kThreads; ++i) std::thread([this] { work(); }).detach();
     }

@@ -24,18 +24,18 @@ int reopen(int fd, int flags) {
 
 Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     struct stat status = {};
-    if (fstat(fd.get(), &status) != 0) return fail_errno("cannot look at the file");
+    if (fstat(fd.get(), &status) != 0) return fail_errno("cannot inspect the file");
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
         return fail(EINVAL, "neither a regular file nor a block device");
     }
     const int flags = fcntl(fd.get(), F_GETFL);
-    if (flags < 0) return fail_errno("cannot look at the descriptor");
+    if (flags < 0) return fail_errno("cannot inspect the descriptor");
     if ((flags & O_PATH) != 0) return fail(EBADF, "opened with O_PATH: it can be neither read nor written");
     const int mode = flags & O_ACCMODE;
     const bool readable = mode == O_RDONLY || mode == O_RDWR;
     // With O_APPEND every write goes to the end, whatever its offset.
     const bool writable = (mode == O_WRONLY || mode == O_RDWR) && (flags & O_APPEND) == 0;
-    if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing at a place");
+    if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing (O_APPEND does not count)");
     const bool is_block = S_ISBLK(status.st_mode);
     std::shared_ptr<File> file(
         new File(std::move(fd), readable, writable, is_block, is_block ? status.st_rdev : status.st_dev));

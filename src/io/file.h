@@ -62,7 +62,7 @@ public:
 
     // Identifies the file system; measurements apply to all its files.
     uint64_t place() const { return place_; }
-    // Data of the first caller that is destroyed before the descriptors.
+    // Data attached to the file, made on the first call and destroyed before the descriptors.
     std::shared_ptr<void> attachment(const std::function<std::shared_ptr<void>()>& make);
 
 private:

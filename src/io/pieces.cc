@@ -164,7 +164,7 @@ void EngineCore::moved(Piece& piece, int32_t result) {
     } else if (result == 0 && !is_write) {
         return file_part_done(piece);  // the end of the file
     } else if (result == 0) {
-        if (++piece.stalls > 1) fail_transfer(transfer, fail(EIO, "the file takes no more bytes").error());
+        if (++piece.stalls > 1) fail_transfer(transfer, fail(EIO, "the file accepts no more bytes").error());
     } else if (result == -EINVAL && piece.last_direct) {
         transfer.file->give_up_direct();
         piece.direct = false;

@@ -43,11 +43,11 @@ Status EngineCore::prepare(Transfer& transfer) {
     File& file = *transfer.file;
     const bool reads = transfer.direction == Direction::read;
     if (reads && !file.is_readable()) return fail(EBADF, "the file is not open for reading");
-    if (!reads && !file.is_writable()) return fail(EBADF, "the file is not open for writing at a place");
+    if (!reads && !file.is_writable()) return fail(EBADF, "the file is not open for writing, or only for appending");
     if (transfer.copier != nullptr && staging_ == nullptr) return fail(ENOMEM, "there is no staging memory");
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     if (transfer.file_offset > kMost || transfer.bytes > kMost - transfer.file_offset) {
-        return fail(EINVAL, "no file is that large");
+        return fail(EINVAL, "the range exceeds the maximum file size");
     }
     if (!reads) {
         if (transfer.copier != nullptr && transfer.is_large_) consider_cufile(transfer);
@@ -92,7 +92,7 @@ void EngineCore::serve(WaitingClass kind) {
     in_turn_[kind].pop_front();
     Transfer& transfer = *slot.waiting[kind].pop();
     if (slot.removed && transfer.error_ == nullptr) {
-        transfer.error_ = std::make_unique<Error>(Error{ECANCELED, "whoever wanted it has gone"});
+        transfer.error_ = std::make_unique<Error>(Error{ECANCELED, "the source of the transfer was removed"});
     }
     const bool goes_on = transfer.error_ == nullptr && transfer.next_ < transfer.end_;
     const Begun begun = goes_on ? begin_piece(transfer) : Begun::not_now;

@@ -96,7 +96,7 @@ private:
             if ((parameters.features & IORING_FEAT_RSRC_TAGS) == 0) return fail(ENOSYS, "this kernel's io_uring is too old");
             return {};
         }
-        return fail_errno("io_uring is refused", -result);
+        return fail_errno("io_uring cannot be used", -result);
     }
 
     io_uring_sqe* next_entry() {

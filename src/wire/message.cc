@@ -37,12 +37,12 @@ template <typename Message>
 Result<const Message*> decode(Bytes packet) {
     // The minimum: a root offset, an identifier and a vtable.
     if (packet.size() < 12 || packet.size() > limits::kMessageBytes) {
-        return fail(EPROTO, "a message of {} bytes", packet.size());
+        return fail(EPROTO, "invalid message size: {} bytes", packet.size());
     }
     flatbuffers::Verifier verifier(packet.data(), packet.size(), kMaxDepth, kMaxTables);
-    if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "a message that is not well formed");
+    if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "malformed message");
     const auto* message = flatbuffers::GetRoot<Message>(packet.data());
-    if (!is_aligned(*message)) return fail(EPROTO, "a message with numbers at odd places");
+    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers");
     return message;
 }
 

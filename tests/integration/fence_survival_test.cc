@@ -28,7 +28,7 @@ TEST_P(FenceSurvivalTest, AWriterThatDiesIsAnErrorAndNoHang) {
     const auto waited = fence.wait(nullptr, 2);
     killer.join();
     ASSERT_EQ(code(waited), EOWNERDEAD);
-    EXPECT_EQ(waited.error().message, "the process that was to write generation 2 has died");
+    EXPECT_EQ(waited.error().message, "the writer of generation 2 has died");
     EXPECT_EQ(fence.wait(nullptr, 1).value(), 1u) << "that was done before";
     auto heir = hpp_.open("o", {.write = true}).value();
     auto next = Fence::open(heir, {.write = true}).value();

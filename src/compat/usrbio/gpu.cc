@@ -20,7 +20,7 @@ Result<Object> open_cuda(const CudaHandle& cuda, uint64_t size, int gpu) {
 }
 
 Result<std::unique_ptr<Iov>> import_cuda(const CudaHandle& cuda, const GpuHandle& handle) {
-    if (gpus_are_host()) return Error{ENOTSUP, "a handle of GPU memory is of no use with GSHM_USRBIO_DEVICE=host"};
+    if (gpus_are_host()) return Error{ENOTSUP, "a handle of GPU memory cannot be used with GSHM_USRBIO_DEVICE=host"};
     const int count = gpu_count();
     if (count == 0) return Error{ENOTSUP, "this process sees no GPU"};
     Error last{ENODEV, "the GPU of the handle is not visible in this process: check CUDA_VISIBLE_DEVICES"};

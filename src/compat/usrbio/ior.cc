@@ -121,7 +121,7 @@ int Ior::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64
     free_.pop_back();
     ++prepared_;
     if (options_.io_depth > 0 && prepared_ >= static_cast<size_t>(options_.io_depth)) {
-        if (int code = submit_prepared(); code < 0) log_warning("cannot begin a batch yet: {}", gshm_last_error());
+        if (int code = submit_prepared(); code < 0) log_warning("cannot start a batch yet: {}", gshm_last_error());
     }
     return index;
 }
