@@ -1,4 +1,4 @@
-// What the mount needs of the daemon, where no device is ever full or lost and nobody waits for anything.
+// A backend for the mount without full or lost devices and without waits.
 #pragma once
 
 #include "fuse/backend.h"
