@@ -1,4 +1,4 @@
-// A backend for the mount without full or lost devices and without waits.
+// What the mount needs of the daemon, where no device is ever full or lost and nobody waits for anything.
 #pragma once
 
 #include "fuse/backend.h"
