@@ -67,9 +67,15 @@ typedef struct gshm_connect_options {
 } gshm_connect_options;
 #define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
 
+/* The daemon's socket in its runtime folder. */
+#define GSHM_SOCKET_NAME "gshm.sock"
+
 /* options may be NULL. -ECONNREFUSED: no daemon runs there. -EPROTO: the daemon speaks another protocol. -ETIMEDOUT: it
  * does not answer. */
 int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* Writes the default runtime folder of gshm_connect(), with a terminating NUL. -ENOENT: none of the variables is set.
+ * -ERANGE: capacity is too small. */
+int gshm_runtime_dir(char* ret_dir, size_t capacity);
 /* Finds the daemon whose mount contains the path (a file or a folder). Writes its runtime folder, for the `dir` of the
  * options, with a terminating NUL. -EINVAL: the path is in no such mount. -ERANGE: capacity is too small. */
 int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
@@ -139,7 +145,7 @@ enum {
     GSHM_COMPRESSIBLE = 1u << 1, /* requests compressible memory; -EOPNOTSUPP if the device has none */
     GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: no other object shares its memory */
     GSHM_REPLACE = 1u << 3,      /* rename: replaces an existing object (create never replaces) */
-    GSHM_UNNAMED = 1u << 4,      /* has no name until gshm_replace() gives it one; see there */
+    GSHM_UNNAMED = 1u << 4,      /* has no name until gshm_publish() or gshm_replace() gives it one; see there */
     GSHM_EMPTY = 1u << 6,        /* size_bytes is 0: an object without memory, like an empty file of the mount */
     /* create and make */
     GSHM_OWNER = 1u << 5,        /* owner and group are the spec's uid and gid; -EPERM unless the caller is root */
@@ -223,6 +229,9 @@ int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t 
  *   -ESTALE: the connection was lost earlier; nothing was replaced and the new version is gone. -ECONNRESET: the
  *   connection was lost during the call; compare the id of gshm_stat() to find out whether the object was replaced. */
 int gshm_replace(gshm_object* object, const char* name);
+/* The same, but without GSHM_REPLACE an existing name gives -EEXIST, and the object is unchanged. With GSHM_REPLACE it is
+ * gshm_replace(). */
+int gshm_publish(gshm_object* object, const char* name, uint32_t flags);
 
 /* Opening an object by name follows symbolic links. Pipes, sockets and device files can be made in the mount only. */
 enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2, GSHM_KIND_SYMLINK = 3, GSHM_KIND_SPECIAL = 4 };
@@ -618,6 +627,7 @@ enum {
     GSHM_PATH_HOLE = 1u << 3,       /* a hole in the file: zeros filled in place */
     GSHM_PATH_CUFILE = 1u << 4,     /* between disk and GPU by cuFile */
     GSHM_PATH_THREADS = 1u << 5,    /* by threads, since io_uring is not available */
+    GSHM_PATH_STREAM = 1u << 6,     /* from a pipe, through this process */
 };
 
 typedef struct gshm_transfer_info {
@@ -627,12 +637,20 @@ typedef struct gshm_transfer_info {
     uint64_t duration_ns;
 } gshm_transfer_info;
 
+enum {
+    /* put and get: compare the object (or file) with its source before it gets its name. Both are read again, a file from the
+     * disk if its file system supports that; for a stream checksums are compared. -EBADMSG: they differ. Progress counts a
+     * transferred byte as half done. */
+    GSHM_TRANSFER_VERIFY = 1u << 0,
+};
+
 typedef struct gshm_transfer_options {
     uint32_t struct_size;
-    uint32_t flags; /* 0 */
-    /* Called from time to time by the calling thread. A return value other than 0 ends the transfer with -ECANCELED,
-     * also if the file does not respond (network file systems, FUSE): the call then returns after a second, while gshmd
-     * may still complete requests that it has started. For memory without a daemon the call waits. */
+    uint32_t flags; /* GSHM_TRANSFER_... */
+    /* Called from time to time by the calling thread, and by put and get a last time before the name is given. total_bytes
+     * is 0 while it is unknown (a stream). A return value other than 0 ends the transfer with -ECANCELED, also if the file
+     * does not respond (network file systems, FUSE): the call then returns after a second, while gshmd may still complete
+     * requests that it has started. For memory without a daemon the call waits. */
     int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
     void* context;
 } gshm_transfer_options;
@@ -646,12 +664,18 @@ int gshm_read_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_o
 int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
                     const gshm_transfer_options* options, gshm_transfer_info* ret_info);
 
-/* Loads a whole file into a new, sealed object; spec as for gshm_create(), with size_bytes 0. With the flag
- * GSHM_REPLACE it replaces an existing object as gshm_replace() does; otherwise an existing name gives -EEXIST, at the
- * latest at the end. The name appears when the object is complete. On failure no object is made, and an existing one is
- * unchanged. */
+/* Loads a whole file (or block device) into a new, sealed object; spec as for gshm_create(), with size_bytes 0. With the
+ * flag GSHM_REPLACE it replaces an existing object as gshm_replace() does; otherwise an existing name gives -EEXIST: at once,
+ * or at the end if it appears meanwhile. The name appears when the object is complete. On failure no object is made, and an
+ * existing one is unchanged. -ENODATA: the file became shorter. */
 int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+/* The same from a descriptor, which the caller keeps: a file from its position, which does not change, to its end; a stream (a
+ * pipe, a socket, a terminal, a file of /proc) to its end. The size of an object is fixed at creation, so the bytes of a stream
+ * are buffered until its end: up to 64 MiB in memory, more in an unnamed file in $TMPDIR (default /var/tmp). With size_bytes
+ * in the spec, or GSHM_EMPTY, they go straight into the object; -EFBIG: the stream is longer, -ENODATA: shorter. */
+int gshm_put_fd(gshm_client* client, int fd, const gshm_create_spec* spec, const gshm_transfer_options* options,
+                gshm_transfer_info* ret_info);
 /* Writes an object to a file: to a temporary file in the same folder, which takes the name when it is complete. */
 int gshm_get_file(gshm_client* client, const char* name, const char* path, const gshm_transfer_options* options,
                   gshm_transfer_info* ret_info);

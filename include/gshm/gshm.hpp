@@ -294,6 +294,11 @@ struct ConnectOptions {
     std::chrono::milliseconds timeout{2000};  // for connecting and for reconnecting
 };
 
+struct Owner {
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+};
+
 struct CreateSpec {
     std::string name = {};
     uint64_t size_bytes = 0;
@@ -304,12 +309,15 @@ struct CreateSpec {
     bool dedicated = false;     // GSHM_DEDICATED
     bool map = true;            // false: GSHM_NO_MAP
     std::vector<Attribute> attributes = {};
-    bool unnamed = false;  // GSHM_UNNAMED: for Object::replace(name)
+    bool unnamed = false;              // GSHM_UNNAMED: for Object::publish(name) and Object::replace(name)
+    bool empty = false;                // GSHM_EMPTY
+    std::optional<Owner> owner = {};   // GSHM_OWNER
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
                (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP}) |
-               (unnamed ? uint32_t{GSHM_UNNAMED} : 0);
+               (unnamed ? uint32_t{GSHM_UNNAMED} : 0) | (empty ? uint32_t{GSHM_EMPTY} : 0) |
+               (owner ? uint32_t{GSHM_OWNER} : 0);
     }
 };
 
@@ -391,11 +399,23 @@ struct ExportedIpc {
 using TransferInfo = gshm_transfer_info;  // path, bytes and duration of a transfer
 using Progress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
 
+struct PutOptions {
+    bool replace = false;    // GSHM_REPLACE
+    bool verify = false;     // GSHM_TRANSFER_VERIFY
+    Progress progress = {};  // may be empty; false stops it
+};
+struct GetOptions {
+    bool verify = false;
+    Progress progress = {};
+};
+
 namespace detail {
 
 template <class Call>
-Result<TransferInfo> transfer(std::initializer_list<std::string_view> strings, const Progress& progress, Call body) {
+Result<TransferInfo> transfer(std::initializer_list<std::string_view> strings, const Progress& progress, bool verify,
+                              Call body) {
     gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    if (verify) options.flags = GSHM_TRANSFER_VERIFY;
     if (progress) {
         options.progress = [](void* context, uint64_t done, uint64_t total) {
             return (*static_cast<const Progress*>(context))(done, total) ? 0 : 1;
@@ -515,6 +535,11 @@ public:
     Result<void> replace(const std::string& name) {
         return detail::call({name}, [&] { return gshm_replace(get(), name.c_str()); });
     }
+    // The same, but without replace an existing name gives EEXIST.
+    Result<void> publish(const std::string& name, bool replace = false) {
+        const uint32_t flags = replace ? uint32_t{GSHM_REPLACE} : 0;
+        return detail::call({name}, [&] { return gshm_publish(get(), name.c_str(), flags); });
+    }
     Result<StatInfo> stat() const {
         auto info = detail::sized<StatInfo>();
         if (auto done = detail::call({}, [&] { return gshm_stat_object(get(), &info); }); !done)
@@ -530,13 +555,13 @@ public:
     // stops the transfer.
     Result<TransferInfo> read_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
                                    const Progress& progress = {}) {
-        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+        return detail::transfer({}, progress, false, [&](const auto* options, TransferInfo* ret_info) {
             return gshm_read_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
         });
     }
     Result<TransferInfo> write_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
                                     const Progress& progress = {}) {
-        return detail::transfer({}, progress, [&](const auto* options, TransferInfo* ret_info) {
+        return detail::transfer({}, progress, false, [&](const auto* options, TransferInfo* ret_info) {
             return gshm_write_file(get(), offset_bytes, fd, file_offset, size_bytes, options, ret_info);
         });
     }
@@ -613,6 +638,14 @@ inline Result<std::string> find_daemon(const std::string& path) {
     return std::string(dir);
 }
 
+// The default runtime folder of ConnectOptions.
+inline Result<std::string> runtime_dir() {
+    char dir[4096];
+    if (auto done = detail::call({}, [&] { return gshm_runtime_dir(dir, sizeof dir); }); !done)
+        return std::move(done).error();
+    return std::string(dir);
+}
+
 // A session with gshmd. It reconnects by itself when the connection is lost.
 class Client {
 public:
@@ -658,21 +691,30 @@ public:
         if (!c) return c.error();
         return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
     }
-    // put_file() loads a whole file into a sealed object with the spec's name; the spec's size and `map` are ignored.
-    // replace: replaces an existing object. get_file() writes an object to a file.
-    Result<TransferInfo> put_file(const std::string& path, const CreateSpec& spec, bool replace = false,
-                                  const Progress& progress = {}) const {
+    // Loads a whole file into a sealed object with the spec's name; the spec's size and `map` are ignored.
+    Result<TransferInfo> put_file(const std::string& path, const CreateSpec& spec, const PutOptions& put = {}) const {
         std::vector<gshm_attribute> attributes;
         auto c = to_c(spec, attributes);
         if (!c) return c.error();
         c->size_bytes = 0;
-        if (replace) c->flags |= GSHM_REPLACE;
-        return detail::transfer({path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+        if (put.replace) c->flags |= GSHM_REPLACE;
+        return detail::transfer({path}, put.progress, put.verify, [&](const auto* options, TransferInfo* ret_info) {
             return gshm_put_file(get(), path.c_str(), &*c, options, ret_info);
         });
     }
-    Result<TransferInfo> get_file(const std::string& name, const std::string& path, const Progress& progress = {}) const {
-        return detail::transfer({name, path}, progress, [&](const auto* options, TransferInfo* ret_info) {
+    // The same from a descriptor: a file from its position, or a stream. For a stream the spec's size, or `empty`, may be set.
+    Result<TransferInfo> put_fd(int fd, const CreateSpec& spec, const PutOptions& put = {}) const {
+        std::vector<gshm_attribute> attributes;
+        auto c = to_c(spec, attributes);
+        if (!c) return c.error();
+        if (put.replace) c->flags |= GSHM_REPLACE;
+        return detail::transfer({}, put.progress, put.verify, [&](const auto* options, TransferInfo* ret_info) {
+            return gshm_put_fd(get(), fd, &*c, options, ret_info);
+        });
+    }
+    // Writes an object to a file.
+    Result<TransferInfo> get_file(const std::string& name, const std::string& path, const GetOptions& how = {}) const {
+        return detail::transfer({name, path}, how.progress, how.verify, [&](const auto* options, TransferInfo* ret_info) {
             return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
         });
     }
@@ -882,6 +924,10 @@ private:
         c.size_bytes = spec.size_bytes;
         c.device = detail::or_null(spec.device);
         c.flags = spec.flags();
+        if (spec.owner) {
+            c.uid = spec.owner->uid;
+            c.gid = spec.owner->gid;
+        }
         c.attributes = attributes.data();
         c.attribute_count = attributes.size();
         return c;

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 
 Result<UniqueFd> UniqueFd::clone(int fd) {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -16,4 +16,4 @@ void UniqueFd::reset() {
     fd_ = -1;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class UniqueFd {
 public:
@@ -36,4 +36,4 @@ private:
     int fd_ = -1;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace gshm {
+namespace gshm::core {
 
 std::unexpected<Error> fail_errno(const char* what, int code) {
     return fail(code, "{}: {}", what, strerror(code));
@@ -12,4 +12,4 @@ std::unexpected<Error> fail_errno(const char* what) {
     return fail_errno(what, errno);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

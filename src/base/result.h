@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-namespace gshm {
+namespace gshm::core {
 
 // errno for programs, a sentence for people. `device_lost` marks errors after which the device cannot be used again.
 struct Error {
@@ -31,7 +31,11 @@ template <typename... Args>
 [[nodiscard]] std::unexpected<Error> fail_errno(const char* what);
 [[nodiscard]] std::unexpected<Error> fail_errno(const char* what, int code);
 
-}  // namespace gshm
+}  // namespace gshm::core
+
+namespace gshm {
+using namespace core;
+}
 
 // A statement expression (GCC and clang): `auto fd = TRY(open_it());`, `TRY(check());`.
 #define TRY(expression)                                                          \

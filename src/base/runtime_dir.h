@@ -7,6 +7,8 @@
 
 namespace gshm {
 
+inline constexpr const char* kSystemRuntimeDir = "/run/gshm";
+
 // $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm.
 Result<std::string> default_runtime_dir();
 std::string socket_path(const std::string& runtime_dir);

@@ -4,14 +4,14 @@
 
 namespace gshm {
 
-Worker::Worker() {
+Worker::Worker(unsigned threads) {
     // Signals are handled by the main thread.
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
     for (int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, own);  // synchronous faults cannot be blocked
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    thread_ = std::thread([this] { run(); });
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
@@ -20,8 +20,8 @@ Worker::~Worker() {
         MutexLock lock(mutex_);
         ending_ = true;
     }
-    wake_.notify_one();
-    thread_.join();
+    wake_.notify_all();
+    for (auto& thread : threads_) thread.join();
 }
 
 void Worker::submit(Task task) {

@@ -1,10 +1,12 @@
-// One thread that executes slow calls of a device in order, so that other devices and clients do not wait for them.
+// A thread that executes slow calls in order, so that other threads do not wait for them; or several threads, which start the
+// calls in order.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/mutex.h"
 
@@ -14,7 +16,7 @@ class Worker {
 public:
     using Task = std::move_only_function<void()>;
 
-    Worker();
+    explicit Worker(unsigned threads = 1);
     // Executes the queued tasks, then ends.
     ~Worker();
     Worker(const Worker&) = delete;
@@ -29,7 +31,7 @@ private:
     std::condition_variable wake_;
     std::deque<Task> queue_ GUARDED_BY(mutex_);
     bool ending_ GUARDED_BY(mutex_) = false;
-    std::thread thread_;
+    std::vector<std::thread> threads_;
 };
 
 }  // namespace gshm

@@ -3,11 +3,11 @@
 
 #include <fmt/core.h>
 
-#include "attributes.h"
-#include "commands.h"
-#include "context.h"
-#include "table.h"
-#include "text.h"
+#include "cli/support/attributes.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -70,15 +70,14 @@ int cmd_attr(Context& context, const AttrArgs& args) {
     if (!args.key) {
         show_all(context, args.name);
     } else if (args.remove) {
-        check(gshm_remove_attribute(context.client(), args.name.c_str(), args.key->c_str()), args.name);
+        check(context.client().remove_attribute(args.name, *args.key), args.name);
         show_change(context, args.name, "removed", *args.key);
     } else if (args.value) {
         const auto value = args.hex ? from_hex(*args.value) : *args.value;
-        check(gshm_set_attribute(context.client(), args.name.c_str(), args.key->c_str(), value.data(), value.size()),
-              args.name);
+        check(context.client().set_attribute(args.name, *args.key, value), args.name);
         show_change(context, args.name, "set", *args.key);
     } else {
-        show_one(context, args.name, {*args.key, get_attribute(context, args.name, *args.key)});
+        show_one(context, args.name, {*args.key, check(context.client().attribute(args.name, *args.key), args.name)});
     }
     return 0;
 }

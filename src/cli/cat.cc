@@ -2,15 +2,15 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "streams.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/streams.h"
 
 namespace gshm::cli {
 
 int cmd_cat(Context& context, const CatArgs& args) {
-    const auto object = context.open(args.name, 0);
-    const uint64_t size = gshm_size(object.get());
+    auto object = context.open(args.name);
+    const uint64_t size = object.size();
     if (args.offset > size)
         throw Failure::usage(fmt::format("--offset {}: {} has {} bytes", args.offset, args.name, size));
     // As read(2) does: what lies beyond the end is not there.
@@ -19,7 +19,7 @@ int cmd_cat(Context& context, const CatArgs& args) {
     std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, end - args.offset)), '\0');
     for (uint64_t offset = args.offset; offset < end;) {
         const auto bytes = static_cast<size_t>(std::min<uint64_t>(chunk.size(), end - offset));
-        check(gshm_copy_out(object.get(), offset, chunk.data(), bytes), args.name);
+        check(object.copy_out(std::span(chunk).first(bytes), offset), args.name);
         write_stdout({chunk.data(), bytes});
         offset += bytes;
     }

@@ -1,9 +1,10 @@
 #include <fmt/format.h>
 
-#include "commands.h"
-#include "device_list.h"
-#include "table.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -16,7 +17,7 @@ std::vector<std::string> handle_names(uint32_t kinds) {
     return names;
 }
 
-Record device_record(const gshm_device_info& device) {
+Record device_record(const DeviceInfo& device) {
     Record record;
     record.add("name", device.name)
         .add("model", device.model)
@@ -35,7 +36,7 @@ Record device_record(const gshm_device_info& device) {
 int cmd_devices(Context& context, const DfArgs& args) {
     std::vector<Record> records;
     Table table({"DEVICE", "MODEL", "UUID", ">CAPACITY", ">GRANULARITY", "HANDLES", "COMPRESSIBLE", "STATE"});
-    for (const auto& device : list_devices(context)) {
+    for (const auto& device : context.devices()) {
         records.push_back(device_record(device));
         const auto handles = handle_names(device.handle_kinds);
         table.add_row({device.name, device.model[0] ? device.model : "-", device.uuid[0] ? device.uuid : "-",

@@ -5,26 +5,26 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "device_list.h"
-#include "table.h"
-#include "unlinked.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
-uint64_t available(const gshm_device_info& device) {
+uint64_t available(const DeviceInfo& device) {
     return device.capacity_bytes > device.used_bytes ? device.capacity_bytes - device.used_bytes : 0;
 }
 
 // Rounded up, as df(1) does: 100% is full, 1% is not empty.
-double used_percent(const gshm_device_info& device) {
+double used_percent(const DeviceInfo& device) {
     if (device.capacity_bytes == 0) return 0;
     return std::ceil(100.0 * static_cast<double>(device.used_bytes) / static_cast<double>(device.capacity_bytes));
 }
 
-Record space_record(const gshm_device_info& device) {
+Record space_record(const DeviceInfo& device) {
     Record record;
     record.add("device", device.name)
         .add("size_bytes", device.capacity_bytes)
@@ -40,7 +40,7 @@ Record space_record(const gshm_device_info& device) {
 // What one process holds on one device that no name leads to any more.
 struct Hold {
     std::string device;
-    gshm_holder holder;
+    Holder holder;
     uint64_t bytes = 0;
     uint64_t objects = 0;
 };
@@ -48,7 +48,7 @@ struct Hold {
 // The largest first.
 std::vector<Hold> list_holds(Context& context) {
     std::map<std::pair<std::string, int32_t>, Hold> holds;
-    for (const auto& entry : list_unlinked(context)) {
+    for (const auto& entry : context.unlinked()) {
         for (const auto& holder : entry.holders) {
             Hold& hold = holds[{entry.info.device, holder.pid}];
             hold.device = entry.info.device;
@@ -93,7 +93,7 @@ int cmd_df(Context& context, const DfArgs& args) {
     std::vector<Record> records;
     Table table({"DEVICE", ">SIZE", ">USED", ">OBJECTS", ">UNLINKED", ">AVAIL", ">USE%", "STATE"});
     bool unlinked = false;
-    for (const auto& device : list_devices(context)) {
+    for (const auto& device : context.devices()) {
         unlinked = unlinked || device.unlinked_bytes > 0;
         records.push_back(space_record(device));
         const auto size = [&](uint64_t bytes) { return size_text(bytes, args.exact_bytes); };

@@ -6,62 +6,56 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "complaints.h"
-#include "context.h"
-#include "copies.h"
-#include "destination.h"
-#include "get_plan.h"
-#include "progress.h"
-#include "streams.h"
-#include "text.h"
-#include "verify.h"
+#include "cli/commands.h"
+#include "cli/support/complaints.h"
+#include "cli/support/context.h"
+#include "cli/copy/copies.h"
+#include "cli/copy/get_plan.h"
+#include "cli/support/progress.h"
+#include "cli/support/streams.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
-Object open_object(gshm_client* client, const std::string& name) {
-    gshm_object* object = nullptr;
-    check(gshm_open(client, name.c_str(), GSHM_NO_MAP, &object), name);
-    return Object(object);
+// Of the file, or of the object.
+[[noreturn]] void throw_failure(const Error& error, const GetItem& item) {
+    switch (error.code) {
+        case ECANCELED: throw Stopped{};
+        case EBADMSG: throw differs(error);
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG: throw Failure::of_file(error.code, error.message, "nothing was written");
+        default: break;
+    }
+    // Names have no slash in front.
+    if (error.message.starts_with(item.file) || error.message.starts_with('/'))
+        throw Failure::of_file(error.code, error.message);
+    throw Failure::of_error(error, item.name);
 }
 
-Copied get_file(gshm_client* client, const GetItem& item, CopyWatch& watch) {
-    const auto begin = std::chrono::steady_clock::now();
-    const auto object = open_object(client, item.name);
-    const uint64_t size = gshm_size(object.get());
-    auto destination = Destination::create(item.file, size);
-    auto info = sized<gshm_transfer_info>();
-    if (size > 0) {
-        const auto options = watch.options();
-        const int status = gshm_write_file(object.get(), 0, destination.fd(), 0, size, &options, &info);
-        if (status == -ECANCELED) throw Stopped{};
-        if (status == -ENOSPC || status == -EDQUOT || status == -EFBIG) throw destination.failure(-status);
-        check(status, item.name);
-        if (watch.verify()) compare_with_file(object.get(), item.name, {destination.fd(), 0, item.file}, watch);
-    }
-    watch.throw_if_stopping();
-    destination.commit();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    return {item.name, destination.path(), size, seconds.count(), info.path};
+Copied get(const Client& client, const GetItem& item, bool verify, const gshm::Progress& progress) {
+    const auto got = client.get_file(item.name, item.file, {.verify = verify, .progress = progress});
+    if (!got) throw_failure(got.error(), item);
+    return {item.name, item.file, got->bytes, static_cast<double>(got->duration_ns) / 1e9, got->path};
 }
 
 // Calls write(bytes) for all of an object, in order. By this thread and with signals as they are: what is written to
 // directly has nothing to clear away, and a write that waits ends at once.
 template <typename Write>
 Copied get_directly(Context& context, const std::string& name, const std::string& file, Write write) {
-    const auto object = open_object(context.client(), name);
-    const uint64_t size = gshm_size(object.get());
+    auto object = context.open(name);
+    const uint64_t size = object.size();
     Progress progress(name, size, !context.json() && size > 0 && !::isatty(STDOUT_FILENO));
     std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, size)), '\0');
     for (uint64_t offset = 0; offset < size;) {
         const auto bytes = static_cast<size_t>(std::min<uint64_t>(chunk.size(), size - offset));
-        check(gshm_copy_out(object.get(), offset, chunk.data(), bytes), name);
+        check(object.copy_out(std::span(chunk).first(bytes), offset), name);
         write(std::string_view(chunk.data(), bytes));
         offset += bytes;
         progress.update(offset);
     }
-    return {name, file, size, progress.seconds(), size > 0 ? kPathStream : 0};
+    return {name, file, size, progress.seconds(), size > 0 ? uint32_t{GSHM_PATH_STREAM} : 0};
 }
 
 int get_to_standard_output(Context& context, const GetArgs& args) {
@@ -81,12 +75,12 @@ bool is_written_directly(const std::string& file) {
 Copied get_to_special(Context& context, const GetItem& item, bool verify) {
     if (verify)
         throw Failure::usage(fmt::format("--verify needs a file that can be read again, not {}", printable(item.file)));
-    FileDescriptor output(::open(item.file.c_str(), O_WRONLY | O_CLOEXEC));
-    if (output.get() < 0) throw Failure::of_errno(item.file);
+    auto output = UniqueFd::adopt(::open(item.file.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!output) throw Failure::of_errno(item.file);
     const auto copied = get_directly(context, item.name, item.file, [&](std::string_view bytes) {
         write_all(output.get(), bytes.data(), bytes.size(), item.file);
     });
-    if (!output.close()) throw Failure::of_errno(item.file);
+    if (::close(output.take()) != 0) throw Failure::of_errno(item.file);
     return copied;
 }
 
@@ -115,10 +109,10 @@ int cmd_get(Context& context, const GetArgs& args) {
     }
     std::vector<uint64_t> sizes;
     for (const auto& item : items) sizes.push_back(item.size_bytes);
-    Copies copies(context, sizes.size() == 1 ? items[0].name : fmt::format("{} files", sizes.size()), sizes,
-                  args.verify);
-    copies.run(
-        [&](gshm_client* client, size_t index, CopyWatch& watch) { return get_file(client, items[index], watch); });
+    Copies copies(context, sizes.size() == 1 ? items[0].name : fmt::format("{} files", sizes.size()), sizes);
+    copies.run([&](const Client& client, size_t index, const gshm::Progress& progress) {
+        return get(client, items[index], args.verify, progress);
+    });
     complaints.note(copies.exit_code());
     for (const auto& copied : copies.done())
         if (copied) done.push_back(*copied);

@@ -1,33 +1,21 @@
-#include "commands.h"
-#include "context.h"
-#include "table.h"
-#include "text.h"
-#include "unlinked.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
-std::vector<gshm_holder> list_holders(Context& context, const std::string& name) {
-    std::vector<gshm_holder> holders(32, sized<gshm_holder>());
-    for (;;) {
-        size_t count = 0;
-        check(gshm_holders(context.client(), name.c_str(), holders.data(), holders.size(), &count), name);
-        const bool complete = count <= holders.size();
-        holders.resize(count, sized<gshm_holder>());
-        if (complete) return holders;
-    }
-}
-
-const char* access_text(const gshm_holder& holder) {
+const char* access_text(const Holder& holder) {
     return holder.writable ? "write" : "read";
 }
 
-std::vector<std::string> holder_cells(const gshm_holder& holder, Accounts& accounts) {
+std::vector<std::string> holder_cells(const Holder& holder, Accounts& accounts) {
     return {std::to_string(holder.pid), accounts.user(holder.uid), holder.command, std::to_string(holder.leases),
             access_text(holder)};
 }
 
-std::vector<Record> holder_records(const std::vector<gshm_holder>& holders, Accounts& accounts) {
+std::vector<Record> holder_records(const std::vector<Holder>& holders, Accounts& accounts) {
     std::vector<Record> records;
     for (const auto& holder : holders) {
         Record record;
@@ -52,7 +40,7 @@ int print_unlinked(Context& context, bool exact_bytes) {
     std::vector<Record> records;
     Accounts accounts;
     Table table({">PID", "USER", "COMMAND", ">LEASES", "ACCESS", ">ID", ">SIZE", "DEVICE", "LAST NAME"});
-    for (const auto& entry : list_unlinked(context)) {
+    for (const auto& entry : context.unlinked()) {
         Record record;
         record.add("id", entry.info.id)
             .add("last_name", entry.name)
@@ -85,7 +73,7 @@ int print_unlinked(Context& context, bool exact_bytes) {
 int cmd_holders(Context& context, const HoldersArgs& args) {
     if (!args.name) return print_unlinked(context, args.exact_bytes);
     Accounts accounts;
-    const auto holders = list_holders(context, *args.name);
+    const auto holders = check(context.client().holders(*args.name), *args.name);
     if (context.json()) {
         Record record;
         record.add("name", *args.name).add("holders", holder_records(holders, accounts));

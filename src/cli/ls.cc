@@ -1,18 +1,18 @@
 #include <unistd.h>
 
-#include "commands.h"
-#include "context.h"
-#include "describe.h"
-#include "table.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
+#include "cli/support/table.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
-struct Entry {
+struct Shown {
     std::string name;   // from the root
     std::string shown;  // from the listed path, or from the root if recursive; with a slash after a directory
-    gshm_stat_info info = sized<gshm_stat_info>();
+    StatInfo info;
 };
 
 // A path that names an object is listed as that object, under its full name; so may be a directory's only entry.
@@ -20,29 +20,23 @@ bool is_object(Context& context, const std::string& path) {
     return !path.empty() && context.stat(path).kind == GSHM_KIND_OBJECT;
 }
 
-std::vector<Entry> list(Context& context, const std::string& path, bool recursive) {
-    gshm_listing* handle = nullptr;
-    check(gshm_list(context.client(), path.c_str(), recursive ? uint32_t{GSHM_RECURSIVE} : 0, &handle), path);
-    const Listing listing(handle);
-    const size_t count = gshm_listing_count(handle);
-    const bool itself = count == 1 && gshm_listing_name(handle, 0) == path && is_object(context, path);
+std::vector<Shown> list(Context& context, const std::string& path, bool recursive) {
+    auto listed = check(context.client().list(path, recursive), path);
+    const bool itself = listed.size() == 1 && listed[0].name == path && is_object(context, path);
     const std::string prefix = path.empty() || itself ? "" : path + '/';
 
-    std::vector<Entry> entries;
-    entries.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-        Entry entry;
-        check(gshm_listing_stat(handle, i, &entry.info), path);
-        entry.shown = gshm_listing_name(handle, i);
-        entry.name = prefix + entry.shown;
+    std::vector<Shown> entries;
+    entries.reserve(listed.size());
+    for (auto& [name, info] : listed) {
+        Shown entry{prefix + name, name, info};
         if (recursive) entry.shown = entry.name;
-        if (entry.info.kind == GSHM_KIND_DIRECTORY) entry.shown += '/';
+        if (is_directory(info)) entry.shown += '/';
         entries.push_back(std::move(entry));
     }
     return entries;
 }
 
-std::string details_text(const std::vector<Entry>& entries, bool exact_bytes) {
+std::string details_text(const std::vector<Shown>& entries, bool exact_bytes) {
     Accounts accounts;
     Table table({"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED", "NAME"});
     for (const auto& [name, shown, info] : entries) {

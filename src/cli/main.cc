@@ -3,11 +3,11 @@
 #include <exception>
 #include <signal.h>
 
-#include "context.h"
-#include "failure.h"
-#include "interrupt.h"
-#include "options.h"
-#include "streams.h"
+#include "cli/support/context.h"
+#include "cli/support/failure.h"
+#include "cli/support/interrupt.h"
+#include "cli/options.h"
+#include "cli/support/streams.h"
 
 int main(int argc, char** argv) {
     using namespace gshm::cli;

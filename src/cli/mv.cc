@@ -1,5 +1,5 @@
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 namespace {
@@ -10,8 +10,8 @@ std::string target_of(Context& context, const std::string& from, const std::stri
     const auto path = without_trailing_slashes(to);
     bool directory = path != to;
     if (!directory) {
-        auto info = sized<gshm_stat_info>();
-        directory = gshm_stat(context.client(), path.c_str(), &info) == 0 && info.kind == GSHM_KIND_DIRECTORY;
+        const auto info = context.client().stat(path);
+        directory = info && is_directory(*info);
     }
     if (!directory) return to;
     const auto last_part = from.substr(from.rfind('/') + 1);
@@ -23,8 +23,7 @@ std::string target_of(Context& context, const std::string& from, const std::stri
 int cmd_mv(Context& context, const MvArgs& args) {
     const auto from = without_trailing_slashes(args.from);
     const auto to = target_of(context, from, args.to);
-    const uint32_t flags = args.no_replace ? 0 : uint32_t{GSHM_REPLACE};
-    check(gshm_rename(context.client(), from.c_str(), to.c_str(), flags), from);
+    check(context.client().rename(from, to, !args.no_replace), from);
     if (context.json()) {
         Record record;
         record.add("from", from).add("to", to);

@@ -1,4 +1,4 @@
-#include "options.h"
+#include "cli/options.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,11 +9,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "failure.h"
-#include "numbers.h"
-#include "text.h"
-#include <gshm/gshm.h>
+#include "cli/commands.h"
+#include "cli/support/failure.h"
+#include "cli/support/numbers.h"
+#include "cli/support/text.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::cli {
 namespace {
@@ -113,9 +113,16 @@ public:
         std::string hint = "`gshm --help` lists the commands";
         const auto chosen = app_.get_subcommands();
         const auto unknown = app_.remaining();
-        if (!chosen.empty())
+        if (!chosen.empty()) {
             hint = fmt::format("see `gshm {} --help`", chosen.front()->get_name());
-        else if (dynamic_cast<const CLI::RequiredError*>(&error))
+            // It matters more than an argument that is missing, which it may have been meant to be.
+            for (const auto& argument : chosen.front()->remaining())
+                if (argument.starts_with('-')) {
+                    message = "unknown option " + argument;
+                    hint += "; a name that begins with a dash goes after --";
+                    break;
+                }
+        } else if (dynamic_cast<const CLI::RequiredError*>(&error))
             message = unknown.empty()               ? "a command is needed"
                       : unknown[0].starts_with('-') ? "unknown option " + unknown[0]
                                                     : fmt::format("unknown command `{}`", unknown[0]);
@@ -294,14 +301,14 @@ void Parser::add_copy_commands() {
     cat.number("--offset", &CatArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
     cat.number("--length", &CatArgs::length, parse_size, "SIZE", "how much, less if it ends before; default: all");
 
-    const auto put = add("put", cmd_put, "files into new, sealed objects", R"(gshm put w0.bin models/w0 --device cuda:0
+    const auto put = add("put", cmd_put, "files into new, sealed objects, which get their names when they are whole", R"(gshm put w0.bin models/w0 --device cuda:0
   gshm put -r llama/ models/llama          (all that is in the folder)
   zstd -dc w0.zst | gshm put - models/w0   (standard input))");
     put.several("SOURCE... NAME", &PutArgs::sources_and_name,
                 "files (- is standard input; folders with -r), then the object to create, or a directory for them");
     put.flag("-r,-R,--recursive", &PutArgs::recursive, "folders with all that is in them");
-    put.flag("--replace", &PutArgs::replace, "in place of an object of that name, once the copy is whole");
-    put.flag("--verify", &PutArgs::verify, "compare what is in memory with the file before it gets its name");
+    put.flag("--replace", &PutArgs::replace, "in place of an object of that name; else a name that exists is refused");
+    put.flag("--verify", &PutArgs::verify, "compare the object with the file before it gets its name");
     put.device(&PutArgs::device);
     put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of what is replaced");
     put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "how much standard input or a pipe will bring, if known");

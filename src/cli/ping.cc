@@ -2,18 +2,17 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 
 int cmd_ping(Context& context) {
-    gshm_client* client = context.client();
+    const auto& client = context.client();
     const auto begin = std::chrono::steady_clock::now();
-    check(gshm_ping(client), {});
+    check(client.ping(), {});
     const std::chrono::duration<double, std::micro> round_trip = std::chrono::steady_clock::now() - begin;
-    auto info = sized<gshm_daemon_info>();
-    check(gshm_daemon(client, &info), {});
+    const auto info = check(client.daemon(), {});
 
     if (context.json()) {
         Record record;

@@ -1,14 +1,18 @@
 #include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
-#include "commands.h"
-#include "complaints.h"
-#include "context.h"
-#include "copies.h"
-#include "progress.h"
-#include "put_object.h"
-#include "put_plan.h"
+#include "cli/commands.h"
+#include "cli/support/complaints.h"
+#include "cli/support/context.h"
+#include "cli/copy/copies.h"
+#include "cli/support/progress.h"
+#include "cli/copy/put_plan.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -22,24 +26,76 @@ std::vector<PutItem> take(std::vector<PutItem>& items, PutItem::Kind kind) {
 }
 
 void make_directory(Context& context, const std::string& name) {
-    gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
-    spec.kind = GSHM_KIND_DIRECTORY;
-    spec.name = name.c_str();
-    if (const int status = gshm_make(context.client(), &spec); status < 0 && status != -EEXIST)
-        throw Failure::of_status(status, name);
+    const auto made = context.client().make_directory(name);
+    if (!made && made.error().code != EEXIST) throw Failure::of_error(made.error(), name);
+}
+
+std::string source_text(const PutItem& item) {
+    return item.source == "-" ? "standard input" : item.source;
+}
+
+UniqueFd open_source(const PutItem& item) {
+    const bool standard = item.source == "-";
+    const bool stream = item.kind == PutItem::Kind::stream;
+    // A stream is opened when it has a writer, as it is for cat(1). A fifo in the place of a file would hold us as well.
+    const int flags = O_RDONLY | O_CLOEXEC | (stream ? 0 : O_NONBLOCK);
+    auto source = UniqueFd::adopt(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(item.source.c_str(), flags));
+    struct stat info {};
+    if (!source || ::fstat(source.get(), &info) != 0) throw Failure::of_errno(source_text(item));
+    if (stream) return source;
+    if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode))
+        throw Failure(EINVAL, ExitCode::failed, fmt::format("{} is no regular file any more", printable(item.source)));
+    // The daemon reads through this descriptor, and is to wait for the disk.
+    if (!standard) ::fcntl(source.get(), F_SETFL, ::fcntl(source.get(), F_GETFL) & ~O_NONBLOCK);
+    return source;
+}
+
+[[noreturn]] void throw_failure(const Error& error, const PutItem& item) {
+    const auto what = source_text(item);
+    const bool stream = item.kind == PutItem::Kind::stream;
+    const auto message = fmt::format("{}: {}", printable(what), error.message);
+    switch (error.code) {
+        case ECANCELED: throw Stopped{};
+        case EBADMSG: throw differs(error);
+        case ENODATA:
+            if (stream) throw Failure(EIO, message, "nothing was put");
+            throw Failure(EIO, fmt::format("{} became shorter while it was read", printable(what)), "put it again");
+        case EFBIG:
+            if (stream) throw Failure(EFBIG, message, "nothing was put");
+            break;
+        default: break;
+    }
+    if (error.message.find("($TMPDIR)") != std::string::npos)
+        throw Failure::of_file(error.code, message,
+                               "set TMPDIR to a folder with more room, or say with --size how much it is");
+    if (error.message.starts_with("reading ")) throw Failure::of_file(error.code, message);
+    throw Failure::of_error(error, item.name);
+}
+
+// The object has no name before it is whole; the library sees to that.
+Copied put(const Client& client, const PutItem& item, const PutArgs& args, const gshm::Progress& progress) {
+    const auto source = open_source(item);
+    const auto put = client.put_fd(source.get(),
+                                   {.name = item.name,
+                                    .size_bytes = args.size_bytes.value_or(0),
+                                    .device = item.device,
+                                    .mode = item.mode,
+                                    .empty = args.size_bytes == 0u},
+                                   {.replace = args.replace, .verify = args.verify, .progress = progress});
+    if (!put) throw_failure(put.error(), item);
+    // Good to know, but no reason to fail: another may have the name by now.
+    const auto words = fmt::format("{}", fmt::join(path_words(put->path), "+"));
+    if (!words.empty()) (void)client.set_attribute(item.name, "transfer", words);
+    return {item.name, item.source, put->bytes, static_cast<double>(put->duration_ns) / 1e9, put->path};
 }
 
 // By this thread, and with signals as they are: there is nothing to clear away, and a read that waits ends at once.
-Copied put_one_stream(Context& context, const PutItem& item, const PutArgs& args) {
-    Progress progress(item.name, args.size_bytes.value_or(0), !context.json());
-    uint64_t done = 0;
-    CopyWatch watch(
-        [&](uint64_t bytes) {
-            progress.update(done += bytes);
-            return true;
-        },
-        args.verify);
-    return put_stream(context.client(), item, args.replace, args.size_bytes, watch);
+Copied put_stream(Context& context, const PutItem& item, const PutArgs& args) {
+    Progress line(item.name, args.size_bytes.value_or(0), !context.json());
+    return put(context.client(), item, args, [&](uint64_t done_bytes, uint64_t) {
+        line.update(done_bytes);
+        return true;
+    });
 }
 
 }  // namespace
@@ -59,14 +115,14 @@ int cmd_put(Context& context, const PutArgs& args) {
     for (const auto& item : take(plan.items, PutItem::Kind::directory))
         guarded([&] { make_directory(context, item.name); });
     for (const auto& item : take(plan.items, PutItem::Kind::stream))
-        guarded([&] { done.push_back(put_one_stream(context, item, args)); });
+        guarded([&] { done.push_back(put_stream(context, item, args)); });
 
     std::vector<uint64_t> sizes;
     for (const auto& item : plan.items) sizes.push_back(item.size_bytes);
     Copies copies(context, sizes.size() == 1 ? plan.items[0].name : fmt::format("{} files", sizes.size()), sizes,
-                  args.verify, Job::Clearing::by_ending);
-    copies.run([&](gshm_client* client, size_t index, CopyWatch& watch) {
-        return put_file(client, plan.items[index], args.replace, watch);
+                  Job::Clearing::by_ending);
+    copies.run([&](const Client& client, size_t index, const gshm::Progress& progress) {
+        return put(client, plan.items[index], args, progress);
     });
     complaints.note(copies.exit_code());
     for (const auto& copied : copies.done())

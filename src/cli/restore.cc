@@ -6,22 +6,21 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "device_list.h"
-#include "job.h"
-#include "restore_names.h"
-#include "restore_object.h"
-#include "snapshot_folder.h"
-#include "snapshot_tree.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/job.h"
+#include "cli/snapshot/restore_names.h"
+#include "cli/snapshot/restore_object.h"
+#include "cli/snapshot/format.h"
+#include "cli/snapshot/tree.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
 Manifest read_snapshot(const SnapshotFolder& folder) {
-    if (auto manifest = read_manifest(folder.path())) return std::move(*manifest);
-    const bool begun = !folder.data_files().empty();
+    if (auto manifest = take(core::read_manifest(folder.path()))) return std::move(*manifest);
+    const bool begun = !take(folder.data_files()).empty();
     throw Failure(ENOENT, fmt::format("{} has no {}snapshot", printable(folder.path()), begun ? "complete " : ""),
                   begun ? "run the `gshm snapshot` again that was interrupted" : "");
 }
@@ -67,7 +66,7 @@ public:
           args_(args),
           manifest_(manifest),
           job_(job),
-          files_(folder, manifest.files),
+          files_(take(ChunkFiles::open(folder, manifest.files))),
           owned_(::geteuid() == 0) {}
 
     void run() {
@@ -118,7 +117,7 @@ public:
 private:
     // Before anything is made.
     void check_devices() {
-        devices_ = list_devices(context_);
+        devices_ = context_.devices();
         std::string all;
         for (const auto& device : devices_) all += (all.empty() ? "" : ", ") + std::string(device.name);
         const auto check_device = [&](const std::string& device, std::string_view what) {
@@ -134,7 +133,7 @@ private:
             check_device(directory.device, fmt::format("the directory \"{}\" is for ", printable(directory.name)));
     }
 
-    const gshm_device_info* find_device(const std::string& name) const {
+    const DeviceInfo* find_device(const std::string& name) const {
         const auto found = std::ranges::find_if(devices_, [&](const auto& device) { return device.name == name; });
         return found == devices_.end() ? nullptr : &*found;
     }
@@ -183,12 +182,12 @@ private:
         while (const auto task = queue.take()) {
             RestoreObject& object = *task->object;
             attempt(object, [&] {
-                if (object.saved().size_bytes() > 0) load_chunk(*task, client.get(), reader);
+                if (object.saved().size_bytes() > 0) load_chunk(*task, client, reader);
             });
             // Whoever is done last; one without bytes had a task, but no chunk.
             if (object.left == 0 || --object.left == 0) {
-                attempt(object, [&] { object.finish(client.get()); });
-                if (object.failed) object.drop(client.get());
+                attempt(object, [&] { object.finish(client); });
+                if (object.failed) object.drop(client);
             }
             queue.done();
         }
@@ -205,11 +204,11 @@ private:
         }
     }
 
-    void load_chunk(const Task& task, gshm_client* client, ChunkReader& reader) {
+    void load_chunk(const Task& task, const Client& client, ChunkReader& reader) {
         const SavedObject& saved = task.object->saved();
         const uint64_t offset = task.chunk * kSnapshotChunkBytes;
         const uint32_t raw_bytes = raw_bytes_of(saved.size_bytes(), task.chunk);
-        const auto bytes = reader.read(saved.chunks[task.chunk], raw_bytes, saved.name(), offset);
+        const auto bytes = take(reader.read(saved.chunks[task.chunk], raw_bytes, saved.name(), offset));
         ++read_chunks_;
         task.object->write(client, offset, bytes);
         job_.advance(raw_bytes);
@@ -221,7 +220,7 @@ private:
     Job& job_;
     ChunkFiles files_;
     bool owned_;
-    std::vector<gshm_device_info> devices_;
+    std::vector<DeviceInfo> devices_;
     std::vector<std::unique_ptr<RestoreObject>> objects_;
     std::atomic<uint64_t> read_chunks_ = 0;
 };
@@ -232,7 +231,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         const SavedObject* object;
         uint64_t chunk;
     };
-    const ChunkFiles files(folder, manifest.files);
+    const auto files = take(ChunkFiles::open(folder, manifest.files));
     TaskQueue<Piece> queue(job);
     uint64_t chunks = 0;
     std::atomic<uint64_t> damaged = 0;
@@ -245,11 +244,11 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         while (const auto piece = queue.take()) {
             const auto& [object, chunk] = *piece;
             const uint32_t raw_bytes = raw_bytes_of(object->size_bytes(), chunk);
-            try {
+            const auto bytes =
                 reader.read(object->chunks[chunk], raw_bytes, object->name(), chunk * kSnapshotChunkBytes);
-            } catch (const Failure& failure) {
+            if (!bytes) {
                 ++damaged;
-                job.fail(failure);
+                job.fail(Failure::of_file(bytes.error().code, bytes.error().message));
             }
             job.advance(raw_bytes);
             queue.done();
@@ -269,7 +268,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
 }  // namespace
 
 int cmd_restore(Context& context, const RestoreArgs& args) {
-    const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::read);
+    const auto folder = open_folder(args.folder, SnapshotFolder::Use::read);
     auto manifest = read_snapshot(folder);
     if (!args.dry_run) context.client();
     const auto missing = select(manifest, args.names);

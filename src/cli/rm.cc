@@ -1,8 +1,8 @@
 #include <cerrno>
 
-#include "commands.h"
-#include "context.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -15,23 +15,21 @@ public:
         const auto name = without_trailing_slashes(given);
         if (name.empty() && given.starts_with('/'))
             throw Failure::usage("rm does not remove everything at once", "name what to remove; `gshm ls` lists it");
-        const int status = gshm_unlink(context_.client(), name.c_str());
-        if (status == 0) {
+        const auto unlinked = context_.client().unlink(name);
+        if (unlinked) {
             removed_.push_back(name);
-        } else {
-            const auto failure = Failure::of_status(status, name);  // before further calls replace the sentence
-            if (is_directory(name))
-                remove_directory(name);
-            else if (status != -ENOENT || !args_.force)
-                throw failure;
+        } else if (is_directory(name)) {
+            remove_directory(name);
+        } else if (unlinked.error().code != ENOENT || !args_.force) {
+            throw Failure::of_error(unlinked.error(), name);
         }
     }
     std::vector<std::string> take_removed() { return std::move(removed_); }
 
 private:
     bool is_directory(const std::string& name) {
-        auto info = sized<gshm_stat_info>();
-        return gshm_stat(context_.client(), name.c_str(), &info) == 0 && info.kind == GSHM_KIND_DIRECTORY;
+        const auto info = context_.client().stat(name);
+        return info && gshm::is_directory(*info);
     }
 
     // Everything that may be removed goes; the first that may not is the failure.
@@ -45,31 +43,29 @@ private:
     }
 
     void remove_entries(const std::string& directory, std::optional<Failure>& first) {
-        gshm_listing* handle = nullptr;
-        if (const int status = gshm_list(context_.client(), directory.c_str(), 0, &handle); status < 0) {
-            if (status != -ENOENT && !first) first = Failure::of_status(status, directory);
+        const auto entries = context_.client().list(directory);
+        if (!entries) {
+            if (entries.error().code != ENOENT && !first) first = Failure::of_error(entries.error(), directory);
             return;
         }
-        const Listing listing(handle);
-        for (size_t i = 0; i < gshm_listing_count(handle); ++i) {
-            auto info = sized<gshm_stat_info>();
-            const auto name = directory + '/' + gshm_listing_name(handle, i);
-            if (gshm_listing_stat(handle, i, &info) == 0 && info.kind == GSHM_KIND_DIRECTORY)
+        for (const auto& [last_part, info] : *entries) {
+            const auto name = directory + '/' + last_part;
+            if (gshm::is_directory(info))
                 remove_entries(name, first);
             else
                 unlink(name, first);
         }
         // One that the library made went with its last entry; one that the mount made stays until now.
         // Whatever keeps it was a failure already.
-        (void)gshm_unlink(context_.client(), directory.c_str());
+        (void)context_.client().unlink(directory);
     }
 
     void unlink(const std::string& name, std::optional<Failure>& first) {
-        const int status = gshm_unlink(context_.client(), name.c_str());
-        if (status == 0)
+        const auto unlinked = context_.client().unlink(name);
+        if (unlinked)
             removed_.push_back(name);
-        else if (status != -ENOENT && !first)  // gone meanwhile is as good
-            first = Failure::of_status(status, name);
+        else if (unlinked.error().code != ENOENT && !first)  // gone meanwhile is as good
+            first = Failure::of_error(unlinked.error(), name);
     }
 
     Context& context_;

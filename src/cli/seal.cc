@@ -1,12 +1,12 @@
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 
 int cmd_seal(Context& context, const NamesArgs& args) {
     std::vector<std::string> sealed;
     const int exit_code = context.for_each(args.names, [&](const std::string& name) {
-        check(gshm_seal_name(context.client(), name.c_str()), name);
+        check(context.client().seal(name), name);
         sealed.push_back(name);
     });
     if (context.json()) {

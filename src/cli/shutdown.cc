@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 
@@ -14,11 +14,10 @@ int cmd_shutdown(Context& context, const ShutdownArgs& args) {
     using namespace std::chrono_literals;
     constexpr auto kPatience = 10s;
 
-    auto info = sized<gshm_daemon_info>();
-    check(gshm_daemon(context.client(), &info), {});
-    if (const int status = gshm_shutdown(context.client(), args.keep ? uint32_t{GSHM_KEEP} : 0u); status < 0) {
-        const bool rights = status == -EPERM || status == -EACCES;
-        throw Failure::of_status(status, {}, rights ? "only root and the daemon's own user may end it" : "");
+    const auto info = check(context.client().daemon(), {});
+    if (const auto asked = context.client().shutdown(args.keep); !asked) {
+        const bool rights = asked.error().code == EPERM || asked.error().code == EACCES;
+        throw Failure::of_error(asked.error(), {}, rights ? "only root and the daemon's own user may end it" : "");
     }
     context.disconnect();
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -8,13 +8,13 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "job.h"
-#include "object_io.h"
-#include "snapshot_folder.h"
-#include "snapshot_tree.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/job.h"
+#include "cli/snapshot/object_io.h"
+#include "cli/snapshot/format.h"
+#include "cli/snapshot/tree.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -49,9 +49,9 @@ public:
           manifest_(std::move(manifest)),
           job_(job),
           queue_(job),
-          files_(folder, folder.data_files()),
-          index_(files_),
-          run_(folder.next_run()) {
+          files_(take(ChunkFiles::open(folder, take(folder.data_files())))),
+          index_(take(ChunkIndex::scan(files_))),
+          run_(take(folder.next_run())) {
         if (!earlier) return;
         for (const auto& object : earlier->objects)
             for (const auto& name : object.names) earlier_[name] = object.identity;
@@ -107,7 +107,7 @@ private:
             queue_.done();
         }
         // Also when interrupted: what is whole need not be written again.
-        writer.finish();
+        take(writer.finish());
         written_bytes_ += writer.written_bytes();
     }
 
@@ -130,7 +130,7 @@ private:
         const auto checksum = checksum_of(raw);
         if (found != nullptr && !same && found->place.checksum == checksum && is_whole(*found, object, offset, old))
             return reuse(*found, ret_place, raw_bytes);
-        ret_place = writer.append({Codec::raw, raw_bytes, raw_bytes, object.identity, offset, checksum});
+        ret_place = take(writer.append({Codec::raw, raw_bytes, raw_bytes, object.identity, offset, checksum}));
         ++written_chunks_;
         job_.advance(raw_bytes);
     }
@@ -144,12 +144,8 @@ private:
     }
 
     static bool is_whole(const ChunkIndex::Found& found, const SavedObject& object, uint64_t offset, ChunkReader& old) {
-        try {
-            old.read(found.place, found.raw_bytes, object.name(), offset);
-            return true;
-        } catch (const Failure&) {
-            return false;  // then it is written again
-        }
+        // One that is not is written again.
+        return old.read(found.place, found.raw_bytes, object.name(), offset).has_value();
     }
 
     void reuse(const ChunkIndex::Found& found, ChunkPlace& ret_place, uint32_t raw_bytes) {
@@ -224,10 +220,10 @@ private:
         manifest_.created_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count();
-        sync_folder(folder_.path());
-        write_manifest(folder_.path(), manifest_);
-        for (const auto& file : folder_.data_files())
-            if (std::ranges::find(manifest_.files, file) == manifest_.files.end()) folder_.remove(file);
+        take(core::sync_folder(folder_.path()));
+        take(core::write_manifest(folder_.path(), manifest_));
+        for (const auto& file : take(folder_.data_files()))
+            if (std::ranges::find(manifest_.files, file) == manifest_.files.end()) take(folder_.remove(file));
     }
 
     // Only what a chunk is used of is named; chunks then have other numbers for their files.
@@ -263,7 +259,7 @@ private:
 
 std::optional<Manifest> read_earlier(Context& context, const SnapshotFolder& folder, bool update) {
     try {
-        const auto earlier = read_manifest(folder.path());
+        auto earlier = take(core::read_manifest(folder.path()));
         if (earlier && !update)
             throw Failure(EEXIST,
                           fmt::format("{} has a snapshot already, of {}", printable(folder.path()),
@@ -282,7 +278,7 @@ std::optional<Manifest> read_earlier(Context& context, const SnapshotFolder& fol
 
 int cmd_snapshot(Context& context, const SnapshotArgs& args) {
     context.client();
-    const SnapshotFolder folder(without_trailing_slashes(args.folder), SnapshotFolder::Use::write);
+    const auto folder = open_folder(args.folder, SnapshotFolder::Use::write);
     const auto earlier = read_earlier(context, folder, args.update);
     int exit_code = 0;
     const auto remember = [&](ExitCode code) {

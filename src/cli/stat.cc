@@ -1,7 +1,7 @@
-#include "attributes.h"
-#include "commands.h"
-#include "context.h"
-#include "describe.h"
+#include "cli/support/attributes.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/describe.h"
 
 namespace gshm::cli {
 

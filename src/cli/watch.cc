@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <poll.h>
 #include <signal.h>
@@ -9,12 +8,13 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "interrupt.h"
-#include "json.h"
-#include "streams.h"
-#include "text.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/json.h"
+#include "cli/support/streams.h"
+#include "cli/support/text.h"
+#include <gshm/watch.hpp>
 
 namespace gshm::cli {
 namespace {
@@ -25,22 +25,22 @@ using std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(30);  // for a gshmd that is started anew
 constexpr auto kPause = milliseconds(50);
 
-const char* event_text(const gshm_event& event) {
-    switch (event.event) {
-        case GSHM_EVENT_CREATED: return "created";
-        case GSHM_EVENT_SEALED: return "sealed";
-        case GSHM_EVENT_DELETED: return "deleted";
-        case GSHM_EVENT_RENAMED: return "renamed";
-        case GSHM_EVENT_REPLACED: return "replaced";
-        case GSHM_EVENT_EXISTING: return "existing";
-        case GSHM_EVENT_READY: return "ready";
-        case GSHM_EVENT_OVERFLOW: return "overflow";
+const char* event_text(const Event& event) {
+    switch (event.kind) {
+        case EventKind::kCreated: return "created";
+        case EventKind::kSealed: return "sealed";
+        case EventKind::kDeleted: return "deleted";
+        case EventKind::kRenamed: return "renamed";
+        case EventKind::kReplaced: return "replaced";
+        case EventKind::kExisting: return "existing";
+        case EventKind::kReady: return "ready";
+        case EventKind::kOverflow: return "overflow";
         default: return "unknown";
     }
 }
 
-const char* kind_text(const gshm_event& event) {
-    switch (event.kind) {
+const char* kind_text(const Event& event) {
+    switch (event.node_kind) {
         case GSHM_KIND_DIRECTORY: return "directory";
         case GSHM_KIND_SYMLINK: return "symlink";
         case GSHM_KIND_SPECIAL: return "special";
@@ -48,37 +48,33 @@ const char* kind_text(const gshm_event& event) {
     }
 }
 
-bool has_name(const gshm_event& event) {
-    return event.name[0] != '\0';
-}
-
-std::string line_of(const gshm_event& event, bool exact_bytes) {
-    const bool object = event.kind == GSHM_KIND_OBJECT;
+std::string line_of(const Event& event, bool exact_bytes) {
+    const bool object = event.node_kind == GSHM_KIND_OBJECT;
     std::string line = fmt::format("{}  {:<8}", time_text(event.time_ns), event_text(event));
-    if (has_name(event)) {
+    if (!event.name.empty()) {
         line += fmt::format("  {:>8}  {:<7}  {:<6}  {}", object ? size_text(event.size_bytes, exact_bytes) : "-",
                             object ? event.device : "-",
                             !object                             ? "-"
                             : event.state == GSHM_STATE_SEALED ? "sealed"
                                                                : "open",
                             printable(event.name));
-        if (event.kind == GSHM_KIND_DIRECTORY) line += '/';
-        if (event.old_name[0] != '\0') line += fmt::format("  (was {})", printable(event.old_name));
+        if (event.node_kind == GSHM_KIND_DIRECTORY) line += '/';
+        if (!event.old_name.empty()) line += fmt::format("  (was {})", printable(event.old_name));
     }
     return line + '\n';
 }
 
-Record record_of(const gshm_event& event) {
+Record record_of(const Event& event) {
     Record record;
     record.add("event", event_text(event)).add("time_ns", event.time_ns).add("time", time_text(event.time_ns));
-    if (!has_name(event)) return record;
+    if (event.name.empty()) return record;
     record.add("name", event.name).add("kind", kind_text(event)).add("id", event.id);
-    if (event.kind == GSHM_KIND_OBJECT) {
+    if (event.node_kind == GSHM_KIND_OBJECT) {
         record.add("state", event.state == GSHM_STATE_SEALED ? "sealed" : "open")
             .add("size_bytes", event.size_bytes)
             .add("device", event.device);
     }
-    if (event.old_name[0] != '\0') record.add("old_name", event.old_name);
+    if (!event.old_name.empty()) record.add("old_name", event.old_name);
     if (event.replaced_id != 0) record.add("replaced_id", event.replaced_id);
     return record;
 }
@@ -114,33 +110,25 @@ private:
     sigset_t before_;
 };
 
-struct DestroyWatch {
-    void operator()(gshm_watch* watch) const { gshm_watch_destroy(watch); }
-};
-
 }  // namespace
 
 int cmd_watch(Context& context, const WatchArgs& args) {
     const auto until = args.timeout_ms < 0
                            ? std::optional<steady_clock::time_point>{}
                            : std::optional(steady_clock::now() + milliseconds(args.timeout_ms));
-    gshm_watch* made = nullptr;
-    const uint32_t flags = args.existing ? uint32_t{GSHM_WATCH_EXISTING} : 0;
-    check(gshm_watch_create(context.client(), args.prefix.c_str(), flags, &made), args.prefix);
-    const std::unique_ptr<gshm_watch, DestroyWatch> watch(made);
+    auto watch = check(Watch::create(context.client(), args.prefix, {.existing = args.existing}), args.prefix);
     context.disconnect();
     const InterruptGuard interrupt;
-    Waiter waiter(gshm_watch_fd(watch.get()));
+    Waiter waiter(watch.fd());
     std::optional<steady_clock::time_point> lost;
     for (unsigned told = 0; args.count == 0 || told < args.count;) {
-        auto event = sized<gshm_event>();
-        const int status = gshm_watch_next(watch.get(), &event, 0);
+        auto event = watch.next(milliseconds(0));
         interrupt.throw_if_interrupted();
         const auto now = steady_clock::now();
-        if (status == 0) {
+        if (event) {
             lost.reset();
-            context.print(context.json() ? to_json(record_of(event), false) + '\n' : line_of(event, args.exact_bytes));
-            if (event.event != GSHM_EVENT_READY) ++told;
+            context.print(context.json() ? to_json(record_of(*event), false) + '\n' : line_of(*event, args.exact_bytes));
+            if (event->kind != EventKind::kReady) ++told;
             continue;
         }
         if (until && now >= *until) {
@@ -149,12 +137,13 @@ int cmd_watch(Context& context, const WatchArgs& args) {
                                                  args.timeout_ms / 1000.0));
         }
         bool read = true;
-        if (status == -ETIMEDOUT) {
+        if (event.error().code == ETIMEDOUT) {
             read = waiter.wait(until, true);
         } else {
             // One that is started anew is waited for.
             lost = lost.value_or(now);
-            if (status != -ECONNREFUSED || now - *lost > kPatience) check(status, args.prefix);
+            if (event.error().code != ECONNREFUSED || now - *lost > kPatience)
+                throw Failure::of_error(event.error(), args.prefix);
             read = waiter.wait(now + kPause, false);
         }
         if (!read) write_stdout("\n");  // which ends as it should

@@ -4,28 +4,26 @@
 
 #include <fmt/core.h>
 
-#include "commands.h"
-#include "context.h"
-#include "streams.h"
+#include "cli/commands.h"
+#include "cli/support/context.h"
+#include "cli/support/streams.h"
 
 namespace gshm::cli {
 namespace {
 
 Object open_for_writing(Context& context, const std::string& name) {
-    gshm_object* object = nullptr;
-    const int status = gshm_open(context.client(), name.c_str(), GSHM_WRITE | GSHM_NO_MAP, &object);
-    if (status == -EPERM)
-        throw Failure::of_status(status, name,
-                                 "a sealed object does not change: write a new one and `gshm mv` it over this name");
-    check(status, name);
-    return Object(object);
+    auto object = context.client().open(name, {.write = true, .map = false});
+    if (!object && object.error().code == EPERM)
+        throw Failure::of_error(object.error(), name,
+                                "a sealed object does not change: write a new one and `gshm mv` it over this name");
+    return check(std::move(object), name);
 }
 
 }  // namespace
 
 int cmd_write(Context& context, const WriteArgs& args) {
-    const auto object = open_for_writing(context, args.name);
-    const uint64_t size = gshm_size(object.get());
+    auto object = open_for_writing(context, args.name);
+    const uint64_t size = object.size();
     if (args.offset > size)
         throw Failure::usage(fmt::format("--offset {}: {} has {} bytes", args.offset, args.name, size));
 
@@ -34,7 +32,7 @@ int cmd_write(Context& context, const WriteArgs& args) {
     for (;;) {
         const size_t bytes = read_all(STDIN_FILENO, chunk.data(), chunk.size(), "standard input");
         const auto fits = static_cast<size_t>(std::min<uint64_t>(bytes, size - offset));
-        if (fits > 0) check(gshm_copy_in(object.get(), offset, chunk.data(), fits), args.name);
+        if (fits > 0) check(object.copy_in(std::span(chunk).first(fits), offset), args.name);
         offset += fits;
         if (fits < bytes)
             throw Failure(EFBIG,

@@ -9,13 +9,20 @@
 #include <cstring>
 
 #include "base/limits.h"
+#include "base/runtime_dir.h"
 #include "client/api.h"
-#include "client/ring.h"
+#include "client/ring/ring.h"
 
 using namespace gshm;
 using namespace gshm::client;
 
 namespace {
+
+Status copy_path(const std::string& path, char* ret_path, size_t capacity) {
+    if (path.size() >= capacity) return fail(ERANGE, "the runtime folder's path has {} bytes", path.size());
+    memcpy(ret_path, path.c_str(), path.size() + 1);
+    return {};
+}
 
 constexpr size_t kChunkBytes = limits::kMessageBytes - (16 << 10);
 
@@ -383,13 +390,17 @@ int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object**
     });
 }
 
+int gshm_runtime_dir(char* ret_dir, size_t capacity) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(ret_dir != nullptr, "ret_dir is NULL"));
+        return copy_path(TRY(default_runtime_dir()), ret_dir, capacity);
+    });
+}
+
 int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity) {
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_dir != nullptr, "path or ret_dir is NULL"));
-        std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
-        if (dir.size() >= capacity) return fail(ERANGE, "the runtime folder's path has {} bytes", dir.size());
-        memcpy(ret_dir, dir.c_str(), dir.size() + 1);
-        return {};
+        return copy_path(TRY(read_file_attribute(path, "user.gshm.dir")), ret_dir, capacity);
     });
 }
 
@@ -492,13 +503,22 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
 }
 
 int gshm_replace(gshm_object* object, const char* name) {
+    return gshm_publish(object, name, GSHM_REPLACE);
+}
+
+int gshm_publish(gshm_object* object, const char* name, uint32_t flags) {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_name_argument(name));
+        if ((flags & ~uint32_t{GSHM_REPLACE}) != 0) return fail(EINVAL, "unknown flags {:#x}", flags);
         TRY(check_argument(one.core != nullptr, "memory without a daemon cannot have a name"));
         if (one.access == Access::read) return fail(EACCES, "the object was opened for reading only");
         Ring::release(one);
-        TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Replace, [&](auto& builder) {
-            return wire::CreateReplace(builder, one.id, builder.CreateString(name)).Union();
+        const bool replace = (flags & GSHM_REPLACE) != 0;
+        const auto kind = replace ? wire::RequestBody::Replace : wire::RequestBody::GiveName;
+        TRY(one.core->link().call_on(one.key.epoch, kind, [&](auto& builder) {
+            const auto text = builder.CreateString(name);
+            return replace ? wire::CreateReplace(builder, one.id, text).Union()
+                           : wire::CreateGiveName(builder, one.id, text).Union();
         }));
         one.sealed = true;
         return {};

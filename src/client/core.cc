@@ -8,7 +8,7 @@
 
 #include "base/limits.h"
 #include "client/object.h"
-#include "client/ring.h"
+#include "client/ring/ring.h"
 
 namespace gshm::client {
 

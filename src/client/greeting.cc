@@ -18,8 +18,8 @@ std::unexpected<Error> not_running(const std::string& dir) {
     auto standard = default_runtime_dir();
     bool is_default = standard && *standard == dir;
     std::string hint;
-    if (dir != "/run/gshm" && access("/run/gshm/gshm.sock", F_OK) == 0) {
-        hint = ", or use the one at /run/gshm (--dir, GSHM_DIR)";
+    if (dir != kSystemRuntimeDir && access(socket_path(kSystemRuntimeDir).c_str(), F_OK) == 0) {
+        hint = fmt::format(", or use the one at {} (--dir, GSHM_DIR)", kSystemRuntimeDir);
     }
     return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`{}", dir,
                 is_default ? "" : " --dir " + dir, hint);

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "daemon/keeper.h"
 
@@ -26,21 +27,13 @@ Status notify(const std::string& text, int descriptor = -1) {
     auto socket = UniqueFd::adopt(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!socket) return fail_errno("socket");
     iovec part{const_cast<char*>(text.data()), text.size()};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+    Descriptors<1> space;
     msghdr message = {};
     message.msg_name = &address;
     message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        message.msg_control = space;
-        message.msg_controllen = sizeof space;
-        cmsghdr* head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
-    }
+    if (descriptor >= 0) space.attach(message, {&descriptor, 1});
     ssize_t sent = -1;
     while ((sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
     if (sent < 0) return fail_errno("cannot notify systemd");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 
 extern char** environ;
@@ -101,18 +102,16 @@ Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
 Result<UniqueFd> receive_fd(int socket) {
     char byte = 0;
     iovec part{&byte, 1};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+    Descriptors<1> space;
     msghdr message = {};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    message.msg_control = space;
-    message.msg_controllen = sizeof space;
+    space.prepare(message);
     if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return gshm::fail(EIO, "fusermount3 sent no descriptor");
-    const cmsghdr* head = CMSG_FIRSTHDR(&message);
-    if (head == nullptr || head->cmsg_type != SCM_RIGHTS) return gshm::fail(EIO, "fusermount3 sent no descriptor");
-    int fd = -1;
-    memcpy(&fd, CMSG_DATA(head), sizeof fd);
-    return UniqueFd::adopt(fd);
+    UniqueFd received;
+    space.for_each(message, [&](int fd) { received = UniqueFd::adopt(fd); });
+    if (!received) return gshm::fail(EIO, "fusermount3 sent no descriptor");
+    return received;
 }
 
 Result<UniqueFd> mount_as_root(const std::string& path) {

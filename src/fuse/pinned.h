@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "device/pinned_memory.h"
 #include "fuse/backend.h"
 
 namespace gshm::fuse {
@@ -11,15 +12,13 @@ class Pinned {
 public:
     // bytes() is empty if there was no memory.
     Pinned(Backend& backend, size_t bytes);
-    ~Pinned();
     Pinned(const Pinned&) = delete;
     Pinned& operator=(const Pinned&) = delete;
 
-    std::span<std::byte> bytes() const { return memory_; }
+    std::span<std::byte> bytes() const { return memory_.bytes(); }
 
 private:
-    std::span<std::byte> memory_;
-    Device* pinned_by_ = nullptr;
+    PinnedMemory memory_;
 };
 
 }  // namespace gshm::fuse

@@ -86,7 +86,7 @@ void CuFile::load() {
     library_ = Library::load();
     log_debug("cuFile: {}", library_ != nullptr ? "started" : "not present");
     if (library_ != nullptr) {
-        for (unsigned i = 0; i < kThreads; ++i) std::thread([this] { work(); }).detach();
+        workers_.emplace(kThreads);
     }
     MutexLock lock(mutex_);
     state_ = library_ != nullptr ? State::ready : State::absent;
@@ -94,24 +94,13 @@ void CuFile::load() {
 }
 
 void CuFile::submit(Job job) {
-    MutexLock lock(mutex_);
-    jobs_.push_back(std::move(job));
-    job_came_.notify_one();
+    workers_->submit([this, job = std::move(job)]() mutable { run(job); });
 }
 
-void CuFile::work() {
-    for (;;) {
-        Job job;
-        {
-            MutexLock lock(mutex_);
-            while (jobs_.empty()) lock.wait(job_came_);
-            job = std::move(jobs_.front());
-            jobs_.pop_front();
-        }
-        int64_t moved = -1;
-        const bool called = job.copier->with_context([&] { moved = perform(job); });
-        job.done(called ? moved : -1);
-    }
+void CuFile::run(Job& job) {
+    int64_t moved = -1;
+    const bool called = job.copier->with_context([&] { moved = perform(job); });
+    job.done(called ? moved : -1);
 }
 
 int64_t CuFile::perform(const Job& job) {

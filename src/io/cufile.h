@@ -4,13 +4,14 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/worker.h"
 #include "device/copier.h"
 #include "io/file.h"
 
@@ -55,16 +56,15 @@ private:
 
     CuFile() = default;
     void load() EXCLUDES(mutex_);
-    void work() EXCLUDES(mutex_);
+    void run(Job& job);
     int64_t perform(const Job& job);
 
     Mutex mutex_;
     std::condition_variable known_;
-    std::condition_variable job_came_;
     State state_ GUARDED_BY(mutex_) = State::unknown;
-    std::deque<Job> jobs_ GUARDED_BY(mutex_);
     std::map<std::pair<uint64_t, bool>, Way> ways_ GUARDED_BY(mutex_);  // measure: in progress
-    const Library* library_ = nullptr;  // set before the state becomes ready
+    const Library* library_ = nullptr;  // set before the state becomes ready, as are the workers
+    std::optional<Worker> workers_;
 };
 
 }  // namespace gshm::io

@@ -2,28 +2,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/numa.h"
 #include "base/size.h"
 
 namespace gshm::io {
 
 Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
     const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);
-    // Aligned more strictly than mmap does, so that the kernel can use huge pages.
-    void* mapped = mmap(nullptr, size + kLargeChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return fail(ENOMEM, "no memory for {} bytes of staging", size);
-    auto* first = static_cast<std::byte*>(mapped);
-    auto* begin = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uint64_t>(first), kLargeChunkBytes));
-    if (begin > first) munmap(first, begin - first);
-    munmap(begin + size, first + kLargeChunkBytes - begin);
-    std::span<std::byte> memory(begin, size);
-    madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-    madvise(memory.data(), memory.size(), MADV_DONTFORK);
-    place_near(memory, device.info().numa_node);
-    std::shared_ptr<Staging> made(new Staging(device, memory));
+    // Aligned more strictly than mmap() does, so that the kernel can use huge pages.
+    auto memory = PinnedMemory::map(size, {.alignment = kLargeChunkBytes, .numa_node = device.info().numa_node});
+    if (!memory) return fail(ENOMEM, "no memory for {} bytes of staging", size);
+    std::shared_ptr<Staging> made(new Staging(device, *std::move(memory)));
     if (auto pinned = made->pin(); !pinned) {
         log_warning("{} MiB of staging memory cannot be pinned, copies to and from {} will be slower: {}. Raise "
                     "RLIMIT_MEMLOCK (ulimit -l; LimitMEMLOCK= of the service) or make the staging memory smaller",
@@ -32,20 +22,8 @@ Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_byt
     return made;
 }
 
-Staging::Staging(Device& device, std::span<std::byte> memory)
-    : device_(device), memory_(memory), slabs_(memory.size() / kLargeChunkBytes) {}
-
-Status Staging::pin() {
-    if (pinned_) return {};
-    TRY(device_.register_host_memory(memory_));
-    pinned_ = true;
-    return {};
-}
-
-Staging::~Staging() {
-    if (pinned_) device_.unregister_host_memory(memory_);
-    munmap(memory_.data(), memory_.size());
-}
+Staging::Staging(Device& device, PinnedMemory memory)
+    : device_(device), memory_(std::move(memory)), slabs_(memory_.size() / kLargeChunkBytes) {}
 
 Chunk Staging::take(size_t bytes, bool any, Listener& listener, User user) {
     size_t kind = 0;

@@ -1,7 +1,6 @@
 // Staging memory between files and GPUs: one region, pinned once, handed out in chunks. Safe from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,7 +10,7 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "device/device.h"
+#include "device/pinned_memory.h"
 
 namespace gshm::io {
 
@@ -31,7 +30,6 @@ public:
     // the limit to raise, and copies are slower. Placed near the device on NUMA machines. The size is rounded up to
     // whole large chunks. The device must outlive it.
     static Result<std::shared_ptr<Staging>> create(Device& device, size_t size_bytes);
-    ~Staging();
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
@@ -60,10 +58,10 @@ public:
     void forget(Listener& listener) EXCLUDES(mutex_);
 
     // Tries again, in one thread at a time; chunks may be in use.
-    Status pin();
+    Status pin() { return memory_.pin(device_); }
 
     size_t size() const { return memory_.size(); }
-    bool is_pinned() const { return pinned_; }
+    bool is_pinned() const { return memory_.is_pinned(); }
 
 private:
     static constexpr size_t kChunkBytes[] = {kSmallChunkBytes, size_t{2} << 20, kLargeChunkBytes};
@@ -77,14 +75,13 @@ private:
         uint64_t free[kChunksPerSlab / 64] = {};  // one bit per chunk
     };
 
-    Staging(Device& device, std::span<std::byte> memory);
+    Staging(Device& device, PinnedMemory memory);
     bool may_take(size_t kind, User user) const REQUIRES(mutex_);
     Chunk take_of(size_t kind, User user) REQUIRES(mutex_);
     Chunk take_from(size_t slab) REQUIRES(mutex_);
 
     Device& device_;
-    const std::span<std::byte> memory_;
-    std::atomic<bool> pinned_ = false;
+    PinnedMemory memory_;
     Mutex mutex_;
     std::vector<Slab> slabs_ GUARDED_BY(mutex_);
     size_t taken_bytes_ GUARDED_BY(mutex_) = 0;

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "keeper/message.h"
 
 namespace {
@@ -190,17 +191,11 @@ private:
 
     static bool send(int peer, const Message& message, const std::vector<int>& descriptors) {
         iovec part{const_cast<Message*>(&message), bytes_of(message)};
-        alignas(cmsghdr) char space[CMSG_SPACE(gshm::keeper::kMostKeys * sizeof(int))];
+        gshm::Descriptors<gshm::keeper::kMostKeys> space;
         msghdr out = {};
         out.msg_iov = &part;
         out.msg_iovlen = 1;
-        if (!descriptors.empty()) {
-            out.msg_control = space;
-            out.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-            cmsghdr* head = CMSG_FIRSTHDR(&out);
-            *head = {CMSG_LEN(descriptors.size() * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-            memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size() * sizeof(int));
-        }
+        space.attach(out, descriptors);
         ssize_t sent = -1;
         while ((sent = sendmsg(peer, &out, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
         return sent >= 0;
@@ -208,20 +203,15 @@ private:
 
     static bool receive(int peer, Message* message, std::vector<int>* descriptors) {
         iovec part{message, sizeof *message};
-        alignas(cmsghdr) char space[CMSG_SPACE(gshm::keeper::kMostKeys * sizeof(int))];
+        gshm::Descriptors<gshm::keeper::kMostKeys> space;
         msghdr in = {};
         in.msg_iov = &part;
         in.msg_iovlen = 1;
-        in.msg_control = space;
-        in.msg_controllen = sizeof space;
+        space.prepare(in);
         ssize_t got = recvmsg(peer, &in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (got < 0 && errno == EINTR) errno = EAGAIN;
         if (got < 0) return false;
-        for (cmsghdr* head = CMSG_FIRSTHDR(&in); head != nullptr; head = CMSG_NXTHDR(&in, head)) {
-            if (head->cmsg_type != SCM_RIGHTS) continue;
-            descriptors->resize((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-            memcpy(descriptors->data(), CMSG_DATA(head), descriptors->size() * sizeof(int));
-        }
+        space.for_each(in, [&](int fd) { descriptors->push_back(fd); });
         bool whole = static_cast<size_t>(got) >= gshm::keeper::kHeadBytes &&
                      message->count <= gshm::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
                      (in.msg_flags & MSG_CTRUNC) == 0;

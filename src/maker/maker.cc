@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/fd.h"
 #include "cuda/driver.h"
 #include "maker/message.h"
@@ -111,17 +112,11 @@ private:
     // gshmd may die at any time, and the next one continues to read: errors are ignored.
     static void send(const Message& message, int fd) {
         iovec part{const_cast<Message*>(&message), bytes_of(message)};
-        alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)];
+        Descriptors<1> space;
         msghdr out = {};
         out.msg_iov = &part;
         out.msg_iovlen = 1;
-        if (fd >= 0) {
-            out.msg_control = space;
-            out.msg_controllen = sizeof space;
-            cmsghdr* head = CMSG_FIRSTHDR(&out);
-            *head = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-            memcpy(CMSG_DATA(head), &fd, sizeof fd);
-        }
+        if (fd >= 0) space.attach(out, {&fd, 1});
         while (sendmsg(kSocketFd, &out, MSG_NOSIGNAL) < 0 && errno == EINTR) {}
     }
 

@@ -3,13 +3,15 @@
 #include <sys/un.h>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/limits.h"
 #include "wire/message.h"
 
 namespace gshm::wire {
 namespace {
 
-constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int) * 253);
+// The kernel's limit.
+using PacketDescriptors = Descriptors<253>;
 
 Result<sockaddr_un> address_of(const std::string& path) {
     sockaddr_un address = {};
@@ -37,19 +39,11 @@ Result<UniqueFd> make_socket() {
 Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> descriptors, bool wait) {
     if (packet.size() > limits::kMessageBytes) return fail(EMSGSIZE, "a message of {} bytes is too long", packet.size());
     iovec data = {const_cast<uint8_t*>(packet.data()), packet.size()};
-    alignas(cmsghdr) char control[kControlBytes];
+    PacketDescriptors control;
     msghdr message = {};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
-    if (!descriptors.empty()) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-        cmsghdr* header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-        memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-    }
+    control.attach(message, descriptors);
     for (;;) {
         if (sendmsg(socket, &message, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) >= 0) return SendOutcome::sent;
         if (errno == EINTR) continue;
@@ -62,12 +56,11 @@ Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> d
 
 Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait) {
     iovec data = {buffer.data(), buffer.size()};
-    alignas(cmsghdr) char control[kControlBytes];
+    PacketDescriptors control;
     msghdr message = {};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    control.prepare(message);
     Received received;
     bool reset = false;
     for (;;) {
@@ -88,15 +81,7 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
         return fail_errno("recvmsg");
     }
     // Adopted first, so that none leaks whatever the message is.
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; ++i) {
-            int fd = -1;
-            memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-            received.descriptors.push_back(UniqueFd::adopt(fd));
-        }
-    }
+    control.for_each(message, [&](int fd) { received.descriptors.push_back(UniqueFd::adopt(fd)); });
     received.end = received.bytes == 0 && received.descriptors.empty();
     if ((message.msg_flags & MSG_TRUNC) != 0) return fail(EMSGSIZE, "a message longer than {} bytes", buffer.size());
     if ((message.msg_flags & MSG_CTRUNC) != 0) {

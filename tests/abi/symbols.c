@@ -11,6 +11,7 @@
     X(gshm_last_error, const char*, (void))                                                            \
     X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                 \
     X(gshm_disconnect, void, (gshm_client*))                                                           \
+    X(gshm_runtime_dir, int, (char*, size_t))                                                          \
     X(gshm_find_daemon, int, (const char*, char*, size_t))                                             \
     X(gshm_ping, int, (gshm_client*))                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                             \
@@ -30,6 +31,7 @@
     X(gshm_unlink, int, (gshm_client*, const char*))                                                   \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                            \
     X(gshm_replace, int, (gshm_object*, const char*))                                                  \
+    X(gshm_publish, int, (gshm_object*, const char*, uint32_t))                                        \
     X(gshm_make, int, (gshm_client*, const gshm_make_spec*))                                           \
     X(gshm_read_link, int, (gshm_client*, const char*, char*, size_t, size_t*))                        \
     X(gshm_link, int, (gshm_client*, const char*, const char*))                                        \
@@ -101,6 +103,7 @@
     X(gshm_read_file, int, (gshm_object*, uint64_t, int, uint64_t, uint64_t, const gshm_transfer_options*, gshm_transfer_info*)) \
     X(gshm_write_file, int, (gshm_object*, uint64_t, int, uint64_t, uint64_t, const gshm_transfer_options*, gshm_transfer_info*)) \
     X(gshm_put_file, int, (gshm_client*, const char*, const gshm_create_spec*, const gshm_transfer_options*, gshm_transfer_info*)) \
+    X(gshm_put_fd, int, (gshm_client*, int, const gshm_create_spec*, const gshm_transfer_options*, gshm_transfer_info*)) \
     X(gshm_get_file, int, (gshm_client*, const char*, const char*, const gshm_transfer_options*, gshm_transfer_info*)) \
     X(gshm_ring_create, int, (gshm_client*, const gshm_ring_options*, gshm_ring**)) \
     X(gshm_ring_destroy, void, (gshm_ring*)) \

@@ -259,6 +259,123 @@ TEST_P(FilesTest, RangesAndTheirProgress) {
     ::close(full);
 }
 
+TEST_P(FilesTest, FromDescriptors) {
+    const std::string bytes = pattern(9 * kMiB + 3, 5);
+    const int fd = make_file("f", bytes);
+    ASSERT_EQ(lseek(fd, 1000, SEEK_SET), 1000);
+    auto put = [&](int from, gshm_create_spec spec, uint32_t flags = 0) {
+        gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+        options.flags = flags;
+        return gshm_put_fd(client_.get(), from, &spec, &options, &info_);
+    };
+    // A file from its position, which stays.
+    ASSERT_EQ(put(fd, wanted("file"), GSHM_TRANSFER_VERIFY), 0) << gshm_last_error();
+    EXPECT_EQ(info_.bytes, bytes.size() - 1000);
+    EXPECT_EQ(info_.path & GSHM_PATH_STREAM, 0u);
+    EXPECT_EQ(lseek(fd, 0, SEEK_CUR), 1000);
+    EXPECT_TRUE(bytes_of(open(client_.get(), "file", GSHM_NO_MAP).get()) == bytes.substr(1000));
+
+    // Streams of unknown and of known length; the last has more, or fewer, than it should.
+    struct Stream {
+        uint64_t said;
+        size_t brings;
+        uint32_t flags;
+        int code;
+    };
+    for (const auto& [said, brings, flags, code] :
+         {Stream{0, bytes.size(), 0, 0}, {0, 0, 0, 0}, {bytes.size(), bytes.size(), 0, 0}, {0, 0, GSHM_EMPTY, 0},
+          {10, 11, 0, -EFBIG}, {10, 9, 0, -ENODATA}, {0, 1, GSHM_EMPTY, -EFBIG}}) {
+        int ends[2];
+        ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        std::thread writer([&] {
+            for (size_t done = 0; done < brings;) {
+                const ssize_t count = ::write(ends[1], bytes.data() + done, brings - done);
+                if (count < 0) break;
+                done += static_cast<size_t>(count);
+            }
+            ::close(ends[1]);
+        });
+        auto spec = wanted("stream", flags);
+        spec.size_bytes = said;
+        EXPECT_EQ(put(ends[0], spec, GSHM_TRANSFER_VERIFY), code) << said << " " << brings << ": " << gshm_last_error();
+        writer.join();
+        ::close(ends[0]);
+        if (code != 0) {
+            EXPECT_EQ(open_code(client_.get(), "stream"), -ENOENT);
+            continue;
+        }
+        EXPECT_EQ(info_.bytes, brings);
+        EXPECT_EQ(info_.path, brings > 0 ? uint32_t{GSHM_PATH_STREAM} : 0u);
+        EXPECT_EQ(stat(client_.get(), "stream").state, static_cast<uint32_t>(GSHM_STATE_SEALED));
+        EXPECT_TRUE(bytes_of(open(client_.get(), "stream", GSHM_NO_MAP).get()) == bytes.substr(0, brings));
+        ASSERT_EQ(gshm_unlink(client_.get(), "stream"), 0);
+    }
+    EXPECT_EQ(put(-1, wanted("o")), -EBADF);
+    const int folder = ::open(scratch().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT_EQ(put(folder, wanted("o")), -EINVAL);
+    ::close(folder);
+    EXPECT_EQ(put(fd, wanted("file")), -EEXIST);
+    EXPECT_EQ(put(fd, wanted("o"), 0x80), -EINVAL) << "an unknown flag";
+}
+
+// A byte is half done when it is there and done when it is compared; a difference leaves neither object nor file.
+TEST_P(FilesTest, VerifiedBeforeItIsNamed) {
+    const std::string bytes = pattern(20 * kMiB, 6);
+    const int fd = make_file("f", bytes);
+    struct Seen {
+        int fd;
+        uint64_t last = 0;
+        bool backwards = false;
+        bool spoil = false;
+    } seen{fd};
+    gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
+    options.flags = GSHM_TRANSFER_VERIFY;
+    options.context = &seen;
+    options.progress = [](void* context, uint64_t done, uint64_t total) {
+        auto& seen = *static_cast<Seen*>(context);
+        seen.backwards = seen.backwards || done < seen.last || done > total;
+        seen.last = done;
+        // All is moved, and nothing compared yet.
+        if (seen.spoil && done == total / 2) {
+            EXPECT_EQ(::pwrite(seen.fd, "other", 5, 12 * kMiB), 5);
+        }
+        return 0;
+    };
+    const auto spec = wanted("o");
+    ASSERT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &spec, &options, &info_), 0) << gshm_last_error();
+    EXPECT_EQ(seen.last, bytes.size());
+    EXPECT_FALSE(seen.backwards);
+    seen.last = 0;
+    ASSERT_EQ(gshm_get_file(client_.get(), "o", file_path("g").c_str(), &options, &info_), 0) << gshm_last_error();
+    EXPECT_TRUE(read("g") == bytes);
+    EXPECT_EQ(seen.last, bytes.size());
+    EXPECT_FALSE(seen.backwards);
+
+    seen.spoil = true;
+    seen.last = 0;
+    const auto second = wanted("p");
+    EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &second, &options, nullptr), -EBADMSG);
+    EXPECT_NE(std::string(gshm_last_error()).find("differ at byte 12582912"), std::string::npos) << gshm_last_error();
+    EXPECT_EQ(open_code(client_.get(), "p"), -ENOENT);
+    EXPECT_EQ(gshm_read_file(open(client_.get(), "o", GSHM_NO_MAP).get(), 0, fd, 0, 1, &options, nullptr), -EINVAL)
+        << "a range is not verified";
+}
+
+TEST_P(FilesTest, PublishingNeverTakesANameFromAnother) {
+    auto other = create(client_.get(), "d/o", 100, where(), GSHM_NO_MAP);
+    auto mine = create(client_.get(), "d/o", 200, where(), GSHM_NO_MAP | GSHM_UNNAMED);
+    EXPECT_EQ(gshm_publish(mine.get(), "d/o", 0), -EEXIST);
+    EXPECT_EQ(stat(client_.get(), "d/o").id, gshm_id(other.get()));
+    EXPECT_EQ(gshm_fill(mine.get(), 0, 200, 7), 0) << "it is as it was: " << gshm_last_error();
+    EXPECT_EQ(gshm_publish(mine.get(), "d/p", 1u << 20), -EINVAL);
+    ASSERT_EQ(gshm_publish(mine.get(), "d/p", 0), 0) << gshm_last_error();
+    EXPECT_EQ(stat(client_.get(), "d/p").state, static_cast<uint32_t>(GSHM_STATE_SEALED));
+    auto third = create(client_.get(), "d/o", 300, where(), GSHM_NO_MAP | GSHM_UNNAMED);
+    ASSERT_EQ(gshm_publish(third.get(), "d/o", GSHM_REPLACE), 0) << gshm_last_error();
+    EXPECT_EQ(stat(client_.get(), "d/o").id, gshm_id(third.get()));
+    EXPECT_EQ(gshm_publish(nullptr, "d/q", 0), -EINVAL);
+}
+
 TEST_P(FilesTest, MemoryWithoutADaemon) {
     const std::string bytes = pattern(20 * kMiB + 3, 8);
     const int fd = make_file("f", bytes);

@@ -8,11 +8,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "../../src/cli/chunk.h"
-#include "../../src/cli/failure.h"
-#include "../../src/cli/manifest.h"
+#include "snapshot/chunk.h"
+#include "snapshot/manifest.h"
 
-namespace gshm::cli {
+namespace gshm::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -56,12 +55,10 @@ protected:
                            {"bytes", body.size()},
                            {"xxh3", to_hex(checksum_of(std::as_bytes(std::span(body.data(), body.size()))))}};
         std::ofstream(folder_ + "/manifest.jsonl", std::ios::binary) << head.dump() << '\n' << body;
-        try {
-            EXPECT_TRUE(read_manifest(folder_).has_value());
-            return "";
-        } catch (const Failure& failure) {
-            return failure.what();
-        }
+        const auto manifest = read_manifest(folder_);
+        if (!manifest) return manifest.error().message;
+        EXPECT_TRUE(manifest->has_value());
+        return "";
     }
 
     struct Number {
@@ -106,4 +103,4 @@ TEST_F(ManifestNumbers, AreWithinRange) {
 }
 
 }  // namespace
-}  // namespace gshm::cli
+}  // namespace gshm::core

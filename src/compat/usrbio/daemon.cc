@@ -29,7 +29,7 @@ Connections& connections() {
 
 bool is_runtime_folder(const std::string& path) {
     struct stat status = {};
-    return stat((path + "/gshm.sock").c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+    return stat((path + "/" GSHM_SOCKET_NAME).c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace vineyard::detail {
 namespace {
 
-constexpr char kSocket[] = "gshm.sock";
+constexpr char kSocket[] = GSHM_SOCKET_NAME;
 
 bool is_socket(const std::string& path) {
     struct stat status = {};

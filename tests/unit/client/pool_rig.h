@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/pool.h"
+#include "client/pool/pool.h"
 
 namespace gshm::client {
 

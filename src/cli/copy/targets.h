@@ -1,0 +1,28 @@
+// What becomes what, in the plan of a put or a get.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "cli/support/failure.h"
+#include "cli/support/text.h"
+
+namespace gshm::cli {
+
+class Targets {
+public:
+    // Two that would become the same are a mistake of whoever asked for it: throws a Failure.
+    void add(const std::string& source, const std::string& target) {
+        const auto [known, added] = sources_.try_emplace(target, source);
+        if (added) return;
+        throw Failure::usage(fmt::format("{} and {} would both become {}", printable(known->second), printable(source),
+                                         printable(target)));
+    }
+
+private:
+    std::map<std::string, std::string> sources_;  // by target
+};
+
+}  // namespace gshm::cli

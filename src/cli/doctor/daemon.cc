@@ -1,0 +1,141 @@
+// The daemon, and what it needs to start.
+#include <cerrno>
+#include <cstring>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/support/context.h"
+#include "cli/doctor/finding.h"
+#include "cli/support/describe.h"
+#include "cli/support/text.h"
+
+namespace gshm::cli {
+namespace {
+
+// The folder itself, or the first one on the way to it that exists.
+std::string nearest_folder(std::string folder) {
+    while (!folder.empty() && ::access(folder.c_str(), F_OK) != 0) {
+        const auto slash = folder.find_last_of('/');
+        folder = slash == folder.npos ? "." : folder.substr(0, slash);
+    }
+    return folder.empty() ? "/" : folder;
+}
+
+void check_runtime_folder(const std::string& folder, Findings& ret_findings) {
+    Finding finding{.check = "runtime-folder"};
+    const auto parent = nearest_folder(folder);
+    if (folder.starts_with('$')) {
+        finding.health = Health::missing;
+        finding.needed = true;
+        finding.found = "there is no runtime folder for this user: XDG_RUNTIME_DIR is not set";
+        finding.remedy = "set GSHM_DIR to a folder of your own on a tmpfs, or name one with --dir";
+    } else if (::access(parent.c_str(), W_OK | X_OK) != 0) {
+        finding.health = Health::missing;
+        finding.needed = true;
+        finding.found =
+            fmt::format("gshmd cannot make {}: {} may not be written to", printable(folder), printable(parent));
+        finding.remedy = "set GSHM_DIR to a folder of your own on a tmpfs, name one with --dir, or start gshmd as root";
+    } else {
+        finding.found = fmt::format("{} {}", printable(folder), parent == folder ? "can be used" : "can be made");
+    }
+    ret_findings.push_back(std::move(finding));
+}
+
+void report_absence(Context& context, const DaemonState& daemon, Findings& ret_findings) {
+    Finding finding{.check = "daemon", .health = Health::warning};
+    const auto folder = printable(context.dir());
+    const bool absent = daemon.status == -ENOENT || daemon.status == -ECONNREFUSED || daemon.status == -ENOTDIR;
+    if (absent) {
+        finding.found = fmt::format("no gshmd runs at {}", folder);
+        finding.remedy = fmt::format("start it with `gshmd --dir {}`", folder);
+    } else {
+        finding.health = Health::missing;
+        finding.needed = true;
+        finding.found = fmt::format("gshmd at {} does not answer this program: {}", folder, daemon.failure);
+        if (daemon.status == -EPROTO)
+            finding.remedy = "use the gshm of the same version, or `gshmd --takeover` of this one";
+        else if (daemon.status == -EACCES)
+            finding.remedy = "run gshm as the user that gshmd serves";
+        else
+            finding.remedy = "see its log; `gshmd --takeover` replaces it and keeps what it holds";
+    }
+    ret_findings.push_back(std::move(finding));
+}
+
+void check_devices(const DaemonState& daemon, Findings& ret_findings) {
+    for (const auto& device : daemon.devices) {
+        Finding finding{.check = "daemon-device"};
+        finding.found = fmt::format("{}: {} of {} in use", device.name, size_text(device.used_bytes),
+                                    size_text(device.capacity_bytes));
+        if (device.failed) {
+            finding.health = Health::missing;
+            finding.needed = true;
+            finding.found = fmt::format("{} has {}", device.name, device_state_text(device));
+            finding.remedy = "see the kernel's log (Xid); reset the GPU with `nvidia-smi -r`, then start gshmd again";
+        }
+        ret_findings.push_back(std::move(finding));
+    }
+}
+
+void check_keeper(const Machine& machine, const DaemonInfo& info, Findings& ret_findings) {
+    Finding finding{.check = "keeper"};
+    if (info.keeper != 0) {
+        finding.found = fmt::format("gshm-keeper (pid {}) holds the memory should gshmd die", info.keeper);
+    } else {
+        // systemd's store of descriptors is told by the environment that systemd gives to a service of that kind.
+        const auto environment = machine.read(fmt::format("/proc/{}/environ", info.pid)).value_or("");
+        const bool store = environment.find("FDSTORE=") != environment.npos;
+        finding.health = store ? Health::ok : Health::warning;
+        finding.found =
+            store ? "systemd holds the memory should gshmd die" : "nobody may hold the memory should gshmd die";
+        if (!store)
+            finding.remedy =
+                "if that is not meant, start gshmd without `--keeper none`; systemd may be the keeper, which "
+                "does not show here";
+    }
+    ret_findings.push_back(std::move(finding));
+}
+
+}  // namespace
+
+DaemonState ask_daemon(Context& context) {
+    DaemonState daemon;
+    try {
+        const auto info = check(context.client().daemon(), {});
+        daemon.devices = context.devices();
+        daemon.info = info;
+    } catch (const Failure& failure) {
+        daemon.status = -failure.code();
+        daemon.failure = failure.what();
+    }
+    return daemon;
+}
+
+void check_daemon(const Machine& machine, Context& context, const DaemonState& daemon, Findings& ret_findings) {
+    if (!daemon.info) {
+        check_runtime_folder(context.dir(), ret_findings);
+        report_absence(context, daemon, ret_findings);
+        return;
+    }
+    const auto& info = *daemon.info;
+    Finding finding{.check = "daemon"};
+    finding.found = fmt::format("gshmd {} (pid {}) at {}: {} objects", info.version, info.pid, printable(context.dir()),
+                                info.objects);
+    if (std::string_view(info.version) != gshm_version()) {
+        finding.health = Health::warning;
+        finding.found += fmt::format("; this program's library is {}", gshm_version());
+        finding.remedy = "`gshmd --takeover` of the newer version replaces it and keeps what it holds";
+    }
+    ret_findings.push_back(std::move(finding));
+    check_devices(daemon, ret_findings);
+    check_keeper(machine, info, ret_findings);
+    ret_findings.push_back(
+        {.check = "mount",
+         .health = info.mountpoint[0] ? Health::ok : Health::missing,
+         .found = info.mountpoint[0] ? fmt::format("mounted at {}", printable(info.mountpoint))
+                                     : "its objects are not mounted as files",
+         .remedy = info.mountpoint[0] ? "" : "start it with a mountpoint if they are to be: `gshmd DIR`"});
+}
+
+}  // namespace gshm::cli

@@ -1,0 +1,160 @@
+#include "cli/snapshot/restore_object.h"
+
+#include <cerrno>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "cli/support/failure.h"
+#include "cli/support/text.h"
+
+namespace gshm::cli {
+namespace {
+
+constexpr size_t kNameBytes = 4095;                 // that the library takes
+constexpr size_t kAttributesAtOnceBytes = 64 << 10;  // that are sure to fit the message that makes an object
+
+std::string directory_of(const std::string& name) {
+    return name.substr(0, name.rfind('/') + 1);
+}
+
+// In the same directory, so that nobody reaches it who could not reach it there; in the root directory if a name in its
+// own would be too long. Always the same, so that a later run finds what a killed one left in the moment before the
+// renaming.
+std::string temporary_name(const std::string& name) {
+    const auto bytes = std::as_bytes(std::span(name.data(), name.size()));
+    const auto last = fmt::format(".gshm-restore-{}", to_hex(checksum_of(bytes)));
+    const auto directory = directory_of(name);
+    return directory.size() + last.size() <= kNameBytes ? directory + last : last;
+}
+
+size_t attributes_at_once(const std::vector<SavedAttribute>& attributes) {
+    size_t count = 0;
+    for (size_t bytes = 0; count < attributes.size(); ++count) {
+        constexpr size_t kOverheadBytes = 64;
+        bytes += attributes[count].key.size() + attributes[count].value.size() + kOverheadBytes;
+        if (bytes > kAttributesAtOnceBytes) break;
+    }
+    return count;
+}
+
+}  // namespace
+
+RestoreObject::RestoreObject(const SavedObject& saved, RestorePlace place)
+    : left(saved.chunks.size()),
+      saved_(saved),
+      place_(std::move(place)),
+      temporary_(temporary_name(saved.name())),
+      elsewhere_(directory_of(temporary_) != directory_of(saved.name())),
+      at_once_(attributes_at_once(saved.attributes)) {
+    first_mode_ = elsewhere_ ? 0600 : saved_.mode & 0777;
+    // The threads open it for writing, which its owner may not if the mode says so; so it is with attributes that are set
+    // later; and 0 would mean the default.
+    if (has_many_writers() || at_once_ < saved_.attributes.size() || first_mode_ == 0) first_mode_ |= 0600;
+    // A small object that changes its rights would close an extent that others share.
+    if (first_mode_ != saved_.mode) place_.flags |= GSHM_DEDICATED;
+}
+
+bool RestoreObject::is_there(ObjectReader& reader) const {
+    const auto& name = saved_.name();
+    auto found = reader.client().stat(name);
+    if (!found && found.error().code == ENOENT) return false;
+    const auto info = check(std::move(found), name);
+    if (info.kind == GSHM_KIND_DIRECTORY) throw Failure(EISDIR, printable(name) + " is a directory here");
+    std::string why = "is no object";
+    if (info.kind == GSHM_KIND_OBJECT) {
+        why = "has other contents";
+        const bool sealed = info.state == GSHM_STATE_SEALED;
+        bool same = info.size_bytes == saved_.size_bytes();
+        if (same && sealed != saved_.sealed) why = sealed ? "is sealed" : "is not sealed";
+        same = same && sealed == saved_.sealed;
+        std::vector<std::byte> bytes(kSnapshotChunkBytes);
+        if (same && info.size_bytes > 0) reader.open(info.id, name);
+        for (uint64_t i = 0; same && i < saved_.chunks.size(); ++i) {
+            const auto raw = std::span(bytes).first(raw_bytes_of(info.size_bytes, i));
+            same = reader.read(i * kSnapshotChunkBytes, raw) && checksum_of(raw) == saved_.chunks[i].checksum;
+        }
+        reader.close();
+        if (same) return true;
+    }
+    if (place_.replace) return false;
+    throw Failure(EEXIST, fmt::format("{} exists and {}", printable(name), why),
+                  "--replace puts the snapshot's in its place");
+}
+
+Result<Object> RestoreObject::try_create(const Client& client) {
+    CreateSpec spec{.name = temporary_,
+                    .size_bytes = saved_.size_bytes(),
+                    .device = place_.device,
+                    .mode = first_mode_,
+                    .compressible = (place_.flags & GSHM_COMPRESSIBLE) != 0,
+                    .dedicated = (place_.flags & GSHM_DEDICATED) != 0,
+                    .map = false,
+                    .empty = saved_.size_bytes() == 0};
+    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_)) spec.attributes.push_back({key, value});
+    if (place_.owned) spec.owner = {saved_.uid, saved_.gid};
+    return client.create(spec);
+}
+
+void RestoreObject::remove_stale(const Client& client) const {
+    if (const auto info = client.stat(temporary_); info && info->leases > 0)
+        throw Failure(EBUSY, printable(saved_.name()) + " is being restored by another gshm");
+    check(client.unlink(temporary_), temporary_);
+}
+
+void RestoreObject::make(const Client& client) {
+    const std::lock_guard lock(mutex_);
+    if (object_) return;
+    auto made = try_create(client);
+    if (!made && made.error().code == EEXIST) {
+        remove_stale(client);
+        made = try_create(client);
+    }
+    object_ = check(std::move(made), saved_.name());
+    set_attributes(client);
+    memory_ = HostMemory::of(object_);
+}
+
+void RestoreObject::set_attributes(const Client& client) const {
+    for (const auto& [key, value] : std::span(saved_.attributes).subspan(at_once_))
+        check(client.set_attribute(temporary_, key, value), saved_.name());
+}
+
+void RestoreObject::write(const Client& client, uint64_t offset, std::span<const std::byte> bytes) {
+    make(client);
+    if (memory_) return memory_->write(offset, bytes);
+    if (!has_many_writers()) return check(object_.copy_in(bytes, offset), saved_.name());
+    // Each connection has staging memory of its own; through one alone the threads would wait for each other.
+    auto mine = check(client.open_id(object_.id(), {.write = true, .map = false}), saved_.name());
+    check(mine.copy_in(bytes, offset), saved_.name());
+    mine.close();
+    // What is closed is told without an answer; after this one it has arrived, and the object can be sealed.
+    check(client.ping(), saved_.name());
+}
+
+void RestoreObject::finish(const Client& client) {
+    make(client);  // an empty one is made here
+    memory_.reset();
+    if (saved_.sealed) check(object_.seal(), saved_.name());
+    const uint32_t mode = first_mode_ != saved_.mode ? uint32_t{GSHM_CHANGE_MODE} : 0;
+    const uint32_t keep = !saved_.sealed || (saved_.flags & GSHM_KEEP) != 0 ? uint32_t{GSHM_CHANGE_KEEP} : 0;
+    change(client, temporary_, keep | (elsewhere_ ? 0 : mode));
+    check(client.rename(temporary_, saved_.name(), place_.replace), saved_.name());
+    if (elsewhere_) change(client, saved_.name(), mode);
+    object_.close();
+}
+
+void RestoreObject::change(const Client& client, const std::string& name, uint32_t what) const {
+    if (what == 0) return;
+    const gshm_changes changes = {sizeof changes, what, saved_.mode, 0, 0};
+    check(gshm_change(client.get(), name.c_str(), &changes), saved_.name());
+}
+
+void RestoreObject::drop(const Client& client) {
+    memory_.reset();
+    if (!object_) return;
+    (void)client.unlink(temporary_);
+    object_.close();
+}
+
+}  // namespace gshm::cli

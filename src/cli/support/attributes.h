@@ -1,0 +1,20 @@
+// An object's attributes as the command line shows them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/support/context.h"
+#include "cli/support/record.h"
+
+namespace gshm::cli {
+
+// All of them, in the order of their keys. One that vanishes meanwhile is left out.
+std::vector<Attribute> get_attributes(Context& context, const std::string& name);
+
+// {"key", "bytes", and "text" if the value is text or "hex" if not}
+Record attribute_record(const Attribute& attribute);
+// The value as text if it is text, else in hex, cut to a line.
+std::string attribute_text(const std::string& value);
+
+}  // namespace gshm::cli

@@ -1,0 +1,110 @@
+#include "cli/support/context.h"
+
+#include <cerrno>
+
+#include <fmt/core.h>
+
+#include "cli/support/json.h"
+#include "cli/support/streams.h"
+#include "cli/support/text.h"
+
+namespace gshm::cli {
+
+Result<Client> Context::try_connect() const {
+    return Client::connect({.dir = dir_, .timeout = {}});
+}
+
+Client Context::connect() const {
+    auto client = try_connect();
+    if (!client) throw no_daemon(client.error());
+    return *std::move(client);
+}
+
+const Client& Context::client() {
+    if (!client_) client_ = connect();
+    return client_;
+}
+
+bool Context::daemon_answers() const {
+    return try_connect().has_value();
+}
+
+std::string Context::dir() const {
+    return dir_.empty() ? runtime_dir().value_or("$XDG_RUNTIME_DIR/gshm") : dir_;
+}
+
+Failure Context::no_daemon(const Error& error) const {
+    if (error.code != ENOENT && error.code != ECONNREFUSED) return Failure::of_error(error, {});
+    return {error.code, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
+            dir_.empty() ? "start it with `gshmd`" : fmt::format("start it with `gshmd --dir {}`", printable(dir_))};
+}
+
+void Context::print(std::string_view text) const {
+    write_stdout(text);
+}
+
+void Context::print(const Record& record) const {
+    write_stdout(to_json(record, true) + '\n');
+}
+
+void Context::report(const Failure& failure) const {
+    std::string text = failure.what();
+    if (!json_) {
+        if (!failure.hint().empty()) text += "; " + failure.hint();
+        fmt::print(stderr, "gshm: {}\n", printable(text));
+        return;
+    }
+    Record error;
+    error.add("code", errno_name(failure.code())).add("errno", failure.code()).add("message", text);
+    if (!failure.hint().empty()) error.add("hint", failure.hint());
+    Record record;
+    record.add("error", std::move(error));
+    fmt::print(stderr, "{}\n", to_json(record, false));
+}
+
+void Context::warn(const std::string& message) const {
+    if (!json_) {
+        fmt::print(stderr, "gshm: warning: {}\n", printable(message));
+        return;
+    }
+    Record warning;
+    warning.add("message", message);
+    Record record;
+    record.add("warning", std::move(warning));
+    fmt::print(stderr, "{}\n", to_json(record, false));
+}
+
+int Context::for_each(const std::vector<std::string>& names, const std::function<void(const std::string&)>& body) {
+    client();
+    int exit_code = 0;
+    for (const auto& name : names) {
+        try {
+            body(name);
+        } catch (const Failure& failure) {
+            report(failure);
+            if (exit_code == 0) exit_code = static_cast<int>(failure.exit_code());
+        }
+    }
+    return exit_code;
+}
+
+Object Context::open(const std::string& name, bool write) {
+    return check(client().open(name, {.write = write, .map = false}), name);
+}
+
+std::vector<UnlinkedEntry> Context::unlinked() {
+    auto entries = client().unlinked();
+    if (!entries && entries.error().code == EOPNOTSUPP) return {};
+    return check(std::move(entries), {});
+}
+
+StatInfo Context::stat(const std::string& name) {
+    return check(client().stat(name), name);
+}
+
+std::string without_trailing_slashes(std::string name) {
+    while (name.ends_with('/')) name.pop_back();
+    return name;
+}
+
+}  // namespace gshm::cli

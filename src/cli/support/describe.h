@@ -1,0 +1,24 @@
+// What is known of a name, as a record and as words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/support/attributes.h"
+#include "cli/support/record.h"
+
+namespace gshm::cli {
+
+// The JSON shape of an object or a directory, the same in every command.
+Record stat_record(const std::string& name, const StatInfo& info);
+// The same for people, with the attributes, as lines.
+std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes);
+
+// "ok", or "failed: why"
+std::string device_state_text(const DeviceInfo& device);
+
+// "open", "sealed"; "-" for directories
+std::string kind_text(const StatInfo& info);
+std::string state_text(const StatInfo& info);
+
+}  // namespace gshm::cli

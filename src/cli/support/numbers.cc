@@ -1,0 +1,95 @@
+#include "cli/support/numbers.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "cli/support/failure.h"
+#include "cli/support/text.h"
+
+namespace gshm::cli {
+namespace {
+
+constexpr uint64_t kSizeMax = (uint64_t{1} << 63) - 1;
+
+[[noreturn]] void reject(std::string_view option, std::string_view text, std::string_view wanted) {
+    throw Failure::usage(fmt::format("{} {}: {}", option, printable(text), wanted));
+}
+
+// Binary digits that a unit stands for; nothing if it is not one. KB and MB are left out: they mean two things.
+std::optional<int> unit_shift(std::string_view unit) {
+    if (unit.empty() || unit == "B") return 0;
+    constexpr std::string_view kUnits = "KMGT";
+    const char letter = unit[0] >= 'a' && unit[0] <= 'z' ? static_cast<char>(unit[0] - 'a' + 'A') : unit[0];
+    const auto index = kUnits.find(letter);
+    if (index == kUnits.npos || (unit.size() > 1 && unit.substr(1) != "iB")) return std::nullopt;
+    return static_cast<int>(index + 1) * 10;
+}
+
+struct Prefix {
+    uint64_t value = 0;
+    std::errc error{};
+    std::string_view rest;
+};
+
+// The number that text begins with, decimal or 0x.
+Prefix parse_prefix(std::string_view text) {
+    const bool hex = text.starts_with("0x") || text.starts_with("0X");
+    const auto digits = text.substr(hex ? 2 : 0);
+    Prefix prefix;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), prefix.value, hex ? 16 : 10);
+    prefix.error = error;
+    prefix.rest = digits.substr(static_cast<size_t>(end - digits.data()));
+    return prefix;
+}
+
+}  // namespace
+
+uint64_t parse_size(std::string_view option, std::string_view text) {
+    const auto [value, error, rest] = parse_prefix(text);
+    if (error == std::errc::result_out_of_range) reject(option, text, "more than 2^63 - 1 bytes");
+    const auto shift = unit_shift(rest);
+    if (error != std::errc{} || !shift)
+        reject(option, text, "not a size; write bytes (4096, 0x1000), or whole K, M, G or T of 1024 (8M, 8MiB)");
+    if (value > kSizeMax >> *shift) reject(option, text, "more than 2^63 - 1 bytes");
+    return value << *shift;
+}
+
+uint8_t parse_byte(std::string_view option, std::string_view text) {
+    const auto [value, error, rest] = parse_prefix(text);
+    if (error != std::errc{} || !rest.empty() || value > 255)
+        reject(option, text, "not a byte; write 0 to 255, or 0x00 to 0xff");
+    return static_cast<uint8_t>(value);
+}
+
+uint32_t parse_mode(std::string_view option, std::string_view text) {
+    uint32_t mode = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+    if (error != std::errc{} || end != text.data() + text.size() || mode == 0 || mode > 0777)
+        reject(option, text,
+               "not a mode; write permission bits in octal, from 0001 to 0777 (0640: the group may read)");
+    return mode;
+}
+
+int parse_seconds(std::string_view option, std::string_view text) {
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    const double ms = std::ceil(seconds * 1000);
+    if (error != std::errc{} || end != text.data() + text.size() || !(ms >= 0) || ms > std::numeric_limits<int>::max())
+        reject(option, text, "not a time; write seconds from 0 to 2147483, such as 30 or 0.5");
+    return static_cast<int>(ms);
+}
+
+unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most) {
+    const auto [value, error, rest] = parse_prefix(text);
+    if (error != std::errc{} || !rest.empty() || value < least || value > most)
+        reject(option, text, fmt::format("not a number from {} to {}", least, most));
+    return static_cast<unsigned>(value);
+}
+
+}  // namespace gshm::cli

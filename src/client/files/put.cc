@@ -1,0 +1,182 @@
+// gshm.h: files and streams that become objects.
+#include <chrono>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/files/stream.h"
+#include "client/files/transfer.h"
+#include "client/files/verify.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+struct Source {
+    int fd = -1;
+    std::string path;     // for messages
+    uint64_t begin = 0;   // of a file
+    uint64_t bytes = 0;   // of a file
+    bool is_file = true;  // else a stream
+};
+
+// Files of /proc say that they are empty, and are not.
+bool has_bytes(int fd, uint64_t offset) {
+    char byte = 0;
+    return pread(fd, &byte, 1, static_cast<off_t>(offset)) == 1;
+}
+
+Result<Source> look_at(int fd, std::string path) {
+    struct stat status = {};
+    if (fstat(fd, &status) != 0) return fail_errno(path.c_str());
+    if (S_ISDIR(status.st_mode)) return fail(EINVAL, "{} is a directory", path);
+    Source source{fd, std::move(path)};
+    const off_t position = lseek(fd, 0, SEEK_CUR);
+    source.is_file = (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode)) && position >= 0;
+    if (!source.is_file) return source;
+    source.begin = static_cast<uint64_t>(position);
+    uint64_t end = static_cast<uint64_t>(status.st_size);
+    if (S_ISBLK(status.st_mode) && ioctl(fd, BLKGETSIZE64, &end) != 0) return fail_errno(source.path.c_str());
+    source.bytes = end > source.begin ? end - source.begin : 0;
+    if (end == 0 && has_bytes(fd, source.begin)) source.is_file = false;
+    return source;
+}
+
+// How the kernel calls the file, for messages.
+std::string name_of(int fd) {
+    std::string name(4096, '\0');
+    const ssize_t bytes = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), name.data(), name.size());
+    name.resize(bytes > 0 ? static_cast<size_t>(bytes) : 0);
+    return name.starts_with('/') ? name : "the stream";
+}
+
+// Whether something has the name; if an id is given, whether that object has.
+Result<bool> has_name(gshm_client* client, const char* name, uint64_t id) {
+    gshm_stat_info info = {};
+    info.struct_size = sizeof info;
+    const int code = gshm_stat(client, name, &info);
+    if (code == -ENOENT || code == -ENOTDIR) return false;
+    TRY(as_status(code));
+    return id == 0 || info.id == id;
+}
+
+// An object without a name until it is whole: whatever happens before, there is nothing to be cleared away by name, which
+// might be another's by then. It is kept when it is sealed, which it is from the moment it has a name.
+class Put {
+public:
+    Put(gshm_client* client, const gshm_create_spec& spec, const gshm_transfer_options* options)
+        : client_(client), spec_(spec), progress_(options) {
+        replace_ = (spec.flags & GSHM_REPLACE) != 0;
+        spec_.flags = (spec.flags & ~uint32_t{GSHM_REPLACE | GSHM_KEEP}) | GSHM_NO_MAP | GSHM_UNNAMED;
+    }
+
+    Result<gshm_transfer_info> run(const Source& source) {
+        const auto begin = std::chrono::steady_clock::now();
+        // Before anything is read, and again in the end.
+        if (!replace_ && TRY(has_name(client_, spec_.name, 0))) return fail(EEXIST, "\"{}\" exists already", spec_.name);
+        const bool exact = spec_.size_bytes != 0 || (spec_.flags & GSHM_EMPTY) != 0;
+        if (exact || !source.is_file)
+            TRY(put_stream(source, exact));
+        else
+            TRY(put_file(source));
+        TRY(progress_.finish(spec_.size_bytes));
+        TRY(give_name());
+        const auto took = std::chrono::steady_clock::now() - begin;
+        return gshm_transfer_info{sizeof(gshm_transfer_info), path_, spec_.size_bytes,
+                                  static_cast<uint64_t>(std::chrono::nanoseconds(took).count())};
+    }
+
+private:
+    Status create(uint64_t bytes) {
+        spec_.size_bytes = bytes;
+        if (bytes == 0) spec_.flags |= GSHM_EMPTY;
+        gshm_object* made = nullptr;
+        TRY(as_status(gshm_create(client_, &spec_, &made)));
+        object_.reset(made);
+        return {};
+    }
+
+    Status put_file(const Source& source) {
+        TRY(create(source.bytes));
+        const auto options = progress_.for_transfer();
+        path_ = TRY(transfer(*object_, GSHM_IO_READ, {0, source.fd, source.begin, source.bytes}, &options)).path;
+        if (!progress_.verifies()) return {};
+        return compare_with_file(*object_, spec_.name, {source.fd, source.begin, source.path}, progress_);
+    }
+
+    Status put_stream(const Source& source, bool exact) {
+        StreamReader stream(source.fd, progress_.verifies());
+        if (exact) {
+            TRY(create(spec_.size_bytes));
+            TRY(copy_stream(stream, *object_, progress_));
+            path_ = spec_.size_bytes > 0 ? uint32_t{GSHM_PATH_STREAM} : 0;
+        } else {
+            const auto held = TRY(HeldStream::read_to_end(stream, progress_));
+            TRY(create(held.size_bytes()));
+            path_ = TRY(held.copy_to(*object_, progress_));
+        }
+        if (!stream.checksum()) return {};
+        return stream.checksum()->compare_with(*object_, spec_.name, progress_);
+    }
+
+    Status give_name() {
+        auto named = as_status(gshm_publish(object_.get(), spec_.name, replace_ ? uint32_t{GSHM_REPLACE} : 0));
+        // Lost on the way: it may have been done.
+        const bool in_doubt = !named && named.error().code == ECONNRESET;
+        if (in_doubt && has_name(client_, spec_.name, gshm_id(object_.get())).value_or(false)) return {};
+        return named;
+    }
+
+    gshm_client* client_;
+    gshm_create_spec spec_;
+    TransferProgress progress_;
+    bool replace_;
+    ObjectHandle object_;
+    uint32_t path_ = 0;
+};
+
+Status check_arguments(const gshm_create_spec* spec, const gshm_transfer_options* options) {
+    TRY(check_argument(spec != nullptr, "spec is NULL"));
+    TRY(check_argument(spec->struct_size == sizeof *spec, "struct_size of the spec is wrong"));
+    TRY(check_name_argument(spec->name));
+    return check_options(options, GSHM_TRANSFER_VERIFY);
+}
+
+}  // namespace
+
+extern "C" {
+
+int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
+                  const gshm_transfer_options* options, gshm_transfer_info* ret_info) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_argument(path != nullptr, "path is NULL"));
+        TRY(check_arguments(spec, options));
+        TRY(check_argument(spec->size_bytes == 0, "the file says how large the object is: size_bytes must be 0"));
+        // A fifo would hold us until it has a writer.
+        const auto file = UniqueFd::adopt(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        struct stat status = {};
+        if (!file || fstat(file.get(), &status) != 0) return fail_errno(path);
+        if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) return fail(EINVAL, "{} is not a regular file", path);
+        fcntl(file.get(), F_SETFL, 0);  // O_NONBLOCK has served; some file systems would take it at its word
+        auto wanted = *spec;
+        wanted.flags &= ~uint32_t{GSHM_EMPTY};
+        const auto source = TRY(look_at(file.get(), path));
+        const auto info = TRY(Put(client, wanted, options).run(source));
+        return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);
+    });
+}
+
+int gshm_put_fd(gshm_client* client, int fd, const gshm_create_spec* spec, const gshm_transfer_options* options,
+                gshm_transfer_info* ret_info) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_arguments(spec, options));
+        const auto source = TRY(look_at(fd, name_of(fd)));
+        const auto info = TRY(Put(client, *spec, options).run(source));
+        return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,249 @@
+// gshm.h: mirrors. One path for every device: what differs is whether the CPU reaches the memory by itself, which the
+// extent says, and what a copy is.
+#include <map>
+
+#include "base/log.h"
+#include "client/api.h"
+#include "client/mirror/pinned_pool.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+struct gshm_mirror {
+    uint64_t generation = fork_generation();
+    gshm_object* object = nullptr;  // held; in a forked child it may be gone
+    uint64_t offset = 0;            // in the object
+    std::span<std::byte> memory;
+    bool writable = false;
+    void* stream = nullptr;
+    // Where the memory is from; none of them: it is the object's own.
+    PinnedPool::Block block;
+    std::unique_ptr<std::byte[]> own;  // for copies through the daemon
+    std::map<uint64_t, uint64_t> marks;  // [begin, end), apart from each other
+
+    Status check_range(uint64_t at, uint64_t bytes) const {
+        if (at <= memory.size() && bytes <= memory.size() - at) return {};
+        return fail(EINVAL, "range {}+{} is outside of the mirror's {} bytes", at, bytes, memory.size());
+    }
+    Status check_writable() const {
+        if (!writable) return fail(EACCES, "the mirror is for reading only");
+        return gshm::client::check_writable(*object);
+    }
+
+    void mark(uint64_t at, uint64_t bytes);
+    void unmark(uint64_t at, uint64_t bytes);
+    // All that is marked, if it can be.
+    Status flush();
+    Status flush(uint64_t at, uint64_t bytes);
+    Status load(uint64_t at, uint64_t bytes);
+
+private:
+    bool is_copy() const { return block.data != nullptr || own != nullptr; }
+    Status begin_flush(uint64_t at, uint64_t bytes);
+    Status finish(Status begun);
+};
+
+void gshm_mirror::mark(uint64_t at, uint64_t bytes) {
+    if (bytes == 0) return;
+    uint64_t end = at + bytes;
+    auto next = marks.upper_bound(at);
+    if (next != marks.begin() && std::prev(next)->second >= at) --next;
+    while (next != marks.end() && next->first <= end) {
+        at = std::min(at, next->first);
+        end = std::max(end, next->second);
+        next = marks.erase(next);
+    }
+    marks.emplace_hint(next, at, end);
+}
+
+void gshm_mirror::unmark(uint64_t at, uint64_t bytes) {
+    if (bytes == 0) return;
+    const uint64_t end = at + bytes;
+    auto next = marks.upper_bound(at);
+    if (next != marks.begin() && std::prev(next)->second > at) --next;
+    while (next != marks.end() && next->first < end) {
+        const auto [from, to] = *next;
+        next = marks.erase(next);
+        if (from < at) marks.emplace(from, at);
+        if (to > end) marks.emplace(end, to);
+    }
+}
+
+Status gshm_mirror::begin_flush(uint64_t at, uint64_t bytes) {
+    if (!is_copy()) return {};
+    auto piece = memory.subspan(at, bytes);
+    if (auto* extent = object->extent()) return extent->begin_copy_in(object->offset + offset + at, piece, stream);
+    return object->core->copy_in(object->id, object->key.epoch, offset + at, piece);
+}
+
+// Also after a failure: what was begun before must not go on with memory that the caller changes, or that is another's.
+Status gshm_mirror::finish(Status begun) {
+    if (!is_copy() || object->extent() == nullptr) return begun;
+    auto finished = object->extent()->finish(stream);
+    return begun ? finished : begun;
+}
+
+Status gshm_mirror::flush() {
+    if (marks.empty()) return {};
+    TRY(check_writable());
+    Status begun;
+    for (auto [from, to] : marks) {
+        begun = begin_flush(from, to - from);
+        if (!begun) break;
+    }
+    TRY(finish(std::move(begun)));
+    marks.clear();
+    return {};
+}
+
+Status gshm_mirror::flush(uint64_t at, uint64_t bytes) {
+    TRY(check_writable());
+    TRY(check_range(at, bytes));
+    TRY(finish(begin_flush(at, bytes)));
+    unmark(at, bytes);
+    return {};
+}
+
+Status gshm_mirror::load(uint64_t at, uint64_t bytes) {
+    TRY(check_range(at, bytes));
+    if (is_copy()) {
+        auto piece = memory.subspan(at, bytes);
+        if (auto* extent = object->extent()) {
+            TRY(finish(extent->begin_copy_out(object->offset + offset + at, piece, stream)));
+        } else {
+            TRY(object->core->copy_out(object->id, object->key.epoch, offset + at, piece));
+        }
+    }
+    unmark(at, bytes);
+    return {};
+}
+
+namespace {
+
+// The library's view of the options: fields that an older caller does not know have their defaults.
+Result<gshm_mirror_options> read_options(const gshm_mirror_options* options) {
+    gshm_mirror_options chosen = GSHM_MIRROR_OPTIONS_INIT;
+    if (options != nullptr) {
+        TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
+                           "struct_size of the options is wrong: use GSHM_MIRROR_OPTIONS_INIT"));
+        memcpy(&chosen, options, options->struct_size);
+    }
+    constexpr uint32_t kKnown = GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE;
+    if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown mirror flags {:#x}", chosen.flags & ~kKnown);
+    TRY(check_argument(chosen.flags != 0, "a mirror that is neither loaded nor written is of no use"));
+    return chosen;
+}
+
+Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm_mirror_options& options) {
+    TRY(check_range(object, options.offset, options.size_bytes));
+    const uint64_t bytes = options.size_bytes != 0 ? options.size_bytes : object.size_bytes - options.offset;
+    const bool writable = (options.flags & GSHM_MIRROR_WRITE) != 0;
+    if (writable) TRY(check_writable(object));
+    auto mirror = std::make_unique<gshm_mirror>();
+    mirror->object = &object;
+    mirror->offset = options.offset;
+    mirror->writable = writable;
+    mirror->stream = options.stream;
+    Extent* extent = object.extent();
+    if (extent == nullptr && object.key.extent != 0) {
+        TRY(check_argument(options.stream == nullptr, "the daemon, which copies for this handle, knows no streams of yours"));
+        mirror->own = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        mirror->memory = {mirror->own.get(), bytes};
+    } else if (bytes != 0 && extent->is_host_memory()) {
+        mirror->memory = {reinterpret_cast<std::byte*>(extent->address() + object.offset + options.offset), bytes};
+    } else if (bytes != 0) {
+        mirror->block = TRY(PinnedPool::instance().take(*object.local, bytes));
+        mirror->memory = {mirror->block.data, bytes};
+    }
+    return mirror;
+}
+
+Status check_use(const gshm_mirror* mirror) {
+    TRY(check_argument(mirror != nullptr, "mirror is NULL"));
+    return check_generation(mirror->generation);
+}
+
+template <typename Body>
+int with_mirror(gshm_mirror* mirror, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_use(mirror));
+        return body(*mirror);
+    });
+}
+
+void give_memory_back(gshm_mirror& mirror) {
+    if (mirror.block.data != nullptr) PinnedPool::instance().give(mirror.block);
+}
+
+}  // namespace
+
+extern "C" {
+
+int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, gshm_mirror** ret_mirror) {
+    return with_object(object, [&](gshm_object& of) -> Status {
+        TRY(check_argument(ret_mirror != nullptr, "ret_mirror is NULL"));
+        const auto chosen = TRY(read_options(options));
+        auto mirror = TRY(make_mirror(of, chosen));
+        if ((chosen.flags & GSHM_MIRROR_LOAD) != 0) {
+            if (auto loaded = mirror->load(0, mirror->memory.size()); !loaded) {
+                give_memory_back(*mirror);
+                return loaded;
+            }
+        }
+        hold_object(of);
+        *ret_mirror = mirror.release();
+        return {};
+    });
+}
+
+void* gshm_mirror_data(const gshm_mirror* mirror) {
+    return mirror == nullptr ? nullptr : mirror->memory.data();
+}
+
+uint64_t gshm_mirror_size(const gshm_mirror* mirror) {
+    return mirror == nullptr ? 0 : mirror->memory.size();
+}
+
+int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+    return with_mirror(mirror, [&](gshm_mirror& one) -> Status {
+        TRY(one.check_range(offset, bytes));
+        TRY(one.check_writable());
+        one.mark(offset, bytes);
+        return {};
+    });
+}
+
+void gshm_mirror_unmark(gshm_mirror* mirror) {
+    if (check_use(mirror)) mirror->marks.clear();
+}
+
+int gshm_mirror_flush(gshm_mirror* mirror) {
+    return with_mirror(mirror, [](gshm_mirror& one) { return one.flush(); });
+}
+
+int gshm_mirror_flush_range(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+    return with_mirror(mirror, [&](gshm_mirror& one) { return one.flush(offset, bytes); });
+}
+
+int gshm_mirror_load(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+    return with_mirror(mirror, [&](gshm_mirror& one) { return one.load(offset, bytes); });
+}
+
+int gshm_mirror_destroy(gshm_mirror* mirror) {
+    if (mirror == nullptr) return 0;
+    return guarded([&]() -> Status {
+        std::unique_ptr<gshm_mirror> gone(mirror);
+        TRY(check_use(mirror));  // in a forked child neither its memory nor its object are there
+        auto flushed = mirror->flush();
+        if (!flushed) log_error("what was changed in a mirror is lost: {}", flushed.error().message);
+        give_memory_back(*mirror);
+        let_go_of_object(mirror->object);
+        return flushed;
+    });
+}
+
+void gshm_keep_pinned(uint64_t most_bytes) {
+    PinnedPool::instance().keep_at_most(most_bytes);
+}
+
+}  // extern "C"

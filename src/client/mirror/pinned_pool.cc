@@ -1,0 +1,131 @@
+#include "client/mirror/pinned_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "client/fork.h"
+
+namespace gshm::client {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+}  // namespace
+
+PinnedPool::PinnedPool() : generation_(fork_generation()) {}
+
+// Never destroyed: mirrors may outlive main(). What the parent had is not mapped in a child, where its lock may be held
+// for ever.
+PinnedPool& PinnedPool::instance() {
+    static std::atomic<PinnedPool*> current = nullptr;
+    PinnedPool* pool = current.load(std::memory_order_acquire);
+    if (pool != nullptr && pool->generation_ == fork_generation()) return *pool;
+    auto* made = new PinnedPool;
+    if (current.compare_exchange_strong(pool, made, std::memory_order_acq_rel)) return *made;
+    delete made;
+    return *pool;
+}
+
+// Powers of two while they are small, so that few kinds serve all; then steps of an eighth, so that little is wasted.
+size_t PinnedPool::rounded(size_t bytes) {
+    bytes = std::max(bytes, kPageBytes);
+    if (bytes <= kLargestCut) return std::bit_ceil(bytes);
+    return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kPageBytes));
+}
+
+Result<PinnedMemory> PinnedPool::map(Device& device, size_t bytes) {
+    auto mapped = PinnedMemory::map(bytes, {.alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes,
+                                            .numa_node = device.info().numa_node});
+    if (!mapped) return fail(ENOMEM, "no memory for a mirror of {} bytes", bytes);
+    auto pinned = mapped->pin(device);
+    if (pinned) return mapped;
+    MutexLock lock(mutex_);
+    if (!std::exchange(warned_, true)) {
+        log_warning("{} bytes for a mirror cannot be pinned, copies to and from {} will be slower: {}", bytes,
+                    device.info().name, pinned.error().message);
+    }
+    return mapped;
+}
+
+Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
+    const Key key{&device, rounded(bytes)};
+    if (key.bytes <= kLargestCut) {
+        for (;;) {
+            {
+                MutexLock lock(mutex_);
+                auto& free = small_[key];
+                if (!free.empty()) {
+                    Block block{free.back(), key.bytes, &device};
+                    free.pop_back();
+                    return block;
+                }
+            }
+            // Two threads that find nothing make a region each; both will be used.
+            auto region = TRY(map(device, kRegionBytes));
+            MutexLock lock(mutex_);
+            auto& free = small_[key];
+            for (size_t at = kRegionBytes; at > 0; at -= key.bytes) {
+                free.push_back(region.data() + at - key.bytes);
+            }
+            cut_.push_back(std::move(region));
+        }
+    }
+    {
+        MutexLock lock(mutex_);
+        // The newest first: its pages are more likely to be in the processor's cache.
+        for (auto at = large_.rbegin(); at != large_.rend(); ++at) {
+            if (at->key != key) continue;
+            Block block{at->data, key.bytes, &device};
+            kept_ -= key.bytes;
+            large_.erase(std::next(at).base());
+            return block;
+        }
+    }
+    auto region = TRY(map(device, key.bytes));
+    MutexLock lock(mutex_);
+    std::byte* data = region.data();
+    regions_.emplace(data, std::move(region));
+    return Block{data, key.bytes, &device};
+}
+
+std::vector<PinnedMemory> PinnedPool::excess() {
+    std::vector<PinnedMemory> out;
+    while (kept_ > most_) {
+        auto found = regions_.find(large_.front().data);
+        out.push_back(std::move(found->second));
+        kept_ -= large_.front().key.bytes;
+        regions_.erase(found);
+        large_.pop_front();
+    }
+    return out;
+}
+
+void PinnedPool::give(Block block) {
+    std::vector<PinnedMemory> gone;  // without the lock
+    {
+        MutexLock lock(mutex_);
+        const Key key{block.device, block.bytes};
+        if (block.bytes <= kLargestCut) {
+            small_[key].push_back(block.data);
+            return;
+        }
+        large_.push_back({key, block.data});
+        kept_ += block.bytes;
+        gone = excess();
+    }
+}
+
+void PinnedPool::keep_at_most(size_t bytes) {
+    std::vector<PinnedMemory> gone;  // without the lock
+    {
+        MutexLock lock(mutex_);
+        most_ = bytes;
+        gone = excess();
+    }
+}
+
+}  // namespace gshm::client

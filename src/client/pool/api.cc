@@ -1,0 +1,217 @@
+// gshm.h: pools. Slabs are objects of their own extents, which are the daemon's to free as soon as this session ends.
+#include "client/pool/api.h"
+
+#include <random>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "client/api.h"
+#include "client/pool/registry.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
+constexpr int kNamesTried = 1000;
+
+// The error of a call of ours on this thread.
+std::unexpected<Error> last_failure(int code) {
+    return std::unexpected(Error{-code, last_error()});
+}
+
+template <typename Body>
+auto without_exceptions(Body&& body) -> decltype(body()) {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return std::unexpected(Error{ENOMEM, "out of memory"});
+    }
+}
+
+Status check_use(const gshm_pool* pool) {
+    TRY(check_argument(pool != nullptr, "pool is NULL"));
+    return check_generation(pool->generation);
+}
+
+template <typename Body>
+int with_pool(gshm_pool* pool, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_use(pool));
+        return body(*pool->pool);
+    });
+}
+
+// Of this process, unless others guess: a name alone opens nothing.
+std::string unused_folder() {
+    std::random_device random;
+    return fmt::format("pool-{}-{:08x}", getpid(), random());
+}
+
+Result<gshm_device_info> find_device(gshm_client& client, const char* name) {
+    gshm_device_info first = {};
+    first.struct_size = sizeof first;
+    size_t count = 0;
+    if (int code = gshm_devices(&client, &first, 1, &count); code != 0) return last_failure(code);
+    std::vector<gshm_device_info> devices(count);
+    if (count == 0) return fail(ENODEV, "gshmd has no device");
+    devices[0].struct_size = sizeof first;
+    if (int code = gshm_devices(&client, devices.data(), count, &count); code != 0) return last_failure(code);
+    std::string names;
+    for (const auto& device : devices) {
+        if (name == nullptr || std::string_view(name) == device.name) return device;
+        names += (names.empty() ? "" : ", ") + std::string(device.name);
+    }
+    return fail(ENODEV, "there is no device \"{}\"; gshmd has: {}", name, names);
+}
+
+}  // namespace
+
+Result<uint64_t> gshm_pool::make(uint64_t bytes) {
+    return without_exceptions([&]() -> Result<uint64_t> {
+        gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
+        spec.mode = mode;
+        spec.size_bytes = bytes;
+        spec.device = device.c_str();
+        spec.flags = GSHM_DEDICATED;
+        for (int tried = 0;; ++tried) {
+            const std::string name = fmt::format("{}{}", prefix, next_name++);
+            spec.name = name.c_str();
+            gshm_object* object = nullptr;
+            const int code = gshm_create(&client, &spec, &object);
+            if (code == 0) {
+                const auto address = reinterpret_cast<uint64_t>(gshm_data(object));
+                PoolRegistry::instance().add(address, {pool.get(), client.core, object->key.epoch, object->id, bytes, device});
+                MutexLock lock(mutex);
+                slabs[address] = {object, name};
+                return address;
+            }
+            if (tried >= kNamesTried || (code != -EEXIST && code != -ECONNRESET)) return last_failure(code);
+            // Made or not when gshmd died: nobody has it.
+            if (code == -ECONNRESET) gshm_unlink(&client, name.c_str());
+        }
+    });
+}
+
+Status gshm_pool::give_back(uint64_t address) {
+    return without_exceptions([&]() -> Status {
+        Slab slab;
+        {
+            MutexLock lock(mutex);
+            slab = slabs.at(address);
+        }
+        int code = gshm_unlink(&client, slab.name.c_str());
+        if (code == -ECONNRESET) code = gshm_unlink(&client, slab.name.c_str());
+        // None: the daemon is another, or somebody has removed it.
+        if (code != 0 && code != -ENOENT && !closing) return last_failure(code);
+        PoolRegistry::instance().remove(address);
+        {
+            MutexLock lock(mutex);
+            slabs.erase(address);
+        }
+        gshm_close(slab.object);
+        return {};
+    });
+}
+
+namespace gshm::client {
+
+Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options) {
+    gshm_pool_options chosen = GSHM_POOL_OPTIONS_INIT;
+    if (options != nullptr) {
+        TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
+                           "struct_size of the options is wrong: use GSHM_POOL_OPTIONS_INIT"));
+        memcpy(&chosen, options, options->struct_size);
+    }
+    if (chosen.mode == 0) chosen.mode = 0600;
+    if ((chosen.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", chosen.mode);
+    if ((chosen.mode & 0600) != 0600) {
+        return fail(EINVAL, "mode {:o}: the owner must be able to read and write a pool's memory", chosen.mode);
+    }
+    if (chosen.slab_bytes == 0) chosen.slab_bytes = kSlabBytes;
+    TRY(check_argument(chosen.slab_bytes <= uint64_t{1} << 40, "slabs of more than 1 TiB"));
+    if (chosen.name != nullptr) TRY(check_name_argument(chosen.name));
+    return chosen;
+}
+
+Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, const gshm_pool_options& options) {
+    auto made = std::make_unique<gshm_pool>();
+    made->client.core = core;
+    const auto info = TRY(find_device(made->client, options.device));
+    Device* local = TRY(LocalDevices::instance().by_uuid(info.uuid, info.name));
+    made->device = info.name;
+    // In a folder of several pools, too, a slab's name is nobody else's: it is by its name that it is removed.
+    const std::string own = unused_folder();
+    made->prefix = options.name != nullptr ? fmt::format("{}/{}-", options.name, own) : own + "/";
+    made->mode = options.mode;
+    const uint64_t unit = std::max(info.granularity_bytes, Pool::kAlignment);
+    const Pool::Options chosen = {unit, round_up(options.slab_bytes, unit), options.limit_bytes};
+    made->pool = std::make_unique<Pool>(chosen, *made, TRY(local->make_queues()));
+    return made;
+}
+
+}  // namespace gshm::client
+
+extern "C" {
+
+int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool) {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_argument(ret_pool != nullptr, "ret_pool is NULL"));
+        const auto chosen = TRY(read_pool_options(options));
+        *ret_pool = TRY(make_pool(client->core, chosen)).release();
+        return {};
+    });
+}
+
+void gshm_pool_destroy(gshm_pool* pool) {
+    // In a forked child it stays: another thread may have been at work with it when it was copied.
+    if (!check_use(pool)) return;
+    guarded([&]() -> Status {
+        pool->closing = true;
+        pool->pool.reset();
+        delete pool;
+        return {};
+    });
+}
+
+int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream, void** ret_memory) {
+    return with_pool(pool, [&](Pool& of) -> Status {
+        TRY(check_argument(ret_memory != nullptr, "ret_memory is NULL"));
+        *ret_memory = TRY(of.allocate(size_bytes, alignment, stream));
+        return {};
+    });
+}
+
+int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream) {
+    return with_pool(pool, [&](Pool& of) { return of.deallocate(memory, size_bytes, stream); });
+}
+
+int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) {
+    return with_pool(pool, [&](Pool& of) { return of.trim(keep_bytes); });
+}
+
+int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats) {
+    return with_pool(pool, [&](Pool& of) -> Status {
+        TRY(check_argument(ret_stats != nullptr, "ret_stats is NULL"));
+        const auto stats = of.stats();
+        gshm_pool_stats copy = {};
+        copy.slabs = static_cast<uint32_t>(stats.slabs);
+        copy.reserved_bytes = stats.reserved_bytes;
+        copy.used_bytes = stats.used_bytes;
+        copy.peak_used_bytes = stats.peak_used_bytes;
+        copy.allocations = stats.allocations;
+        copy.stream_waits = stats.waits;
+        return copy_struct(ret_stats, copy);
+    });
+}
+
+int gshm_pool_locate(const void* memory, gshm_location* ret_location) {
+    return guarded([&]() -> Status {
+        TRY(check_argument(ret_location != nullptr, "ret_location is NULL"));
+        return copy_struct(ret_location, TRY(PoolRegistry::instance().locate(memory)));
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,38 @@
+// What a pool's handle is: a pool whose slabs are objects of the daemon.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+
+#include "client/object.h"
+#include "client/pool/pool.h"
+
+struct gshm_pool final : gshm::client::SlabSource {
+    uint64_t generation = gshm::client::fork_generation();
+    gshm_client client;  // one more handle of the connection
+    std::string device;  // at the daemon
+    std::string prefix;  // of the slabs' names
+    uint32_t mode = 0600;
+    std::atomic<uint64_t> next_name = 0;
+    std::atomic<bool> closing = false;  // what the daemon does not take back goes all the same
+    std::unique_ptr<gshm::client::Pool> pool;
+
+    gshm::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
+    gshm::Status give_back(uint64_t address) override EXCLUDES(mutex);
+
+    struct Slab {
+        gshm_object* object = nullptr;
+        std::string name;
+    };
+    gshm::Mutex mutex;  // nothing is called with it
+    std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
+};
+
+namespace gshm::client {
+
+// The options with defaults for what an older caller does not know, and checked.
+Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options);
+Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, const gshm_pool_options& options);
+
+}  // namespace gshm::client

@@ -1,0 +1,127 @@
+// gshm.h: the process's own pools, for programs that know nothing of gshm but two functions.
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/size.h"
+#include "client/api.h"
+#include "client/pool/api.h"
+
+using namespace gshm;
+using namespace gshm::client;
+
+namespace {
+
+class ProcessPools {
+public:
+    // Never destroyed: tensors may outlive main(). A forked child has its own: the parent's locks may be held for ever there.
+    static ProcessPools& instance() {
+        static std::atomic<ProcessPools*> current = nullptr;
+        ProcessPools* pools = current.load(std::memory_order_acquire);
+        if (pools != nullptr && pools->generation_ == fork_generation()) return *pools;
+        auto* made = new ProcessPools;
+        if (current.compare_exchange_strong(pools, made, std::memory_order_acq_rel)) return *made;
+        delete made;
+        return *pools;
+    }
+
+    // Of this process's ordinal; made where there is none yet.
+    Result<Pool*> get(int ordinal) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        if (auto found = pools_.find(ordinal); found != pools_.end()) return found->second->pool.get();
+        if (!core_) core_ = TRY(connect());
+        auto pool = TRY(make(ordinal));
+        return pools_.emplace(ordinal, std::move(pool)).first->second->pool.get();
+    }
+    // Null: there is none.
+    Pool* find(int ordinal) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        auto found = pools_.find(ordinal);
+        return found == pools_.end() ? nullptr : found->second->pool.get();
+    }
+
+private:
+    ProcessPools() : generation_(fork_generation()) {}
+
+    static Result<std::shared_ptr<Core>> connect() {
+        gshm_client* client = nullptr;
+        if (int code = gshm_connect(nullptr, &client); code != 0) return std::unexpected(Error{-code, last_error()});
+        auto core = client->core;
+        gshm_disconnect(client);  // the handle alone
+        return core;
+    }
+
+    static Result<uint64_t> size_of(const char* variable) {
+        const char* text = getenv(variable);
+        if (text == nullptr || *text == '\0') return 0;
+        auto size = parse_size(text);
+        if (!size) return fail(EINVAL, "${}: {}", variable, size.error().message);
+        return *size;
+    }
+    static Result<uint32_t> mode_of(const char* variable) {
+        const char* text = getenv(variable);
+        if (text == nullptr || *text == '\0') return 0600;
+        char* end = nullptr;
+        const unsigned long mode = strtoul(text, &end, 8);
+        if (*end != '\0' || mode > 0777) return fail(EINVAL, "${}: \"{}\" is no mode such as 0640", variable, text);
+        return static_cast<uint32_t>(mode);
+    }
+
+    // GPUs are the same by their UUIDs; the daemon may count them otherwise.
+    Result<std::unique_ptr<gshm_pool>> make(int ordinal) REQUIRES(mutex_) {
+        if (ordinal < 0) return fail(EINVAL, "there is no device {}", ordinal);
+        const auto uuid = TRY(LocalDevices::instance().by_name(fmt::format("cuda:{}", ordinal)))->info().uuid;
+        gshm_client client{core_};
+        size_t count = 0;
+        std::vector<gshm_device_info> devices(64);
+        devices[0].struct_size = sizeof devices[0];
+        if (int code = gshm_devices(&client, devices.data(), devices.size(), &count); code != 0) {
+            return std::unexpected(Error{-code, last_error()});
+        }
+        gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
+        for (size_t i = 0; i < count && i < devices.size(); ++i) {
+            if (uuid == devices[i].uuid) options.device = devices[i].name;
+        }
+        if (options.device == nullptr) return fail(ENODEV, "gshmd does not have the GPU {} (cuda:{} here)", uuid, ordinal);
+        options.slab_bytes = TRY(size_of("GSHM_POOL_SLAB"));
+        options.limit_bytes = TRY(size_of("GSHM_POOL_LIMIT"));
+        options.mode = TRY(mode_of("GSHM_POOL_MODE"));
+        return make_pool(core_, TRY(read_pool_options(&options)));
+    }
+
+    const uint64_t generation_;
+    Mutex mutex_;  // held while a pool is made, which asks the daemon
+    std::shared_ptr<Core> core_ GUARDED_BY(mutex_);
+    std::map<int, std::unique_ptr<gshm_pool>> pools_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+extern "C" {
+
+void* gshm_malloc(ssize_t size, int device, void* stream) {
+    void* memory = nullptr;
+    const int code = guarded([&]() -> Status {
+        TRY(check_argument(size >= 0, "size is negative"));
+        if (size == 0) return {};
+        Pool* pool = TRY(ProcessPools::instance().get(device));
+        memory = TRY(pool->allocate(static_cast<uint64_t>(size), 0, stream));
+        return {};
+    });
+    if (code != 0) log_error("no {} bytes on cuda:{}: {}", size, device, last_error());
+    return memory;
+}
+
+void gshm_free(void* memory, ssize_t size, int device, void* stream) {
+    if (memory == nullptr) return;
+    bool over = false;
+    const int code = guarded([&]() -> Status {
+        Pool* pool = ProcessPools::instance().find(device);
+        if (pool == nullptr) return fail(EINVAL, "{} is of no pool of this process", memory);
+        auto freed = pool->deallocate(memory, size > 0 ? static_cast<uint64_t>(size) : 0, stream);
+        over = !freed && freed.error().code == ENODEV;  // the driver has gone before us, as at the end of a process
+        return freed;
+    });
+    if (code != 0 && !over) log_error("cannot free {} on cuda:{}: {}", memory, device, last_error());
+}
+
+}  // extern "C"

@@ -1,0 +1,488 @@
+#include "client/pool/pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <new>
+
+#include "base/size.h"
+
+namespace gshm::client {
+namespace {
+
+constexpr uint64_t kUnit = PoolBins::kUnit;
+// From here on a block is cut from the upper end of a free one, so that small ones stay together below.
+constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
+constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless more is asked for at once
+constexpr uint64_t kMostBytes = uint64_t{1} << 48;
+constexpr size_t kMarksLooked = 32;                   // so many in a lane, and it is looked which are passed
+constexpr size_t kMarks = 256;                        // and no more: the last one is moved then
+
+void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
+    const uint64_t unit = (block.address - slab.address) / kUnit;
+    if (used) slab.starts[unit / 64] |= uint64_t{1} << unit % 64;
+    else slab.starts[unit / 64] &= ~(uint64_t{1} << unit % 64);
+}
+
+// Where the last used block begins that does so at the unit or before; nothing: none does.
+std::optional<uint64_t> start_before(const PoolSlab& slab, uint64_t unit) {
+    uint64_t word = unit / 64;
+    uint64_t bits = slab.starts[word] & (~uint64_t{0} >> (63 - unit % 64));
+    while (bits == 0) {
+        if (word == 0) return std::nullopt;
+        bits = slab.starts[--word];
+    }
+    return slab.address + (word * 64 + static_cast<uint64_t>(63 - std::countl_zero(bits))) * kUnit;
+}
+
+bool is_full(const Status& status) {
+    return !status && (status.error().code == ENOSPC || status.error().code == ENOMEM);
+}
+
+}  // namespace
+
+Pool::Pool(const Options& options, SlabSource& source, std::unique_ptr<Queues> queues)
+    : options_(options), source_(source), queues_(std::move(queues)) {}
+
+Pool::~Pool() {
+    std::vector<uint64_t> addresses;
+    {
+        MutexLock lock(mutex_);
+        (void)wait_for_all();  // a device that is lost does nothing any more
+        for (auto& [id, lane] : lanes_) {
+            for (auto& marked : lane->marks) queues_->drop(marked.mark);
+        }
+        for (auto& [address, slab] : slabs_) addresses.push_back(address);
+    }
+    for (uint64_t address : addresses) (void)source_.give_back(address);
+}
+
+// ---- Free blocks ----
+
+void Pool::list(PoolBlock* block, PoolBlock* before) {
+    if (block->lane == nullptr) {
+        ready_.add(block);
+        return;
+    }
+    PoolLane& lane = *block->lane;
+    lane.free.add(block);
+    block->later = before;
+    block->earlier = before != nullptr ? before->earlier : lane.last;
+    (block->earlier != nullptr ? block->earlier->later : lane.first) = block;
+    (block->later != nullptr ? block->later->earlier : lane.last) = block;
+}
+
+void Pool::unlist(PoolBlock* block) {
+    if (block->lane == nullptr) {
+        ready_.remove(block);
+        return;
+    }
+    PoolLane& lane = *block->lane;
+    lane.free.remove(block);
+    (block->earlier != nullptr ? block->earlier->later : lane.first) = block->later;
+    (block->later != nullptr ? block->later->earlier : lane.last) = block->earlier;
+}
+
+// Neither is listed.
+void Pool::join(PoolBlock* low, PoolBlock* high) {
+    low->bytes += high->bytes;
+    low->above = high->above;
+    if (low->above != nullptr) low->above->below = low;
+    stock_.give(high);
+}
+
+// The rest above the first so many bytes, with the same lane. Neither is listed.
+PoolBlock* Pool::split(PoolBlock* block, uint64_t bytes) {
+    PoolBlock* rest = stock_.take();
+    rest->address = block->address + bytes;
+    rest->bytes = block->bytes - bytes;
+    rest->slab = block->slab;
+    rest->below = block;
+    rest->above = block->above;
+    if (rest->above != nullptr) rest->above->below = rest;
+    rest->lane = block->lane;
+    rest->turn = block->turn;
+    block->above = rest;
+    block->bytes = bytes;
+    return rest;
+}
+
+// From now on it is free, for the lane alone until that turn has passed.
+void Pool::release(PoolBlock* block, PoolLane* lane, uint64_t turn) {
+    block->asked = 0;
+    block->lane = lane;
+    block->turn = turn;
+    if (PoolBlock* below = block->below; below != nullptr && below->is_free() && below->lane == lane) {
+        unlist(below);
+        join(below, block);
+        block = below;
+        block->turn = turn;
+    }
+    if (PoolBlock* above = block->above; above != nullptr && above->is_free() && above->lane == lane) {
+        unlist(above);
+        join(block, above);
+    }
+    list(block);
+}
+
+// ---- Queues ----
+
+PoolLane* Pool::find_lane(uint64_t id) {
+    auto found = lanes_.find(id);
+    return found == lanes_.end() ? nullptr : found->second.get();
+}
+
+Status Pool::mark(PoolLane& lane, void* queue) {
+    if (lane.marks.size() >= kMarksLooked) look(lane);
+    if (lane.marks.size() >= kMarks) {
+        TRY(queues_->record(queue, lane.marks.back().mark));
+        lane.marks.back().turn = ++lane.turn;
+        return {};
+    }
+    lane.marks.push_back({lane.turn + 1, nullptr});
+    auto recorded = queues_->record(queue);
+    if (!recorded) {
+        lane.marks.pop_back();
+        return std::unexpected(std::move(recorded.error()));
+    }
+    lane.marks.back().mark = *recorded;
+    ++lane.turn;
+    return {};
+}
+
+void Pool::look(PoolLane& lane) {
+    uint64_t passed = 0;
+    while (!lane.marks.empty() && queues_->is_passed(lane.marks.front().mark)) {
+        passed = lane.marks.front().turn;
+        queues_->drop(lane.marks.front().mark);
+        lane.marks.pop_front();
+    }
+    while (lane.first != nullptr && lane.first->turn <= passed) {
+        PoolBlock* block = lane.first;
+        unlist(block);
+        release(block, nullptr, 0);
+    }
+}
+
+void Pool::look_at_all() {
+    std::erase_if(lanes_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS {
+        look(*entry.second);
+        return entry.second->marks.empty();  // and so it has no blocks
+    });
+}
+
+Status Pool::wait_for_all() {
+    std::vector<Queues::Mark> marks;
+    for (auto& [id, lane] : lanes_) {
+        if (!lane->marks.empty()) marks.push_back(lane->marks.back().mark);
+    }
+    // They may be recorded anew meanwhile, or kept for another: then the wait is for more, but never for less.
+    mutex_.unlock();
+    Status waited;
+    for (auto* mark : marks) {
+        if (auto passed = queues_->wait(mark); !passed && waited) waited = std::move(passed);
+    }
+    mutex_.lock();
+    look_at_all();
+    return waited;
+}
+
+void Pool::absorb_neighbours(PoolLane& lane) {
+    for (PoolBlock* block = lane.first; block != nullptr; block = block->later) {
+        PoolBlock* below = block->below;
+        if (below != nullptr && below->is_free() && below->lane == nullptr) {
+            unlist(below);
+            PoolBlock* later = block->later;
+            unlist(block);
+            below->lane = &lane;
+            below->turn = block->turn;
+            join(below, block);
+            block = below;
+            list(block, later);
+        }
+        PoolBlock* above = block->above;
+        if (above != nullptr && above->is_free() && above->lane == nullptr) {
+            PoolBlock* later = block->later;
+            unlist(above);
+            unlist(block);
+            join(block, above);
+            list(block, later);
+        }
+    }
+}
+
+// ---- Allocating ----
+
+// Without a wait: what the queue has freed itself, or what nobody is at work with; whichever fits better.
+PoolBlock* Pool::find_fit(const Wish& wish) {
+    PoolBlock* ready = ready_.find(wish.search);
+    PoolLane* lane = wish.any_queue ? nullptr : find_lane(wish.lane);
+    PoolBlock* own = lane != nullptr ? lane->free.find(wish.search) : nullptr;
+    if (own == nullptr || (ready != nullptr && ready->bytes < own->bytes)) return ready;
+    return own;
+}
+
+// Null: there is none without a further slab.
+Result<PoolBlock*> Pool::find_elsewhere(const Wish& wish) {
+    if (lanes_.empty()) return nullptr;
+    look_at_all();
+    if (PoolBlock* block = find_fit(wish)) return block;
+    if (wish.any_queue) return nullptr;  // it would have to be waited for here
+    if (PoolLane* lane = find_lane(wish.lane)) {
+        absorb_neighbours(*lane);
+        if (PoolBlock* block = lane->free.find(wish.search)) return block;
+    }
+    PoolBlock* best = nullptr;
+    for (auto& [id, lane] : lanes_) {
+        PoolBlock* block = lane->free.find(wish.search);
+        if (block != nullptr && (best == nullptr || block->bytes < best->bytes)) best = block;
+    }
+    if (best == nullptr) return nullptr;
+    auto behind = std::ranges::find_if(best->lane->marks, [&](auto& marked) { return marked.turn >= best->turn; });
+    assert(behind != best->lane->marks.end());  // else it would be for everybody
+    TRY(queues_->follow(wish.queue, behind->mark));
+    ++stats_.waits;
+    return best;
+}
+
+// The used part; what remains is free as it was.
+PoolBlock* Pool::cut(PoolBlock* block, const Wish& wish) {
+    PoolBlock* later = block->lane != nullptr ? block->later : nullptr;
+    unlist(block);
+    const bool large = wish.bytes >= kLargeBytes;
+    const uint64_t at = large ? align_down(block->end() - wish.bytes, wish.alignment)
+                              : align_up(block->address, wish.alignment);
+    if (at > block->address) {
+        PoolBlock* rest = split(block, at - block->address);
+        list(block, later);
+        block = rest;
+    }
+    if (block->bytes > wish.bytes) list(split(block, wish.bytes), later);
+    return block;
+}
+
+Result<void*> Pool::allocate(uint64_t bytes, uint64_t alignment, void* queue) {
+    if (bytes == 0) return nullptr;
+    if (alignment == 0) alignment = kAlignment;
+    if (!std::has_single_bit(alignment) || alignment > kMostAlignment) {
+        return fail(EINVAL, "an alignment of {}: powers of two up to {} are possible", alignment, kMostAlignment);
+    }
+    if (bytes > kMostBytes) return fail(ENOMEM, "{} bytes are more than any device has", bytes);
+    Wish wish;
+    wish.alignment = std::max(alignment, kAlignment);
+    wish.bytes = align_up(bytes, kUnit);
+    wish.search = wish.bytes + wish.alignment - kAlignment;
+    wish.queue = queue;
+    wish.any_queue = queues_ == nullptr || queue == kNoQueue;
+    if (!wish.any_queue) wish.lane = TRY(queues_->identify(queue));
+
+    MutexLock lock(mutex_);
+    int attempts = 0;
+    PoolBlock* block = nullptr;
+    for (;;) {
+        block = find_fit(wish);
+        if (block == nullptr) block = TRY(find_elsewhere(wish));
+        if (block != nullptr) break;
+        if (growing_) lock.wait(grown_);
+        else TRY(grow(wish, &attempts));
+    }
+    block = cut(block, wish);
+    used_.emplace(block->address, block);
+    block->asked = bytes;
+    PoolSlab& slab = *block->slab;
+    set_start(slab, *block, true);
+    if (slab.used_bytes == 0) --unused_slabs_;
+    slab.used_bytes += block->bytes;
+    stats_.used_bytes += block->bytes;
+    stats_.peak_used_bytes = std::max(stats_.peak_used_bytes, stats_.used_bytes);
+    ++stats_.allocations;
+    return reinterpret_cast<void*>(block->address);
+}
+
+Status Pool::deallocate(void* memory, uint64_t bytes, void* queue) {
+    if (memory == nullptr) return {};
+    const bool ordered = queues_ != nullptr && queue != kNoQueue;
+    const uint64_t id = ordered ? TRY(queues_->identify(queue)) : 0;
+    MutexLock lock(mutex_);
+    auto found = used_.find(reinterpret_cast<uint64_t>(memory));
+    if (found == used_.end()) {
+        return fail(EINVAL, "{} was not allocated from this pool, or is free already", memory);
+    }
+    PoolBlock* block = found->second;
+    if (bytes != 0 && bytes != block->asked) {
+        return fail(EINVAL, "{} was allocated with {} bytes and cannot be freed with {}", memory, block->asked, bytes);
+    }
+    PoolLane* lane = nullptr;
+    if (ordered) {
+        lane = find_lane(id);
+        if (lane == nullptr) lane = lanes_.emplace(id, std::make_unique<PoolLane>()).first->second.get();
+        // A failure: it stays allocated, since nobody could tell when it may be used again.
+        TRY(mark(*lane, queue));
+    }
+    used_.erase(found);
+    PoolSlab& slab = *block->slab;
+    set_start(slab, *block, false);
+    slab.used_bytes -= block->bytes;
+    stats_.used_bytes -= block->bytes;
+    --stats_.allocations;
+    release(block, lane, lane != nullptr ? lane->turn : 0);
+    if (slab.used_bytes == 0 && ++unused_slabs_ > 1) give_back_surplus(&slab);
+    return {};
+}
+
+std::optional<Pool::Place> Pool::find(const void* memory) {
+    const auto address = reinterpret_cast<uint64_t>(memory);
+    MutexLock lock(mutex_);
+    auto next = slabs_.upper_bound(address);
+    if (next == slabs_.begin()) return std::nullopt;
+    const PoolSlab& slab = *std::prev(next)->second;
+    if (address - slab.address >= slab.bytes) return std::nullopt;
+    auto start = start_before(slab, (address - slab.address) / kUnit);
+    if (!start) return std::nullopt;
+    const PoolBlock& block = *used_.at(*start);
+    if (address - block.address >= block.asked) return std::nullopt;
+    return Place{slab.address, address - slab.address, block.asked - (address - block.address)};
+}
+
+Pool::Stats Pool::stats() {
+    MutexLock lock(mutex_);
+    return stats_;
+}
+
+// ---- Slabs ----
+
+Status Pool::add_slab(uint64_t bytes) {
+    auto slab = std::make_unique<PoolSlab>();
+    slab->bytes = bytes;
+    slab->starts.resize(bytes / kUnit / 64 + 1);
+    PoolBlock* block = stock_.take();
+    mutex_.unlock();
+    auto made = source_.make(bytes);
+    mutex_.lock();
+    if (!made) {
+        stock_.give(block);
+        return std::unexpected(std::move(made.error()));
+    }
+    slab->address = *made;
+    slab->first = block;
+    block->address = *made;
+    block->bytes = bytes;
+    block->slab = slab.get();
+    list(block);
+    slabs_.emplace(*made, std::move(slab));
+    ++unused_slabs_;
+    ++stats_.slabs;
+    refused_ = false;
+    return {};
+}
+
+// As large as slabs are by now, or as there is room for; at least as large as is wanted now.
+Status Pool::try_to_grow(const Wish& wish) {
+    const uint64_t unit = options_.granularity_bytes;
+    const uint64_t least = round_up(wish.search, unit);
+    const uint64_t usual = round_up(std::max(options_.slab_bytes, std::min(stats_.reserved_bytes / 16, kLargestSlab)), unit);
+    uint64_t room = ~uint64_t{0};
+    if (options_.limit_bytes != 0) room = options_.limit_bytes - std::min(options_.limit_bytes, stats_.reserved_bytes);
+    if (least > room) {
+        return fail(ENOMEM, "{} bytes do not fit: the pool may have {} bytes, of which {} are in slabs and {} in use",
+                    wish.bytes, options_.limit_bytes, stats_.reserved_bytes, stats_.used_bytes);
+    }
+    for (uint64_t bytes = std::max(least, std::min(usual, room / unit * unit));;) {
+        stats_.reserved_bytes += bytes;  // before it is there, so that the limit holds meanwhile
+        auto added = add_slab(bytes);
+        if (added) return {};
+        stats_.reserved_bytes -= bytes;
+        if (!is_full(added) || bytes == least) return added;
+        bytes = std::max(least, round_up(bytes / 4, unit));
+    }
+}
+
+Status Pool::grow(const Wish& wish, int* attempts) {
+    struct Turn {
+        Pool& pool;
+        explicit Turn(Pool& of) NO_THREAD_SAFETY_ANALYSIS : pool(of) { pool.growing_ = true; }
+        ~Turn() NO_THREAD_SAFETY_ANALYSIS {
+            pool.growing_ = false;
+            pool.grown_.notify_all();
+        }
+    };
+    const Turn turn(*this);
+    auto grown = try_to_grow(wish);
+    if (grown || !is_full(grown) || ++*attempts > 2) return grown;
+    // What is still under way may be in the way: blocks become one when it is over. Else slabs may be that are too small.
+    if (*attempts == 1) (void)wait_for_all();
+    else (void)give_back_unused(0);
+    return {};
+}
+
+bool Pool::can_go(const PoolSlab& slab) const {
+    return slab.used_bytes == 0 && slab.first->bytes == slab.bytes && slab.first->lane == nullptr;
+}
+
+void Pool::remove_slab(PoolSlab* slab) {
+    unlist(slab->first);
+    stock_.give(slab->first);
+    --unused_slabs_;
+    --stats_.slabs;
+    slabs_.erase(slab->address);
+}
+
+Status Pool::give_back(PoolSlab* slab) {
+    const uint64_t address = slab->address;
+    const uint64_t bytes = slab->bytes;
+    auto spare = std::make_unique<PoolSlab>();
+    spare->address = address;
+    spare->bytes = bytes;
+    spare->starts.resize(slab->starts.size());
+    remove_slab(slab);
+    mutex_.unlock();
+    auto given = source_.give_back(address);
+    mutex_.lock();
+    if (given) {
+        stats_.reserved_bytes -= bytes;
+        return {};
+    }
+    PoolBlock* block = stock_.take();
+    block->address = address;
+    block->bytes = bytes;
+    block->slab = spare.get();
+    spare->first = block;
+    list(block);
+    slabs_.emplace(address, std::move(spare));
+    ++unused_slabs_;
+    ++stats_.slabs;
+    refused_ = true;
+    return given;
+}
+
+Status Pool::give_back_unused(uint64_t keep_bytes) {
+    while (stats_.reserved_bytes > keep_bytes) {
+        auto found = std::ranges::find_if(slabs_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS {
+            return can_go(*entry.second);
+        });
+        if (found == slabs_.end()) return {};
+        TRY(give_back(found->second.get()));
+    }
+    return {};
+}
+
+// The newest stays, for it is what is likely to be wanted again.
+void Pool::give_back_surplus(PoolSlab* newest) {
+    if (refused_) return;
+    look_at_all();
+    for (auto& [address, slab] : slabs_) {
+        if (slab.get() == newest || !can_go(*slab)) continue;
+        (void)give_back(slab.get());
+        return;
+    }
+}
+
+Status Pool::trim(uint64_t keep_bytes) {
+    MutexLock lock(mutex_);
+    if (unused_slabs_ == 0) return {};
+    Status waited = wait_for_all();
+    TRY(give_back_unused(keep_bytes));
+    return waited;
+}
+
+}  // namespace gshm::client

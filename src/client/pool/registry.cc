@@ -1,0 +1,57 @@
+#include "client/pool/registry.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "client/core.h"
+
+namespace gshm::client {
+
+PoolRegistry::PoolRegistry() : generation_(fork_generation()) {}
+
+// Never destroyed: pools may outlive main(). In a child the parent's lock may be held for ever.
+PoolRegistry& PoolRegistry::instance() {
+    static std::atomic<PoolRegistry*> current = nullptr;
+    PoolRegistry* registry = current.load(std::memory_order_acquire);
+    if (registry != nullptr && registry->generation_ == fork_generation()) return *registry;
+    auto* made = new PoolRegistry;
+    if (current.compare_exchange_strong(registry, made, std::memory_order_acq_rel)) return *made;
+    delete made;
+    return *registry;
+}
+
+void PoolRegistry::add(uint64_t address, Slab slab) {
+    MutexLock lock(mutex_);
+    slabs_.emplace(address, std::move(slab));
+}
+
+void PoolRegistry::remove(uint64_t address) {
+    Slab gone;  // its core, should it be the last to have it, ends without the lock
+    MutexLock lock(mutex_);
+    auto found = slabs_.find(address);
+    if (found == slabs_.end()) return;
+    gone = std::move(found->second);
+    slabs_.erase(found);
+}
+
+Result<gshm_location> PoolRegistry::locate(const void* memory) {
+    const auto address = reinterpret_cast<uint64_t>(memory);
+    MutexLock lock(mutex_);
+    auto next = slabs_.upper_bound(address);
+    const bool inside = next != slabs_.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes;
+    if (!inside) return fail(EINVAL, "{} is not in memory of a pool", memory);
+    const auto& [base, slab] = *std::prev(next);
+    const auto place = slab.pool->find(memory);
+    if (!place) return fail(EINVAL, "{} is in memory of a pool, but not allocated", memory);
+    if (!slab.core->link().is_current(slab.epoch)) {
+        return fail(ESTALE, "the gshmd that knew the memory at {} is gone; it stays usable in this process alone", memory);
+    }
+    gshm_location location = {};
+    location.id = slab.id;
+    location.offset = place->offset;
+    location.size_bytes = place->bytes;
+    strncpy(location.device, slab.device.c_str(), sizeof location.device - 1);
+    return location;
+}
+
+}  // namespace gshm::client

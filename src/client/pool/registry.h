@@ -1,0 +1,42 @@
+// Which addresses of this process are in slabs of pools, so that they can be told from any other.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "client/pool/pool.h"
+#include "gshm/gshm.h"
+
+namespace gshm::client {
+
+class Core;
+
+class PoolRegistry {
+public:
+    struct Slab {
+        Pool* pool = nullptr;
+        std::shared_ptr<Core> core;
+        uint64_t epoch = 0;  // of the session that has made it
+        uint64_t id = 0;
+        uint64_t bytes = 0;
+        std::string device;
+    };
+
+    // The process's; a forked child has one of its own, in which there is nothing.
+    static PoolRegistry& instance();
+
+    void add(uint64_t address, Slab slab) EXCLUDES(mutex_);
+    // Before the memory goes, and the pool.
+    void remove(uint64_t address) EXCLUDES(mutex_);
+    Result<gshm_location> locate(const void* memory) EXCLUDES(mutex_);
+
+private:
+    PoolRegistry();
+
+    const uint64_t generation_;
+    Mutex mutex_;  // the pools' locks are taken inside
+    std::map<uint64_t, Slab> slabs_ GUARDED_BY(mutex_);  // by address
+};
+
+}  // namespace gshm::client

@@ -1,0 +1,101 @@
+#include "snapshot/block_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <unistd.h>
+
+namespace gshm::core {
+namespace {
+
+// Appending in steps of this lays a file out in long pieces, however many are written at once.
+constexpr uint64_t kReserveBytes = uint64_t{64} << 20;
+
+UniqueFd open_direct(const std::string& path, int flags) {
+    int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
+    // Such as tmpfs before Linux 6.6.
+    if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), (flags & ~O_EXCL) | O_CLOEXEC, 0600);
+    return UniqueFd::adopt(fd);
+}
+
+}  // namespace
+
+BlockBuffer::BlockBuffer(size_t bytes)
+    : size_(bytes), data_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, bytes))) {
+    if (!data_) throw std::bad_alloc();
+    std::memset(data_.get(), 0, bytes);
+}
+
+void BlockBuffer::Free::operator()(std::byte* bytes) const {
+    std::free(bytes);
+}
+
+Result<BlockFile> BlockFile::create(const std::string& path) {
+    auto file = open_direct(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (!file) return fail_errno(path.c_str());
+    return BlockFile(path, std::move(file));
+}
+
+Result<BlockFile> BlockFile::open(const std::string& path) {
+    auto file = open_direct(path, O_RDONLY);
+    if (!file) return fail_errno(path.c_str());
+    return BlockFile(path, std::move(file));
+}
+
+void BlockFile::make_room(uint64_t end) {
+    if (!reserves_ || end <= room_end_) return;
+    const uint64_t wanted = std::max(end, room_end_ + kReserveBytes);
+    // A file system that cannot, or that is nearly full: then as it comes.
+    reserves_ = ::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(room_end_),
+                            static_cast<off_t>(wanted - room_end_)) == 0;
+    room_end_ = wanted;
+}
+
+Status BlockFile::write(uint64_t offset, std::span<const std::byte> blocks) {
+    make_room(offset + blocks.size());
+    while (!blocks.empty()) {
+        const ssize_t count = ::pwrite(file_.get(), blocks.data(), blocks.size(), static_cast<off_t>(offset));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail_errno(path_.c_str());
+        // A disk that is nearly full may take a part that is no whole block; the next attempt then says why.
+        const auto whole = static_cast<size_t>(count) / kBlockBytes * kBlockBytes;
+        if (whole == 0) return fail_errno(path_.c_str(), ENOSPC);
+        blocks = blocks.subspan(whole);
+        offset += whole;
+    }
+    return {};
+}
+
+Result<std::span<std::byte>> BlockFile::read(uint64_t offset, size_t bytes, const BlockBuffer& buffer) const {
+    const uint64_t begin = offset / kBlockBytes * kBlockBytes;
+    const size_t lead = offset - begin;
+    const size_t wanted = std::min((lead + bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes, buffer.size());
+    size_t got = 0;
+    while (got < wanted) {
+        const ssize_t count =
+            ::pread(file_.get(), buffer.data() + got, wanted - got, static_cast<off_t>(begin + got));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail_errno(path_.c_str());
+        got += static_cast<size_t>(count);
+        if (count == 0 || got % kBlockBytes != 0) break;  // the end
+    }
+    return std::span(buffer.data() + lead, std::min(bytes, got < lead ? 0 : got - lead));
+}
+
+Status BlockFile::finish(uint64_t size_bytes) {
+    if (::ftruncate(file_.get(), static_cast<off_t>(size_bytes)) != 0 || ::fdatasync(file_.get()) != 0)
+        return fail_errno(path_.c_str());
+    if (::close(file_.take()) != 0) return fail_errno(path_.c_str());
+    return {};
+}
+
+Status sync_folder(const std::string& path) {
+    const auto folder = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder || ::fsync(folder.get()) != 0) return fail_errno(path.c_str());
+    return {};
+}
+
+}  // namespace gshm::core

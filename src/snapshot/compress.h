@@ -1,0 +1,45 @@
+// zstd, where it is worth it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+struct ZSTD_CCtx_s;
+struct ZSTD_DCtx_s;
+
+namespace gshm::core {
+
+// One thread's.
+class Compressor {
+public:
+    explicit Compressor(int level);  // 0: never compresses
+    ~Compressor();
+
+    // The frame, which lives until the next call; empty if it would not be smaller. A small sample is tried first, so
+    // that what does not compress costs next to nothing.
+    std::span<const std::byte> compress(std::span<const std::byte> bytes);
+
+private:
+    bool looks_compressible(std::span<const std::byte> bytes);
+    size_t try_compress(std::span<const std::byte> bytes);
+
+    int level_;
+    ZSTD_CCtx_s* context_;
+    std::vector<std::byte> frame_;
+};
+
+class Decompressor {
+public:
+    Decompressor();
+    ~Decompressor();
+
+    // False unless the frame is whole and fills ret_bytes exactly.
+    bool decompress(std::span<const std::byte> frame, std::span<std::byte> ret_bytes);
+
+private:
+    ZSTD_DCtx_s* context_;
+};
+
+}  // namespace gshm::core

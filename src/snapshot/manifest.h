@@ -1,0 +1,76 @@
+// The contents of a snapshot, as docs/snapshot.md describes its manifest.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "snapshot/chunk.h"
+
+namespace gshm::core {
+
+struct SavedAttribute {
+    std::string key;
+    std::string value;
+};
+
+struct SavedDirectory {
+    std::string name;
+    uint32_t mode = 0;
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+    bool keep = false;
+    std::string device;  // empty: it says nothing
+    std::vector<SavedAttribute> attributes;
+};
+
+struct SavedSymlink {
+    std::vector<std::string> names;  // one at least
+    std::string target;              // any bytes
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+};
+
+struct SavedObject {
+    std::vector<std::string> names;  // one at least
+    uint32_t mode = 0;
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+    std::string device;
+    uint32_t flags = 0;  // as in gshm_stat_info
+    bool sealed = false;
+    bool changing = false;
+    std::vector<SavedAttribute> attributes;
+    int64_t created_ns = 0;
+    Identity identity;
+    std::vector<ChunkPlace> chunks;
+
+    const std::string& name() const { return names.front(); }
+    uint64_t size_bytes() const { return identity.size_bytes; }
+};
+
+// A name that the snapshot lacks, and why.
+struct LeftOut {
+    std::string name;
+    std::string reason;
+};
+
+struct Manifest {
+    std::vector<std::string> files;
+    uint64_t instance = 0;
+    int64_t created_ns = 0;
+    std::vector<SavedDirectory> directories;  // each after the one it is in
+    std::vector<SavedObject> objects;
+    std::vector<SavedSymlink> symlinks;
+    std::vector<LeftOut> left_out;
+
+    uint64_t size_bytes() const;
+};
+
+// Replaces the folder's manifest, atomically; on the disk when it returns.
+Status write_manifest(const std::string& folder, const Manifest& manifest);
+// Nothing: there is none. EIO: it is damaged.
+Result<std::optional<Manifest>> read_manifest(const std::string& folder);
+
+}  // namespace gshm::core
