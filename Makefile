@@ -1,4 +1,4 @@
-# Thin: everything is done by ./dev.
+# A thin wrapper around ./dev.
 .PHONY: all debug check-deps test demo bench bundle fmt clean test-client test-clean
 
 all:
@@ -10,7 +10,7 @@ debug:
 check-deps test demo bench bundle fmt clean:
 	@./dev $@
 
-# A parent and a child share memory through a file in ./test_mount; test-clean undoes a mount that was left there.
+# A parent and a child share memory through a file in ./test_mount; test-clean removes a leftover mount.
 test-client: all
 	@examples/test_client.sh
 

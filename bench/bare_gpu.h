@@ -1,5 +1,5 @@
-// A GPU through the driver alone, as a program without gshm would use it: its primary context, current in this thread for good,
-// and a stream.
+// A GPU through the driver alone, as in a program without gshm: its primary context, current in this thread, and a
+// stream.
 #pragma once
 
 #include "cuda/driver.h"
@@ -9,7 +9,7 @@ namespace gshm::bench {
 
 class BareGpu {
 public:
-    // By the name that the daemon has for it.
+    // By the daemon's name for it.
     explicit BareGpu(const std::string& device) {
         auto driver = cuda::Driver::get();
         if (!driver) die(driver.error().message);
@@ -24,7 +24,7 @@ public:
     void pin(void* memory, size_t bytes) {
         require("cuMemHostRegister", driver_->mem_host_register(memory, bytes, cuda::kMemHostRegisterPortable));
     }
-    // They return when the bytes are there.
+    // They return when the copy is complete.
     void copy_out(void* to, const void* from, size_t bytes) {
         require("cuMemcpyDtoHAsync", driver_->memcpy_dtoh_async(to, address(from), bytes, stream_));
         synchronize();

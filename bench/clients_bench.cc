@@ -1,11 +1,10 @@
-// How gshmd scales with its clients: 1, 2, 4, ... processes that each make one request at a time. The table has requests a
-// second of all together, and the processor time of gshmd that each took.
+// Scaling of gshmd with its clients: 1, 2, 4, ... processes that each make one request at a time. The table has the
+// total requests per second, and the processor time of gshmd per request.
 //
 //   clients_bench [--seconds S] [--most N] [--threads N] [--operations ping,open,create]
 //
-// ping: nothing is done. open: a small sealed object of 1,000, whose memory the client has mapped, is opened and closed.
-// create: a small object is made and closed. Each count of clients is run for S
-// seconds (1).
+// ping: no operation. open: opens and closes a small sealed object of 1,000, whose memory the client has mapped.
+// create: creates and closes a small object. Each number of clients runs for S seconds (1).
 #include <atomic>
 #include <cstring>
 #include <ctime>

@@ -1,10 +1,11 @@
-// What a fence adds to handing something over from one process to another.
+// The cost of a fence when one process hands data over to another.
 //
 //   fence_bench [--rounds N]        on $GSHM_BENCH_DEVICE, else the first GPU, else host
 //
-// On a GPU: one process launches an empty kernel and says so in shared memory, the other launches one and waits for it.
-// Held against that without anything in between, which would be wrong, and against a writer that waits for its kernel.
-// On host: a byte there and a byte back, held against the same over two pipes. Lower quartiles, in turns of 100.
+// On a GPU: one process launches an empty kernel and reports it in shared memory; the other launches one and waits for
+// it. Compared with the same without synchronisation, which would be incorrect, and with a writer that waits for its
+// kernel. On host: a byte in each direction, compared with the same over two pipes. Lower quartiles, in alternating
+// batches of 100.
 #include <atomic>
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -18,9 +19,9 @@ constexpr int kTurn = 100;
 
 enum class Way : uint32_t { nothing, fence, synchronize, pipes, end };
 
-// Between the two processes; what they spin on.
+// Shared by the two processes, which spin on it.
 struct Board {
-    std::atomic<uint64_t> turn;  // Way << 32 | which
+    std::atomic<uint64_t> turn;  // Way << 32 | number
     std::atomic<uint64_t> given;
     std::atomic<uint64_t> taken;
 };
@@ -53,7 +54,7 @@ struct FenceCloser {
 };
 using Fence = std::unique_ptr<gshm_fence, FenceCloser>;
 
-// One end: publishes in the one object, waits for the other.
+// One end: publishes in one object and waits for the other.
 struct End {
     End(const std::string& dir, const char* mine, const char* theirs, const std::string& device)
         : client(connect_to(dir)), out(open(mine, GSHM_WRITE)), in(open(theirs, 0)), publishes(fence(out.get(), GSHM_WRITE)),
@@ -88,7 +89,7 @@ void spin_until(const std::atomic<uint64_t>& word, uint64_t value) {
     while (word.load(std::memory_order_acquire) < value) {}
 }
 
-// The other process: does its part of each turn, until told to end.
+// The other process: does its part of each turn until told to end.
 [[noreturn]] void answer(Board& board, const std::string& dir, const std::string& device, int in, int out) {
     End end(dir, "back", "there", device);
     uint64_t generation = 0;
@@ -174,7 +175,7 @@ int measure(int rounds) {
         description = describe(device);
         for (const char* object : {"there", "back"}) {
             auto wanted = spec(object, 4096, device.name);
-            wanted.flags = GSHM_KEEP | GSHM_NO_MAP;  // CUDA must not be started before the fork
+            wanted.flags = GSHM_KEEP | GSHM_NO_MAP;  // CUDA must not start before the fork
             gshm_object* made = nullptr;
             check(gshm_create(client.get(), &wanted, &made), object);
             gshm_close(made);

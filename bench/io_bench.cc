@@ -1,9 +1,9 @@
-// The file engine alone: reads of one size at one depth into ordinary memory, to be held against
+// The file engine alone: reads of one size at one depth into ordinary memory, for comparison with
 //   fio --name=x --filename=FILE --readonly --rw=randread --bs=4k --iodepth=32 --ioengine=io_uring --direct=1
-// in the same run. Prints GB/s, operations per second and, where the kernel lets us count them, instructions per operation
-// of the engine's thread in user space. Where it does not:
+// in the same run. Prints GB/s, operations per second and, if the kernel permits, user-space instructions per operation
+// of the engine's thread. Otherwise run
 //   valgrind --tool=callgrind io_bench --size 4K --random --count 60000 FILE
-// and the same with fewer; the difference of the two is what so many more operations cost.
+// twice with different counts; the difference is the cost of the additional operations.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ namespace {
 struct Options {
     std::string file;
     uint64_t size_bytes = 1 << 20;
-    uint64_t count = 0;  // of operations; 0: as many as the time allows
+    uint64_t count = 0;  // number of operations; 0: as many as the time allows
     double seconds = 5;
     unsigned depth = 32;
     bool random = false;
@@ -48,7 +48,7 @@ T must(Result<T> result) {
     return std::move(*result);
 }
 
-// Of the thread that makes it; -1 where the kernel does not allow it.
+// Counts for the calling thread; -1 if the kernel does not permit it.
 int count_instructions() {
     perf_event_attr wanted = {};
     wanted.size = sizeof wanted;
@@ -67,7 +67,7 @@ public:
     Load* load = nullptr;
 };
 
-// Keeps `depth` reads going until time or number is up.
+// Keeps `depth` reads in flight until the time or the number is reached.
 class Load final : public Source {
 public:
     Load(Engine& engine, File& file, std::byte* memory, const Options& options)
@@ -93,7 +93,7 @@ public:
     }
 
     void next(Read& read) {
-        // The clock is looked at now and then: it must not be what is measured.
+        // The clock is read rarely, so as not to distort the measurement.
         if ((started_ & 63) == 0 && options_.count == 0 && elapsed() >= options_.seconds) over_ = true;
         if (options_.count != 0 && started_ >= options_.count) over_ = true;
         if (over_) {
@@ -111,7 +111,7 @@ public:
         if (counter_ >= 0 && ::read(counter_, &instructions_, sizeof instructions_) != sizeof instructions_) counter_ = -1;
         path_ = reads_[0].path;
         if (options_.count != 0) {
-            // valgrind lets no other thread run while one sleeps in io_uring: the program has to end from here.
+            // valgrind runs no other thread while one sleeps in io_uring, so the program ends here.
             print();
             std::fflush(stdout);
             std::_Exit(0);

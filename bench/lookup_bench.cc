@@ -1,4 +1,4 @@
-// How many names a second one client looks up and opens, 64 at a time, among 10,000.
+// Names per second that one client looks up and opens, in batches of 64, among 10,000.
 #include "support.h"
 
 namespace gshm::bench {
@@ -7,7 +7,7 @@ namespace {
 constexpr size_t kDepth = 64;
 constexpr size_t kObjects = 10'000;
 
-// Calls body with the next 64 names, round and round.
+// Calls body with the next 64 names, cyclically.
 template <typename Body>
 void in_batches(benchmark::State& state, const Names& names, Body&& body) {
     size_t at = 0;

@@ -1,9 +1,9 @@
-// Mirrors beside bare copies of the driver between the same GPU memory and pinned memory that is there already.
+// Mirrors compared with bare driver copies between the same GPU memory and existing pinned memory.
 //
 //   mirror_bench [--rounds N]        on $GSHM_BENCH_DEVICE, else the first GPU
 //
-// A round is a whole mirror: made, loaded (or flushed) and gone again. The two sides take turns, and the lower quartile of
-// each counts. On host there is nothing to hold it against: no byte is moved.
+// A round is a whole mirror: created, loaded (or flushed) and destroyed. The two sides alternate; the lower quartile of
+// each counts. On host nothing is copied, so there is no comparison.
 #include <span>
 #include <sys/mman.h>
 
@@ -19,7 +19,7 @@ std::span<std::byte> pinned(BareGpu& gpu, size_t bytes) {
     return {static_cast<std::byte*>(memory), bytes};
 }
 
-// A whole mirror of the object; where it is written, all of it is.
+// A whole mirror of the object; writing covers all of it.
 void mirror_once(gshm_object* object, bool write, void* stream) {
     const uint32_t flags = write ? uint32_t{GSHM_MIRROR_WRITE} : uint32_t{GSHM_MIRROR_LOAD};
     const gshm_mirror_options options = {sizeof options, flags, 0, 0, stream};

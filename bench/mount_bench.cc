@@ -1,9 +1,9 @@
-// One measurement in one folder, so that bench/run can take turns among file systems and compare them round by round.
-// Plain system calls; knows nothing of gshm, and measures any file system.
+// One measurement in one folder, so that bench/run can alternate between file systems and compare them round by round.
+// Uses plain system calls and measures any file system.
 //
-// Prints a JSON object per figure and line: name, value (the median of the repetitions), low, high, unit. Everything
-// it makes in the folder is removed again, unless --keep. Whatever fails ends the program with a sentence (exit
-// status 1), data that is not what was written included.
+// Prints one JSON object per line and figure: name, value (the median of the repetitions), low, high, unit. Everything
+// it makes in the folder is removed again, unless --keep. Any failure, wrong data included, ends the program with a
+// sentence (exit status 1).
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -121,7 +121,7 @@ private:
     int fd_;
 };
 
-// A name that is ours in the folder; what it names is gone with this object.
+// A name in the folder; the file is removed with this object.
 class ScratchFile {
 public:
     explicit ScratchFile(const std::string& folder)
@@ -156,7 +156,7 @@ void write_at(int fd, char* from, size_t size, uint64_t offset) {
         "write", [](int f, char* a, size_t n, off_t o) { return ::pwrite(f, a, n, o); }, fd, from, size, offset);
 }
 
-// Memory for one call, aligned to pages and touched.
+// Memory for one call, page-aligned and touched.
 class Block {
 public:
     explicit Block(size_t size)
@@ -165,7 +165,7 @@ public:
         std::memset(data_.get(), kFill, size);
     }
     char* data() { return data_.get(); }
-    // Blocks differ by their first word alone, which says where in the file they belong.
+    // Blocks differ only in their first word, which is their offset in the file.
     void mark(uint64_t offset) { std::memcpy(data_.get(), &offset, sizeof offset); }
     void expect(uint64_t offset) const {
         uint64_t found = 0;
@@ -187,7 +187,7 @@ private:
 
 // ---- Sequential ----------------------------------------------------------------------------------------------------
 
-// What one thread works on: `size` bytes of a file from `start` on.
+// The work of one thread: `size` bytes of a file from `start`.
 struct Part {
     Fd fd;
     uint64_t start;
@@ -263,7 +263,7 @@ private:
 
 // ---- Mapped --------------------------------------------------------------------------------------------------------
 
-// Four sums, so that adding is not what takes the time.
+// Four sums, so that the additions are not the bottleneck.
 uint64_t sum_of(const uint64_t* words, size_t count) {
     std::array<uint64_t, 4> sums = {};
     for (size_t i = 0; i + 4 <= count; i += 4) {
@@ -327,7 +327,7 @@ void small(const Options& options) {
     Part part = {Fd(file.path(), O_RDWR | O_CREAT | O_TRUNC), 0, options.bytes, Block(kSmall)};
     write_part(part, kSmall);
     std::vector<uint64_t> offsets(options.count);
-    std::mt19937_64 random(1);  // the same places every time
+    std::mt19937_64 random(1);  // the same offsets every time
     for (auto& offset : offsets) offset = random() % (options.bytes / kSmall) * kSmall;
     rate(options, "small-read", [&](size_t i) {
         read_at(part.fd.get(), part.block.data(), kSmall, offsets[i]);
@@ -340,7 +340,7 @@ void small(const Options& options) {
 }
 
 void metadata(const Options& options) {
-    // A few, used in turn. More would measure how the file system finds a name among many; `list` is for that.
+    // A few files, used in turn. More would measure lookups in large directories, which `list` does.
     constexpr size_t kFiles = 64;
     std::vector<std::unique_ptr<ScratchFile>> files;
     for (size_t i = 0; i < kFiles; ++i) {
@@ -398,7 +398,7 @@ public:
         }
     }
 
-    // How many files were made; those that are there from an earlier call are not.
+    // Returns the number of files made; files of an earlier call are not counted.
     size_t make() const {
         size_t made = 0;
         for (const auto& path : paths_) {
@@ -463,7 +463,7 @@ void list(const Options& options) {
     std::exit(status);
 }
 
-// "512M" and its like; at least 1.
+// "512M" etc.; at least 1.
 uint64_t number(const char* text) {
     char* end = nullptr;
     errno = 0;

@@ -1,7 +1,7 @@
-// Opening: one large object beside the bare driver calls, a further small one beside a bare socket ping-pong, and
-// thousands at once.
+// Opening: one large object compared with bare driver calls, a further small one compared with a bare socket ping-pong,
+// and thousands at once.
 //
-// Only the way to a usable pointer is timed; what undoes it lies outside of the time, on both sides of a comparison.
+// Only the path to a usable pointer is timed, not its release, on both sides of a comparison.
 #include <csignal>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -27,11 +27,11 @@ void open_large(benchmark::State& state, Samples& samples, gshm_client* client, 
         benchmark::DoNotOptimize(gshm_data(object));
         samples.add(state, watch.seconds());
         gshm_close(object);
-        check(gshm_ping(client), "ping");  // the close has been dealt with
+        check(gshm_ping(client), "ping");  // the close has been processed
     }
 }
 
-// The floor: what any program must do that has the descriptor already.
+// The lower bound: what any program that has the descriptor must do.
 class BareGpu {
 public:
     explicit BareGpu(const std::string& device) {
@@ -120,7 +120,7 @@ void open_and_close_further(benchmark::State& state, Samples& samples, gshm_clie
     }
 }
 
-// A process that answers 64 bytes with 128, and does nothing else. Made before this process has threads or CUDA.
+// A process that answers 64 bytes with 128. Made before this process has threads or CUDA.
 class PingPong {
 public:
     PingPong() {
@@ -161,7 +161,7 @@ private:
 
 void ping_pong(benchmark::State& state, Samples& samples, const PingPong& partner) {
     for (auto _ : state) {
-        Stopwatch watch;  // timed as its counterpart is
+        Stopwatch watch;  // timed like its counterpart
         partner.once();
         samples.add(state, watch.seconds());
         partner.once();
@@ -170,8 +170,8 @@ void ping_pong(benchmark::State& state, Samples& samples, const PingPong& partne
 
 // ---- Thousands -----------------------------------------------------------------------------------------------------
 
-// Each time in a daemon that has no slab yet for such objects, and whose CUDA is warm all the same: it has made another
-// object, which is of another mode and so of another slab.
+// Each time in a daemon without a slab for such objects but with CUDA started: it has created another object, whose
+// mode and slab differ.
 void batch_create(benchmark::State& state, Samples& samples, const std::string& device) {
     const Names names("batch/create/", kBatch);
     const auto wanted = specs(names, kSmallBytes, device.c_str());

@@ -1,9 +1,10 @@
-// Pools: pairs of allocate and deallocate beside malloc and free (host), or beside the driver's own pool (cuMemAllocAsync).
+// Pools: pairs of allocate and deallocate compared with malloc and free (host), or with the driver's pool
+// (cuMemAllocAsync).
 //
 //   pool_bench [--rounds N]        on host, and on $GSHM_BENCH_DEVICE or the first GPU if there is one
 //
-// The sides take turns in batches, and the lower quartile of each side counts. `mixed`: 1,000 pieces of 512 bytes to 1 MiB are
-// kept, and one after the other is freed and allocated anew with another size. No byte is touched.
+// The sides alternate in batches; the lower quartile of each counts. `mixed`: keeps 1,000 allocations of 512 bytes to 1
+// MiB, and frees and reallocates them one after the other with other sizes. No byte is touched.
 #include <dlfcn.h>
 
 #include "cuda/driver.h"
@@ -14,12 +15,12 @@ namespace {
 
 constexpr int kBatch = 1000;
 
-// One way to have memory.
+// One allocator.
 struct Side {
     virtual ~Side() = default;
     virtual void* take(uint64_t bytes) = 0;
     virtual void give(void* memory, uint64_t bytes) = 0;
-    virtual void settle() {}  // between the batches
+    virtual void settle() {}  // between batches
 };
 
 class PoolSide final : public Side {
@@ -27,7 +28,7 @@ public:
     PoolSide(gshm_client* client, const char* device, void* stream) : stream_(stream) {
         gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
         options.device = device;
-        options.slab_bytes = uint64_t{256} << 20;  // a live set of `mixed` fits
+        options.slab_bytes = uint64_t{256} << 20;  // the live set of `mixed` fits
         check(gshm_pool_create(client, &options, &pool_), "pool");
     }
     ~PoolSide() override { gshm_pool_destroy(pool_); }
@@ -55,7 +56,7 @@ public:
     void give(void* memory, uint64_t) override { std::free(memory); }
 };
 
-// The driver's own pool, told to keep what it has: else it gives memory back at every synchronisation.
+// The driver's pool, configured to keep its memory; by default it frees memory at every synchronisation.
 class DriverSide final : public Side {
 public:
     DriverSide(const cuda::Driver& driver, cuda::CUdevice device, cuda::CUstream stream) : driver_(driver), stream_(stream) {
@@ -99,7 +100,7 @@ private:
     int (*give_)(cuda::CUdeviceptr, cuda::CUstream) = nullptr;
 };
 
-// Seconds for a pair.
+// Seconds per pair.
 double same_size(Side& side, uint64_t bytes) {
     const Stopwatch watch;
     for (int i = 0; i < kBatch; ++i) side.give(side.take(bytes), bytes);

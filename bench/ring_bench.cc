@@ -2,8 +2,9 @@
 //   ring_bench FILE [--device D] [--block BYTES] [--depth N] [--seconds S] [--random] [--write] [--span BYTES]
 //   ring_bench FILE --put [--device D]
 //   ring_bench --copy-rate [--device cuda:N]
-// Prints "GB/s operations/s" of the whole run, to be held against fio at the same depth; of a whole file that becomes an
-// object, without and with the making of that object; or of plain copies from pinned memory to the GPU. Needs a gshmd, found by $GSHM_DIR; the object is made there and goes with this process.
+// Prints "GB/s operations/s" of the whole run, for comparison with fio at the same depth; or of a whole file that
+// becomes an object, without and with the creation of the object; or of plain copies from pinned memory to the GPU.
+// Needs a gshmd, found by $GSHM_DIR; the object ends with this process.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -66,7 +67,7 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
-// What the bus gives: pinned memory to the GPU, 64 MiB at a time, two in flight.
+// The rate of the bus: pinned memory to the GPU, 64 MiB at a time, two in flight.
 void copy_rate(const Options& options) {
     constexpr size_t kBytes = size_t{64} << 20;
     const int ordinal = atoi(strchr(options.device, ':') != nullptr ? strchr(options.device, ':') + 1 : "0");
@@ -125,7 +126,7 @@ int main(int argc, char** argv) {
     struct stat status = {};
     if (fd < 0 || fstat(fd, &status) != 0) fail(options.file.c_str(), strerror(errno));
     const uint64_t file_blocks = static_cast<uint64_t>(status.st_size) / options.block;
-    // As fio has a buffer for each request; or a part of the object for each block, so far as it is large enough.
+    // A buffer per request, as in fio; or a part of the object for each block, as far as it is large enough.
     const uint64_t object_bytes = std::max<uint64_t>(options.block * options.depth, options.random ? 0 : options.span);
     const std::string name = "ring_bench." + std::to_string(getpid());
     gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;

@@ -1,8 +1,8 @@
-// Does an object cost more when there are many? The same batches against a store of 1,000 and one of 100,000 objects,
-// each in a daemon of its own, on host memory.
+// The cost of an object among many: the same batches against a store of 1,000 and one of 100,000 objects, each in a
+// daemon of its own, on host memory.
 //
-// The counter per_object is the cost of one: nanoseconds of processor time, the daemon's and ours together, so that a
-// machine that does other things as well says the same. For memory/ it is bytes.
+// The counter per_object is the cost of one object: nanoseconds of processor time of the daemon and this process, so
+// that other load on the machine does not matter. For memory/ it is bytes.
 #include <ctime>
 
 #include "support.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kBatch = 200;
 constexpr uint64_t kObjectBytes = 256;
 
-// Processor time of this process and the daemon since the construction.
+// Processor time of this process and the daemon since construction.
 class CostMeter {
 public:
     explicit CostMeter(pid_t daemon) {
@@ -34,7 +34,7 @@ private:
     double start_ = 0;
 };
 
-// Private memory of a process; the objects themselves are shared memory and do not count.
+// Private memory of a process; objects are shared memory and do not count.
 uint64_t anonymous_bytes(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);) {
@@ -43,7 +43,7 @@ uint64_t anonymous_bytes(pid_t pid) {
     die("/proc/PID/status has no RssAnon");
 }
 
-// A daemon with so many objects in one directory, and a client that has all of them mapped.
+// A daemon with that many objects in one directory, and a client that has all of them mapped.
 class Store {
 public:
     explicit Store(size_t count)
@@ -51,7 +51,7 @@ public:
           client_(connect(daemon_)),
           names_("scale/names/", count),
           shuffled_("scale/names/", count) {
-        // What the first objects of a kind cost is no matter of how many there are.
+        // The first objects of a kind have a fixed cost, which is excluded.
         populate(client_.get(), Names("scale/first/", 16), kObjectBytes, "host");
         const uint64_t before = anonymous_bytes(daemon_.pid());
         populate(client_.get(), names_, kObjectBytes, "host");
@@ -104,7 +104,7 @@ private:
                 at = (at + kBatch) % names.size();
             });
     }
-    // An iteration does something with so many objects, which is measured, and undoes it, which is not.
+    // An iteration performs an operation on that many objects, which is measured, and undoes it, which is not.
     template <typename Do, typename Undo>
     void per_object(benchmark::State& state, size_t objects, Do&& act, Undo&& undo) const {
         Samples times;
@@ -124,8 +124,8 @@ private:
 
     Daemon daemon_;
     Client client_;
-    Names names_;     // in the order of their creation
-    Names shuffled_;  // in no order
+    Names names_;     // in order of creation
+    Names shuffled_;  // in random order
     double bytes_per_object_ = 0;
     std::vector<Object> held_;
 };
@@ -147,7 +147,7 @@ int run_all(int argc, char** argv) {
             add("open_at_random", &Store::open_at_random);
             add("list", &Store::list);
         }
-        // Measured once, when the objects were made.
+        // Measured once, after the objects are created.
         benchmark::RegisterBenchmark("memory/100000", [&](benchmark::State& state) {
             for (auto _ : state) benchmark::DoNotOptimize(many.bytes_per_object());
             state.counters["per_object"] = many.bytes_per_object();

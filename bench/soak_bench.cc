@@ -1,19 +1,19 @@
-// Buffers of vineyard's made, sealed, got and deleted over and over by several processes, and whether anything grows:
+// Several processes repeatedly create, seal, get and delete vineyard buffers; checks that nothing grows:
 //
 //   soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] [--device NAME]
 //
-// A cycle makes a buffer (95 % of 64 B to 1 MiB, the others up to 16 MiB, evenly by magnitude), writes a few of its
-// bytes, seals it, gets it by its id, gets one of another process, and deletes buffers of its own at random until its
-// share of the live set fits again. Ten times on the way all processes pause, and then is counted:
-//  - fragmentation: what the device has given away (used_bytes) against the live set, each buffer rounded up to what a
-//    device can hand out at all (256 bytes in a slab, the device's granularity above 1 MiB). At most 1.15 at
-//    every pause, plus --slack for live sets that are small beside a slab of 64 MiB. What is deleted is zeroed and
-//    freed by one thread of gshmd's, and nobody waits for it: where that thread gets no processor, freed memory piles
-//    up and new slabs are made, which go again only with the buffers in them. With --settle yes (for a test on a
-//    machine that does other things as well) it is enough that one of the last three pauses is within the bound;
-//  - memory of gshmd (RssAnon) and its descriptors, of which each extent has some; memory and descriptors of the
-//    processes. None may be more at the end than at the first pause, but for what chance does to the live set.
-// Exit status 1 if one of them is, or if objects are there that nobody made.
+// A cycle creates a buffer (95 % of 64 B to 1 MiB, the others up to 16 MiB, log-uniform), writes a few of its bytes,
+// seals it, gets it by its id, gets a buffer of another process, and deletes random buffers of its own until its share
+// of the live set fits again. All processes pause ten times, and these figures are taken:
+//  - fragmentation: the device's used_bytes compared with the live set, each buffer rounded up to the allocation unit
+//    (256 bytes in a slab, the device's granularity above 1 MiB). At most 1.15 at every pause, plus --slack for live
+//    sets that are small compared with a slab of 64 MiB. One thread of gshmd zeroes and frees deleted buffers
+//    asynchronously. If that thread gets no processor, freed memory accumulates and new slabs are made, which end only
+//    with the buffers in them. With --settle yes (for a test on a loaded machine) one of the last three pauses within
+//    the bound suffices;
+//  - memory (RssAnon) and descriptors of gshmd, and of the processes. None may be larger at the end than at the first
+//    pause, apart from random variation of the live set.
+// Exit status 1 if a figure is exceeded, or if unexpected objects exist.
 #include <atomic>
 #include <cmath>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr int kPauses = 10;
-constexpr size_t kShown = 64;  // of each process's buffers, for the others
+constexpr size_t kShown = 64;  // buffers of each process that the others see
 
 struct Settings {
     uint64_t cycles = 1'000'000;
@@ -40,19 +40,19 @@ struct Settings {
 struct alignas(64) WorkerReport {
     std::atomic<int> pauses;
     uint64_t live_buffers;
-    uint64_t live_bytes;     // as asked for
-    uint64_t rounded_bytes;  // as a device hands them out
+    uint64_t live_bytes;     // requested sizes
+    uint64_t rounded_bytes;  // rounded to the allocation unit
     uint64_t memory_bytes;
     uint64_t descriptors;
-    uint64_t missed;  // got of others, and gone meanwhile
+    uint64_t missed;  // buffers of others that were deleted before the get
     std::atomic<vineyard::ObjectID> shown[kShown];
 };
 struct Shared {
-    std::atomic<int> may_go_on;  // until that pause
+    std::atomic<int> may_go_on;  // up to that pause
     WorkerReport workers[64];
 };
 
-// ---- What a process uses -------------------------------------------------------------------------------------------
+// ---- Resources of a process ----------------------------------------------------------------------------------------
 
 uint64_t anonymous_bytes(pid_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
@@ -65,7 +65,7 @@ uint64_t descriptors(pid_t pid) {
     return static_cast<uint64_t>(std::distance(begin(all), end(all)));
 }
 
-// ---- A process -----------------------------------------------------------------------------------------------------
+// ---- One process ---------------------------------------------------------------------------------------------------
 
 void check_status(const vineyard::Status& status, const char* what) {
     if (!status.ok()) die(std::string(what) + ": " + status.ToString());
@@ -168,7 +168,7 @@ private:
     uint64_t done_ = 0;
 };
 
-// ---- All of them ---------------------------------------------------------------------------------------------------
+// ---- All processes -------------------------------------------------------------------------------------------------
 
 struct Measured {
     uint64_t live_buffers = 0;
@@ -179,7 +179,7 @@ struct Measured {
     uint64_t daemon_descriptors = 0;
     uint64_t extents = 0;
     uint64_t memory = 0;       // of the largest process
-    uint64_t descriptors = 0;  // of the one with most
+    uint64_t descriptors = 0;  // of the process with most
 };
 
 gshm_device_info device_info(gshm_client* client, const std::string& name) {
@@ -207,8 +207,8 @@ Measured look(const Settings& settings, const Shared& shared, gshm_client* clien
         now.memory = std::max(now.memory, worker.memory_bytes);
         now.descriptors = std::max(now.descriptors, worker.descriptors);
     }
-    // What was let go of is zeroed and freed by threads of gshmd's: looked at until it is little enough, or has not
-    // changed for two seconds.
+    // Threads of gshmd zero and free released memory: waits until usage is low enough, or has not changed for two
+    // seconds.
     gshm_daemon_info info = {};
     info.struct_size = sizeof info;
     for (int unchanged = 0; unchanged < 100; ++unchanged) {
@@ -227,7 +227,7 @@ Measured look(const Settings& settings, const Shared& shared, gshm_client* clien
     return now;
 }
 
-// Chance moves the live set, and an allocator takes its time to settle: an eighth, and a little.
+// The live set varies randomly, and an allocator needs time to settle: an eighth, plus a constant.
 bool has_grown(const char* what, uint64_t first, uint64_t last, uint64_t little) {
     const bool grown = last > first + first / 8 + little;
     if (grown)
@@ -238,7 +238,7 @@ bool has_grown(const char* what, uint64_t first, uint64_t last, uint64_t little)
 
 int soak(const Settings& asked) {
     Settings settings = asked;
-    const Daemon daemon;  // every GPU that there is, and host
+    const Daemon daemon;  // all GPUs and host
     auto client = connect(daemon);
     if (settings.device.empty()) settings.device = choose_device(client.get()).name;
     const uint64_t granularity = device_info(client.get(), settings.device).granularity_bytes;

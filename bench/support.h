@@ -1,6 +1,6 @@
-// What the benchmarks share: a daemon of their own, and owners for the handles of the C interface.
+// Shared parts of the benchmarks: a daemon of their own, and owners for C handles.
 //
-// A benchmark has no use for half a result: whatever fails ends the program with a sentence (exit status 1).
+// Any failure ends the program with a sentence (exit status 1), since half a result is useless.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ inline void check_errno(bool good, const char* what) {
 
 using Clock = std::chrono::steady_clock;
 
-// For UseManualTime: what lies between the construction and seconds() is the iteration's time.
+// For UseManualTime: the time from construction to seconds() is the time of the iteration.
 class Stopwatch {
 public:
     double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -56,13 +56,12 @@ private:
     Clock::time_point start_ = Clock::now();
 };
 
-// The times of a benchmark's iterations. What the table is made of is their lower quartile: on a machine that does
-// other things as well, a mean tells how often we were interrupted, and one side of a comparison may have had the bad
-// luck.
+// The times of a benchmark's iterations. The tables use their lower quartile: on a machine with other load the mean
+// would measure interruptions, which may hit one side of a comparison only.
 class Samples {
 public:
     void add(double seconds) { seconds_.push_back(seconds); }
-    // And tells Google Benchmark, too (UseManualTime).
+    // Also reports to Google Benchmark (UseManualTime).
     void add(benchmark::State& state, double seconds) {
         state.SetIterationTime(seconds);
         add(seconds);
@@ -80,13 +79,13 @@ private:
 
 // ---- The daemon ----------------------------------------------------------------------------------------------------
 
-// The folder of gshmd: $GSHM_BIN, or ../bin beside this program's own folder, which holds in a build and in a bundle.
+// The folder of gshmd: $GSHM_BIN, or ../bin relative to this program, in a build and in a bundle.
 inline std::string bin_folder() {
     if (const char* folder = std::getenv("GSHM_BIN"); folder && *folder) return folder;
     return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin").string();
 }
 
-// A gshmd in a folder of its own, both gone with this object. It dies with the thread that made it, too.
+// A gshmd in a folder of its own, both removed with this object. It also ends with the thread that made it.
 class Daemon {
 public:
     explicit Daemon(const std::vector<std::string>& devices = {}, const std::vector<std::string>& options = {})
@@ -98,14 +97,14 @@ public:
         spawn(devices);
         wait_until_it_serves();
     }
-    // SIGKILL, and another one in its place at once. Returns when that has been started, not when it serves.
+    // Kills gshmd (SIGKILL) and starts another at once. Returns after the start, not when it serves.
     void kill_and_start() {
         ::kill(pid_, SIGKILL);
         ::waitpid(pid_, nullptr, 0);
         spawn(devices_);
     }
     void wait_until_it_serves() {
-        // Connecting is what tells that it serves; CUDA may take its time to start.
+        // A connection shows that it serves; CUDA may take long to start.
         gshm_client* client = nullptr;
         const gshm_connect_options options = {sizeof options, 100, dir().c_str()};
         while (gshm_connect(&options, &client) != 0) {
@@ -147,7 +146,7 @@ private:
         pid_ = ::fork();
         check_errno(pid_ >= 0, "fork");
         if (pid_ > 0) return;
-        ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // not SIGKILL: its keeper would stay
+        ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // not SIGKILL: its keeper would remain
         if (::getppid() != parent) ::_exit(127);
         const int file = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         ::dup2(file, 1);
@@ -195,7 +194,7 @@ inline gshm_stat_info stat(gshm_client* client, const char* name) {
     return info;
 }
 
-// Many objects opened by one call, closed by one call.
+// Many objects, opened and closed by one call each.
 class Objects {
 public:
     explicit Objects(size_t count) : objects_(count), status_(count) {}
@@ -222,7 +221,7 @@ private:
 
 // ---- Names ---------------------------------------------------------------------------------------------------------
 
-// Texts and the array of C strings that the batch calls take.
+// Names and the array of C strings for batch calls.
 class Names {
 public:
     Names(const std::string& prefix, size_t count) {
@@ -235,7 +234,7 @@ public:
     size_t size() const { return pointers_.size(); }
     const char* operator[](size_t index) const { return pointers_[index]; }
     const char* const* data() const { return pointers_.data(); }
-    // The order in which they are used, so that neighbours in memory are not neighbours in time. The same every run.
+    // Shuffles the order of use, the same in every run, so that neighbours in memory are not used in sequence.
     void shuffle() { std::shuffle(pointers_.begin(), pointers_.end(), std::mt19937_64(1)); }
 
 private:
@@ -259,14 +258,14 @@ inline std::vector<gshm_create_spec> specs(const Names& names, uint64_t size_byt
     return all;
 }
 
-// Sealed objects that stay, and that nobody holds.
+// Makes sealed, permanent objects without leases.
 inline void populate(gshm_client* client, const Names& names, uint64_t size_bytes, const char* device) {
     Objects objects(names.size());
     objects.create(client, specs(names, size_bytes, device, GSHM_NO_MAP));
     objects.seal();
 }
 
-// One open object of every extent that the names lie in: as long as they are held, this client has all of it mapped.
+// Opens one object of every extent of the names, so that this client keeps all of them mapped.
 inline std::vector<Object> hold_extents(gshm_client* client, const Names& names) {
     std::vector<gshm_stat_info> infos(names.size());
     std::vector<int> status(names.size());
@@ -284,7 +283,7 @@ inline std::vector<Object> hold_extents(gshm_client* client, const Names& names)
 
 // ---- The device ----------------------------------------------------------------------------------------------------
 
-// $GSHM_BENCH_DEVICE, else the daemon's first, which is a GPU if there is one.
+// $GSHM_BENCH_DEVICE, else the daemon's first device, which is a GPU if there is one.
 inline gshm_device_info choose_device(gshm_client* client) {
     std::vector<gshm_device_info> devices(16);
     devices[0].struct_size = sizeof devices[0];
@@ -300,14 +299,14 @@ inline gshm_device_info choose_device(gshm_client* client) {
 inline bool is_cuda(const gshm_device_info& device) {
     return std::strncmp(device.name, "cuda", 4) == 0;
 }
-// For the benchmarks' label, which bench/run prints above its table; no comma, since that goes through CSV.
+// For the label that bench/run prints above its table; no comma, since it passes through CSV.
 inline std::string describe(const gshm_device_info& device) {
     std::string text = std::string(device.name) + " - " + device.model;
     std::replace(text.begin(), text.end(), ',', ';');
     return text;
 }
 
-// Registers and runs what `add` adds; the program's exit status.
+// Registers and runs the benchmarks of `add`; returns the exit status.
 template <typename Add>
 int run(int argc, char** argv, Add&& add) {
     benchmark::Initialize(&argc, argv);

@@ -1,5 +1,5 @@
-// How long it takes until a gshmd that was killed serves again, and what a client sees of it:
-// survival_bench [OBJECTS [EXTENTS [ROUNDS]]]. Against the start of a gshmd that has nothing to take up.
+// The time until a killed gshmd serves again, and the pause that a client sees: survival_bench [OBJECTS [EXTENTS
+// [ROUNDS]]]. Compared with the start of a gshmd without objects.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -11,11 +11,11 @@ namespace {
 using namespace gshm::bench;
 
 struct Figures {
-    Samples first_answer;  // from its start
-    Samples pause;         // that a client saw
+    Samples first_answer;  // since its start
+    Samples pause;         // seen by a client
 };
 
-// A client that asks all the time, and the longest that it had to wait for an answer.
+// A client that sends requests all the time, and its longest wait for a reply.
 class Asking {
 public:
     explicit Asking(const Daemon& daemon) : dir_(daemon.dir()) {

@@ -1,15 +1,14 @@
-// Buffers of vineyard's from one process to another:
+// Hand-over of vineyard buffers between processes:
 //
 //   vineyard_bench [--rounds N] [--device NAME]
 //
-// One process makes a buffer and says its id through shared memory; the other gets it and copies its first 4 KiB out
-// (by the driver, to pinned memory; on host by memcpy). The time is from before the first call of the one to after the
-// copy of the other, on the machine's one clock. Beside it the floor of that way, measured in turn: a ping of gshmd by
-// each of them, the same shared memory, and the same copy from memory that is mapped already. Lower quartiles of N
-// rounds.
+// One process creates a buffer and passes its id through shared memory. The other gets the buffer and copies its first
+// 4 KiB out (by the driver, to pinned memory; on host by memcpy). The time is measured from before the first call of
+// the creator to after the reader's copy. The lower bound is measured alternately: a ping of gshmd by each process, the
+// same shared memory, and the same copy from memory that is already mapped. Lower quartiles of N rounds.
 //
-// Small buffers share slabs. In company, both processes have another buffer of the same slab, as programs with a pool of
-// them do; alone, each of the two maps the slab anew every time.
+// Small buffers share slabs. "In company": both processes hold another buffer of the same slab, as programs with many
+// buffers do. "Alone": both map the slab each time.
 #include <atomic>
 #include <ctime>
 #include <sys/mman.h>
@@ -34,14 +33,14 @@ void check_status(const vineyard::Status& status, const char* what) {
     if (!status.ok()) die(std::string(what) + ": " + status.ToString());
 }
 
-// Whose turn it is. The one who waits looks without sleeping, so that waking up is not what is measured.
+// Whose turn it is. The waiting process spins, so that wake-up times are not measured.
 struct Shared {
-    std::atomic<uint64_t> turn;  // even: the maker's
-    vineyard::ObjectID id;       // 0: a round of the floor
-    bool keep;                   // the reader is to have it until the end
+    std::atomic<uint64_t> turn;  // even: the creator's
+    vineyard::ObjectID id;       // 0: a round of the lower bound
+    bool keep;                   // the reader keeps it until the end
     double read_at;
 
-    // is_gone tells whether the other one has ended, which is no reason to wait for ever.
+    // is_gone tells whether the other process has ended.
     template <typename IsGone>
     void wait_for(uint64_t number, IsGone is_gone) const {
         for (uint64_t looks = 1; turn.load(std::memory_order_acquire) != number; ++looks) {
@@ -56,7 +55,7 @@ struct Shared {
     }
 };
 
-// Copies the first bytes of memory to the CPU.
+// Copies the first bytes to the CPU.
 class FirstRead {
 public:
     explicit FirstRead(const std::string& device) {
@@ -79,7 +78,7 @@ private:
 
 constexpr vineyard::ObjectID kEnd = ~vineyard::ObjectID{0};
 
-// The other process: reads whatever it is told of, until the end.
+// The other process: reads every buffer until told to end.
 void read_all(Shared& shared, const Daemon& daemon, const std::string& device) {
     vineyard::Client client;
     check_status(client.Connect(daemon.dir()), "connect");
@@ -87,7 +86,7 @@ void read_all(Shared& shared, const Daemon& daemon, const std::string& device) {
     FirstRead first_read(device);
     vineyard::ObjectID held_id = 0;
     vineyard::Payload payload;
-    std::shared_ptr<vineyard::MutableBuffer> held;  // for the floor; its extent is not one of those that are measured
+    std::shared_ptr<vineyard::MutableBuffer> held;  // for the lower bound; in an extent of its own
     check_status(client.CreateGPUBuffer(64 * kKiB, held_id, payload, held, device), "create");
     std::shared_ptr<vineyard::Buffer> got;
     std::shared_ptr<vineyard::Buffer> company;
@@ -122,7 +121,7 @@ public:
     Figures measure(uint64_t bytes, int rounds) {
         Figures figures;
         const uint64_t used_before = used_bytes();
-        for (int round = -3; round < rounds; ++round) {  // CUDA starts, slabs are made
+        for (int round = -3; round < rounds; ++round) {  // warm-up: CUDA starts, slabs are made
             vineyard::ObjectID id = 0;
             vineyard::Payload payload;
             std::shared_ptr<vineyard::MutableBuffer> buffer;
@@ -131,7 +130,7 @@ public:
             const double ours = hand_over(id) - start;
             check_status(client_.DelData(id), "delete");
             buffer.reset();
-            // The driver is not to be busy still with the memory of the last round.
+            // The driver must have freed the memory of the last round.
             while (bytes > kLargestShared && used_bytes() > used_before) {
                 std::this_thread::sleep_for(std::chrono::microseconds(100));
             }
@@ -144,7 +143,7 @@ public:
         }
         return figures;
     }
-    // From now on both have a buffer of the slab that small ones are in.
+    // From now on both processes hold a buffer of the slab for small buffers.
     void keep_company() {
         vineyard::ObjectID id = 0;
         vineyard::Payload payload;
@@ -169,7 +168,7 @@ private:
         }
         die("gshmd has no device " + device_);
     }
-    // When it was read.
+    // Returns the time of the read.
     double hand_over(vineyard::ObjectID id) {
         shared_.id = id;
         shared_.pass_on(turn_ + 1);
@@ -224,7 +223,7 @@ int run_all(int rounds, std::string device) {
     auto small = maker.measure(64 * kKiB, rounds);
     report("64 KiB, in company", small, 60e-6, judged);
     auto large = maker.measure(256 * kKiB * kKiB, std::max(rounds / 50, 10));
-    report("256 MiB", large, 0, false);  // bench/torch_handover.py is what it is held against
+    report("256 MiB", large, 0, false);  // compared with bench/torch_handover.py
     if (!judged) std::printf("The target is for a GPU and is not judged on %s.\n", device.c_str());
     maker.end();
     int status = 0;

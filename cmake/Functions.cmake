@@ -1,6 +1,6 @@
 # gshm_part(<dir> [TARGET name] [EXCLUDE file...] LINK lib...)
-# One folder of src/ as a static library, gshm_<dir> unless TARGET names it. Its FlatBuffers schemas are compiled, and
-# included as "<schema>_generated.h".
+# Builds one folder of src/ as a static library, gshm_<dir> or TARGET. Its FlatBuffers schemas are compiled and included
+# as "<schema>_generated.h".
 function(gshm_part dir)
     cmake_parse_arguments(PART "" "TARGET" "EXCLUDE;LINK" ${ARGN})
     set(target gshm_${dir})
@@ -38,7 +38,7 @@ function(gshm_schema target schema)
 endfunction()
 
 # gshm_program(<target> [NAME file name] [FOLDER below the build folder] SOURCES file... LINK lib...)
-# Without sources there is no program: a folder of tests may still be empty.
+# Without sources it does nothing: a folder of tests may be empty.
 function(gshm_program target)
     cmake_parse_arguments(PROGRAM "" "NAME;FOLDER" "SOURCES;LINK" ${ARGN})
     if(NOT PROGRAM_SOURCES)
@@ -47,7 +47,8 @@ function(gshm_program target)
     add_executable(${target} ${PROGRAM_SOURCES})
     target_link_libraries(${target} PRIVATE ${PROGRAM_LINK})
     if(GSHM_SANITIZE)
-        target_compile_options(${target} PRIVATE -O0) # compiles in a third of the time; what is tested is in libraries
+        # compiles in a third of the time; the code under test is in libraries
+        target_compile_options(${target} PRIVATE -O0)
     endif()
     if(PROGRAM_NAME)
         set_target_properties(${target} PROPERTIES OUTPUT_NAME ${PROGRAM_NAME})

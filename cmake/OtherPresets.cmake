@@ -1,6 +1,6 @@
-# Included by tests/. What the asan and clang presets check, as entries of this build's ctest, so that one run and one
-# summary cover all. Their builds are entries themselves (quick when `./dev test` has just done them); without a usable
-# clang that one is skipped, and says so.
+# Included by tests/. Adds the checks of the asan and clang presets to this build's ctest, so that one run and one
+# summary cover all. Their builds are entries too (quick after `./dev test` has built them). Without a usable clang its
+# build is skipped.
 
 set(asan_dir ${CMAKE_SOURCE_DIR}/build-asan)
 set(clang_dir ${CMAKE_SOURCE_DIR}/build-clang)
@@ -21,7 +21,7 @@ function(preset_test preset test)
         FIXTURES_REQUIRED ${preset}
         SKIP_RETURN_CODE 77
         TIMEOUT 1500
-        COST 100 # the longest, so first
+        COST 100 # the longest run first
         ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
@@ -31,8 +31,8 @@ foreach(folder unit conformance sim)
         preset_test(asan ${folder} ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
     endif()
 endforeach()
-# These fork, which a sanitizer with threads of other tests does not survive. Those that take long and do the same again in
-# other ways are left to the ordinary build.
+# These tests fork, which a sanitizer does not survive with threads of other tests. Long tests that repeat others in a
+# variant run in the ordinary build only.
 set(long "PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|Reuse\\.")
 foreach(folder integration mount compat regress)
     if(TARGET ${folder}_tests)

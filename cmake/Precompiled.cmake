@@ -1,14 +1,14 @@
-# Precompiled headers: two thirds of compiling is parsing the same few of them. The clang preset does without, so that a
-# file that does not include what it uses is found there.
+# Precompiled headers: two thirds of the compile time is parsing a few headers. The clang preset does not use them, so
+# that it detects missing includes.
 option(GSHM_PRECOMPILE "Precompile headers" ON)
 
-# Not <filesystem>: it has std::quoted(), which would be found in place of functions of that name.
+# Not <filesystem>: its std::quoted() would be found instead of functions of that name.
 set(core_headers <algorithm> <atomic> <chrono> <condition_variable> <cstring> <expected> <fstream>
     <functional> <map> <memory> <mutex> <optional> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map>
     <utility> <variant> <vector> <fmt/core.h>)
 
-# gshm_headers(<name> PIC ON|OFF [OPTIONS option...] LINK lib... HEADERS header...): a set of them, for targets that are
-# compiled in the same way.
+# gshm_headers(<name> PIC ON|OFF [OPTIONS option...] LINK lib... HEADERS header...): a set of headers for targets with
+# the same compile options.
 function(gshm_headers name)
     cmake_parse_arguments(SET "" "PIC" "OPTIONS;LINK;HEADERS" ${ARGN})
     if(NOT GSHM_PRECOMPILE)
@@ -23,12 +23,12 @@ function(gshm_headers name)
     target_precompile_headers(${name} PRIVATE ${SET_HEADERS})
 endfunction()
 
-# gshm_use_headers(<target> <name>): has the target use such a set.
+# gshm_use_headers(<target> <name>): makes the target use such a set.
 function(gshm_use_headers target name)
     if(NOT TARGET ${name})
         return()
     endif()
     get_target_property(pic ${name} POSITION_INDEPENDENT_CODE)
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ${pic}) # a difference would make them useless
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ${pic}) # different options would disable it
     target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()

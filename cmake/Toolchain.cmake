@@ -1,4 +1,4 @@
-# Compiler, linker and where things go. Needs GSHM_SANITIZE and GSHM_FUZZ.
+# Compiler, linker and output folders. Needs GSHM_SANITIZE and GSHM_FUZZ.
 
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -15,19 +15,19 @@ if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
-# Every program lies one folder below the build folder (bin/, tests/, bench/) beside lib/, so that one relative path
-# finds libgshm in the build folder and in a bundle alike.
+# Every program is one folder below the build folder (bin/, tests/, bench/), beside lib/, so that one relative path
+# finds libgshm in the build folder and in a bundle.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 
-# Designated initialisers leave out what is to be zero, on purpose.
+# Designated initialisers omit members that are zero on purpose.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # The lock annotations of base/ are compiled here: a GUARDED_BY that is not kept is an error.
+    # Checks the lock annotations of base/: a violated GUARDED_BY is an error.
     add_compile_options(-Wthread-safety -Werror=thread-safety)
 endif()
 
@@ -35,11 +35,11 @@ if(GSHM_SANITIZE)
     add_compile_options(-fsanitize=${GSHM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${GSHM_SANITIZE})
     if(GSHM_SANITIZE MATCHES undefined)
-        # It looks at memory through a pipe, and takes a process without descriptors left for one without memory.
+        # The vptr check reads memory through a pipe, and fails in a process without free descriptors.
         add_compile_options(-fno-sanitize=vptr)
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-        add_compile_options(-Wno-maybe-uninitialized) # GCC sees ghosts in instrumented code
+        add_compile_options(-Wno-maybe-uninitialized) # false positives in instrumented code
     endif()
 endif()
 if(GSHM_FUZZ)
@@ -49,7 +49,7 @@ if(GSHM_FUZZ)
     add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# Faster linking and rebuilding where the tools are there.
+# Faster linking and rebuilding, if the tools are installed.
 find_program(GSHM_MOLD mold)
 if(GSHM_MOLD AND NOT CMAKE_CXX_FLAGS MATCHES "-fuse-ld")
     add_link_options(-fuse-ld=mold)
@@ -57,7 +57,7 @@ endif()
 find_program(GSHM_CCACHE ccache)
 if(GSHM_CCACHE)
     set(CMAKE_C_COMPILER_LAUNCHER ${GSHM_CCACHE})
-    # What it must be told to work with precompiled headers.
+    # Needed for precompiled headers.
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
         CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${GSHM_CCACHE})
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

@@ -1,8 +1,8 @@
 // Reads the memory that producer shares: connects to it, receives the file descriptor, imports and maps the memory,
 // checks the numbers and acknowledges them. Needs no daemon.
 //
-// Exit status: 0 if the data was right, 1 if it was not or anything failed, 2 after a wrong command line. It makes
-// nothing that outlives it, so a signal may end it at any time.
+// Exit status: 0 if the data is correct, 1 if it is not or a step fails, 2 for a wrong command line. A signal may end
+// it at any time, since nothing it makes outlives it.
 
 #include <cstdio>
 #include <optional>
@@ -24,7 +24,7 @@ struct Settings {
     std::optional<std::chrono::seconds> timeout = kAnswerTime;
 };
 
-// What another process says is not believed before it is checked.
+// Data from another process is checked before use.
 void check_offer(Offer& offer, const gshm::DeviceInfo& device) {
     offer.device[sizeof offer.device - 1] = '\0';
     offer.uuid[sizeof offer.uuid - 1] = '\0';
@@ -40,14 +40,14 @@ void check_offer(Offer& offer, const gshm::DeviceInfo& device) {
                          device.name + "; choose the same for both with --device");
 }
 
-// Whether all numbers were right.
+// Returns whether all numbers are correct.
 bool read_and_verify(const gshm::DeviceInfo& device, const gshm::UniqueFd& fd, const Offer& offer) {
     auto info = gshm::HandleInfo{};
     info.kind = GSHM_HANDLE_POSIX_FD;
     info.extent_bytes = offer.extent_bytes;
     info.offset = offer.offset;
     info.size_bytes = offer.size_bytes;
-    auto object = gshm::Object::import_fd(device.name, fd.get(), info, true).value();  // the next four steps in one
+    auto object = gshm::Object::import_fd(device.name, fd.get(), info, true).value();  // does the next four steps
     std::printf("Imported allocation handle from FD\n");
     std::printf("Reserved virtual address space at %p\n", object.data());
     std::printf("Mapped imported memory to virtual address\n");
@@ -96,10 +96,10 @@ int main(int argc, char** argv) {
         .text("--socket", settings.socket_path, "where the producer waits; default: " + settings.socket_path)
         .seconds("--timeout", settings.timeout, "seconds to wait for the producer's answer; default: 30")
         .parse(argc, argv);
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each step is seen when it is done, also through a pipe
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // shows each step when it is done, also through a pipe
     try {
         const bool verified = run(settings);
-        std::printf("Cleanup complete\n");  // memory, descriptors and connection went with their owners in run()
+        std::printf("Cleanup complete\n");  // run() has released memory, descriptors and connection
         return verified ? 0 : 1;
     } catch (const gshm::Exception& exception) {
         std::fprintf(stderr, "consumer: %s\n", exception.what());

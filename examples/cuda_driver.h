@@ -1,5 +1,5 @@
-// The CUDA driver as test_client uses it: our own declarations of the few calls, loaded from libcuda.so.1 when the
-// program runs. So it builds without a CUDA toolkit and starts on machines without a GPU.
+// The part of the CUDA driver that test_client uses: declarations of a few calls, loaded from libcuda.so.1 at run time.
+// The program therefore builds without a CUDA toolkit and starts on machines without a GPU.
 #pragma once
 
 #include <cerrno>
@@ -45,7 +45,7 @@ inline constexpr int kMemAccessProtRead = 1;
 inline constexpr int kMemAccessProtReadWrite = 3;
 inline constexpr int kPointerAttributeDeviceOrdinal = 9;
 
-// X(member, exported symbol, signature); the symbols are those that cuda.h maps the plain names to.
+// X(member, exported symbol, signature); the symbols are those to which cuda.h maps the plain names.
 #define EXAMPLE_CUDA_CALLS(X)                                                                                          \
     X(init, cuInit, (unsigned flags))                                                                                  \
     X(get_error_name, cuGetErrorName, (CUresult error, const char** name))                                             \
@@ -86,9 +86,9 @@ public:
     EXAMPLE_CUDA_CALLS(EXAMPLE_CUDA_MEMBER)
 #undef EXAMPLE_CUDA_MEMBER
 
-    // Loads and starts the driver (cuInit). ENODEV with the reason where there is none that works.
+    // Loads and starts the driver (cuInit). ENODEV with the reason if there is no working driver.
     static gshm::Result<Driver> load() {
-        void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);  // for the process's life
+        void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);  // never unloaded
         if (!library) return gshm::Error{ENODEV, ::dlerror()};
         Driver driver;
         const char* missing = nullptr;
@@ -118,7 +118,7 @@ public:
     }
 };
 
-// A device's primary context, retained, and current for this thread while it lives.
+// A retained primary context, current in this thread during its lifetime.
 class Context {
 public:
     Context(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {

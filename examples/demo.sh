@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A tour of gshm in one terminal: `./dev demo` builds and calls this. GSHM_BIN is the folder of the programs.
-# Everything it makes is in one temporary folder and one daemon, both gone at the end, also after Ctrl-C or a failure.
+# A tour of gshm in one terminal: `./dev demo` builds and calls this. GSHM_BIN is the folder of the programs. Everything
+# is in one temporary folder and one daemon. Both are removed at the end, also after Ctrl-C or a failure.
 set -euo pipefail
 
 bin=${GSHM_BIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/bin}
@@ -13,13 +13,13 @@ done
 export PATH="$bin:$PATH"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/gshm-demo.XXXXXX")
-export GSHM_DIR=$work/run # where gshm and the examples look for the daemon
+export GSHM_DIR=$work/run # where gshm and the examples find the daemon
 socket=$work/example.sock
 step_number=0
 step_title="starting"
 finished=""
 
-# The daemon of our folder, if any is running: its pid, found by the folder on its command line.
+# Prints the pid of the daemon of our folder, if it runs: found by the folder on its command line.
 daemon_pids() {
     local process arguments
     for process in /proc/[0-9]*; do
@@ -28,7 +28,7 @@ daemon_pids() {
     done
 }
 
-# Returns when they have ended, whoever their parents are.
+# Returns when the daemons have ended; they are not children of this shell.
 wait_for_daemons() {
     local pid
     for pid in $(daemon_pids); do tail -f --pid="$pid" /dev/null; done
@@ -43,7 +43,7 @@ clean_up() {
         wait "$pid" 2>/dev/null
     done
     if [[ -n $(daemon_pids) ]]; then
-        # One that is asked ends; one that does not answer is killed.
+        # A daemon that does not answer the request is killed.
         if gshm shutdown >/dev/null 2>&1; then wait_for_daemons; fi
         for pid in $(daemon_pids); do kill -KILL "$pid"; done
     fi
@@ -70,7 +70,7 @@ step() { # title, explanation
 say() { printf '   %s\n' "$*"; }
 indent() { sed 's/^/     /'; }
 
-# Shows a command as one would type it, and what it prints.
+# Shows a command and its output.
 run() {
     printf '   $ %s\n' "$*"
     "$@" 2>&1 | indent
@@ -81,12 +81,12 @@ start() { # file, command...
     local file=$1
     shift
     printf '   $ %s &\n' "$*"
-    : >"$file" # there from now on, whenever the command itself gets to run
+    : >"$file" # exists before the command runs
     "$@" >"$file" 2>&1 &
     started=$!
 }
 
-# Waits until the background command has printed a line that begins so.
+# Waits until the background command has printed a line that begins with the text.
 wait_for_line() { # file, pid, text
     if grep -q -m 1 "^$3" <(tail -n +1 -f --pid="$2" "$1" 2>/dev/null); then return 0; fi
     indent <"$1"
@@ -151,15 +151,8 @@ draft=$started
 wait_for_line "$work/draft.log" "$draft" "Holding"
 run gshm ls -l demo
 kill_hard "$draft"
-for _ in {1..50}; do
-    if ! gshm stat demo/draft >/dev/null 2>&1; then break; fi
-    sleep 0.1
-done
+run gshm wait demo/draft --gone --timeout 30
 run gshm ls -l demo
-if gshm stat demo/draft >/dev/null 2>&1; then
-    say "demo/draft is still there"
-    exit 1
-fi
 
 step "Stop" "Memory in use, and then none: the daemon ends and the device is free again."
 run gshm df

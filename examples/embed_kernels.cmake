@@ -1,4 +1,4 @@
-# Writes the header kernel_images.h: PTX as string literals, that of nvcc first where there is some.
+# Writes the header kernel_images.h: PTX as string literals, nvcc's first if present.
 #   cmake -DOUTPUT=kernel_images.h -DPORTABLE=kernels.ptx [-DNVCC=compiled.ptx] -P embed_kernels.cmake
 cmake_minimum_required(VERSION 3.25)
 set(entries "")

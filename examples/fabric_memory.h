@@ -1,5 +1,5 @@
-// GPU memory that another process allocated, mapped into this one by its fabric handle: what the seed's programs do
-// with the attribute user.fabric_handle, in the driver's own calls.
+// GPU memory that another process allocated, mapped by its fabric handle (attribute user.fabric_handle) with driver
+// calls only.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@ using FabricHandle = std::array<uint8_t, GSHM_FABRIC_HANDLE_BYTES>;
 
 class FabricMemory {
 public:
-    // allocation_bytes: all of the allocation, since the driver maps whole handles only. Throws gshm::Exception.
+    // allocation_bytes is the size of the whole allocation, since the driver maps whole handles only. Throws
+    // gshm::Exception.
     FabricMemory(const cuda::Driver& driver, FabricHandle fabric, uint64_t allocation_bytes, bool write)
         : driver_(driver), bytes_(allocation_bytes) {
         try {
@@ -27,7 +28,7 @@ public:
     FabricMemory& operator=(const FabricMemory&) = delete;
 
     cuda::CUdeviceptr pointer() const { return pointer_; }
-    cuda::CUdevice device() const { return device_; }  // this process's number of the GPU that has the memory
+    cuda::CUdevice device() const { return device_; }  // ordinal, in this process, of the GPU that has the memory
 
 private:
     void map(FabricHandle& fabric, bool write) {
@@ -46,7 +47,7 @@ private:
         access.flags = write ? cuda::kMemAccessProtReadWrite : cuda::kMemAccessProtRead;
         driver_.check("cuMemSetAccess", driver_.mem_set_access(pointer_, bytes_, &access, 1));
     }
-    // What has been done so far, undone. The memory itself stays with its owner.
+    // Undoes the completed steps. The memory itself belongs to its owner.
     void release() {
         if (mapped_) driver_.mem_unmap(pointer_, bytes_);
         if (pointer_ != 0) driver_.mem_address_free(pointer_, bytes_);

@@ -1,12 +1,12 @@
-// What producer and consumer say to each other: three messages over a Unix socket (SOCK_SEQPACKET: a message arrives
-// whole or not at all), one of them with a file descriptor (SCM_RIGHTS).
+// The protocol between producer and consumer: three messages over a Unix socket (SOCK_SEQPACKET keeps messages whole),
+// one of them with a file descriptor (SCM_RIGHTS).
 //
-//   consumer -> producer  Hello   so that the producer knows it is not some other program that looked in
+//   consumer -> producer  Hello   identifies the peer as a consumer
 //   producer -> consumer  Offer   the sizes, the device and the descriptor
-//   consumer -> producer  Ack     whether the data was right
+//   consumer -> producer  Ack     whether the data is correct
 //
-// Failures throw gshm::Exception: ECONNRESET if the other side has gone, ETIMEDOUT if it says nothing, EPROTO if what
-// it says makes no sense, EINTR after Ctrl-C.
+// Failures throw gshm::Exception: ECONNRESET if the other side is gone, ETIMEDOUT if it is silent, EPROTO if its
+// message is invalid, EINTR after Ctrl-C.
 #pragma once
 
 #include <algorithm>
@@ -38,12 +38,12 @@ struct Offer {
     static constexpr uint32_t kMagic = 0x4753484F;
     uint32_t magic = kMagic;
     uint32_t version = 1;
-    uint64_t extent_bytes = 0;  // the descriptor stands for all of this
-    uint64_t offset = 0;        // the numbers begin here
+    uint64_t extent_bytes = 0;  // size of the memory behind the descriptor
+    uint64_t offset = 0;        // of the numbers
     uint64_t size_bytes = 0;
     uint64_t count = 0;
-    char device[16] = {};  // as the producer calls it
-    char uuid[48] = {};    // of the GPU, which may have another number in the consumer; "" for host memory
+    char device[16] = {};  // the producer's name for it
+    char uuid[48] = {};    // of the GPU, which may have another ordinal in the consumer; "" for host memory
 };
 
 struct Ack {
@@ -52,10 +52,10 @@ struct Ack {
     uint32_t verified = 0;
 };
 
-inline constexpr std::chrono::seconds kAnswerTime{30};  // for a peer that is there and has only to answer
+inline constexpr std::chrono::seconds kAnswerTime{30};  // for the reply of a connected peer
 
 using Clock = std::chrono::steady_clock;
-using Deadline = std::optional<Clock::time_point>;  // none: wait for ever
+using Deadline = std::optional<Clock::time_point>;  // none: no limit
 
 inline Deadline after(std::optional<std::chrono::seconds> time) {
     return time ? Deadline(Clock::now() + *time) : std::nullopt;
@@ -68,7 +68,7 @@ inline Deadline after(std::optional<std::chrono::seconds> time) {
     fail(code, what + ": " + std::strerror(code));
 }
 
-// Returns when fd can be read. signal_fd: -1, or a signalfd that ends the wait.
+// Returns when fd is readable. signal_fd: -1, or a signalfd that ends the wait.
 inline void wait_readable(int fd, const Deadline& deadline, int signal_fd = -1) {
     pollfd fds[2] = {{fd, POLLIN, 0}, {signal_fd, POLLIN, 0}};
     for (;;) {
@@ -80,7 +80,8 @@ inline void wait_readable(int fd, const Deadline& deadline, int signal_fd = -1) 
         const int ready = ::poll(fds, 2, wait_ms);
         if (ready < 0 && errno != EINTR) fail_errno("poll");
         if (ready > 0 && fds[1].revents) {
-            signalfd_siginfo taken;  // so that it does not end the process when signals are let through again
+            // consumes the signal, so that it does not end the process when signals are unblocked
+            signalfd_siginfo taken;
             if (::read(signal_fd, &taken, sizeof taken) > 0) fail(EINTR, "interrupted");
         }
         if (ready > 0 && fds[0].revents) return;
@@ -90,7 +91,7 @@ inline void wait_readable(int fd, const Deadline& deadline, int signal_fd = -1) 
 
 // ---- Messages ------------------------------------------------------------------------------------------------------
 
-// passed_fd: -1, or a descriptor of which the other side gets its own copy.
+// passed_fd: -1, or a descriptor to duplicate into the other process.
 template <class Message>
 void send_message(int socket, const Message& message, int passed_fd = -1) {
     iovec bytes = {const_cast<Message*>(&message), sizeof message};
@@ -110,13 +111,13 @@ void send_message(int socket, const Message& message, int passed_fd = -1) {
     if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) fail_errno("sending to the other side");
 }
 
-// ret_fd: null, or where the descriptor goes that must come with the message.
+// ret_fd: null, or the place for the descriptor that must come with the message.
 template <class Message>
 Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* ret_fd = nullptr, int signal_fd = -1) {
     wait_readable(socket, deadline, signal_fd);
     Message message;
     iovec bytes = {&message, sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // the kernel closes what does not fit
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // the kernel closes descriptors that do not fit
     msghdr header = {};
     header.msg_iov = &bytes;
     header.msg_iovlen = 1;
@@ -144,7 +145,7 @@ Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* re
 
 // ---- Connections ---------------------------------------------------------------------------------------------------
 
-// Only the user's own processes can reach the first; the second needs the check of credentials in Listener.
+// Only processes of the same user can reach the first path; the second needs the credential check in Listener.
 inline std::string default_socket_path() {
     const char* folder = std::getenv("XDG_RUNTIME_DIR");
     if (folder && *folder) return std::string(folder) + "/gshm-example.sock";
@@ -166,7 +167,7 @@ inline gshm::UniqueFd make_socket() {
     return fd;
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 inline int try_connect(int socket, const sockaddr_un& address) {
     return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
@@ -181,13 +182,13 @@ inline gshm::UniqueFd connect_to_producer(const std::string& path) {
     return socket;
 }
 
-// The producer's end. Takes over a socket file that a killed producer left behind, lets only its own user (and root)
-// connect, and removes the file when it goes. While it lives SIGINT, SIGTERM and SIGHUP end accept_consumer() instead
-// of the process, so that the file is removed then too.
+// The producer's end. Replaces the socket file of a killed producer, lets only its own user (and root) connect, and
+// removes the file when destroyed. During its lifetime SIGINT, SIGTERM and SIGHUP end accept_consumer() instead of the
+// process, so that the file is removed then too.
 class Listener {
 public:
     explicit Listener(const std::string& path) : path_(path), socket_(make_socket()) {
-        ::fchmod(socket_.get(), 0600);  // bind() gives the file this mode from its first moment
+        ::fchmod(socket_.get(), 0600);  // bind() creates the file with this mode
         sigset_t mask;
         ::sigemptyset(&mask);
         for (int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&mask, number);
@@ -208,12 +209,12 @@ public:
         ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
     }
 
-    // Waits until a consumer has connected and said Hello; whoever says something else is sent away.
+    // Waits until a consumer has connected and sent Hello; other peers are disconnected.
     gshm::UniqueFd accept_consumer(const Deadline& deadline) {
         for (;;) {
             wait_readable(socket_.get(), deadline, signals_.get());
             auto peer = gshm::UniqueFd::adopt(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-            if (!peer) continue;  // it has gone already
+            if (!peer) continue;  // already disconnected
             ucred credentials = {};
             socklen_t length = sizeof credentials;
             ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length);

@@ -1,5 +1,5 @@
-// The two kernels of test_client, compiled to PTX where nvcc is. kernels.ptx is the same for machines without: whoever
-// changes one changes both. Words are as pattern.h has them; the loops stride over the grid, so any grid does all.
+// The two kernels of test_client, compiled to PTX if nvcc is installed. kernels.ptx is the same for machines without
+// nvcc: change both together. pattern.h defines the words. The loops use a grid stride, so any grid covers all words.
 
 typedef unsigned int Word;
 typedef unsigned long long Count;
@@ -14,7 +14,7 @@ extern "C" __global__ void fill_pattern(Word* words, Count count) {
         words[i] = pattern_at(i);
 }
 
-// Adds to *mismatches how many of the words are not as fill_pattern wrote them.
+// Adds to *mismatches the number of words that differ from fill_pattern.
 extern "C" __global__ void check_pattern(const Word* words, Count count, Count* mismatches) {
     const Count stride = static_cast<Count>(gridDim.x) * blockDim.x;
     Count wrong = 0;

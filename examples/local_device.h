@@ -1,4 +1,4 @@
-// Which device of this process an example without a daemon uses.
+// Selects a device of this process for an example without a daemon.
 #pragma once
 
 #include <cerrno>
@@ -12,7 +12,7 @@ inline bool is_cuda(const gshm::DeviceInfo& device) {
     return std::string_view(device.name).starts_with("cuda:");
 }
 
-// The device called `wanted`; if that is empty, the first CUDA device that works, else host memory. Throws
+// Returns the device named `wanted`; if that is empty, the first working CUDA device, else host memory. Throws
 // gshm::Exception if there is no such device.
 inline gshm::DeviceInfo choose_device(const std::string& wanted) {
     const auto devices = gshm::local_devices().value();

@@ -1,4 +1,4 @@
-// A file in a mount of gshmd, with the calls and attributes that any program has: creat, truncate, stat, getxattr.
+// A file in a mount of gshmd, accessed with ordinary system calls: creat, truncate, stat, getxattr.
 #pragma once
 
 #include <cerrno>
@@ -24,7 +24,7 @@
     fail(code, what + ": " + std::strerror(code));
 }
 
-// Throws unless a FUSE file system is mounted there: else the file would be an ordinary one, in an ordinary folder.
+// Throws unless a FUSE file system is mounted there; otherwise the file would be an ordinary one.
 inline void require_mount(const std::string& folder) {
     struct statfs found = {};
     const int result = ::statfs(folder.c_str(), &found);
@@ -36,7 +36,7 @@ inline void require_mount(const std::string& folder) {
 
 class MountedFile {
 public:
-    // Creates the file, or empties it. device: "cuda:1", "host"; empty: the daemon's first.
+    // Creates the file, or truncates it to 0. device: "cuda:1", "host"; empty: the daemon's first.
     static MountedFile create(std::string path, const std::string& device) {
         const int fd = ::creat(path.c_str(), 0644);
         if (fd < 0) fail_errno("creating " + path);
@@ -52,7 +52,7 @@ public:
         return MountedFile(std::move(path));
     }
 
-    // From 0 to a size: memory is allocated.
+    // Allocates memory, from size 0.
     void truncate(uint64_t bytes) const {
         if (::truncate(path_.c_str(), static_cast<off_t>(bytes)) != 0)
             fail_errno("truncating " + path_ + " to " + std::to_string(bytes) + " bytes");
@@ -64,7 +64,7 @@ public:
         if (::stat(path_.c_str(), &found) != 0) fail_errno(path_);
         return static_cast<uint64_t>(found.st_size);
     }
-    // All of the physical memory behind the file, which is what a handle stands for.
+    // The physical size of the file's memory, which a handle refers to.
     uint64_t allocation_size() const {
         const auto text = attribute("user.allocation_size");
         if (!text && text.error().code == ENODATA) fail(ENODATA, path_ + " has no memory: truncate it to a size first");
@@ -76,7 +76,7 @@ public:
         return bytes;
     }
     std::string device() const { return attribute("user.device").value(); }
-    // ENODATA or EOPNOTSUPP where the device has none.
+    // ENODATA or EOPNOTSUPP if the device has none.
     gshm::Result<FabricHandle> fabric_handle() const {
         const auto bytes = attribute("user.fabric_handle");
         if (!bytes) return bytes.error();

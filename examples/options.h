@@ -1,4 +1,4 @@
-// Command lines of the examples: "--name value" pairs and "--name" switches, each declared once.
+// Command lines of the examples: "--name value" options and "--name" switches, each declared once.
 #pragma once
 
 #include <charconv>
@@ -32,7 +32,7 @@ public:
             return true;
         });
     }
-    // A number of bytes, with K, M or G behind it if wanted.
+    // A number of bytes, with an optional suffix K, M or G.
     Options& bytes(std::string name, uint64_t& target, std::string help) {
         return add(std::move(name), true, std::move(help), [&target](std::string_view value) {
             uint64_t number = 0;
@@ -55,7 +55,7 @@ public:
         return add(std::move(name), false, std::move(help), [&target](std::string_view) { return target = true; });
     }
 
-    // Ends the program after --help (0) and after a mistake (2).
+    // Exits after --help (status 0) and after an error (2).
     void parse(int argc, char** argv) const {
         for (int i = 1; i < argc; ++i) {
             const std::string_view argument = argv[i];

@@ -1,4 +1,4 @@
-// The numbers that the examples share: data[i] = (i * 2 + 1337) ^ 0xDEADBEEF.
+// The test data of the examples: data[i] = (i * 2 + 1337) ^ 0xDEADBEEF.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline std::vector<uint32_t> make_pattern() {
     return numbers;
 }
 
-// Index of the first number that is not as it should be.
+// Index of the first wrong number.
 inline std::optional<size_t> first_difference(std::span<const uint32_t> numbers) {
     for (size_t i = 0; i < numbers.size(); ++i)
         if (numbers[i] != pattern_at(i)) return i;

@@ -1,8 +1,8 @@
-// Shares memory with another process without a daemon: allocates it, fills it, exports it as a file descriptor and
+// Shares memory with another process without a daemon: allocates and fills it, exports it as a file descriptor and
 // sends that to the consumer over a Unix socket. Start this first, then consumer.
 //
-// On a GPU the memory is the driver's (VMM API), on host it is shared memory; the steps are the same. Exit status: 0 if
-// the consumer found the data right, 1 if anything failed, 2 after a wrong command line, 130 after Ctrl-C.
+// On a GPU the memory comes from the driver's VMM API, on host it is shared memory; the steps are the same. Exit
+// status: 0 if the consumer verified the data, 1 if a step fails, 2 for a wrong command line, 130 after Ctrl-C.
 
 #include <cstdio>
 #include <cstring>
@@ -30,7 +30,7 @@ gshm::Object allocate_and_write(const gshm::DeviceInfo& device) {
     std::printf("Buffer size: %zu bytes, aligned size: %llu bytes\n", kPatternBytes,
                 static_cast<unsigned long long>(aligned_bytes));
 
-    auto object = gshm::Object::allocate(device.name, kPatternBytes).value();  // the next four steps in one
+    auto object = gshm::Object::allocate(device.name, kPatternBytes).value();  // does the next four steps
     std::printf("Created physical memory allocation\n");
     std::printf("Reserved virtual address space at %p\n", object.data());
     std::printf("Mapped physical memory to virtual address\n");
@@ -92,13 +92,13 @@ int main(int argc, char** argv) {
         .text("--socket", settings.socket_path, "where to wait; default: " + settings.socket_path)
         .seconds("--timeout", settings.timeout, "seconds to wait for the consumer; default: for ever")
         .parse(argc, argv);
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each step is seen when it is done, also through a pipe
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // shows each step when it is done, also through a pipe
     try {
         run(settings);
     } catch (const gshm::Exception& exception) {
         std::fprintf(stderr, "producer: %s\n", exception.what());
         return exception.error().code == EINTR ? 130 : 1;
     }
-    std::printf("Cleanup complete\n");  // memory, descriptors and socket file went with their owners in run()
+    std::printf("Cleanup complete\n");  // run() has released memory, descriptors and socket file
     return 0;
 }

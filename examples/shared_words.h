@@ -1,8 +1,8 @@
-// The memory behind a mounted file as an array of 32-bit words, by the first of these ways that the machine has:
-//   1. the fabric handle, imported and mapped with the driver's own calls; kernels on the GPU
-//   2. libgshm's mapping, found by the path alone;                          kernels on the GPU
-//   3. libgshm again, for host memory or where this process has no CUDA;    the CPU
-// Each step that cannot be taken says why on standard output.
+// The memory behind a mounted file as an array of 32-bit words, by the first of these methods that works:
+//   1. the fabric handle, imported and mapped with driver calls; kernels on the GPU
+//   2. libgshm's mapping, found by the path alone;               kernels on the GPU
+//   3. libgshm, for host memory or without CUDA in this process; the CPU
+// Each failing method reports its reason on standard output.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 class SharedWords {
 public:
-    // Throws gshm::Exception if no way leads there.
+    // Throws gshm::Exception if no method works.
     SharedWords(const MountedFile& file, bool write) : count_(file.size() / sizeof(uint32_t)) {
         const uint64_t allocation_bytes = file.allocation_size();
         const std::string device = file.device();
@@ -37,7 +37,7 @@ public:
     uint64_t count() const { return count_; }
     const char* worker() const { return kernels_ ? "a kernel" : "the CPU"; }
 
-    // Writes the pattern. It is in the memory when this returns.
+    // Writes the pattern; complete on return.
     void fill() {
         if (kernels_) return kernels_->fill(pointer_, count_);
         for_chunks([&](std::vector<uint32_t>& chunk, uint64_t first) {
@@ -107,7 +107,7 @@ private:
         if (map) std::printf("Opened %s with libgshm, mapped at %p\n", file.path().c_str(), object_.data());
     }
 
-    // This process's number of the GPU; the daemon may count them otherwise.
+    // The GPU's ordinal in this process; that of the daemon may differ.
     cuda::CUdevice device_of(cuda::CUdeviceptr pointer) const {
         cuda::CUdevice device = 0;
         driver_->check("cuPointerGetAttribute",
@@ -131,7 +131,7 @@ private:
 
     const uint64_t count_;
     std::unique_ptr<const cuda::Driver> driver_;
-    // One of these two has the memory, and kernels_ goes first.
+    // One of these two has the memory; kernels_ is destroyed first.
     std::optional<FabricMemory> fabric_;
     gshm::Object object_;
     cuda::CUdeviceptr pointer_ = 0;

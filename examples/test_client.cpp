@@ -1,14 +1,14 @@
-// Two processes share GPU memory through a file. The parent makes the file in a mount of gshmd, truncates it to a size,
-// which allocates the memory, reads its fabric handle from an attribute, maps that and writes a pattern with a kernel;
-// the child finds the file, maps the same memory and checks the pattern with another kernel.
+// Two processes share GPU memory through a file. The parent makes the file in a mount of gshmd and truncates it to a
+// size, which allocates the memory. It reads the fabric handle from an attribute, maps the memory and writes a pattern
+// with a kernel. The child finds the file, maps the same memory and checks the pattern with another kernel.
 //
 //   mkdir -p test_mount && gshmd ./test_mount
 //   test_client --parent         # in one terminal
-//   test_client --child          # in another, while the parent waits or after it has gone
+//   test_client --child          # in another, while the parent waits or after it has ended
 //
-// Without fabric handles libgshm maps the memory, without a GPU the CPU does the kernels' work; the program says so.
-// `make test-client` runs all of it. Exit status: 0 if the pattern was written or found right, 1 if it was not or
-// anything failed, 2 after a wrong command line.
+// Without fabric handles libgshm maps the memory; without a GPU the CPU replaces the kernels. The program reports this.
+// `make test-client` runs both. Exit status: 0 if the pattern was written or is correct, 1 if it is not or a step
+// fails, 2 for a wrong command line.
 
 #include <cstdint>
 #include <cstdio>
@@ -52,7 +52,7 @@ void run_parent(const Settings& settings) {
     if (!settings.no_wait) wait_for_enter();
 }
 
-// Whether all numbers were right.
+// Returns whether all numbers are correct.
 bool run_child(const Settings& settings) {
     std::printf("=== Child ===\n");
     require_mount(settings.mount);
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s: --size must be 4 or more\n", argv[0]);
         return 2;
     }
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each step is seen when it is done, also through a pipe
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // shows each step when it is done, also through a pipe
     try {
         if (settings.child) return run_child(settings) ? 0 : 1;
         run_parent(settings);

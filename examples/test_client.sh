@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs test_client's parent and child beside a daemon of their own: `make test-client` builds and calls this.
-#   examples/test_client.sh [--mount DIR] [-- OPTION...]    the options go to gshmd: --device host:64M and the like
+# Runs test_client's parent and child with a daemon of their own: `make test-client` builds and calls this.
+#   examples/test_client.sh [--mount DIR] [-- OPTION...]    the options go to gshmd, for example --device host:64M
 #   examples/test_client.sh [--mount DIR] --clean           unmounts DIR and removes it: `make test-clean`
-# DIR is ./test_mount unless named; GSHM_BIN is the folder of the programs. Daemon, mount and folders are gone at the
+# DIR is ./test_mount by default; GSHM_BIN is the folder of the programs. Daemon, mount and folders are removed at the
 # end, also after Ctrl-C or a failure.
 set -euo pipefail
 
@@ -36,11 +36,11 @@ die() {
     exit 1
 }
 
-# A mount whose daemon was killed is in the table, too, though nothing in it can be looked at.
+# The table also lists the mount of a killed daemon, although its contents are inaccessible.
 is_mounted() {
     local parent
     parent=$(cd "$(dirname "$mount")" && pwd -P) || return 1
-    # Fields of mountinfo: the fifth is where, with white space and backslashes in octal.
+    # The fifth field of mountinfo is the mount point, with white space and backslashes in octal.
     awk '{ print $5 }' /proc/self/mountinfo | while read -r line; do printf '%b\n' "${line//\\/\\0}"; done |
         grep -qxF -- "${parent%/}/$(basename "$mount")"
 }
@@ -83,11 +83,7 @@ clean_up() {
     if is_mounted; then unmount; fi
     if [[ -n $daemon ]]; then
         kill -TERM "$daemon" 2>/dev/null
-        for _ in {1..100}; do
-            kill -0 "$daemon" 2>/dev/null || break
-            sleep 0.1
-        done
-        kill -KILL "$daemon" 2>/dev/null
+        timeout 10 tail -s 0.1 --pid="$daemon" -f /dev/null || kill -KILL "$daemon" 2>/dev/null
         wait "$daemon" 2>/dev/null
     fi
     if is_mounted; then unmount lazily; fi
@@ -118,7 +114,7 @@ printf '$ gshmd %s\n' "$mount"
 : >"$work/gshmd.log"
 "$bin/gshmd" "$mount" --dir "$work/run" -f "${daemon_options[@]}" >"$work/gshmd.log" 2>&1 &
 daemon=$!
-# Returns with the line that says that it serves, or with its end.
+# Waits for the line that says that gshmd serves, or for its end.
 grep -q -m 1 'is ready at' <(tail -n +1 -f --pid="$daemon" "$work/gshmd.log" 2>/dev/null) || die "gshmd has ended"
 is_mounted || die "gshmd has not mounted $mount"
 

@@ -1,9 +1,9 @@
 // Reads what weights_writer publishes: waits until the name is sealed, opens it and checks the numbers.
 //
-// By default the object is mapped: on host the CPU reads it where it is, on a GPU it is copied out through the device
-// pointer. With --no-map nothing is mapped and no CUDA started; the daemon copies.
+// By default the object is mapped: on host the CPU reads it in place, on a GPU it is copied out through the device
+// pointer. With --no-map the daemon copies; nothing is mapped and CUDA is not started.
 //
-// Exit status: 0 if the data was right, 1 if it was not or anything failed, 2 after a wrong command line.
+// Exit status: 0 if the data is correct, 1 if it is not or a step fails, 2 for a wrong command line.
 
 #include <cstdio>
 #include <optional>

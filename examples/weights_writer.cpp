@@ -1,8 +1,8 @@
-// Publishes an object through the daemon and stays: creates it with its shape and type as attributes, copies numbers in
-// and seals it. Kill this process in any way: the sealed object stays, since the daemon owns the memory. With --no-seal
-// the object goes with the process, as half-written data should.
+// Publishes an object through the daemon and waits: creates it with its shape and type as attributes, copies numbers in
+// and seals it. The sealed object outlives this process, since the daemon owns the memory. With --no-seal the object
+// ends with the process, as incomplete data should.
 //
-// Exit status: 1 if anything failed, 2 after a wrong command line; else it ends by a signal.
+// Exit status: 1 if a step fails, 2 for a wrong command line; otherwise it ends by a signal.
 
 #include <cstdio>
 #include <string>
@@ -46,7 +46,7 @@ void run(const Settings& settings) {
         std::printf("Sealed: readers may rely on it now\n");
     }
     std::printf("Holding %s until killed (pid %d)\n", settings.name.c_str(), ::getpid());
-    for (;;) ::pause();  // the leases end with the process, whatever ends it
+    for (;;) ::pause();  // the leases end with the process
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-/* What the examples need beside usrbio: GPU memory as a framework would have it, and a look at what is in it. With
- * GSHM_USRBIO_DEVICE=host it is ordinary memory. The driver is loaded at run time, so that no CUDA is needed to build. */
+/* Support for the usrbio examples: GPU memory as a framework allocates it, and checks of its contents. With
+ * GSHM_USRBIO_DEVICE=host it is ordinary memory. The driver is loaded at run time, so the build needs no CUDA. */
 #ifndef GSHM_EXAMPLES_USRBIO_SUPPORT_H
 #define GSHM_EXAMPLES_USRBIO_SUPPORT_H
 
@@ -34,7 +34,7 @@ static inline driver_call driver(const char* name) {
     return call;
 }
 
-/* The first GPU, in the primary context, which is current from then on. */
+/* Makes the primary context of the first GPU current. */
 static inline void start_gpu(void) {
     void* context = NULL;
     int (*init)(unsigned) = (int (*)(unsigned))driver("cuInit");
@@ -64,7 +64,7 @@ static inline void copy_from_gpu(void* to, const void* gpu, size_t bytes) {
     if (copy(to, (uintptr_t)gpu, bytes, NULL) != 0 || wait(NULL) != 0) die("cannot copy from the GPU");
 }
 
-/* Ends the program unless the GPU has what the file has. */
+/* Ends the program unless the GPU memory has the bytes of the file. */
 static inline void expect_bytes_of(const char* path, size_t offset, const void* gpu, size_t bytes) {
     char* expected = malloc(bytes);
     char* found = malloc(bytes);

@@ -1,4 +1,4 @@
-/* A file into GPU memory that the library has allocated: 3FS's own example, as it is in its documentation. */
+/* Reads a file into GPU memory allocated by the library: the example of 3FS's documentation, unchanged. */
 #include "support.h"
 
 #include "lib/api/hf3fs_usrbio_gdr.h"

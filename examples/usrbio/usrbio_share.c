@@ -1,5 +1,5 @@
-/* GPU memory of one process that another reads a file into: 3FS's own example, as it is in its documentation. The two talk
- * through pipes, and are separate before either starts CUDA. */
+/* One process reads a file into GPU memory of another: the example of 3FS's documentation, unchanged. The two processes
+ * communicate through pipes and separate before either starts CUDA. */
 #include "support.h"
 
 #include "lib/api/hf3fs_usrbio_gdr.h"

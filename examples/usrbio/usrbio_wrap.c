@@ -1,5 +1,5 @@
-/* A part of a file into GPU memory that the program has already, somewhere inside of it: 3FS's own example, as it is in its
- * documentation, behind what that leaves out. */
+/* Reads a part of a file into existing GPU memory, at an inner address: the example of 3FS's documentation, unchanged,
+ * with the setup that it omits. */
 #include "support.h"
 
 #include "lib/api/hf3fs_usrbio_gdr.h"

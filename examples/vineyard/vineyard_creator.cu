@@ -1,5 +1,5 @@
-// The first half of vineyard's own example of shared GPU memory, word for word: makes a buffer, fills it from the CPU, and
-// frees it again when its standard input ends.
+// The first half of vineyard's example of shared GPU memory, unchanged: creates a buffer, fills it from the CPU, and
+// frees it when standard input ends.
 //
 //   nvcc -std=c++17 -Iinclude/compat vineyard_creator.cu -Lbuild/lib -lgshm_vineyard      with the kernel
 //   g++ -std=c++17 -x c++ -Iinclude/compat ...                                            without

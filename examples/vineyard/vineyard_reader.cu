@@ -1,4 +1,4 @@
-// The second half of vineyard's own example, word for word: what another process reads. See vineyard_creator.cu.
+// The second half of vineyard's example, unchanged: another process reads the buffer. See vineyard_creator.cu.
 //
 //   vineyard_reader FOLDER_OR_SOCKET ID
 #include <cstdio>

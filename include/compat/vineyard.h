@@ -1,7 +1,7 @@
-// Vineyard's GPU buffers on gshm: create, seal, get, mirror and delete, by ids and names that every process knows.
+// Vineyard's GPU buffers on gshm: create, seal, get, mirror and delete, by ids and names shared by all processes.
 //
-// Names and signatures are vineyard's, so that its programs compile and run unchanged; docs/vineyard.md says what each
-// call does here and what differs. C++17, also for nvcc. Link libgshm_vineyard.
+// Names and signatures are vineyard's, so programs compile and run unchanged. docs/vineyard.md describes each call and
+// the differences. C++17, also for nvcc. Link libgshm_vineyard.
 //
 //   vineyard::Client client;
 //   VINEYARD_CHECK_OK(client.Connect("/run/gshm"));             // a gshmd's folder or socket
@@ -10,9 +10,9 @@
 //   std::shared_ptr<vineyard::MutableBuffer> buffer;
 //   VINEYARD_CHECK_OK(client.CreateGPUBuffer(1 << 20, id, payload, buffer));
 //
-// Calls return a Status and write their outputs only if it is OK (GetGPUBuffers says where it does more). A Client may
-// be used by several threads at once, and so may different buffers; one buffer with its mirrors by one thread at a
-// time. Buffers may outlive their Client.
+// Calls return a Status and write their outputs only if it is OK (GetGPUBuffers is an exception). Several threads may
+// use a Client, or different buffers, at the same time; a buffer with its mirrors is used by one thread at a time.
+// Buffers may outlive their Client.
 #ifndef GSHM_COMPAT_VINEYARD_H
 #define GSHM_COMPAT_VINEYARD_H
 
@@ -42,21 +42,21 @@ using ObjectID = uint64_t;
 inline ObjectID InvalidObjectID() {
     return std::numeric_limits<ObjectID>::max();
 }
-// Every id of a buffer has the highest bit, as vineyard's blobs have.
+// Ids of buffers have the highest bit set, as those of vineyard's blobs.
 inline bool IsBlob(ObjectID id) {
     return (id & 0x8000000000000000u) != 0;
 }
 // "o" and 16 hexadecimal digits.
 std::string ObjectIDToString(ObjectID id);
-// The way back; InvalidObjectID() for any other text.
+// The inverse; InvalidObjectID() for any other text.
 ObjectID ObjectIDFromString(const std::string& text);
 
 // ---- Status --------------------------------------------------------------------------------------------------------
 
-// Vineyard's numbers.
+// The values of vineyard.
 enum class StatusCode : unsigned char {
     kOK = 0,
-    kInvalid = 1,  // an argument that cannot be; also what the caller has no right to
+    kInvalid = 1,  // an invalid argument; also a lack of rights
     kKeyError = 2,
     kTypeError = 3,
     kIOError = 4,
@@ -69,7 +69,7 @@ enum class StatusCode : unsigned char {
     kObjectNotSealed = 14,
     kVineyardServerNotReady = 31,
     kConnectionFailed = 33,  // could not connect
-    kConnectionError = 34,   // not connected, or not any more
+    kConnectionError = 34,   // not connected, or no longer
     kNotEnoughMemory = 41,
     kUserInputError = 51,
     kUnknownError = 255,
@@ -126,7 +126,7 @@ public:
     std::string CodeAsString() const;  // "OK", "Object not exists" and so on
     std::string ToString() const;      // the code and the message
 
-    // The first of the two that is an error.
+    // The first error of the two.
     Status operator&(const Status& other) const { return ok() ? other : *this; }
     Status& operator&=(const Status& other) {
         if (ok()) *this = other;
@@ -147,7 +147,7 @@ inline std::ostream& operator<<(std::ostream& out, const Status& status) {
 
 // ---- Buffers -------------------------------------------------------------------------------------------------------
 
-// Where a buffer is, as vineyard's server tells its client. Descriptors stay with the library here.
+// The place of a buffer, as vineyard's server reports it. Here the library keeps the descriptors.
 struct Payload {
     ObjectID object_id = 0x8000000000000000u;
     int store_fd = -1;
@@ -180,7 +180,7 @@ struct ClientState;
 struct MirrorState;
 }  // namespace detail
 
-// Memory on a device, for as long as this is there.
+// Memory on a device, valid while this exists.
 class Buffer {
 public:
     virtual ~Buffer();
@@ -189,14 +189,14 @@ public:
 
     // A device pointer on a GPU, an ordinary one on host.
     const uint8_t* data() const noexcept;
-    uint8_t* mutable_data() noexcept;  // nullptr if it is immutable
+    uint8_t* mutable_data() noexcept;  // nullptr if immutable
     uintptr_t address() const noexcept;
     int64_t size() const noexcept;
     int64_t capacity() const noexcept;
-    bool is_cpu() const noexcept;      // it is on `host`
-    bool is_mutable() const noexcept;  // not if it was got by its id, and not once Seal() of its Client has sealed it
+    bool is_cpu() const noexcept;      // on `host`
+    bool is_mutable() const noexcept;  // false for buffers from GetGPUBuffer, and after Seal() of its Client
     ObjectID id() const noexcept;
-    std::string device() const;  // "cuda:0", "host": as the daemon calls it
+    std::string device() const;  // "cuda:0", "host": the daemon's name for it
 
 protected:
     explicit Buffer(std::shared_ptr<detail::BufferState> state);
@@ -216,14 +216,14 @@ private:
     explicit MutableBuffer(std::shared_ptr<detail::BufferState> state);
 };
 
-// A buffer's bytes for the CPU: pinned memory beside a GPU's, on host the buffer's memory itself. They are written back
-// when it goes, if mutable_data() was asked for. Copies wait for what is on the legacy default stream.
+// A buffer's bytes for the CPU: pinned memory for a GPU buffer; on host the buffer's memory itself. The destructor
+// writes them back if mutable_data() was called. Copies are ordered by the legacy default stream.
 class CUDABufferMirror {
 public:
-    // Throws std::runtime_error if it cannot be had: there is no memory, or the buffer is immutable and `initializing`
-    // is false. A mutable buffer's bytes are in it in either case, so that nothing but what is changed changes.
+    // Throws std::runtime_error if memory is exhausted, or if the buffer is immutable and `initializing` is false. The
+    // bytes of a mutable buffer are always loaded, so that unchanged bytes keep their values.
     explicit CUDABufferMirror(Buffer& buffer, const bool initializing = false);
-    // What cannot be written back is lost, and a line on standard error says so.
+    // If writing back fails, the changes are lost and a line on standard error reports it.
     ~CUDABufferMirror();
     CUDABufferMirror(const CUDABufferMirror&) = delete;
     CUDABufferMirror& operator=(const CUDABufferMirror&) = delete;
@@ -231,8 +231,8 @@ public:
     const uint8_t* data() const noexcept;
     uint8_t* mutable_data() noexcept;  // nullptr if the buffer is immutable
     int64_t size() const noexcept;
-    // Writes back, if mutable_data() was asked for since the last time; ask again before further changes. What has
-    // failed is tried again by the next one, and by the destructor.
+    // Writes back if mutable_data() was called since the last flush; call it again before further changes. After a
+    // failure the next flush, or the destructor, tries again.
     Status flush();
 
 private:
@@ -248,40 +248,40 @@ public:
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
 
-    // ipc_socket is a gshmd's runtime folder, its socket (or a link to it), or a folder in its mount; "" for where
-    // gshmd is found by default.
+    // ipc_socket is a gshmd's runtime folder, its socket (or a link to it), or a folder in its mount; "" is the default
+    // daemon.
     Status Connect(const std::string& ipc_socket);
     Status Connect();               // to $VINEYARD_IPC_SOCKET, else as with ""
-    bool Connected() const;         // the daemon answers, now
-    void Disconnect();              // buffers that are not sealed go when the last one that is held does
+    bool Connected() const;         // whether the daemon answers now
+    void Disconnect();              // unsealed buffers are freed when the last reference to them is gone
     std::string IPCSocket() const;  // "" if not connected
 
-    // A buffer of zeros that others find by its id at once, and that goes with this Client unless it is sealed: on
-    // `device` ("cuda:1", "host"; a number is a GPU of the daemon), else on the daemon's first GPU, else on host.
+    // Creates a buffer of zeros. Others find it by its id at once. It is freed with this Client unless it is sealed.
+    // device: "cuda:1", "host", or the number of a GPU of the daemon; by default the daemon's first GPU, else host.
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
                            const std::string& device = "");
     Status CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload, std::shared_ptr<MutableBuffer>& buffer,
                            int device);
-    // For reading. unsafe: whether it is sealed or not; else IsObjectNotSealed() if it is not. Neither waits.
+    // Opens for reading. unsafe: also unsealed buffers; otherwise these give IsObjectNotSealed(). Does not wait.
     Status GetGPUBuffer(const ObjectID id, const bool unsafe, std::shared_ptr<Buffer>& buffer);
-    // All that can be had are added to `buffers`; the Status is OK if that is all of them, else it has the code of the
-    // first that fails and a message that names every one.
+    // Adds all available buffers to `buffers`. The Status is OK if none is missing; otherwise it has the code of the
+    // first failure and a message that names all of them.
     Status GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
                          std::map<ObjectID, std::shared_ptr<Buffer>>& buffers);
-    // Immutable from now on, and it outlives this Client. Again is OK, too. While another process is open for writing:
-    // IsInvalid().
+    // Makes the buffer immutable and lets it outlive this Client. Repeated calls are OK. While another process has it
+    // open for writing: IsInvalid().
     Status Seal(ObjectID const& id);
-    // Nobody finds it any more, and its memory is free as soon as nobody holds it. Without `force` a buffer that
-    // another process is still writing (unsealed, and held by who has made it) is left alone: IsObjectNotSealed().
-    // Buffers have no members for `deep` to follow. Of many each is tried; a failure is reported as GetGPUBuffers does.
+    // Removes the buffer; its memory is freed with its last holder. Without `force` a buffer that another process is
+    // still writing (unsealed and held by its creator) is kept: IsObjectNotSealed(). Buffers have no members for `deep`
+    // to follow. With several ids each is tried; failures are reported as in GetGPUBuffers.
     Status DelData(const ObjectID id, const bool force = false, const bool deep = true);
     Status DelData(const std::vector<ObjectID>& ids, const bool force = false, const bool deep = true);
     Status Exists(const ObjectID id, bool& exists);
 
-    // A name for a buffer, instead of whatever had the name before. It goes with DropName(), not with the buffer; but
-    // the name of a buffer that is gone is IsObjectNotExists().
+    // Gives the buffer a name, replacing an earlier use of the name. The name is removed by DropName(), not with the
+    // buffer; the name of a deleted buffer gives IsObjectNotExists().
     Status PutName(const ObjectID id, const std::string& name);
-    // wait: until the name is there, for ever if need be.
+    // wait: until the name exists, without a limit.
     Status GetName(const std::string& name, ObjectID& id, const bool wait = false);
     Status DropName(const std::string& name);
 
@@ -305,7 +305,7 @@ private:
     const Severity severity_;
     std::ostringstream text_;
 };
-// The same, and the end of the program.
+// The same, then ends the program.
 class CheckFailure {
 public:
     CheckFailure(const char* file, int line, const char* condition);
@@ -315,7 +315,7 @@ public:
 private:
     std::ostringstream text_;
 };
-// Makes a stream and nothing the same type, for ?:.
+// Gives a stream and an empty statement the same type, for ?:.
 struct Voidify {
     void operator&(std::ostream&) const {}
 };
@@ -327,7 +327,7 @@ struct Voidify {
 #pragma GCC visibility pop
 #endif
 
-// As glog has them, `CHECK(condition) << "more words"`; glog's own are used where that is included before.
+// As in glog, `CHECK(condition) << "more words"`; if glog is included earlier, its own are used.
 #ifndef CHECK
 #define CHECK(condition)       \
     (condition)                \

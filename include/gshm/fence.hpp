@@ -1,4 +1,4 @@
-// Fences for C++20: when others may read what a kernel writes; conventions as in gshm.hpp, meaning as in gshm.h.
+// Fences for C++20: order a reader's kernels after a writer's; conventions as in gshm.hpp, contracts in gshm.h.
 //
 //   auto fence = gshm::Fence::open(weights, {.write = true}).value();   // the writer
 //   fill<<<blocks, threads, 0, stream>>>(weights.data());
@@ -19,7 +19,7 @@ struct FenceOptions {
     bool write = false;  // GSHM_WRITE: to publish; EBUSY while another process does
 };
 
-// For one thread at a time; its object may be closed before it.
+// For one thread at a time; may outlive the handle of its object.
 class Fence {
 public:
     Fence() = default;
@@ -31,20 +31,20 @@ public:
         if (!opened) return std::move(opened).error();
         return Fence(handle);
     }
-    static Fence adopt(gshm_fence* handle) noexcept { return Fence(handle); }  // closed by us from now on
-    [[nodiscard]] gshm_fence* take() noexcept { return handle_.release(); }    // to be closed by the caller
+    static Fence adopt(gshm_fence* handle) noexcept { return Fence(handle); }  // takes ownership
+    [[nodiscard]] gshm_fence* take() noexcept { return handle_.release(); }    // gives up ownership
     gshm_fence* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
 
-    // The generation that is done when all that is on the stream by now is.
+    // Returns the generation, which is complete when all work queued on the stream so far is.
     Result<uint64_t> publish(void* stream = nullptr) {
         uint64_t generation = 0;
         auto published = detail::call({}, [&] { return gshm_fence_publish(get(), stream, &generation); });
         if (!published) return std::move(published).error();
         return generation;
     }
-    // What is put on the stream from now on begins when the generation (0: the newest) is done; tells which it was. One that is
-    // not published yet is waited for here.
+    // Later work on the stream begins when the generation (0: the newest) is complete; returns its number. An
+    // unpublished generation is waited for on the CPU.
     Result<uint64_t> wait(void* stream = nullptr, uint64_t generation = 0,
                           std::optional<std::chrono::milliseconds> timeout = {}) {
         uint64_t which = 0;
@@ -53,12 +53,12 @@ public:
         if (!waited) return std::move(waited).error();
         return which;
     }
-    // EAGAIN: it is not done yet. EOWNERDEAD: it never will be.
+    // EAGAIN: not complete yet. EOWNERDEAD: it never will be.
     Result<void> check(uint64_t generation) const {
         return detail::call({}, [&] { return gshm_fence_check(get(), generation); });
     }
     uint64_t published() const noexcept { return gshm_fence_published(get()); }  // the newest; 0: none
-    void close() noexcept { handle_.reset(); }  // before the destructor would
+    void close() noexcept { handle_.reset(); }  // closes it now
 
 private:
     struct Close {

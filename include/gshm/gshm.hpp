@@ -1,6 +1,6 @@
-// gshm for C++20: the C interface of gshm.h as types that own what they hold. Header only; link libgshm.
-// Why this file is long: Client and Object are one idea; what stands on them (mirrors, fences, pools, rings, watches) has headers
-// of its own.
+// gshm for C++20: the C interface of gshm.h as owning types. Header only; link libgshm.
+// Why this file is long: Client and Object belong together. Mirrors, fences, pools, rings and watches have headers of
+// their own.
 //
 //   auto client = gshm::Client::connect().value();
 //   auto weights = client.create({.name = "models/w0", .size_bytes = 1 << 20}).value();
@@ -8,15 +8,14 @@
 //   weights.seal().value();
 //
 // Conventions
-//  1. What can fail returns Result<T>: a T, or an Error with a positive errno and a sentence for people. Nothing here
-//     throws by itself but std::bad_alloc; asking a failed Result for its value() throws gshm::Exception.
-//  2. Client, Object and UniqueFd can be moved, not copied, and give back what they own when they go. A moved-from or
-//     default-made one is empty: calls on it fail with EINVAL, and its pointers are null.
-//  3. A Client may be used by several threads at once, which is what `const` on its functions says; an Object by one
-//     thread at a time. Objects may outlive the Client they came from.
-//  4. Names go to C and end there at a NUL, so a std::string with one inside is refused with EINVAL instead of being
-//     cut short.
-//  5. gshm.h says what each call means, who may make it and what errors it has; the words here say only what is added.
+//  1. Functions that can fail return Result<T>: a T, or an Error with a positive errno and a sentence for people. They
+//     throw nothing but std::bad_alloc. value() of a failed Result throws gshm::Exception.
+//  2. Client, Object and UniqueFd are movable, not copyable, and release what they own when destroyed. A moved-from or
+//     default-constructed one is empty: calls on it fail with EINVAL, and its pointers are null.
+//  3. Several threads may use a Client at the same time; its functions are const for that reason. An Object is used by
+//     one thread at a time. Objects may outlive their Client.
+//  4. C strings end at a NUL, so a std::string with a NUL inside gives EINVAL instead of being cut short.
+//  5. gshm.h has the contract of each call: meaning, rights, errors. The comments here only add to it.
 #ifndef GSHM_GSHM_HPP
 #define GSHM_GSHM_HPP
 
@@ -48,18 +47,18 @@
 #include <gshm/gshm.h>
 
 namespace gshm {
-// The version is part of every symbol's name, so two releases of this header can meet in one process.
+// The version is part of every symbol name, so that two releases of this header can coexist in one process.
 inline namespace v0 {
 
 // ---- Errors --------------------------------------------------------------------------------------------------------
 
 struct Error {
-    int code = 0;  // a positive errno: compare with ENOENT and its like
+    int code = 0;  // a positive errno, such as ENOENT
     std::string message = {};
 };
 
-// What value() throws. code() is in std::generic_category(), so it compares with std::errc; what() is the Error's own
-// sentence, without the errno's text that std::system_error would add.
+// Thrown by value(). code() is in std::generic_category(), so it compares with std::errc. what() is the sentence of the
+// Error, without the text of the errno that std::system_error would add.
 class Exception : public std::system_error {
 public:
     explicit Exception(Error error)
@@ -72,8 +71,8 @@ private:
     std::shared_ptr<const Error> error_;  // shared, since copying an exception must not throw
 };
 
-// A T or an Error. Our own type rather than std::expected: that one is C++23, and a library built as C++20 must agree
-// with a program built as C++23 on what it is.
+// A T or an Error. Not std::expected, which is C++23: a library built as C++20 and a program built as C++23 must agree
+// on the type.
 template <class T>
 class [[nodiscard]] Result {
     static_assert(!std::is_reference_v<T> && !std::is_same_v<T, Error>);
@@ -87,13 +86,13 @@ public:
     explicit operator bool() const noexcept { return state_.index() == 0; }
     bool has_value() const noexcept { return state_.index() == 0; }
 
-    // The value; throws Exception if there is none. Of a Result that is going away it is moved out, not referred to:
-    // `for (auto& entry : client.list().value())` is safe.
+    // The value; throws Exception if there is none. An rvalue Result returns the value by move, so `for (auto& entry :
+    // client.list().value())` is safe.
     T& value() & { return require(), *std::get_if<0>(&state_); }
     const T& value() const& { return require(), *std::get_if<0>(&state_); }
     T value() && { return require(), std::move(*std::get_if<0>(&state_)); }
 
-    // The value, which must be there: for use after a check.
+    // Precondition: there is a value.
     T& operator*() & noexcept { return assert(has_value()), *std::get_if<0>(&state_); }
     const T& operator*() const& noexcept { return assert(has_value()), *std::get_if<0>(&state_); }
     T operator*() && { return assert(has_value()), std::move(*std::get_if<0>(&state_)); }
@@ -109,7 +108,7 @@ public:
         return has_value() ? std::move(**this) : static_cast<T>(std::forward<U>(other));
     }
 
-    // The error, which must be there.
+    // Precondition: there is an error.
     const Error& error() const& noexcept { return assert(!has_value()), *std::get_if<1>(&state_); }
     Error error() && { return assert(!has_value()), std::move(*std::get_if<1>(&state_)); }
 
@@ -121,7 +120,7 @@ private:
     std::variant<T, Error> state_;
 };
 
-// Done, or an Error.
+// Success, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
 public:
@@ -148,13 +147,13 @@ inline std::string errno_text(int code) {
     return std::generic_category().message(code);
 }
 
-// The error of a C call that has just returned `status` to this thread.
+// The error of the C call that has just returned `status` in this thread.
 inline Error last_error(int status) {
     std::string message = gshm_last_error();
     return {-status, message.empty() ? errno_text(-status) : std::move(message)};
 }
 
-// For one element of a batch: C reports no sentence for each.
+// The error of a batch element, for which C has no sentence.
 inline Error element_error(int status, std::string_view what) {
     return {-status, (what.empty() ? std::string() : std::string(what) + ": ") + errno_text(-status)};
 }
@@ -163,7 +162,7 @@ inline bool has_nul(std::string_view text) noexcept {
     return text.find('\0') != text.npos;
 }
 
-// Makes a C call, unless one of the strings it is about to pass has a NUL inside.
+// Makes a C call, unless a string argument contains a NUL.
 template <class Call>
 Result<void> call(std::initializer_list<std::string_view> strings, Call make_call) {
     if (std::ranges::any_of(strings, has_nul)) return Error{EINVAL, "a name must not have a NUL byte inside"};
@@ -186,7 +185,7 @@ Info sized() noexcept {
     return info;
 }
 
-// Reads a C array whose length is known only to the other side: asks for it, makes room, and asks again while it grows.
+// Reads a C array of unknown length: asks for the length, allocates, and repeats while the array grows.
 template <class Item, class Fetch>
 Result<std::vector<Item>> fetch_array(std::string_view name, Fetch fetch) {
     std::vector<Item> items;
@@ -200,7 +199,7 @@ Result<std::vector<Item>> fetch_array(std::string_view name, Fetch fetch) {
     }
 }
 
-// The same for bytes, where too little room is -ERANGE.
+// The same for bytes; a buffer that is too small gives -ERANGE.
 template <class Fetch>
 Result<std::string> fetch_bytes(std::initializer_list<std::string_view> strings, Fetch fetch) {
     std::string bytes;
@@ -224,10 +223,10 @@ struct FreeListing {
     void operator()(gshm_listing* listing) const noexcept { gshm_listing_free(listing); }
 };
 
-// Written into a batch's statuses beforehand: still there afterwards if the call failed as a whole.
+// Preset in the statuses of a batch. It remains if the call fails as a whole.
 inline constexpr int kUntouched = 1;
 
-// Makes results of a batch's statuses; what_of(i) names the element, take(i) makes its value.
+// Converts the statuses of a batch to results. what_of(i) names element i, take(i) makes its value.
 template <class T, class WhatOf, class Take>
 std::vector<Result<T>> batch_results(int status, const std::vector<int>& statuses, WhatOf what_of, Take take) {
     std::optional<Error> whole;
@@ -259,7 +258,7 @@ concept CopyDestination =
 
 // ---- Plain data ----------------------------------------------------------------------------------------------------
 
-// The C structs as they are; struct_size is filled in by the functions here. char arrays in them end in NUL.
+// The C structs. The functions here fill in struct_size. Their char arrays end in NUL.
 using DaemonInfo = gshm_daemon_info;
 using DeviceInfo = gshm_device_info;
 using StatInfo = gshm_stat_info;
@@ -278,7 +277,7 @@ struct Entry {  // of a listing
     StatInfo info;
 };
 
-struct UnlinkedEntry {  // memory without a name that is still held; see gshm_list_unlinked()
+struct UnlinkedEntry {  // memory that has no name but is still held; see gshm_list_unlinked()
     std::string name;
     StatInfo info;
     std::vector<Holder> holders;
@@ -287,11 +286,11 @@ struct UnlinkedEntry {  // memory without a name that is still held; see gshm_li
 
 struct Attribute {
     std::string name;
-    std::string value;  // bytes, not only text
+    std::string value;  // arbitrary bytes
 };
 
 struct ConnectOptions {
-    std::string dir = {};                     // runtime folder; empty: as gshm_connect_options says
+    std::string dir = {};                     // runtime folder; empty: the default, see gshm_connect_options
     std::chrono::milliseconds timeout{2000};  // for connecting and for reconnecting
 };
 
@@ -335,7 +334,7 @@ struct OpenOptions {
 
 enum class WaitFor : int { kExists = GSHM_WAIT_EXISTS, kSealed = GSHM_WAIT_SEALED, kGone = GSHM_WAIT_GONE };
 
-// "major.minor.patch" of the library that is loaded, which may be newer than this header.
+// "major.minor.patch" of the loaded library, which may be newer than this header.
 inline std::string_view version() noexcept {
     return gshm_version();
 }
@@ -358,12 +357,12 @@ public:
     }
     ~UniqueFd() { reset(); }
 
-    static UniqueFd adopt(int fd) noexcept { return UniqueFd(fd); }       // from now on it is this object's to close
-    [[nodiscard]] int take() noexcept { return std::exchange(fd_, -1); }  // from now on it is the caller's
-    int get() const noexcept { return fd_; }                              // still ours; -1 if empty
+    static UniqueFd adopt(int fd) noexcept { return UniqueFd(fd); }       // takes ownership
+    [[nodiscard]] int take() noexcept { return std::exchange(fd_, -1); }  // gives up ownership
+    int get() const noexcept { return fd_; }                              // keeps ownership; -1 if empty
     explicit operator bool() const noexcept { return fd_ >= 0; }
 
-    // A second descriptor of the same file, close-on-exec.
+    // Duplicates the descriptor, close-on-exec.
     Result<UniqueFd> clone() const {
         const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
         if (fd < 0) return Error{errno, "fcntl(F_DUPFD_CLOEXEC): " + detail::errno_text(errno)};
@@ -379,13 +378,13 @@ private:
     int fd_ = -1;
 };
 
-// A descriptor (POSIX fd or dma-buf) that stands for an extent, and where in it the object is.
+// A descriptor (POSIX fd or dma-buf) of an extent, and the object's place in it.
 struct ExportedFd {
     UniqueFd fd;
     HandleInfo info;
 };
 
-// The same as 64 bytes, which work from other machines of one NVLink domain too.
+// The same as a handle of 64 bytes, which other machines of an NVLink domain can import too.
 struct ExportedFabric {
     std::array<uint8_t, GSHM_FABRIC_HANDLE_BYTES> handle;
     HandleInfo info;
@@ -397,7 +396,7 @@ struct ExportedIpc {
 
 // ---- Files ---------------------------------------------------------------------------------------------------------
 
-using TransferInfo = gshm_transfer_info;  // which way the bytes took, how many, how long
+using TransferInfo = gshm_transfer_info;  // path, bytes and duration of a transfer
 using Progress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
 
 struct PutOptions {
@@ -436,19 +435,19 @@ Result<TransferInfo> transfer(std::initializer_list<std::string_view> strings, c
 class Object {
 public:
     Object() = default;
-    static Object adopt(gshm_object* handle) noexcept { return Object(handle); }  // closed by us from now on
-    [[nodiscard]] gshm_object* take() noexcept { return handle_.release(); }      // to be closed by the caller
+    static Object adopt(gshm_object* handle) noexcept { return Object(handle); }  // takes ownership
+    [[nodiscard]] gshm_object* take() noexcept { return handle_.release(); }      // gives up ownership
     gshm_object* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
-    void close() noexcept { handle_.reset(); }  // before the destructor would
+    void close() noexcept { handle_.reset(); }  // closes it now
 
-    // Memory of zeros without a daemon and without a name.
+    // Zeroed memory without a daemon and without a name.
     static Result<Object> allocate(const std::string& device, uint64_t size_bytes, bool compressible = false) {
         return make({device}, [&](gshm_object** ret) {
             return gshm_allocate(device.c_str(), size_bytes, compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0, ret);
         });
     }
-    // What another process exported. The descriptor stays the caller's; info.struct_size need not be set.
+    // Imports what another process exported. The caller keeps the descriptor; info.struct_size need not be set.
     static Result<Object> import_fd(const std::string& device, int fd, HandleInfo info, bool write = false) {
         info.struct_size = sizeof info;
         return make({device}, [&](gshm_object** ret) {
@@ -476,18 +475,18 @@ public:
             return gshm_import_ipc(device.c_str(), handle.data(), &info, write ? uint32_t{GSHM_WRITE} : 0, ret);
         });
     }
-    // Memory that the caller has already, on a GPU or not, and keeps at least as long as the object.
+    // Memory that the caller owns, on a GPU or not, and that outlives the object.
     static Result<Object> wrap(void* memory, uint64_t size_bytes) {
         return make({}, [&](gshm_object** ret) { return gshm_wrap(memory, size_bytes, ret); });
     }
 
-    // The object behind a file of a gshm mount, whichever daemon's it is.
+    // The object behind a file of a gshm mount, of any daemon.
     static Result<Object> open_path(const std::string& path, OpenOptions options = {}) {
         return make({path},
                     [&](gshm_object** ret) { return gshm_open_path(nullptr, path.c_str(), options.flags(), ret); });
     }
 
-    // Device pointer on cuda, ordinary pointer on host, null without a mapping. Good until this handle is closed.
+    // A device pointer on cuda, an ordinary pointer on host, null without a mapping. Valid until this handle is closed.
     void* data() const noexcept { return handle_ ? gshm_data(get()) : nullptr; }
     template <class T>
     T* data_as() const noexcept {
@@ -498,8 +497,8 @@ public:
     std::string_view device() const noexcept { return handle_ ? std::string_view(gshm_device(get())) : ""; }
     bool is_host() const noexcept { return device() == "host"; }
 
-    // The bytes as whole Ts for the CPU. EOPNOTSUPP on cuda, whose pointers the CPU must not follow, and without a
-    // mapping. Writing through it faults unless the object is open for writing.
+    // The bytes as whole Ts for the CPU. EOPNOTSUPP on cuda, whose pointers the CPU must not dereference, and without a
+    // mapping. Writing faults unless the object is open for writing.
     template <class T = const std::byte>
     Result<std::span<T>> host_span() const {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -510,8 +509,8 @@ public:
         return std::span<T>(data_as<T>(), static_cast<size_t>(size() / sizeof(T)));
     }
 
-    // Between a vector, array or span of trivially copyable things and the object. They return when the bytes are
-    // there. EINVAL if the range goes beyond the object.
+    // Copy between a contiguous range of trivially copyable elements and the object. They return when the bytes have
+    // arrived. EINVAL: the range exceeds the object.
     template <detail::CopySource Range>
     Result<void> copy_in(const Range& source, uint64_t offset_bytes = 0) {
         const auto bytes = std::as_bytes(std::span(std::ranges::data(source), std::ranges::size(source)));
@@ -531,11 +530,12 @@ public:
     Result<void> seal() {
         return detail::call({}, [&] { return gshm_seal(get()); });
     }
-    // Seals it and gives it the name, over what has it, in one step: for an object made with CreateSpec::unnamed.
+    // Seals the object and gives it the name, replacing an existing object atomically; for objects made with
+    // CreateSpec::unnamed.
     Result<void> replace(const std::string& name) {
         return detail::call({name}, [&] { return gshm_replace(get(), name.c_str()); });
     }
-    // The same; without replace EEXIST if something has the name.
+    // The same, but without replace an existing name gives EEXIST.
     Result<void> publish(const std::string& name, bool replace = false) {
         const uint32_t flags = replace ? uint32_t{GSHM_REPLACE} : 0;
         return detail::call({name}, [&] { return gshm_publish(get(), name.c_str(), flags); });
@@ -546,12 +546,13 @@ public:
             return std::move(done).error();
         return info;
     }
-    // Makes data() usable from a further GPU too.
+    // Makes data() usable from another GPU too.
     Result<void> map_peer(const std::string& device) {
         return detail::call({device}, [&] { return gshm_map_peer(get(), device.c_str()); });
     }
 
-    // A range of a file into the object, and the other way round. progress(done, total) may be empty; false stops it.
+    // Transfer a range of a file into the object, and vice versa. progress(done, total) may be empty; returning false
+    // stops the transfer.
     Result<TransferInfo> read_file(int fd, uint64_t file_offset, uint64_t offset_bytes, uint64_t size_bytes,
                                    const Progress& progress = {}) {
         return detail::transfer({}, progress, false, [&](const auto* options, TransferInfo* ret_info) {
@@ -573,13 +574,13 @@ public:
         if (!done) return std::move(done).error();
         return out;
     }
-    Result<ExportedIpc> export_ipc() const {  // of wrapped memory from cudaMalloc
+    Result<ExportedIpc> export_ipc() const {  // for wrapped memory from cudaMalloc
         ExportedIpc out{{}, detail::sized<HandleInfo>()};
         auto done = detail::call({}, [&] { return gshm_export_ipc(get(), out.handle.data(), &out.info); });
         if (!done) return std::move(done).error();
         return out;
     }
-    // Waits for what the GPU was asked to do with it so far; see gshm_sync().
+    // Waits for GPU work queued so far; see gshm_sync().
     Result<void> sync() const {
         return detail::call({}, [&] { return gshm_sync(get()); });
     }
@@ -606,7 +607,7 @@ private:
     std::unique_ptr<gshm_object, detail::Close> handle_;
 };
 
-// Ends many leases in as few messages as possible; letting the objects go one by one costs a message each.
+// Ends many leases in few messages; destroying the objects one by one costs one message each.
 inline void close_batch(std::vector<Object>&& objects) {
     std::vector<gshm_object*> handles;
     handles.reserve(objects.size());
@@ -615,7 +616,7 @@ inline void close_batch(std::vector<Object>&& objects) {
     objects.clear();
 }
 
-// Seals many at once; each succeeds or fails for itself.
+// Seals many objects; each succeeds or fails independently.
 inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
     std::vector<gshm_object*> handles;
     handles.reserve(objects.size());
@@ -629,7 +630,7 @@ inline std::vector<Result<void>> seal_batch(std::span<const Object> objects) {
 
 // ---- A connection --------------------------------------------------------------------------------------------------
 
-// The runtime folder of the daemon whose mount a file or folder is in; EINVAL: in none.
+// The runtime folder of the daemon whose mount contains a file or folder; EINVAL: in no mount.
 inline Result<std::string> find_daemon(const std::string& path) {
     char dir[4096];
     if (auto done = detail::call({path}, [&] { return gshm_find_daemon(path.c_str(), dir, sizeof dir); }); !done)
@@ -637,7 +638,7 @@ inline Result<std::string> find_daemon(const std::string& path) {
     return std::string(dir);
 }
 
-// The runtime folder that an empty one in ConnectOptions means.
+// The default runtime folder of ConnectOptions.
 inline Result<std::string> runtime_dir() {
     char dir[4096];
     if (auto done = detail::call({}, [&] { return gshm_runtime_dir(dir, sizeof dir); }); !done)
@@ -645,7 +646,7 @@ inline Result<std::string> runtime_dir() {
     return std::string(dir);
 }
 
-// A session with gshmd. It connects again by itself when the connection is lost.
+// A session with gshmd. It reconnects by itself when the connection is lost.
 class Client {
 public:
     Client() = default;
@@ -656,11 +657,11 @@ public:
             return std::move(done).error();
         return adopt(handle);
     }
-    static Client adopt(gshm_client* handle) noexcept { return Client(handle); }  // disconnected by us from now on
-    [[nodiscard]] gshm_client* take() noexcept { return handle_.release(); }      // to be disconnected by the caller
+    static Client adopt(gshm_client* handle) noexcept { return Client(handle); }  // takes ownership
+    [[nodiscard]] gshm_client* take() noexcept { return handle_.release(); }      // gives up ownership
     gshm_client* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
-    void disconnect() noexcept { handle_.reset(); }  // before the destructor would
+    void disconnect() noexcept { handle_.reset(); }  // disconnects now
 
     Result<void> ping() const {
         return detail::call({}, [&] { return gshm_ping(get()); });
@@ -671,7 +672,7 @@ public:
             return std::move(done).error();
         return info;
     }
-    // Ends the daemon, not just this session; keep: what it holds stays, for the next.
+    // Ends the daemon, not only this session. keep: its objects stay for the next daemon.
     Result<void> shutdown(bool keep = false) const {
         return detail::call({}, [&] { return gshm_shutdown(get(), keep ? uint32_t{GSHM_KEEP} : 0u); });
     }
@@ -683,14 +684,14 @@ public:
             {}, [&](DeviceInfo* items, size_t room, size_t* count) { return gshm_devices(get(), items, room, count); });
     }
 
-    // Creates an object of zeros, open for writing.
+    // Creates an object of zeros and opens it for writing.
     Result<Object> create(const CreateSpec& spec) const {
         std::vector<gshm_attribute> attributes;
         const auto c = to_c(spec, attributes);
         if (!c) return c.error();
         return Object::make({}, [&](gshm_object** ret) { return gshm_create(get(), &*c, ret); });
     }
-    // A whole file becomes an object of the spec's name, sealed; the spec's size and `map` do not count.
+    // Loads a whole file into a sealed object with the spec's name; the spec's size and `map` are ignored.
     Result<TransferInfo> put_file(const std::string& path, const CreateSpec& spec, const PutOptions& put = {}) const {
         std::vector<gshm_attribute> attributes;
         auto c = to_c(spec, attributes);
@@ -701,7 +702,7 @@ public:
             return gshm_put_file(get(), path.c_str(), &*c, options, ret_info);
         });
     }
-    // The same from a descriptor: a file from its position, or a stream. The spec's size, or `empty`: of a stream, if known.
+    // The same from a descriptor: a file from its position, or a stream. For a stream the spec's size, or `empty`, may be set.
     Result<TransferInfo> put_fd(int fd, const CreateSpec& spec, const PutOptions& put = {}) const {
         std::vector<gshm_attribute> attributes;
         auto c = to_c(spec, attributes);
@@ -711,20 +712,20 @@ public:
             return gshm_put_fd(get(), fd, &*c, options, ret_info);
         });
     }
-    // An object becomes a file.
+    // Writes an object to a file.
     Result<TransferInfo> get_file(const std::string& name, const std::string& path, const GetOptions& how = {}) const {
         return detail::transfer({name, path}, how.progress, how.verify, [&](const auto* options, TransferInfo* ret_info) {
             return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
         });
     }
-    // One result for each spec, in their order. `map` must be the same in all of them.
+    // Returns one result per spec, in order. `map` must be the same in all specs.
     std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {
         if (specs.empty()) return {};
         std::vector<std::vector<gshm_attribute>> attributes(specs.size());
         std::vector<gshm_create_spec> c;
         c.reserve(specs.size());
         for (size_t i = 0; i < specs.size(); ++i)
-            c.push_back(to_c(specs[i], attributes[i]).value_or(nameless()));  // fails alone, with EINVAL
+            c.push_back(to_c(specs[i], attributes[i]).value_or(nameless()));  // fails with EINVAL, alone
         std::vector<gshm_object*> handles(specs.size(), nullptr);
         std::vector<int> statuses(specs.size(), detail::kUntouched);
         const int status = gshm_create_batch(get(), c.data(), c.size(), handles.data(), statuses.data());
@@ -746,7 +747,7 @@ public:
             return gshm_open_path(get(), path.c_str(), options.flags(), ret);
         });
     }
-    // One result for each name, in their order.
+    // Returns one result per name, in order.
     std::vector<Result<Object>> open_batch(std::span<const std::string> names, OpenOptions options = {}) const {
         if (names.empty()) return {};
         const auto c = to_c(names);
@@ -764,20 +765,20 @@ public:
     Result<void> unlink(const std::string& name) const {
         return detail::call({name}, [&] { return gshm_unlink(get(), name.c_str()); });
     }
-    // Atomic. With replace over an existing object, whose holders keep it; else EEXIST.
+    // Atomic. With `replace` an existing object is replaced, and its holders keep it; otherwise EEXIST.
     Result<void> rename(const std::string& from, const std::string& to, bool replace = false) const {
         const uint32_t flags = replace ? uint32_t{GSHM_REPLACE} : 0;
         return detail::call({from, to}, [&] { return gshm_rename(get(), from.c_str(), to.c_str(), flags); });
     }
 
-    // To memory of another device. EBUSY if a process holds it; with keep_holders only if it may write to it, and else it
-    // keeps the old memory until it lets go.
+    // Moves an object to memory of another device. EBUSY: a process holds it. With keep_holders a holder keeps the old
+    // memory until it closes the object; EBUSY if it has write access.
     Result<void> move(const std::string& name, const std::string& device, bool keep_holders = false) const {
         const uint32_t flags = keep_holders ? uint32_t{GSHM_MOVE_KEEP_HOLDERS} : 0;
         return detail::call({name, device}, [&] { return gshm_move(get(), name.c_str(), device.c_str(), flags); });
     }
 
-    // A directory that stays without entries.
+    // Makes a directory that stays when empty.
     Result<void> make_directory(const std::string& name, uint32_t mode = 0755) const {
         gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
         spec.kind = GSHM_KIND_DIRECTORY;
@@ -792,13 +793,13 @@ public:
         spec.target = target.c_str();
         return detail::call({target, name}, [&] { return gshm_make(get(), &spec); });
     }
-    // Where a symbolic link leads.
+    // The target of a symbolic link.
     Result<std::string> read_link(const std::string& name) const {
         return detail::fetch_bytes({name}, [&](char* bytes, size_t room, size_t* length) {
             return gshm_read_link(get(), name.c_str(), bytes, room, length);
         });
     }
-    // A further name for an object.
+    // Adds a hard link to an object.
     Result<void> link(const std::string& name, const std::string& new_name) const {
         return detail::call({name, new_name}, [&] { return gshm_link(get(), name.c_str(), new_name.c_str()); });
     }
@@ -824,7 +825,7 @@ public:
             status, statuses, [&](size_t i) -> const std::string& { return names[i]; },
             [&](size_t i) { return infos[i]; });
     }
-    // What a directory has in it, by name; everything below it, objects only, if recursive. "" is the root.
+    // The entries of a directory, by name; if recursive, all objects below it. "" is the root.
     Result<std::vector<Entry>> list(const std::string& path = {}, bool recursive = false) const {
         gshm_listing* raw = nullptr;
         const uint32_t flags = recursive ? uint32_t{GSHM_RECURSIVE} : 0;
@@ -840,7 +841,7 @@ public:
         }
         return entries;
     }
-    // Which processes hold leases of it.
+    // The processes that hold leases.
     Result<std::vector<Holder>> holders(const std::string& name) const {
         return detail::fetch_array<Holder>(name, [&](Holder* items, size_t room, size_t* count) {
             return gshm_holders(get(), name.c_str(), items, room, count);
@@ -866,8 +867,8 @@ public:
         return entries;
     }
 
-    // Blocks until the name is there, or there and sealed, or does not lead any more to what it leads to now (kGone: the
-    // result is what was there; id 0: nothing was); ETIMEDOUT after timeout, for ever without one.
+    // Waits until the name exists; or exists and is sealed; or no longer leads to its present object (kGone: the result
+    // describes that object; id 0: there was none). ETIMEDOUT after the timeout; without one, no limit.
     Result<StatInfo> wait(const std::string& name, WaitFor condition = WaitFor::kSealed,
                           std::optional<std::chrono::milliseconds> timeout = {}) const {
         auto info = detail::sized<StatInfo>();
@@ -883,7 +884,8 @@ public:
             return gshm_set_attribute(get(), name.c_str(), attribute.c_str(), value.data(), value.size());
         });
     }
-    Result<std::string> attribute(const std::string& name, const std::string& attribute) const {  // ENODATA: none
+    // ENODATA: no such attribute
+    Result<std::string> attribute(const std::string& name, const std::string& attribute) const {
         return detail::fetch_bytes({name, attribute}, [&](char* bytes, size_t room, size_t* length) {
             return gshm_get_attribute(get(), name.c_str(), attribute.c_str(), bytes, room, length);
         });
@@ -914,7 +916,7 @@ private:
         spec.name = "";
         return spec;
     }
-    // `attributes` is where the result points to; so is `spec`.
+    // The result points into `attributes` and `spec`.
     static Result<gshm_create_spec> to_c(const CreateSpec& spec, std::vector<gshm_attribute>& attributes) {
         bool has_nul = detail::has_nul(spec.name) || detail::has_nul(spec.device);
         attributes.reserve(spec.attributes.size());
@@ -937,7 +939,7 @@ private:
         c.attribute_count = attributes.size();
         return c;
     }
-    // A name with a NUL inside becomes the empty one, which fails alone with EINVAL.
+    // A name that contains a NUL becomes the empty name, which fails alone with EINVAL.
     static std::vector<const char*> to_c(std::span<const std::string> names) {
         std::vector<const char*> c;
         c.reserve(names.size());

@@ -1,10 +1,11 @@
-// Mirrors for C++20: an object's bytes for the CPU, wherever they are; conventions as in gshm.hpp, meaning as in gshm.h.
+// Mirrors for C++20: an object's bytes in CPU memory; conventions as in gshm.hpp, contracts in gshm.h.
 //
-//   auto mirror = gshm::Mirror::create(weights, {.write = true}).value();   // the bytes are here
-//   mirror.writable_as<float>().value()[0] = 1;                              // and marked as changed
-//   mirror.flush().value();                                                  // and back: in a destructor nobody hears why not
+//   auto mirror = gshm::Mirror::create(weights, {.write = true}).value();   // loads the bytes
+//   mirror.writable_as<float>().value()[0] = 1;                              // marks them as changed
+//   mirror.flush().value();                                                  // writes back; the destructor cannot
+//   report errors
 //
-// On host it is the object's memory itself, and nothing is copied.
+// On host the mirror is the object's memory itself, and nothing is copied.
 #ifndef GSHM_MIRROR_HPP
 #define GSHM_MIRROR_HPP
 
@@ -14,18 +15,18 @@ namespace gshm {
 inline namespace v0 {
 
 struct MirrorOptions {
-    uint64_t offset_bytes = 0;  // of the object
-    uint64_t size_bytes = 0;    // 0: to its end
-    bool load = true;           // GSHM_MIRROR_LOAD; false: it begins with whatever bytes
+    uint64_t offset_bytes = 0;  // in the object
+    uint64_t size_bytes = 0;    // 0: to the end
+    bool load = true;           // GSHM_MIRROR_LOAD; false: the contents are undefined
     bool write = false;         // GSHM_MIRROR_WRITE: EPERM for a sealed object, EACCES for one open for reading
-    void* stream = nullptr;     // a CUstream or cudaStream_t that the copies are ordered by; it outlives the mirror
+    void* stream = nullptr;     // a CUstream or cudaStream_t that orders the copies; must outlive the mirror
 
     uint32_t flags() const noexcept {
         return (load ? uint32_t{GSHM_MIRROR_LOAD} : 0) | (write ? uint32_t{GSHM_MIRROR_WRITE} : 0);
     }
 };
 
-// For one thread at a time, together with its object; which may be closed before, or go with its Client.
+// For one thread at a time, together with its object. May outlive the handle of its object and the Client.
 class Mirror {
 public:
     Mirror() = default;
@@ -36,8 +37,8 @@ public:
         if (!made) return std::move(made).error();
         return Mirror(handle);
     }
-    static Mirror adopt(gshm_mirror* handle) noexcept { return Mirror(handle); }  // destroyed by us from now on
-    [[nodiscard]] gshm_mirror* take() noexcept { return handle_.release(); }      // to be destroyed by the caller
+    static Mirror adopt(gshm_mirror* handle) noexcept { return Mirror(handle); }  // takes ownership
+    [[nodiscard]] gshm_mirror* take() noexcept { return handle_.release(); }      // gives up ownership
     gshm_mirror* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
 
@@ -51,8 +52,8 @@ public:
         return {reinterpret_cast<const T*>(data()), static_cast<size_t>(size() / sizeof(T))};
     }
 
-    // To be changed: marked, so that the next flush (or the destructor) writes back all of it. EACCES if it was not made
-    // for that. After a flush it is to be asked for again, or marked.
+    // Writable bytes, marked as changed: the next flush, or the destructor, writes them back. EACCES: the mirror is not
+    // writable. After a flush call it again, or mark().
     Result<std::span<std::byte>> writable() { return writable(0, size()); }
     Result<std::span<std::byte>> writable(uint64_t offset_bytes, uint64_t size_bytes) {
         if (auto marked = mark(offset_bytes, size_bytes); !marked) return std::move(marked).error();
@@ -68,19 +69,19 @@ public:
     Result<void> mark(uint64_t offset_bytes, uint64_t size_bytes) {
         return detail::call({}, [&] { return gshm_mirror_mark(get(), offset_bytes, size_bytes); });
     }
-    void unmark() noexcept { gshm_mirror_unmark(get()); }  // what was changed is not written back
+    void unmark() noexcept { gshm_mirror_unmark(get()); }  // discards the marks: changes are not written back
 
-    Result<void> flush() {  // what is marked
+    Result<void> flush() {  // the marked ranges
         return detail::call({}, [&] { return gshm_mirror_flush(get()); });
     }
-    Result<void> flush(uint64_t offset_bytes, uint64_t size_bytes) {  // this, marked or not
+    Result<void> flush(uint64_t offset_bytes, uint64_t size_bytes) {  // this range, marked or not
         return detail::call({}, [&] { return gshm_mirror_flush_range(get(), offset_bytes, size_bytes); });
     }
-    Result<void> load() { return load(0, size()); }  // anew, from the object
+    Result<void> load() { return load(0, size()); }  // again, from the object
     Result<void> load(uint64_t offset_bytes, uint64_t size_bytes) {
         return detail::call({}, [&] { return gshm_mirror_load(get(), offset_bytes, size_bytes); });
     }
-    // What the destructor does, which can only log what goes wrong.
+    // Does what the destructor does, and returns errors; the destructor can only log them.
     Result<void> close() {
         return detail::call({}, [&] { return gshm_mirror_destroy(take()); });
     }
@@ -94,7 +95,7 @@ private:
     std::unique_ptr<gshm_mirror, Destroy> handle_;
 };
 
-// Pinned memory that no mirror uses any more is kept for the next ones: at most so much of it.
+// Limits the pinned memory that is cached after mirrors are destroyed.
 inline void keep_pinned(uint64_t most_bytes) noexcept {
     gshm_keep_pinned(most_bytes);
 }

@@ -1,12 +1,13 @@
-// Pools for C++20: memory in pieces of any size that other processes can open; conventions as in gshm.hpp, meaning as in
+// Pools for C++20: allocations of any size that other processes can open; conventions as in gshm.hpp, contracts in
 // gshm.h.
 //
 //   auto pool = gshm::Pool::create(client, {.device = "cuda:0"}).value();
 //   void* memory = pool.allocate(1 << 20, stream).value();
-//   auto where = pool.locate(memory).value();          // another process: client.open_id(where.id), data() + where.offset
-//   pool.deallocate(memory, 1 << 20, stream).value();  // in the order of the stream
+//   auto where = pool.locate(memory).value();          // another process: client.open_id(where.id), data() +
+//   where.offset
+//   pool.deallocate(memory, 1 << 20, stream).value();  // in stream order
 //
-// Below are the same as resources: PoolResource for what takes cuda::mr's and RMM's, PoolMemoryResource for std::pmr on host.
+// The resources below wrap a pool: PoolResource for cuda::mr and RMM, PoolMemoryResource for std::pmr on host.
 #ifndef GSHM_POOL_HPP
 #define GSHM_POOL_HPP
 
@@ -18,7 +19,7 @@
 namespace gshm {
 inline namespace v0 {
 
-// A CUstream or cudaStream_t, or what holds one: cuda::stream_ref and its like (get()), rmm::cuda_stream_view (value()).
+// A CUstream or cudaStream_t, or a wrapper of one: cuda::stream_ref (get()), rmm::cuda_stream_view (value()).
 class Stream {
 public:
     constexpr Stream(std::nullptr_t = nullptr) noexcept {}  // the legacy default stream
@@ -31,7 +32,7 @@ public:
         requires(!requires(const T& holder) { holder.get(); } &&
                  requires(const T& holder) { static_cast<void*>(holder.value()); })
     constexpr Stream(const T& holder) : handle_(holder.value()) {}
-    // Allocated: for any stream, at once. Deallocated: nobody is at work with it any more.
+    // allocate(): usable on any stream at once. deallocate(): no work uses the memory any more.
     static Stream none() noexcept { return Stream(GSHM_NO_STREAM); }
 
     constexpr void* get() const noexcept { return handle_; }
@@ -42,16 +43,16 @@ private:
 
 struct PoolOptions {
     std::string device = {};   // "": the daemon's first
-    uint32_t mode = 0600;      // of the slabs: who may open them
-    std::string name = {};     // a directory for the slabs; "": one of its own
+    uint32_t mode = 0600;      // permission bits of the slabs
+    std::string name = {};     // directory for the slabs; "": a unique one
     uint64_t slab_bytes = 0;   // 0: 64 MiB
-    uint64_t limit_bytes = 0;  // 0: none
+    uint64_t limit_bytes = 0;  // 0: no limit
 };
 
 using Location = gshm_location;
 using PoolStats = gshm_pool_stats;
 
-// Of any pool of this process.
+// For any pool of this process.
 inline Result<Location> locate(const void* memory) {
     Location location = {};
     location.struct_size = sizeof location;
@@ -60,7 +61,7 @@ inline Result<Location> locate(const void* memory) {
     return location;
 }
 
-// May be used by several threads at once, and outlive its Client.
+// Several threads may use it at the same time. It may outlive its Client.
 class Pool {
 public:
     Pool() = default;
@@ -78,8 +79,8 @@ public:
         if (!made) return std::move(made).error();
         return Pool(handle);
     }
-    static Pool adopt(gshm_pool* handle) noexcept { return Pool(handle); }  // destroyed by us from now on
-    [[nodiscard]] gshm_pool* take() noexcept { return handle_.release(); }  // to be destroyed by the caller
+    static Pool adopt(gshm_pool* handle) noexcept { return Pool(handle); }  // takes ownership
+    [[nodiscard]] gshm_pool* take() noexcept { return handle_.release(); }  // gives up ownership
     gshm_pool* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
 
@@ -115,8 +116,9 @@ private:
     std::unique_ptr<gshm_pool, Destroy> handle_;
 };
 
-// A pool as cuda::mr's resources and RMM's are: refers to it, throws std::bad_alloc, and is as good as any other of the same
-// pool. What is allocated without a stream may be used in any; what is deallocated without one must not be in use any more.
+// A pool as a resource for cuda::mr and RMM: refers to the pool, throws std::bad_alloc, and equals every other resource
+// of the same pool. Memory allocated without a stream may be used on any stream; memory deallocated without one must no
+// longer be in use.
 class PoolResource {
 public:
     explicit PoolResource(const Pool& pool) noexcept : pool_(pool.get()) {}
@@ -137,7 +139,7 @@ private:
         if (gshm_pool_allocate(pool_, bytes, alignment, stream.get(), &memory) != 0) throw std::bad_alloc();
         return memory;
     }
-    // What fails here is a bug of the caller's, or the device is lost: nobody could be told.
+    // A failure is a bug of the caller, or the device is lost; it cannot be reported.
     void give(void* memory, size_t bytes, Stream stream) noexcept {
         [[maybe_unused]] const int code = gshm_pool_deallocate(pool_, memory, bytes, stream.get());
     }
@@ -145,7 +147,7 @@ private:
     gshm_pool* pool_;
 };
 
-// For std::pmr's containers: a pool of memory that the CPU reaches, such as host's.
+// For std::pmr containers: a pool whose memory the CPU can address, such as host memory.
 class PoolMemoryResource final : public std::pmr::memory_resource {
 public:
     explicit PoolMemoryResource(const Pool& pool) noexcept : pool_(pool) {}

@@ -1,4 +1,4 @@
-// A ring for C++20: many transfers between files and objects at once; conventions as in gshm.hpp, meaning as in gshm.h.
+// Rings for C++20: many transfers between files and objects at once; conventions as in gshm.hpp, contracts in gshm.h.
 //
 //   auto ring = gshm::Ring::create(&client, 64).value();
 //   uint32_t file = ring.add_file(fd).value();
@@ -25,7 +25,7 @@ struct Range {
 class Ring {
 public:
     Ring() = default;
-    // client null: for memory without a daemon alone. As many ranges at once as `entries`.
+    // client null: only for memory without a daemon. `entries` is the maximum number of ranges in flight.
     static Result<Ring> create(const Client* client, uint32_t entries = 128) {
         const gshm_ring_options options = {sizeof options, entries};
         gshm_ring* handle = nullptr;
@@ -47,7 +47,7 @@ public:
         return detail::call({}, [&] { return gshm_ring_remove_file(get(), file); });
     }
 
-    // From the file into the ranges, one after the other; and from them into the file.
+    // From the file into consecutive ranges; and from the ranges into the file.
     Result<void> prepare_read(uint32_t file, uint64_t file_offset, std::span<const Range> ranges, uint64_t user_data) {
         return prepare(GSHM_IO_READ, file, file_offset, ranges, user_data);
     }
@@ -60,11 +60,11 @@ public:
     Result<void> prepare_write(uint32_t file, uint64_t file_offset, Range range, uint64_t user_data) {
         return prepare(GSHM_IO_WRITE, file, file_offset, {&range, 1}, user_data);
     }
-    // How many operations were begun.
+    // Returns the number of operations started.
     Result<int> submit() {
         return count([&] { return gshm_ring_submit(get()); });
     }
-    // At least so many, or what there is when the time has passed; without a time, for ever.
+    // Waits for at least `least` completions, or until the timeout; without one, no limit.
     Result<std::vector<Completion>> wait(size_t least = 1,
                                          std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
         std::vector<Completion> taken(std::max(least, entries()));
@@ -74,7 +74,8 @@ public:
         taken.resize(static_cast<size_t>(*many));
         return taken;
     }
-    // From any thread: the wait() that is under way, or the next that has to wait, returns at once with what there is.
+    // From any thread: the current wait(), or the next one that would block, returns at once with the completions
+    // available.
     void wake() { gshm_ring_wake(get()); }
 
 private:

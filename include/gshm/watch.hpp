@@ -1,4 +1,4 @@
-// Watches for C++20: what happens to names, as it happens; conventions as in gshm.hpp, meaning as in gshm.h.
+// Watches for C++20: events for changes of names; conventions as in gshm.hpp, contracts in gshm.h.
 //
 //   auto watch = gshm::Watch::create(client, "models/", {.existing = true}).value();
 //   for (;;) {
@@ -46,7 +46,7 @@ struct WatchOptions {
     bool existing = false;  // GSHM_WATCH_EXISTING
 };
 
-// For one thread at a time; it may outlive the Client.
+// For one thread at a time; may outlive the Client.
 class Watch {
 public:
     Watch() = default;
@@ -59,12 +59,12 @@ public:
         if (!made) return std::move(made).error();
         return Watch(handle);
     }
-    static Watch adopt(gshm_watch* handle) noexcept { return Watch(handle); }  // destroyed by us from now on
-    [[nodiscard]] gshm_watch* take() noexcept { return handle_.release(); }    // to be destroyed by the caller
+    static Watch adopt(gshm_watch* handle) noexcept { return Watch(handle); }  // takes ownership
+    [[nodiscard]] gshm_watch* take() noexcept { return handle_.release(); }    // gives up ownership
     gshm_watch* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
 
-    // ETIMEDOUT after timeout, for ever without one.
+    // ETIMEDOUT after the timeout; without one, no limit.
     Result<Event> next(std::optional<std::chrono::milliseconds> timeout = {}) {
         auto c = detail::sized<gshm_event>();
         const int ms = timeout ? detail::clamp_ms(*timeout) : -1;
@@ -73,7 +73,7 @@ public:
         return Event{static_cast<EventKind>(c.event), c.kind, c.state, c.id, c.replaced_id, c.size_bytes, c.time_ns,
                      c.device, c.name, c.old_name};
     }
-    // For poll() and epoll: readable when next() need not wait.
+    // For poll() and epoll: readable when next() returns without waiting.
     int fd() const noexcept { return gshm_watch_fd(get()); }
 
 private:

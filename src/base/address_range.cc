@@ -13,7 +13,7 @@ RangeAccess range_access(uint64_t address, uint64_t bytes) {
     if (!maps) return RangeAccess::none;
     RangeAccess least = RangeAccess::write;
     const uint64_t end = address + bytes;
-    // Lines are in the order of their addresses, and longer than this only in what is of no interest here.
+    // Lines are sorted by address. Only the uninteresting end of a line can be longer than this.
     char line[256];
     bool begins = true;
     while (address < end && fgets(line, sizeof line, maps.get()) != nullptr) {

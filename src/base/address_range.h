@@ -1,4 +1,4 @@
-// What this process may do with a range of its addresses, as the kernel has it; the bytes are not touched.
+// The access rights of this process to a range of its addresses, according to the kernel. The bytes are not touched.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace gshm {
 
 enum class RangeAccess { none, read, write };
 
-// The least of what all of its bytes allow; none if some of it is not there. Empty ranges are not asked for.
+// The access that all bytes of the range allow; none if a part is not mapped. The range must not be empty.
 RangeAccess range_access(uint64_t address, uint64_t bytes);
 
 }  // namespace gshm

@@ -1,4 +1,4 @@
-// Time of day, behind an interface so that tests can set it.
+// Time of day, behind an interface for tests.
 #pragma once
 
 #include <cstdint>

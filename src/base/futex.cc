@@ -11,7 +11,7 @@
 namespace gshm {
 namespace {
 
-// Where the kernel cannot wait for two words at once (before 5.16).
+// For kernels that cannot wait for two words at once (before 5.16).
 constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(1);
 
 timespec to_timespec(std::chrono::nanoseconds time) {

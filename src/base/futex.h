@@ -1,4 +1,4 @@
-// Sleeping on words that another process, or another thread, changes.
+// Sleeping on words that another process or thread changes.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@
 
 namespace gshm {
 
-// A word and the value at which it is worth waiting.
+// A word, and the value during which to wait.
 struct Awaited {
     const std::atomic<uint32_t>* word;
     uint32_t value;
 };
-// Sleeps until one of them has changed and was woken, or the time has passed.
+// Sleeps until one of the words was changed and woken, or the time has passed.
 void wait_for_any(std::span<const Awaited> words, std::chrono::nanoseconds timeout);
-// Whoever sleeps there.
+// Wakes all sleepers of the word.
 void wake(const std::atomic<uint32_t>& word);
 
 }  // namespace gshm

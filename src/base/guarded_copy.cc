@@ -9,12 +9,12 @@
 namespace gshm {
 namespace {
 
-// Where to go on; null: not in a guarded copy. Volatile, since the compiler does not see who reads it.
+// Jump target; null: not in a guarded copy. Volatile, since the signal handler reads it.
 thread_local sigjmp_buf* volatile escape = nullptr;
 
 void on_bus_error(int) {
     if (escape != nullptr) siglongjmp(*escape, 1);
-    // Not ours: the same again, without a handler.
+    // Not in a guarded copy: the access repeats and is fatal.
     signal(SIGBUS, SIG_DFL);
 }
 

@@ -1,12 +1,12 @@
-// Copies to and from memory that somebody else may take away: a mapping of a file that is made shorter meanwhile.
+// Copies to and from memory that may disappear: a mapping of a file that another process truncates.
 #pragma once
 
 #include <cstddef>
 
 namespace gshm {
 
-// False if some of the memory is not there any more (the process would have got SIGBUS; the thread must not block that
-// signal). The first call makes this process handle it; elsewhere it stays deadly.
+// Returns false if a part of the memory is gone (SIGBUS; the thread must not block that signal). The first call
+// installs a handler for SIGBUS; outside of guarded copies the signal stays fatal.
 bool guarded_copy(void* destination, const void* source, size_t bytes);
 
 }  // namespace gshm

@@ -1,4 +1,4 @@
-// Every limit of gshm, checked where data comes in.
+// All limits of gshm. Incoming data is checked against them.
 #pragma once
 
 #include <cstddef>
@@ -12,43 +12,43 @@ inline constexpr size_t kNameBytes = 4095;
 
 // Objects.
 inline constexpr uint64_t kObjectBytes = (uint64_t{1} << 63) - 1;
-// Of a file in the mount. More is no file that outgrows a device (ENOSPC) but nonsense (EFBIG).
+// For a file in the mount. Larger sizes give EFBIG; sizes above the capacity of a device give ENOSPC.
 inline constexpr uint64_t kFileBytes = uint64_t{1} << 47;
-// Up to here an object lives in a slab; above, in an extent of its own.
+// Objects up to this size are in slabs, larger ones in extents of their own.
 inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
-// What GPU libraries expect of a pointer.
+// Required by GPU libraries.
 inline constexpr uint64_t kObjectAlignment = 256;
-// Slabs of one kind double from the granularity up to this, so that waste stays in proportion to use.
-inline constexpr uint64_t kWriterSlabBytes = uint64_t{256} << 10;  // the first slab of a writer that has to have its own
+// Slabs of one kind double in size from the granularity up to this, so that waste is proportional to use.
+inline constexpr uint64_t kWriterSlabBytes = uint64_t{256} << 10;  // first slab of a writer with slabs of its own
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
-// Attributes, by whatever way they are set. The kernel has 255 bytes for a name, with "user." before it.
+// Attributes, in the mount and the library. The kernel allows 255 bytes for a name, which include "user.".
 inline constexpr size_t kAttributeNameBytes = 250;
-inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as the kernel
-// All attributes of a node together.
+inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as in the kernel
+// For all attributes of a node.
 inline constexpr size_t kAttributesBytes = 1 << 20;
 
-// Protocol. A message must fit the socket buffer that an unprivileged process may have.
+// Protocol. A message must fit the socket buffer of an unprivileged process.
 inline constexpr size_t kMessageBytes = 128 << 10;
-inline constexpr size_t kMessageDescriptors = 200;  // the kernel takes 253
+inline constexpr size_t kMessageDescriptors = 200;  // the kernel's limit is 253
 inline constexpr size_t kBatchItems = 1024;
-// Replies waiting for a client that does not read: beyond this its requests are not read either.
+// Replies queued for a client that does not read. Beyond this its requests are not read.
 inline constexpr size_t kSessionQueueBytes = 1 << 20;
 inline constexpr size_t kSessionWaits = 4096;
-inline constexpr size_t kSessionWaitSteps = 256 << 10;  // directory entries that its waits are found by
+inline constexpr size_t kSessionWaitSteps = 256 << 10;  // directory entries that index its waits
 inline constexpr unsigned kClientThreads = 64;
 inline constexpr size_t kSessionJobs = 256;
-// Events waiting for a watch that does not read: beyond this it is told that it has missed some.
+// Events queued for a watch that does not read. Beyond this events are dropped and an overflow is reported.
 inline constexpr size_t kWatchQueueBytes = 1 << 20;
 
 // Rings.
 inline constexpr uint32_t kRingEntries = 32768;
 inline constexpr uint32_t kRingFiles = 4096;
-inline constexpr size_t kSessionFiles = 4096;  // of all its rings
+inline constexpr size_t kSessionFiles = 4096;  // in all its rings
 inline constexpr uint32_t kRingObjects = 65536;
-inline constexpr size_t kSessionFences = 1024;  // each is a descriptor or two of gshmd's
-inline constexpr size_t kSessionRings = 512;  // one or two for each of a program's threads
+inline constexpr size_t kSessionFences = 1024;  // each takes one or two descriptors of gshmd
+inline constexpr size_t kSessionRings = 512;  // one or two per thread of a program
 
-// Copies through the daemon go by pieces of this size.
+// Copies through the daemon are split into pieces of this size.
 inline constexpr size_t kStagingBytes = 4 << 20;
 
 }  // namespace gshm::limits

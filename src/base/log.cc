@@ -8,7 +8,7 @@ namespace gshm {
 namespace {
 
 std::shared_ptr<spdlog::logger>& logger() {
-    // Leaked on purpose: threads may log while the process ends.
+    // Leaked on purpose: threads may log during process exit.
     static auto* instance = [] {
         auto* made = new std::shared_ptr<spdlog::logger>(
             std::make_shared<spdlog::logger>("gshmd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()));

@@ -1,4 +1,4 @@
-// Logging by level, to stderr until log_to_file() is called. The back end is spdlog; only log.cc includes it.
+// Logging by level, to stderr until log_to_file() is called. Only log.cc includes the back end, spdlog.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ enum class LogLevel { debug, info, warning, error };
 
 void log_set_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// From now on into this file (appended). Returns false, and keeps the old place, if it cannot be opened.
+// Appends to this file from now on. Returns false, and changes nothing, if the file cannot be opened.
 bool log_to_file(const std::string& path);
 void log_message(LogLevel level, std::string_view message);
 

@@ -1,4 +1,4 @@
-// std::mutex and a lock for it that clang's -Wthread-safety understands (libstdc++'s own have no annotations).
+// std::mutex and a lock with annotations for clang's -Wthread-safety (those of libstdc++ have none).
 #pragma once
 
 #include <condition_variable>

@@ -26,10 +26,10 @@ bool is_valid_utf8(std::string_view text) {
 }
 
 Status check_name_part(std::string_view part) {
-    if (part.empty()) return fail(EINVAL, "a name must not have empty parts (\"//\" or a slash at an end)");
-    if (part == "." || part == "..") return fail(EINVAL, "a name must not have the part \"{}\"", part);
+    if (part.empty()) return fail(EINVAL, "a name must not have empty components (\"//\" or a slash at an end)");
+    if (part == "." || part == "..") return fail(EINVAL, "a name must not have the component \"{}\"", part);
     if (part.size() > limits::kNamePartBytes) {
-        return fail(ENAMETOOLONG, "a part of the name has {} bytes; {} are allowed", part.size(), limits::kNamePartBytes);
+        return fail(ENAMETOOLONG, "a component of the name has {} bytes; the limit is {}", part.size(), limits::kNamePartBytes);
     }
     if (part.find('\0') != std::string_view::npos) return fail(EINVAL, "a name must not contain a NUL byte");
     if (!is_valid_utf8(part)) return fail(EILSEQ, "the name is not valid UTF-8");
@@ -40,7 +40,7 @@ Status check_name(std::string_view name) {
     if (name.empty()) return fail(EINVAL, "the name is empty");
     if (name.front() == '/') return fail(EINVAL, "names are relative: leave out the leading \"/\"");
     if (name.size() > limits::kNameBytes) {
-        return fail(ENAMETOOLONG, "the name has {} bytes; {} are allowed", name.size(), limits::kNameBytes);
+        return fail(ENAMETOOLONG, "the name has {} bytes; the limit is {}", name.size(), limits::kNameBytes);
     }
     if (name.back() == '/') return fail(EINVAL, "a name must not end with \"/\"");
     for (std::string_view rest = name; !rest.empty();) TRY(check_name_part(next_part(rest)));
@@ -49,14 +49,14 @@ Status check_name(std::string_view name) {
 
 Status check_name_prefix(std::string_view prefix) {
     if (prefix.empty()) return {};
-    if (prefix.find("//") != std::string_view::npos) return fail(EINVAL, "there is nothing between two \"/\" of the prefix");
+    if (prefix.find("//") != std::string_view::npos) return fail(EINVAL, "the prefix has an empty component (\"//\")");
     const size_t slash = prefix.rfind('/');
     std::string_view last = prefix.substr(slash == std::string_view::npos ? 0 : slash + 1);
     if (slash != std::string_view::npos) TRY(check_name(slash == 0 ? "/" : prefix.substr(0, slash)));
     if (prefix.size() > limits::kNameBytes) {
-        return fail(ENAMETOOLONG, "the prefix has {} bytes; {} are allowed", prefix.size(), limits::kNameBytes);
+        return fail(ENAMETOOLONG, "the prefix has {} bytes; the limit is {}", prefix.size(), limits::kNameBytes);
     }
-    // The beginning of a part: "." may be that of ".cache".
+    // The last component may be incomplete: "." may begin ".cache".
     return last.empty() || last == "." || last == ".." ? Status{} : check_name_part(last);
 }
 

@@ -1,4 +1,4 @@
-// Where memory is, on machines that have several NUMA nodes.
+// Placement of memory on machines with several NUMA nodes.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace gshm {
 
-// Before any page of it is touched. A wish: on a full node the memory comes from another. node < 0: none.
+// Call it before any page is touched. A preference: if the node is full, memory comes from another. node < 0: none.
 void place_near(std::span<std::byte> memory, int node);
 
 }  // namespace gshm

@@ -1,4 +1,4 @@
-// Where a daemon and its clients meet.
+// The runtime folder, where clients find a daemon.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Sizes as people write them: 4096, 8M; whole numbers with K, M, G or T, powers of 1024.
+// Sizes as text: 4096, 8M; whole numbers with K, M, G or T, powers of 1024.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-// The same, and down, for powers of two: without a division.
+// Rounding down and up for powers of two, without a division.
 constexpr uint64_t align_down(uint64_t value, uint64_t unit) {
     return value & ~(unit - 1);
 }

@@ -15,7 +15,7 @@ namespace gshm {
 Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments, std::span<const int> descriptors) {
     constexpr int kFirst = 3;
     const int end = kFirst + static_cast<int>(descriptors.size());
-    // Above those that the program gets, so that none is overwritten before it is in its place.
+    // Numbered above the descriptors of the program, so that none is overwritten before it is copied.
     std::vector<UniqueFd> copies;
     for (int fd : descriptors) {
         copies.push_back(UniqueFd::adopt(fcntl(fd, F_DUPFD_CLOEXEC, end)));
@@ -27,7 +27,7 @@ Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> argu
     for (int i = kFirst; i < end; ++i) {
         posix_spawn_file_actions_adddup2(&actions, copies[static_cast<size_t>(i - kFirst)].get(), i);
     }
-    posix_spawn_file_actions_addclosefrom_np(&actions, end);  // the log, which is not ours to open
+    posix_spawn_file_actions_addclosefrom_np(&actions, end);  // closes the log, among others
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none;

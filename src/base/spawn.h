@@ -1,4 +1,4 @@
-// A program that goes on by itself: in a session of its own, with no descriptors but those it is given.
+// Starts an independent program: in a session of its own, with only the given descriptors.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace gshm {
 
-// arguments[0] is the name it goes by. descriptors become 3, 4, ...; its streams are /dev/null, not ours: whoever waits for
-// their end would wait for that of the program.
+// arguments[0] is its process name. The descriptors become 3, 4, ... Its standard streams are /dev/null: if it
+// inherited ours, a reader of their end would wait for the program.
 Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments, std::span<const int> descriptors);
 
 }  // namespace gshm

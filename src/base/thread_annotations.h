@@ -1,4 +1,4 @@
-// Which lock guards what, checked by clang's -Wthread-safety; nothing under other compilers.
+// Lock annotations, checked by clang's -Wthread-safety; empty for other compilers.
 #pragma once
 
 #if defined(__clang__)

@@ -1,7 +1,7 @@
-// The lock of all that the daemon knows: one thread changes it, or several read it. It knows its owner.
+// The store lock: exclusive for one writer, shared by readers. It knows its exclusive owner.
 //
-// Made for sections of a microsecond: a waiter spins for a moment before it sleeps. Writers come first, so that readers
-// that follow each other closely do not keep a writer out.
+// Made for critical sections of a microsecond: a waiter spins briefly before it sleeps. Writers have priority, so that
+// a stream of readers does not starve them.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ private:
     }
 
     std::mutex mutex_;                 // held by the writer; readers pass through it while there is one
-    std::atomic<uint32_t> state_ = 0;  // readers, and kExclusive while a writer is there or waits for them
+    std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
     std::atomic<std::thread::id> owner_;
 };
 

@@ -5,11 +5,11 @@
 namespace gshm {
 
 Worker::Worker(unsigned threads) {
-    // Signals are the main thread's.
+    // Signals are handled by the main thread.
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
-    for (int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, own);  // what it causes itself cannot wait
+    for (int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, own);  // synchronous faults cannot be blocked
     pthread_sigmask(SIG_SETMASK, &all, &old);
     for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
@@ -41,7 +41,7 @@ void Worker::run() {
         queue_.pop_front();
         lock.unlock();
         task();
-        task = nullptr;  // what it holds is let go here, not under the lock
+        task = nullptr;  // destroys the captures outside of the lock
         lock.lock();
     }
 }

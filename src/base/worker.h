@@ -1,4 +1,5 @@
-// A thread that does slow calls in order, so that nobody else waits for them; or several, that begin them in order.
+// A thread that executes slow calls in order, so that other threads do not wait for them; or several threads, which start the
+// calls in order.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +17,7 @@ public:
     using Task = std::move_only_function<void()>;
 
     explicit Worker(unsigned threads = 1);
-    // Runs what is queued, then ends.
+    // Executes the queued tasks, then ends.
     ~Worker();
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr int kSchema = 2;
 
-// Written to the kernel and not to the disk: the catalog ends with the machine's run, as the memory does.
+// Not synced to the disk: the catalog ends with the boot, as the memory does.
 constexpr const char* kPragmas = R"(
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = OFF;
 PRAGMA temp_store = MEMORY;
 )";
-// The last column is the sum of the others.
+// The last column is the checksum of the others.
 constexpr const char* kTables = R"(
 PRAGMA journal_mode = WAL;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
@@ -39,7 +39,7 @@ CREATE TABLE nodes (
 CREATE TABLE done (request INTEGER PRIMARY KEY, node INTEGER, sum INTEGER);
 )";
 
-// Marks of requests whose answers the kernel has had; see done().
+// Marks of requests that the kernel may ask for again; see done().
 constexpr int kMostDone = 4096;
 
 }  // namespace
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path, Catalo
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum) {
-    // SQLite takes an empty file for a new one, and removes the log that belongs to it.
+    // SQLite treats an empty file as new and deletes its log.
     struct stat status = {};
     if (stat(path.c_str(), &status) != 0) return fail(errno, "{}: {}", path, strerror(errno));
     if (status.st_size == 0) return fail(EUCLEAN, "{} is empty", path);
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogS
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path) {
-    // All rows may be in the log still. SQLite reads that only beside a file that is not empty.
+    // All rows may still be in the log, which SQLite reads only beside a file that is not empty.
     auto file = UniqueFd::adopt(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     struct stat status = {};
     constexpr off_t kPageBytes = 4096;
@@ -83,12 +83,12 @@ Status Catalog::prepare() {
     auto version = TRY(database_.prepare("PRAGMA user_version"));
     int64_t found = 0;
     TRY(version.each([&] { found = version.number(0); }));
-    if (found > kSchema) return fail(EPROTO, "the catalog is of a newer gshmd (format {}, known is {})", found, kSchema);
+    if (found > kSchema) return fail(EPROTO, "the catalog was written by a newer gshmd (format {}, this one knows {})", found, kSchema);
     if (found == 0 && use_ == Use::make) TRY(set_up());
     else if (found > 0 && found < kSchema) {
-        return fail(EPROTO, "the catalog is of an older gshmd (format {}, known is {})", found, kSchema);
+        return fail(EPROTO, "the catalog was written by an older gshmd (format {}, this one knows {})", found, kSchema);
     } else if (found == 0 && use_ == Use::existing) {
-        return fail(EUCLEAN, "the catalog has no format");
+        return fail(EUCLEAN, "the catalog has no format version");
     }
     TRY(read_small_tables());
     if (use_ != Use::salvage) TRY(prepare_statements());
@@ -150,13 +150,13 @@ Status Catalog::put_value(std::string_view key, std::string_view value, uint64_t
 
 Status Catalog::transact(const std::function<Status(uint64_t& sum)>& change) {
     auto done = try_transact(change);
-    // SQLite takes some failures of a read or write for damage. Damage is found by a start; here, the file was good.
+    // SQLite reports some I/O errors as corruption. Damage is detected at a start; here the file was intact.
     if (!done && done.error().code == EUCLEAN) return fail(EIO, "{}", done.error().message);
     return done;
 }
 
 Status Catalog::try_transact(const std::function<Status(uint64_t& sum)>& change) {
-    if (database_.is_in_transaction()) TRY(rollback_.run());  // of a commit that could not even be given up
+    if (database_.is_in_transaction()) TRY(rollback_.run());  // left by a commit whose rollback failed
     TRY(begin_.run());
     uint64_t sum = total_;
     auto written = change(sum);
@@ -171,14 +171,14 @@ Status Catalog::try_transact(const std::function<Status(uint64_t& sum)>& change)
     return {};
 }
 
-// ---- what is there ----
+// ---- loading ----
 
 Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceInfo>& devices) {
     std::vector<DeviceRow> rows = devices_;
     int64_t next = 1;
     for (const auto& row : rows) next = std::max(next, row.number + 1);
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
-        // A GPU is its UUID, whatever its ordinal is now.
+        // A GPU is identified by its UUID, whatever its ordinal.
         auto known = std::find_if(rows.begin(), rows.end(), [&](const DeviceRow& row) {
             return devices[i].uuid.empty() ? row.name == devices[i].name : row.uuid == devices[i].uuid;
         });
@@ -218,7 +218,7 @@ void Catalog::mark_done(uint64_t request, NodeId node, uint64_t answered) {
 Result<std::unordered_map<uint64_t, NodeId>> Catalog::done() {
     std::unordered_map<uint64_t, NodeId> found;
     for (const auto& [request, mark] : done_) found.emplace(request, mark.node);
-    // Most were answered before the daemon went, and are of no use. The kernel counts its requests up.
+    // Most were answered before the daemon ended and are not needed. The kernel's request numbers increase.
     if (done_.size() <= kMostDone) return found;
     const auto first = std::prev(done_.end(), kMostDone);
     (void)erase_done(first);
@@ -232,7 +232,7 @@ Status Catalog::forget_done() {
 
 Status Catalog::erase_done(std::map<uint64_t, MarkRow>::iterator end) {
     if (end == done_.begin()) return {};
-    TRY(write());  // what was gathered before
+    TRY(write());  // rows gathered before
     MutexLock lock(mutex_);
     TRY(transact([&](uint64_t& sum) -> Status {
         for (auto mark = done_.begin(); mark != end; ++mark) {

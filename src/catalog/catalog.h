@@ -1,6 +1,7 @@
-// The catalog: what must outlive gshmd of its store, in an SQLite file. Changes are gathered and written in one
-// transaction, before anyone is told of them; a kill at any instruction leaves all of a transaction or nothing.
-// Not thread-safe, as the store, but for write(): the store can change while the rows of earlier changes are written.
+// The catalog: the part of the store that must outlive gshmd, in an SQLite file. Changes are gathered and written in
+// one transaction, before they are reported to anyone. A kill at any instruction leaves all of a transaction or
+// nothing. Not thread-safe, as the store, except write(): the store can change while rows of earlier changes are
+// written.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@
 
 namespace gshm {
 
-// What the rows of a catalog add up to, in memory that outlives the process and the files: a commit sets `next` before
-// and `last` after. Rows after a kill add up to one of the two; anything else is damage, or an earlier state.
+// The sum of all row checksums, in memory that outlives the process and the files: a commit sets `next` before and
+// `last` after. After a kill the rows have one of the two sums; any other sum is damage or an outdated file.
 struct CatalogSum {
     std::atomic<uint64_t> last;
     std::atomic<uint64_t> next;
@@ -26,41 +27,41 @@ class RowReader;
 
 class Catalog {
 public:
-    // Opens it, or makes an empty one. EPROTO: it was written by a newer gshmd. `sum` is kept up to date.
+    // Opens it, or makes an empty one. EPROTO: written by a newer gshmd. `sum` is kept up to date.
     static Result<std::unique_ptr<Catalog>> create(const std::string& path, CatalogSum* sum = nullptr);
-    // One that must be there, and whose rows must add up: see check(). Until then its files are not written to.
-    // ENOENT, EUCLEAN (it is damaged), EPROTO.
+    // Opens an existing catalog whose sum must match: see check(). Until then its files are not written. ENOENT,
+    // EUCLEAN (damaged), EPROTO.
     static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum);
-    // One that is damaged, only to be read: damaged rows are left out, and counted. Rows after a page that cannot be read
-    // are found from the other end.
+    // Opens a damaged catalog for reading: damaged rows are skipped and counted. Rows behind an unreadable page are
+    // read from the other end.
     static Result<std::unique_ptr<Catalog>> salvage(const std::string& path);
-    // The files that it consists of, for whoever removes it.
+    // The files of a catalog, for removal.
     static std::vector<std::string> files(const std::string& path);
 
     // ---- single values ----
     std::optional<std::string> value(std::string_view key) const;
     Status set_value(std::string_view key, std::string_view value) EXCLUDES(mutex_);
 
-    // ---- what is there ----
-    // The devices by which rows speak of them; to be called before load() and commit(). Those of the catalog that are
-    // not among them are returned if they have memory: what is there cannot be loaded then.
+    // ---- loading ----
+    // Sets the devices that rows refer to; called before load() and commit(). Returns devices of the catalog that are
+    // missing and have memory: it cannot be loaded then.
     Result<std::vector<std::string>> use_devices(const std::vector<DeviceInfo>& devices);
-    // An extent as it was when it was written down; `take` gives its memory, null: it is lost. An error ends the load.
+    // An extent as recorded; `take` returns its memory, null: lost. An error ends the load.
     struct Kept {
         uint64_t key = 0;
         DeviceIndex device = 0;
         uint64_t size_bytes = 0;
         bool compressible = false;
         bool is_file = false;
-        bool kept = true;  // its descriptor was given to the keeper
+        bool kept = true;  // the keeper was given its descriptor
         std::optional<FabricHandle> handle;  // Extent::lasting_handle()
     };
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);
     Status load_nodes(Restorer& restorer);
-    // After both: EUCLEAN unless the rows are those of the last commit. Nothing was written until now.
+    // After both loads: EUCLEAN unless the rows are those of the last commit. Nothing has been written until now.
     Status check();
-    // Of salvage(): rows that were left out, and what was wrong with the first.
+    // After salvage(): the number of skipped rows, and the first problem.
     struct Damage {
         uint64_t rows = 0;
         std::string first;
@@ -72,16 +73,16 @@ public:
     void erased(const Node& node);
     void changed(StoredExtent& extent) { extents_.insert_or_assign(extent.key, &extent); }
     void erased(const StoredExtent& extent);
-    // A request of the kernel that must not be done twice has been done, and made the node if it makes one. The mark of
-    // `answered` is of no use any more; 0: none.
+    // A request of the kernel that must not run twice was executed, and made the node if it makes one. The mark of
+    // `answered` is no longer needed; 0: none.
     void mark_done(uint64_t request, NodeId node, uint64_t answered);
     Result<std::unordered_map<uint64_t, NodeId>> done();
     Status forget_done();
 
-    // What was changed so far becomes rows, which the next write() writes.
+    // Converts the changes so far to rows for the next write().
     void gather() EXCLUDES(gathered_mutex_);
-    // From any thread, also while the store changes: all that was gathered, in that order, in one transaction. Nothing is
-    // lost if it fails: the next one writes it.
+    // From any thread, also while the store changes: writes all gathered rows, in order, in one transaction. If it
+    // fails, the next call writes them.
     Status write() EXCLUDES(mutex_, gathered_mutex_);
     Status commit() {
         gather();
@@ -96,10 +97,10 @@ private:
     Status set_up();
     Status prepare_statements();
     Status read_small_tables();
-    // Every row of a table, by its first column. EUCLEAN of `on_row` is damage.
+    // Reads every row of a table, ordered by the first column. EUCLEAN from `on_row` is damage.
     Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
     Status note_damage(Error error);
-    // `change` runs in a transaction, and gets the sum that the rows have after it.
+    // `change` runs in a transaction and updates the sum of the rows.
     Status transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
     Status try_transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
     Status put_value(std::string_view key, std::string_view value, uint64_t& sum) REQUIRES(mutex_);
@@ -110,24 +111,24 @@ private:
         NodeId node;
         uint64_t sum;
     };
-    // Those before the end.
+    // Erases marks before the end.
     Status erase_done(std::map<uint64_t, MarkRow>::iterator end) EXCLUDES(mutex_);
     enum Writes : uint8_t { kPutNode, kEraseNode, kPutExtent, kEraseExtent, kPutMark, kEraseMark, kPutDevice };
     Statement& statement(uint8_t writes) { return statements_[writes]; }
 
-    Mutex mutex_;  // of the database once it is loaded; taken after the store's lock
+    Mutex mutex_;  // guards the database once it is loaded; taken after the store lock
     Database database_;
     Use use_;
-    CatalogSum* sum_;             // null: nobody checks
-    uint64_t total_ = 0;          // of all rows, as they were last read or written
+    CatalogSum* sum_;             // null: not checked
+    uint64_t total_ = 0;          // sum of all rows, as last read or written
     Damage damage_;
     Statement begin_, commit_, rollback_, put_value_;
     Statement statements_[kPutDevice + 1];  // by Writes
-    std::vector<Rows> writing_ GUARDED_BY(mutex_);  // gathered, and not written yet
-    Mutex gathered_mutex_;                          // nothing else is taken with it
+    std::vector<Rows> writing_ GUARDED_BY(mutex_);  // gathered, and not yet written
+    Mutex gathered_mutex_;                          // no other lock is taken while it is held
     std::vector<Rows> gathered_ GUARDED_BY(gathered_mutex_);
-    std::vector<Rows> spare_ GUARDED_BY(gathered_mutex_);  // empty, with their memory
-    // The small tables, as they are in the file.
+    std::vector<Rows> spare_ GUARDED_BY(gathered_mutex_);  // empty, for reuse of their memory
+    // The small tables, as in the file.
     struct Value {
         std::string bytes;
         uint64_t sum = 0;
@@ -148,7 +149,7 @@ private:
     std::unordered_map<uint64_t, StoredExtent*> extents_;
     struct Erased {
         uint64_t id;
-        uint64_t sum;  // of the row; 0: there is none
+        uint64_t sum;  // of the row; 0: no row
     };
     std::vector<Erased> erased_nodes_;
     std::vector<Erased> erased_extents_;

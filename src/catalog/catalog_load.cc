@@ -1,4 +1,4 @@
-// Reading a catalog: every row is checked, by itself and as part of the whole.
+// Loading a catalog: every row is checked, by itself and as part of the whole.
 #include <cstdint>
 #include <cstring>
 #include <sys/stat.h>
@@ -11,14 +11,14 @@
 namespace gshm {
 namespace {
 
-// Ids and keys have room for a kind or a flag above them in the ledger and in the keeper.
+// The ledger and the keeper use the bits above for a kind or a flag.
 constexpr uint64_t kMostId = (uint64_t{1} << 56) - 1;
 constexpr uint64_t kMostNumber = INT64_MAX;
 
 }  // namespace
 
-// The columns of a row, one after the other, each within bounds; and what they add up to. NULL counts as 0 or as no bytes:
-// to ask for the type of each column would cost a tenth of the time.
+// Reads the columns of a row in order, with bounds, and sums them. NULL counts as 0 or as no bytes: asking for the type
+// of each column would cost a tenth of the time.
 class RowReader {
 public:
     explicit RowReader(const Statement& row) : row_(row) {}
@@ -41,15 +41,15 @@ public:
         return value;
     }
     bool is_null() const { return row_.is_null(column_); }
-    // The column before cannot be.
+    // The previous column is invalid.
     void wrong() { wrong_ = column_ - 1; }
-    // After the last column but that of the sum. EUCLEAN: one was out of bounds, or is not as it was written.
+    // After the last column before the checksum. EUCLEAN: a column is out of bounds, or the checksum does not match.
     Status check(const char* table) const {
         if (row_.unsigned_number(column_) != sum_.value()) {
             return fail(EUCLEAN, "row {} of the table {} is damaged", row_.number(0), table);
         }
         if (wrong_ < 0) return {};
-        return fail(EUCLEAN, "row {} of the table {}: column {} has a value that cannot be", row_.number(0), table, wrong_);
+        return fail(EUCLEAN, "row {} of the table {}: column {} has an invalid value", row_.number(0), table, wrong_);
     }
     uint64_t sum() const { return sum_.value(); }
 
@@ -67,7 +67,7 @@ Status Catalog::note_damage(Error error) {
 }
 
 Status Catalog::each_row(const char* table, const std::function<Status(RowReader& row)>& on_row) {
-    std::unordered_set<int64_t> seen;  // of a table that is read from both ends
+    std::unordered_set<int64_t> seen;  // for tables read from both ends
     auto read = [&](const char* order) -> Status {
         auto rows = TRY(database_.prepare(fmt::format("SELECT * FROM {}{}", table, order)));
         Status good;
@@ -193,7 +193,7 @@ Status Catalog::load_nodes(Restorer& restorer) {
 Status Catalog::check() {
     if (sum_ != nullptr) {
         if (total_ != sum_->last && total_ != sum_->next) {
-            return fail(EUCLEAN, "its rows are not those of the last commit: some are missing, or of an earlier state");
+            return fail(EUCLEAN, "its rows are not those of the last commit: some are missing or outdated");
         }
         sum_->last = sum_->next = total_;
     }

@@ -1,4 +1,4 @@
-// What few nodes have, in one column: further names, attributes, memory from before.
+// Rare properties of nodes, in one column: further names, attributes, former memory.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace gshm {
 
-// "": nothing.
+// "": none.
 std::string encode_more(const Node& node);
-// EUCLEAN for what encode_more() cannot have written.
+// EUCLEAN for bytes that encode_more() cannot have written.
 Status decode_more(std::string_view bytes, SavedNode& node);
 
 }  // namespace gshm

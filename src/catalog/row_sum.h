@@ -1,5 +1,5 @@
-// The checksum of one row: of its columns, in order. Sums of rows are added up to that of the catalog, so a row that is
-// missing, changed or of an earlier state shows.
+// The checksum of the columns of a row, in order. The checksums of all rows are added to that of the catalog, so that a
+// missing, changed or outdated row is detected.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Rows that are to be written, each with the statement that writes it. Gathered by one thread, written by another.
+// Rows to be written, each with its statement. One thread gathers them, another writes them.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ public:
         bytes_ += bytes;
         return *this;
     }
-    // Of what the row has so far.
+    // Checksum of the current row so far.
     uint64_t bound_sum() const { return sum_.value(); }
-    // What the rows add to the sum of the catalog.
+    // The change of the catalog's sum by these rows.
     uint64_t delta = 0;
 
     bool empty() const { return rows_.empty(); }
@@ -75,16 +75,16 @@ private:
     struct Value {
         Kind kind;
         uint32_t bytes;   // of a blob
-        int64_t number;   // or where a blob begins
+        int64_t number;   // or the offset of a blob
     };
     struct Row {
-        size_t first;  // of its values
+        size_t first;  // index of its first value
         uint8_t statement;
     };
     std::vector<Row> rows_;
     std::vector<Value> values_;
     std::string bytes_;
-    RowSum sum_;  // of the last row
+    RowSum sum_;  // of the current row
 };
 
 }  // namespace gshm

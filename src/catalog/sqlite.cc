@@ -51,7 +51,7 @@ Statement& Statement::bind_null_blob() {
 
 Statement& Statement::bind_blob(std::string_view bytes) {
     bound_.add(bytes);
-    // A null pointer would be NULL, not empty.
+    // A null pointer would bind NULL instead of an empty blob.
     bad_ |= sqlite3_bind_blob64(statement_.get(), next_++, bytes.empty() ? "" : bytes.data(), bytes.size(),
                                 SQLITE_STATIC) != SQLITE_OK;
     return *this;

@@ -1,4 +1,4 @@
-// SQLite with owners and Results: a database, and a statement that is prepared once and run often.
+// Owners and Results for SQLite: a database, and a statement that is prepared once and run often.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ public:
     Statement& bind(int64_t value);
     Statement& bind(uint64_t value) { return bind(static_cast<int64_t>(value)); }
     Statement& bind(uint32_t value) { return bind(static_cast<int64_t>(value)); }
-    Statement& bind_null();       // a number, that counts as 0 in the sum
-    Statement& bind_null_blob();  // likewise, as no bytes
-    // Stays the caller's, and must live until the statement has run.
+    Statement& bind_null();       // a number; counts as 0 in the checksum
+    Statement& bind_null_blob();  // bytes; counts as empty in the checksum
+    // The caller keeps the bytes until the statement has run.
     Statement& bind_blob(std::string_view bytes);
-    // Of what is bound so far.
+    // Checksum of the parameters bound so far.
     uint64_t bound_sum() const { return bound_.value(); }
 
-    // Runs it to its end and makes it ready for the next time.
+    // Runs it to the end and resets it.
     Status run();
-    // Calls `on_row` for every row; the columns are to be read in it.
+    // Calls `on_row` for every row, which reads the columns.
     template <typename OnRow>
     Status each(OnRow&& on_row) {
         for (;;) {
@@ -53,7 +53,7 @@ public:
     int64_t number(int column) const;
     uint64_t unsigned_number(int column) const { return static_cast<uint64_t>(number(column)); }
     bool is_null(int column) const;
-    std::string_view blob(int column) const;  // until the next row
+    std::string_view blob(int column) const;  // valid until the next row
 
 private:
     friend class Database;
@@ -71,8 +71,7 @@ private:
 
 class Database {
 public:
-    // existing: ENOENT if it is not there, and nothing is written to its files, not even at the end, before
-    // allow_checkpoints().
+    // existing: ENOENT if it does not exist; its files are not written, not even on close, before allow_checkpoints().
     enum class Mode { make, existing };
     static Result<Database> open(const std::string& path, Mode mode = Mode::make);
     void allow_checkpoints();

@@ -1,5 +1,5 @@
-// Our own declarations of the few driver types and calls that gshm uses, so that no CUDA toolkit is needed to build.
-// tests/unit/cuda/api_layout_test.cc checks every one of them against cuda.h on machines that have that header.
+// Declarations of the driver types and calls that gshm uses, so that the build needs no CUDA toolkit.
+// tests/unit/cuda/api_layout_test.cc compares them with cuda.h if that header is installed.
 #pragma once
 
 #include <cstddef>
@@ -122,8 +122,8 @@ inline constexpr int kPointerContext = 1;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
-inline constexpr uintptr_t kStreamLegacy = 1;     // a CUstream, as null is
-inline constexpr uintptr_t kStreamPerThread = 2;  // one more, of each thread its own
+inline constexpr uintptr_t kStreamLegacy = 1;     // a CUstream; the same as null
+inline constexpr uintptr_t kStreamPerThread = 2;  // a CUstream; one per thread
 
 inline constexpr int kAttributeVmmSupported = 102;
 inline constexpr int kAttributePosixFdSupported = 103;
@@ -132,8 +132,8 @@ inline constexpr int kAttributeGpuDirectRdmaWithVmm = 110;
 inline constexpr int kAttributeDmaBufSupported = 124;
 inline constexpr int kAttributeFabricSupported = 128;
 
-// X(member, exported symbol, signature). The table in driver.h and the fake driver are both made from this list.
-// Symbols are the versioned ones that cuda.h maps the plain names to.
+// X(member, exported symbol, signature). The table in driver.h and the fake driver are generated from this list. The
+// symbols are the versioned ones to which cuda.h maps the plain names.
 #define GSHM_CUDA_CALLS(X)                                                                                             \
     X(init, cuInit, (unsigned flags))                                                                                  \
     X(driver_get_version, cuDriverGetVersion, (int* version))                                                          \

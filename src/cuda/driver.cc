@@ -23,7 +23,7 @@ int to_errno(CUresult result) {
     }
 }
 
-// After these the process's context, or the GPU itself, is beyond repair.
+// After these errors the process's context, or the GPU itself, is unusable.
 bool is_fatal(CUresult result) {
     switch (result) {
         case kErrorDeinitialized:
@@ -54,10 +54,10 @@ std::unexpected<Error> Driver::failure(const char* call, CUresult result) const 
 }
 
 Result<const Driver*> Driver::load() {
-    // RTLD_NODELETE: the driver starts threads of its own and must not be unmapped under them.
+    // RTLD_NODELETE: the driver starts threads and must not be unmapped.
     void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) return fail(ENODEV, "no CUDA driver: {}", dlerror());
-    auto* driver = new Driver;  // lives as long as the process
+    auto* driver = new Driver;  // never destroyed
 #define GSHM_CUDA_LOAD(member, symbol, signature) \
     driver->member = reinterpret_cast<decltype(driver->member)>(dlsym(library, #symbol));
     GSHM_CUDA_CALLS(GSHM_CUDA_LOAD)
@@ -82,7 +82,7 @@ Result<const Driver*> Driver::load() {
 const Driver* Driver::started() {
     void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
     if (library == nullptr) return nullptr;
-    // A program may be linked against the driver and never use it. This call does not start it, but tells.
+    // A program may be linked with the driver and never start it. This call reports that without starting it.
     using Count = CUresult (*)(int*);
     auto count_devices = reinterpret_cast<Count>(dlsym(library, "cuDeviceGetCount"));
     int count = 0;
@@ -94,13 +94,13 @@ const Driver* Driver::started() {
 
 Result<const Driver*> Driver::get() {
     struct State {
-        std::mutex mutex;  // guards the rest
+        std::mutex mutex;  // guards the variables below
         bool tried = false;
         pid_t pid = 0;
         Result<const Driver*> driver = nullptr;
     };
     static auto* state = new State;
-    // Read without the lock first: the usual case, and in a forked child the lock may be held for ever.
+    // Read without the lock first: that is the common case, and in a forked child the lock may be held for ever.
     static std::atomic<pid_t> owner{0};
     pid_t me = getpid();
     pid_t loaded_by = owner.load(std::memory_order_acquire);

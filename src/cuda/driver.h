@@ -1,5 +1,5 @@
-// The CUDA driver, loaded at run time. "present" (the library loads and finds a GPU) is separate from "works here":
-// each device says for itself what it can do.
+// The CUDA driver, loaded at run time. Its presence (the library loads and finds a GPU) is separate from its
+// capabilities, which each device reports for itself.
 #pragma once
 
 #include "base/result.h"
@@ -9,19 +9,19 @@ namespace gshm::cuda {
 
 class Driver {
 public:
-    // The process's driver: loaded and initialised (cuInit) on first use, never unloaded. Makes no context.
-    // ENODEV with the reason where there is none. After fork() the child of a process that had it gets ECHILD.
+    // The driver of this process: loaded and initialised (cuInit) on first use, never unloaded. Makes no context.
+    // ENODEV with the reason if there is none. ECHILD in a forked child whose parent had it.
     static Result<const Driver*> get();
-    // The same where somebody in this process has called cuInit already; else null, and nothing is loaded or started:
-    // no address can be a GPU's then. Null in a forked child, too, where those of the parent mean nothing.
+    // The driver if this process has already called cuInit; otherwise null, without loading or starting anything: no
+    // address can then be a GPU address. Also null in a forked child, where the parent's addresses are meaningless.
     static const Driver* started();
 
-    // One member per call of GSHM_CUDA_CALLS. Calls that an older driver lacks are null.
+    // One member per call of GSHM_CUDA_CALLS. Calls missing in an older driver are null.
 #define GSHM_CUDA_MEMBER(member, symbol, signature) CUresult(*member) signature = nullptr;
     GSHM_CUDA_CALLS(GSHM_CUDA_MEMBER)
 #undef GSHM_CUDA_MEMBER
 
-    // "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the errno that fits.
+    // An error such as "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)", with a matching errno.
     std::unexpected<Error> failure(const char* call, CUresult result) const;
     Status check(const char* call, CUresult result) const {
         if (result == kSuccess) return {};
@@ -32,7 +32,7 @@ private:
     static Result<const Driver*> load();
 };
 
-// Makes a device's primary context current for the calling thread while it lives, whatever was current before.
+// Makes a device's primary context current in the calling thread during its lifetime, and restores the previous one.
 class ScopedContext {
 public:
     ScopedContext(const Driver& driver, CUcontext context) : driver_(driver), result_(driver.ctx_push(context)) {}

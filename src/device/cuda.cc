@@ -16,7 +16,7 @@ using cuda::CUdeviceptr;
 using cuda::CUmemGenericAllocationHandle;
 using cuda::Driver;
 
-// What VMM and external (dma-buf) memory have in common: an address that the driver copies to and from.
+// Common base of VMM and external (dma-buf) memory: an address for driver copies.
 class CudaExtent : public Extent {
 public:
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
@@ -72,13 +72,13 @@ public:
                           driver_.mem_get_range_handle(&fd, address(), size(), cuda::kMemRangeHandleTypeDmaBufFd, 0)));
         return UniqueFd::adopt(fd);
     }
-    // Not the device: other streams, and other contexts, go on.
+    // Waits for one stream, not the device: other streams and contexts are not affected.
     Status sync() const override {
         cuda::ScopedContext current(driver_, context_);
         TRY(current.status());
         auto* legacy = reinterpret_cast<cuda::CUstream>(cuda::kStreamLegacy);
-        // An event of that stream comes after what the streams that wait for it were asked to do before, also where it has
-        // nothing to do itself.
+        // An event on that stream follows earlier work of the streams that synchronise with it, even if the stream
+        // itself is idle.
         cuda::CUevent event = nullptr;
         TRY(driver_.check("cuEventCreate", driver_.event_create(&event, cuda::kEventDisableTiming)));
         auto result = driver_.event_record(event, legacy);
@@ -92,7 +92,7 @@ protected:
                uint64_t size, Access access)
         : Extent(address, size), driver_(driver), context_(context), access_(access), copier_(std::move(copier)) {}
 
-    // Null is the legacy default stream: ordered after the kernels that the caller has launched, as cudaMemcpy is.
+    // Null is the legacy default stream: ordered after kernels that the caller has launched, as cudaMemcpy is.
     static cuda::CUstream as_stream(void* queue) { return static_cast<cuda::CUstream>(queue); }
     template <typename Call>
     Status in_context(const char* what, Call&& call) const {
@@ -126,7 +126,7 @@ public:
           memory_(std::move(memory)),
           device_(device),
           imported_(imported) {}
-    // It was made by gshm-maker, and goes there with the extent.
+    // gshm-maker allocated the memory and frees it with the extent.
     void set_lasting_handle(std::shared_ptr<FabricMaker> maker, const FabricHandle& handle) {
         maker_ = std::move(maker);
         lasting_ = handle;
@@ -179,7 +179,7 @@ private:
     cuda::CUdevice device_;
     bool imported_;
     UniqueFd fd_;
-    std::shared_ptr<FabricMaker> maker_;  // null: this process made the memory, or one that made it for us alone
+    std::shared_ptr<FabricMaker> maker_;  // null: not allocated by gshm-maker
     FabricHandle lasting_ = {};           // with maker_
 };
 
@@ -201,7 +201,7 @@ private:
     cuda::CUexternalMemory memory_;
 };
 
-// Owns nothing.
+// Does not own the memory.
 class WrappedExtent final : public CudaExtent {
 public:
     WrappedExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, uint64_t address,
@@ -227,7 +227,7 @@ public:
     }
 };
 
-// A whole allocation of another process's. The driver counts how often a handle is opened.
+// A whole allocation of another process. The driver counts the opens of a handle.
 class IpcExtent final : public CudaExtent {
 public:
     IpcExtent(const Driver& driver, cuda::CUcontext context, std::shared_ptr<LazyCopier> copier, CUdeviceptr pointer,
@@ -259,7 +259,7 @@ std::string pci_bus_id(const Driver& driver, cuda::CUdevice device) {
     return text;
 }
 
-// The kernel says -1 where the firmware does not.
+// The kernel reports -1 if the firmware does not tell.
 int numa_node(const std::string& pci_bus_id) {
     int node = -1;
     std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
@@ -354,8 +354,8 @@ cuda::CUmemAllocationProp CudaDevice::properties(bool compressible) const {
     return properties;
 }
 
-// The attributes say what the GPU can do, not what this process may do: a driver refuses fabric handles where no IMEX
-// channel is set up. Try the most, and step down silently.
+// The attributes describe the GPU, not the rights of this process: the driver refuses fabric handles without an IMEX
+// channel. Tries all types and falls back silently.
 void CudaDevice::probe_handle_types() {
     for (;;) {
         auto wanted = properties(false);
@@ -367,7 +367,7 @@ void CudaDevice::probe_handle_types() {
                 driver_.mem_release(handle);
                 return;
             }
-            if (result == cuda::kErrorOutOfMemory) return;  // a full GPU says nothing about handle types
+            if (result == cuda::kErrorOutOfMemory) return;  // a full GPU tells nothing about handle types
         }
         if ((handle_types_ & cuda::kMemHandleTypeFabric) != 0) handle_types_ &= ~cuda::kMemHandleTypeFabric;
         else if (rdma_capable_) rdma_capable_ = false;
@@ -414,15 +414,16 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     Result<std::unique_ptr<Extent>> made = nullptr;
     const bool lasting = options.lasting_handle && maker_ && (handle_types_ & cuda::kMemHandleTypeFabric) != 0;
     if (lasting) made = make_lasting(size_bytes, options.compressible);
-    // Memory without a handle that lasts is better than none, unless there is none.
+    // If gshm-maker fails for another reason than a full GPU, memory without a lasting handle is used.
     const bool full = !made && made.error().code == ENOSPC;
     if (!lasting || (!made && !full)) made = make_here(size_bytes, options.compressible);
     auto extent = TRY(std::move(made));
-    // Whatever was there before belonged to somebody else.
+    // The memory may contain data of its previous owner.
     cuda::ScopedContext current(driver_, owner);
     TRY(current.status());
     TRY(driver_.check("cuMemsetD8", driver_.memset_d8_async(extent->address(), 0, size_bytes, nullptr)));
-    // That takes as long. If it fails, whoever asks for it is told.
+    // Exports while the memory is being zeroed, since both take long. A failure is reported to the caller of
+    // descriptor().
     if (options.shared) (void)extent->descriptor(Access::write);
     TRY(extent->finish(nullptr));
     return extent;
@@ -445,7 +446,7 @@ void CudaDevice::unregister_host_memory(std::span<std::byte> memory) {
     driver_.mem_host_unregister(memory.data());
 }
 
-// The driver answers CUDA_ERROR_UNKNOWN to a handle that is none of its own; that says nothing about the GPU.
+// CUDA_ERROR_UNKNOWN is the driver's reply to a foreign handle; it does not concern the GPU.
 Status CudaDevice::check_import(cuda::CUresult result) const {
     auto status = driver_.check("cuMemImportFromShareableHandle", result);
     if (!status && result == cuda::kErrorUnknown) status.error() = {EINVAL, status.error().message};
@@ -487,7 +488,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_dmabuf(int fd, uint64_t size_
     auto* owner = TRY(context());
     cuda::ScopedContext current(driver_, owner);
     TRY(current.status());
-    auto copy = TRY(UniqueFd::clone(fd));  // the driver takes it over when it succeeds
+    auto copy = TRY(UniqueFd::clone(fd));  // the driver takes ownership on success
     cuda::CUexternalMemoryHandleDesc source = {};
     source.type = cuda::kExternalMemoryDmaBufFd;
     source.handle.fd = copy.get();
@@ -512,7 +513,7 @@ std::optional<CudaPointer> CudaDevice::find(uint64_t address) {
     CudaPointer found{.ordinal = -1};
     int asked[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerContext};
     void* values[] = {&type, &found.ordinal, &found.owner};
-    // Of an address that it does not know the driver says nothing, and no error.
+    // For an unknown address the driver returns success without values.
     if (driver->pointer_get_attributes(std::size(asked), asked, values, address) != cuda::kSuccess) return std::nullopt;
     if (type != cuda::kMemoryTypeDevice || found.ordinal < 0) return std::nullopt;
     return found;
@@ -523,7 +524,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::wrap(uint64_t address, uint64_t size
     if (owner == nullptr) owner = primary;
     cuda::ScopedContext current(driver_, owner);
     TRY(current.status());
-    // One allocation after the other: a framework's segment may be many, mapped side by side.
+    // Checks one allocation after the other: a framework's segment may consist of several, mapped side by side.
     uint64_t begin = 0;
     uint64_t end = 0;
     for (uint64_t at = address; at - address < size_bytes; at = end) {
@@ -539,7 +540,7 @@ Result<std::unique_ptr<Extent>> CudaDevice::wrap(uint64_t address, uint64_t size
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     begin = std::max(begin, address / page * page);
     end = std::min(end, round_up(address + size_bytes, page));
-    // What is in a context of the program's own is copied there, and only while that is sure to live.
+    // Memory of a context of the program is copied in that context, and only while it is known to exist.
     auto copier = owner == primary ? copier_ : std::make_shared<LazyCopier>();
     return std::make_unique<WrappedExtent>(driver_, owner, std::move(copier), begin, end - begin);
 }
@@ -553,14 +554,14 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, 
     CUdeviceptr pointer = 0;
     auto result = driver_.ipc_open_mem_handle(&pointer, copy, cuda::kIpcLazyEnablePeerAccess);
     if (result == cuda::kErrorInvalidContext) {
-        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that has exported it");
+        return fail(EINVAL, "a CUDA IPC handle cannot be opened in the process that exported it");
     }
     TRY(driver_.check("cuIpcOpenMemHandle", result));
     auto extent = std::make_unique<IpcExtent>(driver_, owner, copier_, pointer, size_bytes, access);
     CUdeviceptr base = 0;
     size_t bytes = 0;
     if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess && base + bytes - pointer < size_bytes) {
-        return fail(EINVAL, "the CUDA IPC handle stands for {} bytes, not for {}", base + bytes - pointer, size_bytes);
+        return fail(EINVAL, "the CUDA IPC handle refers to {} bytes, not to {}", base + bytes - pointer, size_bytes);
     }
     return extent;
 }

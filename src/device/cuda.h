@@ -1,4 +1,4 @@
-// GPU memory through the driver's virtual memory management calls.
+// GPU memory through the driver's virtual memory management (VMM) calls.
 #pragma once
 
 #include <mutex>
@@ -13,19 +13,18 @@ namespace gshm {
 
 extern const DeviceKind kCudaKind;
 
-// What the driver knows of an address of this process.
+// The driver's information about an address of this process.
 struct CudaPointer {
     int ordinal = 0;
-    cuda::CUcontext owner = nullptr;  // null: it belongs to none (VMM memory, pools)
+    cuda::CUcontext owner = nullptr;  // null: no context (VMM memory, pools)
 };
 
 class CudaDevice final : public Device {
 public:
-    // Asks the driver what device `ordinal` is and can do. Makes no context: that happens, by retaining the primary
-    // one, at the first allocation or import.
+    // Queries device `ordinal`. Makes no context: the first allocation or import retains the primary one.
     static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
     static Result<int> count();
-    // Nothing: ordinary memory (pinned too), or CUDA has not been started in this process, and is not.
+    // Empty: ordinary memory (also if pinned), or CUDA has not been started in this process; it is not started.
     static std::optional<CudaPointer> find(uint64_t address);
     ~CudaDevice() override;
 
@@ -38,11 +37,11 @@ public:
                                                   Access access) override;
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
-    // Memory that somebody else in this process has and keeps, any part of it. `owner` is the context it belongs to; null:
-    // none (VMM memory, pools), and the primary one does. EINVAL if some of the range is not mapped. The extent is a little
-    // wider where pages of the CPU's begin and end elsewhere, since dma-bufs are made of those.
+    // Wraps any part of memory that the process owns. `owner` is its context; null: none (VMM memory, pools), and the
+    // primary context is used. EINVAL if a part of the range is not mapped. The extent is extended to CPU page
+    // boundaries, which dma-bufs need.
     Result<std::unique_ptr<Extent>> wrap(uint64_t address, uint64_t size_bytes, cuda::CUcontext owner);
-    // Of a whole allocation of another process's, with CUDA's older handles.
+    // Imports a whole allocation of another process by a CUDA IPC handle.
     Result<std::unique_ptr<Extent>> import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access);
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
@@ -51,18 +50,18 @@ public:
 
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }
-    // The primary context, retained until the device object goes.
+    // The primary context, retained until the device object is destroyed.
     Result<cuda::CUcontext> context();
-    // Lives as long as the device. Makes the context where there is none yet.
+    // Valid while the device exists. Makes the context if there is none.
     Result<Copier*> copier();
 
 private:
     CudaDevice(const cuda::Driver& driver, cuda::CUdevice device) : driver_(driver), device_(device) {}
     cuda::CUmemAllocationProp properties(bool compressible) const;
     void probe_handle_types();
-    // The memory itself, mapped; what is in it is left as it is.
+    // Mapped memory; its contents are not changed.
     Result<std::unique_ptr<Extent>> make_here(uint64_t size_bytes, bool compressible);
-    // The same by gshm-maker. ENOSPC: the GPU is full; any other error: there is no gshm-maker that could.
+    // The same by gshm-maker. ENOSPC: the GPU is full; any other error: gshm-maker is not available.
     Result<std::unique_ptr<Extent>> make_lasting(uint64_t size_bytes, bool compressible);
     Status check_import(cuda::CUresult result) const;
     Result<std::unique_ptr<Extent>> map_handle(cuda::CUmemGenericAllocationHandle handle, uint64_t size_bytes,

@@ -24,16 +24,16 @@ struct Job {
 
 }  // namespace
 
-// One stream and its two threads. One puts copies on the stream as they come, so that the next is there when one ends
-// and callers wait neither for the driver's locks nor for a copy of memory that is not pinned. The other sleeps until the
-// oldest has ended: a thread that did both would leave the stream empty while it sleeps.
+// One stream with two threads. The first queues copies on the stream as they arrive, so that the stream never idles and
+// callers wait neither for the driver's locks nor for copies of unpinned memory. The second sleeps until the oldest
+// copy has ended. A single thread would leave the stream empty while it sleeps.
 class CudaCopier::Lane {
 public:
     static Result<std::unique_ptr<Lane>> create(const cuda::Driver& driver, cuda::CUcontext context) {
         cuda::ScopedContext current(driver, context);
         TRY(current.status());
         cuda::CUstream stream = nullptr;
-        // Not ordered after what others do on the legacy stream: nobody's kernel is waited for.
+        // Not ordered after work on the legacy stream: no kernel is waited for.
         TRY(driver.check("cuStreamCreate", driver.stream_create(&stream, cuda::kStreamNonBlocking)));
         return std::unique_ptr<Lane>(new Lane(driver, context, stream));
     }
@@ -107,7 +107,7 @@ private:
         if (begun) begun = driver_.check("cuEventRecord", driver_.event_record(event, stream_));
         if (begun) return event;
         give_event(event);
-        // The copy may be under way without an event to wait for; the memory is the caller's again only when it is not.
+        // The copy may run without an event; the memory can be returned to the caller only when it has ended.
         driver_.stream_synchronize(stream_);
         return std::unexpected(std::move(begun.error()));
     }
@@ -133,10 +133,10 @@ private:
                 while (copies_.empty() && !issuer_ended_) lock.wait(copy_began_);
                 if (copies_.empty()) return;
             }
-            // Only this thread takes from the front, and a deque's elements stay where they are.
+            // Only this thread pops from the front, and the elements of a deque do not move.
             cuda::CUevent event = oldest();
             auto ended = driver_.event_synchronize(event);
-            // One sleep for all that have ended meanwhile.
+            // One sleep covers all copies that have ended meanwhile.
             do {
                 finish_oldest(driver_.check("cuEventSynchronize", ended));
                 event = oldest();
@@ -187,7 +187,7 @@ private:
     std::condition_variable copy_began_;
     std::deque<Job> jobs_ GUARDED_BY(mutex_);              // not yet on the stream
     std::deque<Copy> copies_ GUARDED_BY(mutex_);           // on the stream, in its order
-    std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // in no use
+    std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // unused
     bool ending_ GUARDED_BY(mutex_) = false;
     bool issuer_ended_ GUARDED_BY(mutex_) = false;
     std::thread issuer_;
@@ -233,7 +233,7 @@ Copier* LazyCopier::get(const cuda::Driver& driver, cuda::CUcontext context) {
         copier_ = std::move(*made);
         return copier_.get();
     }
-    // Kept, since somebody may hold it; the next call tries again.
+    // Kept, since a caller may hold it; the next call tries again.
     if (refusal_ == nullptr) refusal_ = std::make_unique<RefusingCopier>(std::move(made.error()));
     return refusal_.get();
 }

@@ -1,5 +1,5 @@
-// The copier of GPU memory: one stream in each direction, so that copies go on in both at once, and beside whatever the
-// process does on other streams.
+// The copier of GPU memory: one stream per direction, so that copies run in both directions at once, and beside other
+// streams of the process.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace gshm {
 
 class CudaCopier final : public Copier {
 public:
-    // For memory that can be reached in this context, which must live until the copier goes.
+    // For memory accessible in this context, which must outlive the copier.
     static Result<std::unique_ptr<CudaCopier>> create(const cuda::Driver& driver, cuda::CUcontext context);
-    // What was begun is waited for.
+    // Waits for started copies.
     ~CudaCopier() override;
 
     void copy_in(uint64_t address, const std::byte* source, size_t bytes, Done done) override;
@@ -32,13 +32,13 @@ private:
     std::unique_ptr<Lane> out_;
 };
 
-// A device's copier, made when it is first asked for: threads and streams cost something. Shared by the device and its
-// extents, which may outlive it.
+// A device's copier, made on first use: threads and streams have a cost. Shared by the device and its extents, which
+// may outlive it.
 class LazyCopier {
 public:
-    // Never null: where none can be made, one that answers every call with the reason.
+    // Never null: if none can be made, a copier that fails every call with the reason.
     Copier* get(const cuda::Driver& driver, cuda::CUcontext context);
-    // The context is about to go.
+    // The context is about to be destroyed.
     void close();
 
 private:

@@ -1,4 +1,4 @@
-// How GPUs are named and found.
+// Naming and discovery of GPUs.
 #include <charconv>
 
 #include "device/cuda.h"
@@ -23,7 +23,7 @@ Result<OpenedDevices> open_gpus(std::string_view which, uint64_t) {
     }
     int count = TRY(CudaDevice::count());
     if (count == 0) return fail(ENODEV, "the CUDA driver sees no GPU");
-    // One that cannot even be asked what it is must not take the others along.
+    // A GPU that cannot be queried must not hide the others.
     for (int ordinal = 0; ordinal < count; ++ordinal) {
         auto gpu = CudaDevice::create(ordinal);
         if (gpu) opened.devices.push_back(std::move(*gpu));

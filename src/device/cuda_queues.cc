@@ -15,13 +15,13 @@ cuda::CUevent as_event(Queues::Mark mark) {
     return static_cast<cuda::CUevent>(mark);
 }
 
-// For drivers that have no numbers for streams (before CUDA 12): handles, which may come again once a stream is destroyed.
-// The stream of a thread has the same handle in all of them.
+// For drivers without stream ids (before CUDA 12): handles, which are reused after a stream is destroyed. The
+// per-thread stream has the same handle in all threads.
 uint64_t number_of(void* queue) {
     static std::atomic<uint64_t> threads = 0;
     thread_local const uint64_t mine = ++threads;
     const auto handle = reinterpret_cast<uintptr_t>(queue);
-    if (handle == cuda::kStreamPerThread) return mine << 2 | 3;  // no address
+    if (handle == cuda::kStreamPerThread) return mine << 2 | 3;  // not an address
     return handle == 0 ? cuda::kStreamLegacy : handle;
 }
 

@@ -1,4 +1,4 @@
-// CUDA's streams as queues. Marks are events, which are kept for the next ones.
+// CUDA streams as queues. Marks are events, which are reused.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace gshm {
 
 class CudaQueues final : public Queues {
 public:
-    // Of streams in this context, which must live until this goes. EOPNOTSUPP: the driver is too old.
+    // For streams of this context, which must outlive this object. EOPNOTSUPP: the driver is too old.
     static Result<std::unique_ptr<CudaQueues>> create(const cuda::Driver& driver, cuda::CUcontext context);
     ~CudaQueues() override;
 
@@ -34,7 +34,7 @@ private:
 
     const cuda::Driver& driver_;
     cuda::CUcontext context_;
-    Mutex mutex_;  // nothing is called with it
+    Mutex mutex_;  // nothing is called while it is held
     std::vector<cuda::CUevent> unused_ GUARDED_BY(mutex_);
 };
 

@@ -13,7 +13,7 @@ bool Budget::take(uint64_t bytes) {
 }
 
 Extent::~Extent() {
-    kept_.reset();  // the memory is there for as long as this is open
+    kept_.reset();  // an open descriptor would keep the memory alive
     for (auto& hook : release_hooks_) hook();
 }
 
@@ -65,7 +65,7 @@ Result<IpcExport> Extent::export_ipc() const {
 }
 
 Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const AllocateOptions&, const FabricHandle*) {
-    return fail(EOPNOTSUPP, "memory of {} cannot be kept", info().name);
+    return fail(EOPNOTSUPP, "memory of {} cannot be restored", info().name);
 }
 
 Status Extent::map_peer(Device& peer) {

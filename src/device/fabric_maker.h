@@ -1,4 +1,4 @@
-// Allocates GPU memory in a process that outlives this one, so that its fabric handles do.
+// Allocates GPU memory in a process that outlives this one, so that its fabric handles do too.
 #pragma once
 
 #include "cuda/api.h"
@@ -21,11 +21,11 @@ public:
     struct Made {
         UniqueFd fd;
         FabricHandle handle = {};
-        cuda::CUresult result = cuda::kSuccess;  // else there is neither of them
+        cuda::CUresult result = cuda::kSuccess;  // on failure the members below are not set
     };
-    // An error: there is no such process at the moment.
+    // An error: no such process is available.
     virtual Result<Made> make(const Wanted& wanted) = 0;
-    // Returns when that process holds the memory no more.
+    // Returns when that process has released the memory.
     virtual void release(const FabricHandle& handle) = 0;
     // The handle can still be imported.
     virtual bool holds(const FabricHandle& handle) = 0;

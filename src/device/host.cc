@@ -15,8 +15,8 @@
 namespace gshm {
 namespace {
 
-// A new open file description. A read-only one stays so: the file is its maker's and 0600, so nobody else can open it
-// again for writing through /proc/self/fd.
+// A new open file description. A read-only one stays read-only: the file belongs to its creator with mode 0600, so
+// other users cannot reopen it for writing through /proc/self/fd.
 Result<UniqueFd> reopen(int fd, int access) {
     auto reopened = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd).c_str(), access | O_CLOEXEC));
     if (!reopened) return fail_errno("cannot export host memory");
@@ -70,8 +70,8 @@ private:
     Access access_;
 };
 
-// A mount that has no place in the file system: nobody finds its files, and they go with the last descriptor.
-// within_size: huge pages where a file fills them, so that speed costs a small file nothing.
+// A detached mount: its files have no path and end with their last descriptor. within_size: huge pages for files that
+// fill them, without cost for small files.
 Result<UniqueFd> make_private_tmpfs(uint64_t capacity_bytes) {
     for (const char* huge : {"within_size", "never"}) {
         auto context = UniqueFd::adopt(fsopen("tmpfs", FSOPEN_CLOEXEC));
@@ -116,7 +116,7 @@ public:
         }
         return {};
     }
-    // What lies beyond the end reads as zeros: somebody may just have made the file shorter.
+    // Bytes beyond the end read as zeros: another process may just have shortened the file.
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
         while (!destination.empty()) {
             ssize_t got = pread(fd_.get(), destination.data(), destination.size(), static_cast<off_t>(offset));
@@ -139,7 +139,7 @@ public:
         return {};
     }
     Result<int> descriptor(Access access) override {
-        // Not our own: whoever gets it shares its flags with us, and O_APPEND would send our writes elsewhere.
+        // A new file description: a shared one would share its flags, and O_APPEND would redirect our writes.
         if (access == Access::write) {
             if (!handed_out_) handed_out_ = TRY(reopen(fd_.get(), O_RDWR));
             return handed_out_.get();
@@ -175,7 +175,7 @@ public:
         std::lock_guard lock(mutex_);
         uint64_t needed = size();
         if (!mapping_ || mapping_->size() < needed) {
-            // Twice as much, so that a file that grows is not mapped every time.
+            // Maps twice the size, so that a growing file is not remapped every time.
             auto bytes = std::max<uint64_t>(2 * needed, 1 << 20);
             mapping_ = std::make_shared<Mapping>(TRY(Mapping::create(fd_.get(), bytes, true)));
         }
@@ -188,12 +188,12 @@ public:
     }
     Status allocate(int mode, uint64_t offset, uint64_t bytes) override {
         bool grows = (mode & FALLOC_FL_PUNCH_HOLE) == 0;
-        // Asked for in advance, so that what does not fit fails before it takes what is left.
+        // Reserved in advance, so that a request that does not fit fails without using the remaining bytes.
         if (grows && budget_ && !has_room_for(offset, bytes)) return fail(ENOSPC, "host is full");
         while (fallocate(fd_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
             if (errno == EINTR) continue;
             auto failed = fail_errno("cannot allocate host memory");
-            (void)status();  // what was asked for in advance is given back
+            (void)status();  // returns the excess of the reservation
             return failed;
         }
         TRY(status());
@@ -210,7 +210,7 @@ private:
         std::lock_guard lock(mutex_);
         uint64_t needed = std::min(bytes, offset + bytes - std::min(charged_, offset + bytes));
         if (!budget_->take(needed)) return false;
-        charged_ += needed;  // brought down to the truth by status()
+        charged_ += needed;  // corrected by status()
         return true;
     }
     void charge(uint64_t bytes) {
@@ -225,7 +225,7 @@ private:
     UniqueFd handed_out_;
     UniqueFd read_only_fd_;
     std::mutex mutex_;  // of those below
-    std::shared_ptr<Mapping> mapping_;  // null: nobody has asked for it
+    std::shared_ptr<Mapping> mapping_;  // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
 };
@@ -236,7 +236,7 @@ const DeviceKind kHostKind = {
     .name = "host",
     .examples = "host, host:4G",
     .unasked = DeviceKind::Unasked::everything,
-    // The limit may be more than half of the memory if someone says so.
+    // A given limit may exceed half of the memory.
     .open = [](std::string_view, uint64_t limit_bytes) -> Result<OpenedDevices> {
         OpenedDevices opened;
         opened.devices.push_back(TRY(HostDevice::create(limit_bytes)));
@@ -278,8 +278,8 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
     if (ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
         return fail(ENOSPC, "cannot size a shared-memory file to {} bytes: {}", size_bytes, strerror(errno));
     }
-    // Whoever may write to it gets the descriptor. Without the seals they could shrink the file under everyone else's
-    // mappings, or grow it beyond what the device may have.
+    // Writers get the descriptor. Without the seals they could shrink the file under other mappings, or grow it beyond
+    // the limit of the device.
     if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return fail_errno("cannot seal a shared-memory file");
     }
@@ -294,10 +294,10 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
         TRY(file->status());
         return file;
     }
-    // To touch what lies beyond the end of a file would be our end.
+    // Touching bytes beyond the end of the file would be fatal.
     struct stat status = {};
     if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
-        return fail(EUCLEAN, "what was kept is no host memory of {} bytes", size_bytes);
+        return fail(EUCLEAN, "the kept descriptor is not host memory of {} bytes", size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd.get(), size_bytes, true));
     return std::make_unique<HostExtent>(std::move(mapping), std::move(fd), Access::write);
@@ -339,7 +339,7 @@ Result<std::unique_ptr<Extent>> HostDevice::import_fd(int fd, uint64_t size_byte
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::import_dmabuf(int fd, uint64_t size_bytes, Access access) {
-    auto length = lseek(fd, 0, SEEK_END);  // how a dma-buf tells its size
+    auto length = lseek(fd, 0, SEEK_END);  // a dma-buf reports its size this way
     if (length < 0) return fail(EINVAL, "the descriptor is not a dma-buf");
     if (size_bytes == 0 || static_cast<uint64_t>(length) < size_bytes) {
         return fail(EINVAL, "the dma-buf holds {} bytes, not {}", length, size_bytes);

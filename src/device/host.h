@@ -1,5 +1,5 @@
-// Host memory: one sealed memfd per extent of fixed size; files of a private tmpfs (or, where that is not permitted,
-// memfds without seals) for those that change it.
+// Host memory: a sealed memfd per extent of fixed size; files of a private tmpfs (or memfds without seals, if mounting
+// is not permitted) for resizable extents.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ extern const DeviceKind kHostKind;
 
 class HostDevice final : public Device {
 public:
-    // capacity_bytes 0: half of the machine's memory, as tmpfs takes.
+    // capacity_bytes 0: half of the machine's memory, as for tmpfs.
     static Result<std::unique_ptr<HostDevice>> create(uint64_t capacity_bytes);
 
     const DeviceInfo& info() const override { return info_; }
@@ -25,9 +25,9 @@ public:
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
 
-    // The private tmpfs, whose files count together; nothing: there is none (yet). It stays the device's.
+    // The private tmpfs, whose files are counted together; empty: none (yet). Owned by the device.
     std::optional<int> folder() EXCLUDES(mutex_);
-    // That of an earlier process, before any file is asked for.
+    // Uses that of an earlier process. Called before the first file is made.
     void adopt_folder(UniqueFd folder) EXCLUDES(mutex_);
 
 private:
@@ -37,7 +37,7 @@ private:
     DeviceInfo info_;
     Mutex mutex_;
     bool folder_tried_ GUARDED_BY(mutex_) = false;
-    UniqueFd folder_ GUARDED_BY(mutex_);  // the private tmpfs, once a file was asked for; empty: not permitted
+    UniqueFd folder_ GUARDED_BY(mutex_);  // the private tmpfs, after the first file; empty: not permitted
 };
 
 }  // namespace gshm

@@ -6,7 +6,7 @@
 namespace gshm {
 namespace {
 
-// The one place that names them.
+// The only place that names the kinds.
 std::vector<const DeviceKind*>& kinds() {
     static std::vector<const DeviceKind*> list = {&kCudaKind, &kHostKind};
     return list;

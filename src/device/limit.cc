@@ -12,7 +12,7 @@ LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
 
 Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (!budget_->take(size_bytes)) {
-        return fail(ENOSPC, "{} is full: {} bytes asked for, {} of {} in use", info_.name, size_bytes, budget_->used(),
+        return fail(ENOSPC, "{} is full: {} bytes requested, {} of {} in use", info_.name, size_bytes, budget_->used(),
                     info_.capacity_bytes);
     }
     auto extent = upstream_->allocate(size_bytes, options);

@@ -1,4 +1,4 @@
-// An adaptor that lets at most so many bytes be allocated from the device below it, and counts them.
+// An adaptor that limits and counts the bytes allocated from the device below it.
 #pragma once
 
 #include "device/device.h"
@@ -7,7 +7,7 @@ namespace gshm {
 
 class LimitDevice final : public Device {
 public:
-    // limit_bytes 0: the upstream's own capacity.
+    // limit_bytes 0: the upstream's capacity.
     LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes);
 
     const DeviceInfo& info() const override { return info_; }
@@ -23,7 +23,7 @@ public:
                                                   Access access) override {
         return upstream_->import_fabric(handle, size_bytes, access);
     }
-    // Counted even where there is no room for it any more: it is there.
+    // Counted even beyond the limit: the memory exists.
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
 

@@ -1,11 +1,11 @@
-// An allocation of the driver's, mapped whole at an address of its own.
+// An allocation of the driver, mapped whole at an address of its own.
 #pragma once
 
 #include "cuda/driver.h"
 
 namespace gshm {
 
-// The driver counts on these being undone in this order, whatever step failed: unmap, free the addresses, release.
+// The driver requires this order of undoing, whichever step failed: unmap, free the addresses, release.
 class MappedHandle {
 public:
     MappedHandle(const cuda::Driver& driver, cuda::CUmemGenericAllocationHandle handle) : driver_(driver), handle_(handle) {}

@@ -1,4 +1,4 @@
-// A copier that answers every call with why there is none: a null one would mean ordinary memory.
+// A copier that fails every call with the reason why there is none. (A null copier means ordinary memory.)
 #pragma once
 
 #include "device/copier.h"

@@ -1,5 +1,5 @@
-// An extent that is there but cannot be reached from here: its device is lost, or will not import it. Every use of it
-// says why; its descriptor is kept, so that nothing is given up.
+// An extent that exists but cannot be accessed: its device is lost, or does not import it. Every use fails with the
+// reason; its descriptor is kept, so that the memory is not lost.
 #pragma once
 
 #include "device/device.h"

@@ -7,7 +7,7 @@
 namespace gshm {
 namespace {
 
-// The caller answers for it: who takes the memory away under an open handle gets the signal for it.
+// The caller is responsible: unmapping the memory under an open handle raises a signal.
 class WrappedHostExtent final : public Extent {
 public:
     WrappedHostExtent(uint64_t address, uint64_t size, Access access) : Extent(address, size), access_(access) {}
@@ -48,7 +48,7 @@ private:
 Result<WrappedHost> wrap_host(uint64_t address, uint64_t size_bytes) {
     const auto found = range_access(address, size_bytes);
     if (found == RangeAccess::none) {
-        return fail(EINVAL, "some of the {} bytes at {:#x} are not there", size_bytes, address);
+        return fail(EINVAL, "a part of the {} bytes at {:#x} is not mapped", size_bytes, address);
     }
     const auto access = found == RangeAccess::write ? Access::write : Access::read;
     return WrappedHost{std::make_unique<WrappedHostExtent>(address, size_bytes, access), access};

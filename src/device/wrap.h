@@ -1,12 +1,12 @@
-// Extents over memory that the process has already and keeps.
+// Extents over memory that the process owns.
 #pragma once
 
 #include "device/device.h"
 
 namespace gshm {
 
-// Ordinary memory, pinned or not. What cannot be written becomes an extent for reading. EINVAL if some of
-// the range is not there.
+// Ordinary memory, pinned or not. Read-only memory becomes a read-only extent. EINVAL if a part of the range is not
+// mapped.
 struct WrappedHost {
     std::unique_ptr<Extent> extent;
     Access access = Access::write;

@@ -9,7 +9,7 @@
 namespace gshm::fence {
 namespace {
 
-// A GPU wakes nobody: what it is to write is looked for, first often.
+// A GPU wakes no thread, so its writes are polled, with increasing intervals.
 constexpr std::chrono::microseconds kFirstLook{20};
 constexpr std::chrono::microseconds kLastLook{1000};
 constexpr std::chrono::seconds kDoubt{1};
@@ -18,8 +18,8 @@ constexpr std::chrono::seconds kDoubt{1};
 
 Result<UniqueFd> make_page() {
     auto file = UniqueFd::adopt(memfd_create("gshm-fence", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    // Its pages are taken now: where there is no memory, touching it would be a signal. 0600: a descriptor for reading
-    // cannot be opened again for writing.
+    // Allocates the page now: touching it without memory would raise SIGBUS. Mode 0600: a read-only descriptor cannot
+    // be reopened for writing.
     if (!file || fallocate(file.get(), 0, 0, kPageBytes) != 0 || fchmod(file.get(), 0600) != 0 ||
         fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return fail_errno("cannot make a fence");
@@ -55,7 +55,7 @@ void View::leave() {
 }
 
 void View::claim(uint64_t session, int32_t pid, uint64_t started) {
-    // One that died between putting it on its way and saying so.
+    // The writer died after queueing the work and before promising the generation.
     if (done() > published()) page_->published.store(done(), std::memory_order_release);
     page_->session.store(session, std::memory_order_relaxed);
     page_->pid.store(pid, std::memory_order_relaxed);
@@ -71,7 +71,7 @@ void View::lose() {
         page_->lost[at % Page::kLosses].after.store(reached, std::memory_order_relaxed);
         page_->lost[at % Page::kLosses].last.store(promised, std::memory_order_relaxed);
         page_->losses.store(at + 1, std::memory_order_release);
-        // Only now: whoever finds it done must find that it is lost.
+        // Last: a reader that sees the generation done must see the loss.
         page_->done.store(promised, std::memory_order_release);
     }
     end(Writer::died);
@@ -83,7 +83,7 @@ void View::retire() {
 
 Status View::check_lost(uint64_t generation) const {
     if (!is_lost(generation)) return {};
-    return fail(EOWNERDEAD, "the process that was to write generation {} has died", generation);
+    return fail(EOWNERDEAD, "the writer of generation {} has died", generation);
 }
 
 Status View::await_promise(uint64_t generation, Deadline deadline) const {
@@ -91,7 +91,7 @@ Status View::await_promise(uint64_t generation, Deadline deadline) const {
         const Awaited changes = {&page_->changes, page_->changes.load(std::memory_order_acquire)};
         if (published() >= generation || done() >= generation) return {};
         if (writer() == Writer::died) {
-            return fail(EOWNERDEAD, "the process that was to write generation {} has died", generation);
+            return fail(EOWNERDEAD, "the writer of generation {} has died", generation);
         }
         if (writer() == Writer::left) return fail(EPIPE, "the writer has closed the fence after generation {}", published());
         const auto left = deadline - std::chrono::steady_clock::now();
@@ -111,7 +111,7 @@ Status View::await_end(uint64_t generation, Deadline deadline) const {
         const Awaited changes = {&page_->changes, page_->changes.load(std::memory_order_acquire)};
         if (done() >= generation) return {};
         const auto left = deadline - std::chrono::steady_clock::now();
-        if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not done in time", generation);
+        if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not complete in time", generation);
         wait_for_any({&changes, 1}, std::min<std::chrono::nanoseconds>(left, look));
         look = std::min<std::chrono::nanoseconds>(look * 2, kLastLook);
     }

@@ -10,10 +10,10 @@
 namespace gshm::io {
 namespace {
 
-// So many requests at once: each blocks a thread.
+// Maximum number of concurrent requests: each blocks a thread.
 constexpr unsigned kThreads = 16;
 
-// cufile.h's, as far as they are used.
+// Declarations of cufile.h, as far as used.
 struct CUfileError {
     int error;
     int cuda_error;
@@ -40,7 +40,7 @@ struct CuFile::Library {
     ssize_t (*write)(CUfileHandle handle, const void* memory, size_t bytes, off_t offset, off_t memory_offset) = nullptr;
 
     static const Library* load() {
-        // It starts threads of its own, and stays.
+        // The library starts threads, so it is never unloaded.
         void* library = dlopen("libcufile.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library == nullptr) return nullptr;
         auto made = std::make_unique<Library>();
@@ -84,7 +84,7 @@ void CuFile::wait_until_known() {
 
 void CuFile::load() {
     library_ = Library::load();
-    log_debug("cuFile: {}", library_ != nullptr ? "started" : "not here");
+    log_debug("cuFile: {}", library_ != nullptr ? "started" : "not present");
     if (library_ != nullptr) {
         workers_.emplace(kThreads);
     }
@@ -127,7 +127,7 @@ CuFile::Way CuFile::choose(uint64_t place, bool is_write) {
     return found->second == Way::measure ? Way::staging : found->second;
 }
 
-// Faster by a margin: staging is the way that is known to work.
+// Requires a margin: staging is the proven way.
 void CuFile::measured(uint64_t place, bool is_write, uint64_t staged_ns, uint64_t cufile_ns) {
     const bool faster = cufile_ns * 20 < staged_ns * 19;
     log_info("{} at {:#x}: {} us through staging memory, {} us by cuFile", is_write ? "writing" : "reading", place,

@@ -1,5 +1,5 @@
-// NVIDIA's cuFile: files into GPU memory without a way through the host's, where the machine is made for it. Loaded at
-// run time, and used where it has been measured to be faster. Safe from any thread; calls return at once.
+// NVIDIA's cuFile: transfers between files and GPU memory without host memory, on suitable machines. Loaded at run
+// time, and used where it was measured to be faster. Safe from any thread; calls do not block.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +19,13 @@ namespace gshm::io {
 
 class CuFile {
 public:
-    // The process's; lives as long as it does.
+    // The instance of this process, never destroyed.
     static CuFile& get();
 
-    // The library is there and has started. Finding out takes long: the first call that wants to know (`find_out`)
-    // only begins with it, in a thread of its own.
+    // The library is present and started. Finding out takes long: the first call with `find_out` only starts a thread
+    // for it.
     bool is_ready(bool find_out) EXCLUDES(mutex_);
-    // For tests: until it is known.
+    // For tests: waits until it is known.
     void wait_until_known() EXCLUDES(mutex_);
 
     struct Job {
@@ -35,14 +35,15 @@ public:
         uint64_t address = 0;
         uint64_t bytes = 0;
         uint64_t offset = 0;
-        // In a thread of ours: how many bytes were moved, or a negative number: then this way is of no use.
+        // Called in a cuFile thread with the number of bytes moved; a negative number means that this way does not
+        // work.
         std::move_only_function<void(int64_t)> done;
     };
-    // Only if is_ready().
+    // Only after is_ready().
     void submit(Job job) EXCLUDES(mutex_);
 
-    // Which way large transfers take at a place (File::place()). The first who asks is told to measure, all others use
-    // staging until he has called measured(), failed() or, if he could not measure, abandoned().
+    // The way of large transfers at a place (File::place()). The first caller is told to measure. All others use
+    // staging until it calls measured(), failed() or, if it could not measure, abandoned().
     enum class Way { staging, cufile, measure };
     Way choose(uint64_t place, bool is_write) EXCLUDES(mutex_);
     void measured(uint64_t place, bool is_write, uint64_t staged_ns, uint64_t cufile_ns) EXCLUDES(mutex_);
@@ -61,8 +62,8 @@ private:
     Mutex mutex_;
     std::condition_variable known_;
     State state_ GUARDED_BY(mutex_) = State::unknown;
-    std::map<std::pair<uint64_t, bool>, Way> ways_ GUARDED_BY(mutex_);  // measure: somebody does
-    const Library* library_ = nullptr;  // set before the state is ready, as is
+    std::map<std::pair<uint64_t, bool>, Way> ways_ GUARDED_BY(mutex_);  // measure: in progress
+    const Library* library_ = nullptr;  // set before the state becomes ready, as are the workers
     std::optional<Worker> workers_;
 };
 

@@ -1,5 +1,5 @@
-// Pieces that go by cuFile, and the trial that decides whether they do: of the first large transfer at a place that is not
-// in the page cache, one part goes through staging memory and the next by cuFile, each alone and timed.
+// Pieces that use cuFile, and the trial that decides whether they do: of the first large uncached transfer at a place,
+// one part goes through staging memory and the next by cuFile, each alone and timed.
 #include <algorithm>
 #include <cassert>
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kLeastTransfer = uint64_t{8} << 20;
 constexpr uint64_t kLeastPiece = uint64_t{1} << 20;
-constexpr uint64_t kMostPiece = Staging::kLargeChunkBytes;  // so that a chunk can take its place
+constexpr uint64_t kMostPiece = Staging::kLargeChunkBytes;  // so that a chunk can replace it
 constexpr uint8_t kStagedPart = 1;
 constexpr uint8_t kCuFilePart = 2;
 
@@ -48,7 +48,7 @@ uint64_t EngineCore::trial_end(const Transfer& transfer) const {
     return transfer.trial_ == 0 ? UINT64_MAX : transfer.trial_ * options_.cufile_trial_bytes;
 }
 
-// The next part begins when all of the last is done.
+// A part begins when the previous one is complete.
 bool EngineCore::is_trial_held(Transfer& transfer) {
     if (transfer.next_ < trial_end(transfer)) return false;
     if (transfer.pieces_ != 0) return true;
@@ -74,7 +74,7 @@ void EngineCore::end_trial(Transfer& transfer) {
     transfer.by_cufile_ = cufile.choose(place, is_write(transfer)) == CuFile::Way::cufile;
 }
 
-// False: it has to go through staging memory.
+// False: it must go through staging memory.
 bool EngineCore::begin_by_cufile(Transfer& transfer, Piece& piece) {
     const uint64_t position = transfer.file_offset + piece.begin;
     const uint64_t unit = transfer.file->alignment();
@@ -100,7 +100,7 @@ void EngineCore::submit_to_cufile(Piece& piece) {
                           }});
 }
 
-// Whatever it did not do as it should have is done once more the other way, which knows about the ends of files.
+// The remainder is repeated through staging memory, which handles ends of files.
 void EngineCore::cufile_done(Piece& piece) {
     Transfer& transfer = *piece.transfer;
     if (transfer.error_ != nullptr) return end_piece(piece);

@@ -1,5 +1,5 @@
-// Moves bytes between files and memory, many transfers at once: through io_uring, or through threads where that is refused.
-// One engine is one thread; several share the staging memory and the devices' copiers.
+// Moves bytes between files and memory, many transfers at once: through io_uring, or through threads if io_uring is not
+// permitted. An engine has one thread; engines share the staging memory and the devices' copiers.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace gshm::io {
 
-enum class Direction : uint8_t { read, write };  // from the file into memory, from memory into the file
+enum class Direction : uint8_t { read, write };  // file to memory, memory to file
 
-// Which ways bytes took; the same bits as GSHM_PATH_... in gshm.h.
+// The paths of bytes; the same bits as GSHM_PATH_... in gshm.h.
 enum Path : uint32_t {
     kPathDirect = 1u << 0,
     kPathCached = 1u << 1,
@@ -26,7 +26,7 @@ enum Path : uint32_t {
 
 struct SourceSlot;
 
-// One transfer. It, the file, the memory and the copier stay until done() is called.
+// One transfer. The transfer, the file, the memory and the copier must stay valid until done() is called.
 class Transfer {
 public:
     Direction direction = Direction::read;
@@ -34,11 +34,12 @@ public:
     uint64_t file_offset = 0;
     uint64_t address = 0;      // of the memory, as Extent::address()
     Copier* copier = nullptr;  // of the memory's device; null: ordinary memory
-    uint64_t bytes = 0;        // any number; large ones are split and overlapped
-    uint32_t path = 0;         // Path bits, when it is done
+    uint64_t bytes = 0;        // any number; large transfers are split and overlapped
+    uint32_t path = 0;         // Path bits, set when done
 
-    // In the engine's thread, once, when every byte is in place: how many they were (fewer than asked for only where the
-    // file ends), or what went wrong first. The transfer is the caller's again: it may start another with it, or delete it.
+    // Called once in the engine's thread, when the transfer is complete: with the number of bytes (fewer than requested
+    // only at the end of the file), or with the first error. The caller owns the transfer again, and may restart or
+    // delete it.
     virtual void done(Result<uint64_t> bytes) = 0;
 
 protected:
@@ -50,16 +51,16 @@ protected:
 private:
     friend class EngineCore;
     friend class TransferList;
-    // What is left to do; the engine's.
-    uint64_t next_ = 0;          // where the next piece begins
-    uint64_t end_ = 0;           // where the file turned out to end, at most `bytes`
-    uint64_t stretch_end_ = 0;   // up to here, from next_ on, all is data or all is hole
-    uint32_t pieces_ = 0;        // under way
-    bool in_hole_ = false;       // of which kind that stretch is
+    // Progress; used by the engine only.
+    uint64_t next_ = 0;          // start of the next piece
+    uint64_t end_ = 0;           // end of the file, at most `bytes`
+    uint64_t stretch_end_ = 0;   // end of the data or hole that begins at next_
+    uint32_t pieces_ = 0;        // in flight
+    bool in_hole_ = false;       // kind of that stretch
     bool is_large_ = false;
     bool in_list_ = false;
-    bool by_cufile_ = false;     // where it is not in the page cache
-    uint8_t trial_ = 0;          // how far it has come with measuring which way is faster; 0: it does not
+    bool by_cufile_ = false;     // for uncached parts
+    uint8_t trial_ = 0;          // stage of the cuFile measurement; 0: none
     uint64_t trial_since_ns_ = 0;
     uint64_t trial_staged_ns_ = 0;
     Transfer* list_next_ = nullptr;
@@ -67,41 +68,41 @@ private:
     std::unique_ptr<Error> error_;
 };
 
-// Where an engine's transfers come from. Its calls come from the engine's thread.
+// A source of transfers. Called in the engine's thread.
 class Source {
 public:
     virtual ~Source() = default;
-    // An eventfd that is written when there is something to start and sleep() had said that the engine sleeps. The engine
-    // does not read it, and nobody needs to. Stays open until remove() returns.
+    // An eventfd that is written when there is work to start after sleep(true). The engine does not read it. Must stay
+    // open until remove() returns.
     virtual int doorbell() const = 0;
-    // Starts what is there with Engine::start(). Called when the doorbell rang, when transfers of this source are done, and
-    // before the engine sleeps. True: something was started.
+    // Starts the available work with Engine::start(). Called after the doorbell, after transfers of this source end,
+    // and before the engine sleeps. Returns whether work was started.
     virtual bool poll() = 0;
-    // From now on the doorbell is needed (true) or not (false). After sleep(true) poll() is called once more, and must
-    // start all it can: the engine sleeps next.
+    // Whether the doorbell is needed from now on. After sleep(true) poll() is called once more and must start all it
+    // can, since the engine sleeps next.
     virtual void sleep(bool asleep) = 0;
 };
 
 class Engine {
 public:
     struct Options {
-        unsigned depth = 128;       // requests to the kernel at once
-        bool allow_uring = true;    // false: threads, as where io_uring is refused
-        unsigned threads = 16;      // of these, at most
-        bool allow_cufile = true;   // where it is there and measures faster than staging
-        Staging::User staging_user = Staging::kAlone;  // of those who share the staging memory; engines may have the same
-        uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, to find that out
+        unsigned depth = 128;       // requests in flight to the kernel
+        bool allow_uring = true;    // false: threads, as without io_uring
+        unsigned threads = 16;      // maximum number of threads
+        bool allow_cufile = true;   // if present and faster than staging
+        Staging::User staging_user = Staging::kAlone;  // shares the staging memory; several engines may have the same
+        uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, for the measurement
     };
-    // staging may be null: then transfers with a copier fail with ENOMEM.
+    // staging may be null; transfers with a copier then fail with ENOMEM.
     static Result<std::unique_ptr<Engine>> create(std::shared_ptr<Staging> staging, const Options& options);
-    // No sources are left; what was started is waited for.
+    // Precondition: no sources. Waits for started transfers.
     virtual ~Engine() = default;
 
-    // From any thread but the engine's own. After remove() the engine calls the source no more; what it has started is
-    // done by then, and what was not under way of that has ended with ECANCELED.
+    // From any thread but the engine's own. After remove() the engine does not call the source any more: its started
+    // transfers are done, and those not in flight have ended with ECANCELED.
     virtual Status add(Source& source) = 0;
     virtual void remove(Source& source) = 0;
-    // From any thread: the source is polled soon, as if its doorbell had rung. It has been added, and is not removed yet.
+    // From any thread: polls the source soon, as if its doorbell had rung. The source must be added and not removed.
     virtual void poke(Source& source) = 0;
     // In the engine's thread: from Source::poll() or Transfer::done(). done() is never called before this returns.
     virtual void start(Transfer& transfer) = 0;

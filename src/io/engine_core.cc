@@ -13,8 +13,8 @@ namespace {
 constexpr uint64_t kMailTag = 1;
 constexpr size_t kEvents = 256;
 
-// Odd, as those of all that is watched, and never twice the same: what still comes of a doorbell that is not watched any
-// more is not taken for the next one in its slot. The slot is in the lower half, how many watches there were in the upper.
+// Odd, like all tags of watches, and never reused: a late event of an old doorbell is not mistaken for that of the next
+// one in its slot. The lower half is the slot, the upper half the number of the watch.
 uint64_t doorbell_tag(uint32_t watches, size_t slot) {
     return (uint64_t{watches} << 32) | (2 * slot + 3);
 }
@@ -40,7 +40,7 @@ Result<std::unique_ptr<Engine>> EngineCore::create(std::shared_ptr<Staging> stag
     std::unique_ptr<EngineCore> made(new EngineCore(std::move(staging), options));
     made->mailbox_ = TRY(Mailbox::create());
     std::promise<Status> opened;
-    // Signals are for the process's other threads; a write beyond its limit would end it with SIGXFSZ.
+    // Other threads handle signals; a write beyond the file size limit would end the process with SIGXFSZ.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -90,7 +90,7 @@ void EngineCore::run() {
         begin_waiting();
         while (!finished_.empty()) finish(*finished_.pop());
         if (ending_ && std::ranges::none_of(slots_, [](const SourceSlot& slot) { return slot.source != nullptr; })) return;
-        // What done() has started or asked for is looked at before the engine sleeps.
+        // Work started by done() is handled before the engine sleeps.
         const bool block = awake_.empty() && finished_.empty();
         const size_t count = queue_->wait(events, block);
         for (size_t i = 0; i < count; ++i) handle(events[i]);
@@ -122,7 +122,8 @@ void EngineCore::read_mail() {
     for (auto& command : mailbox_->take_commands()) command();
 }
 
-// Each is told that its doorbell is needed, and asked once more: whatever comes later rings, so the engine may sleep.
+// Each source is told that its doorbell is needed, and polled once more: later work rings the doorbell, so the engine
+// may sleep.
 void EngineCore::poll_sources() {
     for (size_t i = 0; i < awake_.size(); ++i) {
         SourceSlot& slot = *awake_[i];
@@ -158,7 +159,7 @@ void EngineCore::poke(Source& source) {
 }
 
 void EngineCore::poke_slot(Source& source) {
-    // It may have gone since: then another may have its place, and is polled for nothing.
+    // The source may be gone; another one in its place is polled needlessly.
     auto slot = std::ranges::find(slots_, &source, &SourceSlot::source);
     if (slot != slots_.end()) wake(*slot);
 }
@@ -180,7 +181,7 @@ void EngineCore::remove_slot(Source& source, std::move_only_function<void()> rem
     std::erase(awake_, &*slot);
     slot->is_awake = false;
     slot->removed = std::move(removed);
-    // Nobody wants what is not under way yet; see serve().
+    // Transfers that are not in flight are cancelled; see serve().
     while (!starved_.empty()) queue(*starved_.pop());
     drop_if_over(*slot);
 }

@@ -1,4 +1,4 @@
-// The engine over any queue: what is begun when, in what pieces, and what becomes of them.
+// The engine over any queue: scheduling, splitting into pieces, and their completion.
 #pragma once
 
 #include <deque>
@@ -31,7 +31,7 @@ public:
 private:
     EngineCore(std::shared_ptr<Staging> staging, const Options& options);
 
-    // The loop, engine_core.cc. All below is for the engine's thread alone.
+    // The loop, engine_core.cc. Everything below is for the engine's thread only.
     Status open(MakeQueue& make_queue);
     void run();
     void handle(const Event& event);
@@ -43,7 +43,7 @@ private:
     void remove_slot(Source& source, std::move_only_function<void()> removed);
     void drop_if_over(SourceSlot& slot);
 
-    // Which transfer may begin its next piece, schedule.cc.
+    // Scheduling of pieces, schedule.cc.
     Status prepare(Transfer& transfer);
     void queue(Transfer& transfer);
     void begin_waiting();
@@ -53,7 +53,7 @@ private:
         return transfer.pieces_ == 0 && (transfer.error_ != nullptr || transfer.next_ >= transfer.end_);
     }
 
-    // One piece from its beginning to its end, pieces.cc.
+    // One piece from start to end, pieces.cc.
     enum class Begun { yes, not_now, no_chunk };
     Begun begin_piece(Transfer& transfer);
     bool begin_on_host(Transfer& transfer, Piece& piece);
@@ -70,7 +70,7 @@ private:
     void fail_transfer(Transfer& transfer, Error error);
     Copier::Done when_copied(Piece& piece);
 
-    // The way by cuFile, and finding out which is faster, cufile_pieces.cc.
+    // Transfers by cuFile, and the measurement, cufile_pieces.cc.
     void consider_cufile(Transfer& transfer);
     bool begin_by_cufile(Transfer& transfer, Piece& piece);
     void submit_to_cufile(Piece& piece);
@@ -88,15 +88,15 @@ private:
     bool uses_uring_ = false;
     bool ending_ = false;
 
-    std::deque<SourceSlot> slots_;  // those without a source are free
-    uint32_t watches_ = 0;          // that there were
+    std::deque<SourceSlot> slots_;  // free if without a source
+    uint32_t watches_ = 0;          // total number so far
     std::vector<SourceSlot*> awake_;
-    std::deque<SourceSlot*> in_turn_[2];  // of each class of waiting transfers
+    std::deque<SourceSlot*> in_turn_[2];  // per class of waiting transfers
     unsigned turn_ = 0;
-    SourceSlot* current_ = nullptr;  // whose transfers start() gets
-    TransferList finished_;          // done already when they were started
+    SourceSlot* current_ = nullptr;  // source of the transfers that start() gets
+    TransferList finished_;          // already done when started
     TransferList starved_;           // waiting for a chunk
-    Piece* starved_pieces_ = nullptr;  // that cuFile has refused, likewise
+    Piece* starved_pieces_ = nullptr;  // refused by cuFile; likewise
     std::vector<Piece> pieces_;
     Piece* free_pieces_ = nullptr;
     unsigned free_count_ = 0;

@@ -15,7 +15,7 @@
 namespace gshm::io {
 namespace {
 
-// A further description of the file behind a descriptor. -1 where that is refused.
+// Opens another description of the file behind a descriptor. -1 if refused.
 int reopen(int fd, int flags) {
     return open(fmt::format("/proc/self/fd/{}", fd).c_str(), flags | O_CLOEXEC);
 }
@@ -24,18 +24,18 @@ int reopen(int fd, int flags) {
 
 Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     struct stat status = {};
-    if (fstat(fd.get(), &status) != 0) return fail_errno("cannot look at the file");
+    if (fstat(fd.get(), &status) != 0) return fail_errno("cannot inspect the file");
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
         return fail(EINVAL, "neither a regular file nor a block device");
     }
     const int flags = fcntl(fd.get(), F_GETFL);
-    if (flags < 0) return fail_errno("cannot look at the descriptor");
+    if (flags < 0) return fail_errno("cannot inspect the descriptor");
     if ((flags & O_PATH) != 0) return fail(EBADF, "opened with O_PATH: it can be neither read nor written");
     const int mode = flags & O_ACCMODE;
     const bool readable = mode == O_RDONLY || mode == O_RDWR;
-    // With O_APPEND every write goes to the end, wherever it was meant to go.
+    // With O_APPEND every write goes to the end, whatever its offset.
     const bool writable = (mode == O_WRONLY || mode == O_RDWR) && (flags & O_APPEND) == 0;
-    if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing at a place");
+    if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing (O_APPEND does not count)");
     const bool is_block = S_ISBLK(status.st_mode);
     std::shared_ptr<File> file(
         new File(std::move(fd), readable, writable, is_block, is_block ? status.st_rdev : status.st_dev));
@@ -53,7 +53,7 @@ void File::find_direct() {
     struct statx status = {};
     const bool told = statx(fd(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
                       (status.stx_mask & STATX_DIOALIGN) != 0;
-    if (told && status.stx_dio_offset_align == 0) return;  // it has none
+    if (told && status.stx_dio_offset_align == 0) return;  // not supported
     if (told) {
         alignment_ = std::bit_ceil(std::max(kPage, status.stx_dio_offset_align));
         memory_alignment_ = std::bit_ceil(std::max<uint32_t>(status.stx_dio_mem_align, 1));
@@ -81,8 +81,8 @@ bool File::is_cached(uint64_t offset, uint64_t bytes) const {
     return readable_ && is_in_page_cache(fd(), offset, bytes);
 }
 
-// A small file is looked at whole, a large one at some places: here and there, and where the request is. Requests all over
-// the file are what this is for, and a few parts of it in the page cache must not draw all of them there.
+// A small file is checked completely, a large one at some random offsets and at the request. Meant for requests all
+// over the file: a few cached parts must not draw all requests into the page cache.
 bool File::look_again(uint64_t offset) {
     constexpr uint64_t kWhole = uint64_t{16} << 20;
     constexpr uint64_t kPlaces = 8;
@@ -92,7 +92,7 @@ bool File::look_again(uint64_t offset) {
     if (end <= kWhole) {
         cached = is_cached(0, end);
     } else {
-        // Not the same places each time: where the kernel does not say, looking at one brings it into the page cache.
+        // Different offsets each time: on kernels without cachestat, checking one reads it into the page cache.
         unsigned found = 0;
         for (uint64_t i = 0; i < kPlaces; ++i) {
             const uint64_t place = (offset + end / kPlaces * i) % end;

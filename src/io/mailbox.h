@@ -1,5 +1,5 @@
-// What other threads tell an engine's: pieces that a copier has copied, chunks that came back, and requests of those who
-// use the engine. They write one eventfd, and only where the engine has not been told since it last looked.
+// Messages of other threads to the engine's thread: copied pieces, returned chunks, and requests of the engine's users.
+// They write one eventfd, and only if the engine was not notified since its last check.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ public:
     void chunk_is_back() override;
     void post(Command command) EXCLUDES(mutex_);
 
-    // The engine's thread, when the bell has rung: before it takes anything.
+    // Called in the engine's thread after the eventfd, before it takes messages.
     void heard() { rung_.store(false); }
     Piece* take_copied() { return copied_.exchange(nullptr); }
     bool take_chunk_is_back() { return chunk_is_back_.exchange(false); }
@@ -37,7 +37,7 @@ private:
     UniqueFd bell_;
     std::atomic<bool> rung_{false};
     std::atomic<Piece*> copied_{nullptr};
-    std::atomic<int> within_copied_{0};  // threads that may still touch the mailbox though their piece is taken
+    std::atomic<int> within_copied_{0};  // threads that may still access the mailbox although their piece is taken
     std::atomic<bool> chunk_is_back_{false};
     Mutex mutex_;
     std::vector<Command> commands_ GUARDED_BY(mutex_);

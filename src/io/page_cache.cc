@@ -7,7 +7,7 @@
 namespace gshm::io {
 namespace {
 
-// cachestat(2), Linux 6.5; the C library does not have it yet.
+// cachestat(2), Linux 6.5; not yet in the C library.
 constexpr long kCachestat = 451;
 struct Range {
     uint64_t offset;
@@ -21,8 +21,8 @@ struct Pages {
     uint64_t recently_evicted;
 };
 
-// Where the kernel will not tell (an old one, or a file that is somebody else's and not ours to write): a byte that can
-// be read without waiting is there.
+// If the kernel does not tell (too old, or a file that this process may not write): a byte that can be read without
+// blocking is cached.
 bool can_read_at_once(int fd, uint64_t offset) {
     char byte = 0;
     iovec into = {&byte, 1};

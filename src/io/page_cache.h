@@ -1,11 +1,11 @@
-// What of a file is in the page cache.
+// The presence of a file in the page cache.
 #pragma once
 
 #include <cstdint>
 
 namespace gshm::io {
 
-// Whether most of the pages of a range are. False where the kernel will not say.
+// Whether most pages of a range are cached. False if unknown.
 bool is_in_page_cache(int fd, uint64_t offset, uint64_t bytes);
 
 }  // namespace gshm::io

@@ -7,9 +7,9 @@
 namespace gshm::io {
 namespace {
 
-// From here on a copy out of the page cache is worth a thread of its own.
+// From this size a copy from the page cache is worth a separate thread.
 constexpr uint64_t kParallelBytes = 128 << 10;
-// Of one request: what the kernel takes at once, and stays a multiple of every alignment.
+// Size of one request: accepted by the kernel at once, and a multiple of every alignment.
 constexpr uint64_t kRequestBytes = uint64_t{1} << 30;
 
 }  // namespace
@@ -41,7 +41,7 @@ Request next_request(Piece& piece, const File& file, bool is_write, int zeros_fd
     }
     request.bytes = static_cast<uint32_t>(std::min(end - position, kRequestBytes));
     request.fd = piece.last_direct ? file.direct_fd() : file.fd();
-    if (request.fd < 0) {  // somebody else has found out that the file system refuses it
+    if (request.fd < 0) {  // another request found that the file system refuses it
         piece.last_direct = false;
         request.fd = file.fd();
         request.bytes = static_cast<uint32_t>(std::min(piece.file_end - position, kRequestBytes));

@@ -1,4 +1,4 @@
-// One piece of a transfer: how much of it goes which way, and what follows when a step of it is done.
+// One piece of a transfer: its path, and the next step after each completion.
 #include <algorithm>
 
 #include "base/size.h"
@@ -7,15 +7,15 @@
 namespace gshm::io {
 namespace {
 
-// Between a file and ordinary memory; what the kernel and a disk like best.
+// For ordinary memory; a good size for the kernel and disks.
 constexpr uint64_t kHostPieceBytes = uint64_t{1} << 20;
 constexpr uint64_t kFillBytes = uint64_t{256} << 20;
-// Where holes and data are shorter than the first, so much is read without asking: asking would cost more.
+// If holes and data are shorter than the first, the second is read without queries, which would cost more.
 constexpr uint64_t kStretchBytes = 64 << 10;
 constexpr uint64_t kUnaskedBytes = uint64_t{8} << 20;
-// So many times in a row the kernel may have been interrupted.
+// Maximum number of consecutive interruptions.
 constexpr uint8_t kMostStalls = 100;
-// Transfers of less are cut into smaller chunks, so that reading and copying overlap.
+// Smaller transfers use smaller chunks, so that reading and copying overlap.
 constexpr uint64_t kLargeChunksFrom = uint64_t{64} << 20;
 constexpr uint64_t kMediumChunkBytes = uint64_t{2} << 20;
 
@@ -44,7 +44,7 @@ EngineCore::Begun EngineCore::begin_piece(Transfer& transfer) {
     return Begun::yes;
 }
 
-// The first step of what was laid out.
+// Starts the first step of a prepared piece.
 void EngineCore::go(Piece& piece) {
     Transfer& transfer = *piece.transfer;
     if (piece.by_cufile) return submit_to_cufile(piece);
@@ -73,7 +73,7 @@ bool EngineCore::begin_on_host(Transfer& transfer, Piece& piece) {
     const bool agrees = ((transfer.address - transfer.file_offset) & (file.memory_alignment() - 1)) == 0;
     if (!agrees || !takes_direct(transfer, position, bytes)) return true;
     uint64_t end = piece.file_end;
-    // The last block of a file is not read whole: what lies behind the end would come into memory with it.
+    // The last block of a file is not read whole, since bytes beyond the end would reach the memory.
     if (transfer.direction == Direction::read) end = std::min(end, file.known_size());
     piece.direct_end = align_down(end, unit);
     piece.direct = align_up(position, unit) < piece.direct_end;
@@ -89,12 +89,12 @@ bool EngineCore::begin_on_device(Transfer& transfer, Piece& piece) {
     }
     piece.bytes = left;
     if ((transfer.by_cufile_ || transfer.trial_ != 0) && begin_by_cufile(transfer, piece)) return true;
-    // A transfer that has nothing under way takes what there is: it would wait for ever where small ones come and go.
+    // A transfer with nothing in flight takes any chunk; otherwise a stream of small transfers could starve it.
     const uint64_t most = transfer.bytes < kLargeChunksFrom ? kMediumChunkBytes : Staging::kLargeChunkBytes;
     return stage(transfer, piece, most, transfer.pieces_ == 0);
 }
 
-// Through a chunk: as much of the piece as it holds. False: there is none.
+// Uses a chunk, for as much of the piece as it holds. False: none is free.
 bool EngineCore::stage(Transfer& transfer, Piece& piece, uint64_t most_bytes, bool any_chunk) {
     const File& file = *transfer.file;
     const uint64_t position = transfer.file_offset + piece.begin;
@@ -129,7 +129,7 @@ void EngineCore::find_stretch(Transfer& transfer) {
     if (!may_have_holes) return;
     const uint64_t position = transfer.file_offset + transfer.next_;
     const auto stretch = transfer.file->stretch_at(position);
-    if (stretch.end <= position) return;  // it has become shorter: reading finds out
+    if (stretch.end <= position) return;  // the file has become shorter: reading detects it
     const uint64_t end = std::min(transfer.end_, stretch.end - transfer.file_offset);
     if (end - transfer.next_ < kStretchBytes) {
         transfer.stretch_end_ = std::min(transfer.end_, transfer.next_ + kUnaskedBytes);
@@ -162,15 +162,15 @@ void EngineCore::moved(Piece& piece, int32_t result) {
         piece.stalls = 0;
         if (piece.is_moved()) return file_part_done(piece);
     } else if (result == 0 && !is_write) {
-        return file_part_done(piece);  // the file ends here
+        return file_part_done(piece);  // the end of the file
     } else if (result == 0) {
-        if (++piece.stalls > 1) fail_transfer(transfer, fail(EIO, "the file takes no more bytes").error());
+        if (++piece.stalls > 1) fail_transfer(transfer, fail(EIO, "the file accepts no more bytes").error());
     } else if (result == -EINVAL && piece.last_direct) {
         transfer.file->give_up_direct();
         piece.direct = false;
     } else if ((result == -EAGAIN || result == -EINTR) && piece.stalls < kMostStalls) {
         ++piece.stalls;
-        piece.in_parallel = true;  // by a thread that may wait
+        piece.in_parallel = true;  // by a thread that may block
     } else {
         fail_transfer(transfer, fail_errno(is_write ? "cannot write to the file" : "cannot read the file", -result).error());
     }
@@ -214,7 +214,7 @@ void EngineCore::end_piece(Piece& piece) {
     free_pieces_ = &piece;
     ++free_count_;
     --transfer.pieces_;
-    if (transfer.in_list_) return;  // whoever takes it from there sees how it stands
+    if (transfer.in_list_) return;  // its next holder checks its state
     if (is_over(transfer)) return finish(transfer);
     if (transfer.error_ == nullptr && transfer.next_ < transfer.end_) queue(transfer);
 }

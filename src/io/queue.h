@@ -1,5 +1,4 @@
-// Where the engine's requests to the kernel go, and come back from: io_uring, threads, or a test's own.
-// For one thread, the engine's, but for what a queue does in threads of its own.
+// The engine's interface to the kernel: io_uring, threads, or a test double. For the engine's thread only.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ namespace gshm::io {
 
 struct Request {
     bool is_write = false;
-    bool in_parallel = false;  // it is a long copy in the kernel, or may wait there: better done by a thread of its own
+    bool in_parallel = false;  // a long copy in the kernel, or a call that may block: better done by a separate thread
     int fd = -1;
     std::byte* memory = nullptr;
     uint32_t bytes = 0;
@@ -23,26 +22,26 @@ struct Request {
 
 struct Event {
     uint64_t tag = 0;
-    int32_t result = 0;  // as read(2) and write(2) return it, or the negative errno; of a watched eventfd of no meaning
+    int32_t result = 0;  // as of read(2) and write(2), or a negative errno; meaningless for a watched eventfd
 };
 
 class Queue {
 public:
     virtual ~Queue() = default;
 
-    // At most as many at once as the depth it was made for; what they name stays until their events have come.
+    // At most as many as the depth of the queue. Their memory and descriptors must stay valid until their events.
     virtual void submit(const Request& request) = 0;
-    // An event with this tag, which is odd and was not used before, whenever the eventfd is written to from now on, or has been already. Nobody
-    // needs to read it. After unwatch() at most the events that were under way come, and the descriptor may be closed.
+    // An event with this tag (odd and unique) for every write to the eventfd from now on, and for an earlier one that
+    // was not read. The eventfd need not be read. After unwatch() only events already in flight arrive, and the
+    // descriptor may be closed.
     virtual Status watch(int fd, uint64_t tag) = 0;
     virtual void unwatch(int fd, uint64_t tag) = 0;
-    // Hands over what was submitted and takes events; sleeps until there is one if `block`.
+    // Submits requests and takes events; with `block` it sleeps until there is one.
     virtual size_t wait(std::span<Event> events, bool block) = 0;
     virtual bool is_uring() const = 0;
 };
 
-// EPERM, ENOSYS and their like where this machine, or this container, has no io_uring, or one that is too old. To be
-// called by the thread that will use it.
+// EPERM, ENOSYS etc. if io_uring is not permitted or too old. Called by the thread that uses the queue.
 Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads);
 Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads);
 

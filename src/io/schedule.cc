@@ -1,4 +1,5 @@
-// Which transfer begins its next piece: sources take turns, and so do the transfers of one; large ones never have all.
+// Scheduling of pieces: round robin over sources and over the transfers of a source; large transfers never use all
+// resources.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,14 +9,14 @@
 namespace gshm::io {
 namespace {
 
-// Above this a transfer is asked about with care: its file's size, its holes, what of it is in the page cache.
+// Larger transfers are checked carefully: size of the file, holes, presence in the page cache.
 constexpr uint64_t kSmallBytes = 256 << 10;
-// Of one transfer at once: enough to keep a bus busy with large chunks while as many are being read.
+// Per transfer: enough to keep a bus busy with large chunks while as many are being read.
 constexpr unsigned kPiecesPerTransfer = 32;
 
 }  // namespace
 
-// done() comes later: from here only requests go out.
+// done() is called later; here requests are only submitted.
 void EngineCore::start(Transfer& transfer) {
     transfer.path = uses_uring_ ? 0U : unsigned{kPathThreads};
     transfer.next_ = 0;
@@ -27,7 +28,7 @@ void EngineCore::start(Transfer& transfer) {
     ++current_->transfers;
     if (auto ready = prepare(transfer); !ready) transfer.error_ = std::make_unique<Error>(std::move(ready.error()));
     if (is_over(transfer)) return finished_.push(transfer);
-    // Whoever waits for a piece already goes first.
+    // Waiting transfers go first.
     if (in_turn_[kFresh].empty() && !transfer.is_large_ && begin_piece(transfer) == Begun::yes &&
         transfer.next_ >= transfer.end_) {
         return;
@@ -42,11 +43,11 @@ Status EngineCore::prepare(Transfer& transfer) {
     File& file = *transfer.file;
     const bool reads = transfer.direction == Direction::read;
     if (reads && !file.is_readable()) return fail(EBADF, "the file is not open for reading");
-    if (!reads && !file.is_writable()) return fail(EBADF, "the file is not open for writing at a place");
+    if (!reads && !file.is_writable()) return fail(EBADF, "the file is not open for writing, or only for appending");
     if (transfer.copier != nullptr && staging_ == nullptr) return fail(ENOMEM, "there is no staging memory");
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     if (transfer.file_offset > kMost || transfer.bytes > kMost - transfer.file_offset) {
-        return fail(EINVAL, "no file is that large");
+        return fail(EINVAL, "the range exceeds the maximum file size");
     }
     if (!reads) {
         if (transfer.copier != nullptr && transfer.is_large_) consider_cufile(transfer);
@@ -62,7 +63,7 @@ Status EngineCore::prepare(Transfer& transfer) {
     return {};
 }
 
-// To where its next piece will be begun when there is room.
+// Puts it into the list from which its next piece starts.
 void EngineCore::queue(Transfer& transfer) {
     const WaitingClass kind = transfer.pieces_ == 0 ? kFresh : kGoingOn;
     SourceSlot& slot = *transfer.slot_;
@@ -72,7 +73,8 @@ void EngineCore::queue(Transfer& transfer) {
 }
 
 void EngineCore::begin_waiting() {
-    // The last quarter of the pieces is for fresh ones. Where those keep coming, one turn in four is the others' still.
+    // A quarter of the pieces is reserved for fresh transfers. If these keep coming, every fourth turn goes to the
+    // others.
     const unsigned kept = options_.depth / 4;
     while (free_count_ != 0) {
         const bool fresh = !in_turn_[kFresh].empty();
@@ -84,13 +86,13 @@ void EngineCore::begin_waiting() {
     }
 }
 
-// One piece of the first transfer of the next source.
+// Starts one piece of the first transfer of the next source.
 void EngineCore::serve(WaitingClass kind) {
     SourceSlot& slot = *in_turn_[kind].front();
     in_turn_[kind].pop_front();
     Transfer& transfer = *slot.waiting[kind].pop();
     if (slot.removed && transfer.error_ == nullptr) {
-        transfer.error_ = std::make_unique<Error>(Error{ECANCELED, "whoever wanted it has gone"});
+        transfer.error_ = std::make_unique<Error>(Error{ECANCELED, "the source of the transfer was removed"});
     }
     const bool goes_on = transfer.error_ == nullptr && transfer.next_ < transfer.end_;
     const Begun begun = goes_on ? begin_piece(transfer) : Begun::not_now;

@@ -10,7 +10,7 @@ namespace gshm::io {
 
 Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
     const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);
-    // Aligned to more than mmap() gives, so that the kernel can use huge pages.
+    // Aligned more strictly than mmap() does, so that the kernel can use huge pages.
     auto memory = PinnedMemory::map(size, {.alignment = kLargeChunkBytes, .numa_node = device.info().numa_node});
     if (!memory) return fail(ENOMEM, "no memory for {} bytes of staging", size);
     std::shared_ptr<Staging> made(new Staging(device, *std::move(memory)));
@@ -40,7 +40,7 @@ Chunk Staging::take(size_t bytes, bool any, Listener& listener, User user) {
     return chunk;
 }
 
-// Who has nothing is not refused: nothing of his would come back for him to hear of.
+// A user without chunks is not refused: no chunk of its own would come back to notify it.
 bool Staging::may_take(size_t kind, User user) const {
     auto held = held_bytes_.find(user);
     if (user == kAlone || held == held_bytes_.end()) return true;
@@ -48,7 +48,7 @@ bool Staging::may_take(size_t kind, User user) const {
     return kChunkBytes[kind] <= free && held->second + kChunkBytes[kind] <= 3 * (free - kChunkBytes[kind]);
 }
 
-// Slabs that are cut already first, so that others stay whole.
+// Partially used slabs first, so that others stay whole.
 Chunk Staging::take_of(size_t kind, User user) {
     if (!may_take(kind, user)) return {};
     size_t whole = slabs_.size();
@@ -88,7 +88,7 @@ void Staging::give(Chunk chunk, User user) {
     --slab.taken;
     taken_bytes_ -= chunk.bytes;
     if (auto held = held_bytes_.find(user); (held->second -= chunk.bytes) == 0) held_bytes_.erase(held);
-    // Under the lock, so that forget() is the end of it.
+    // Under the lock, so that no call follows forget().
     for (Listener* listener : listeners_) listener->chunk_is_back();
     listeners_.clear();
 }

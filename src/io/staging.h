@@ -1,5 +1,4 @@
-// Memory that bytes pass through on their way between a file and a GPU: one piece, pinned once, handed out in chunks.
-// Safe from any thread.
+// Staging memory between files and GPUs: one region, pinned once, handed out in chunks. Safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 
 namespace gshm::io {
 
-// A part of the staging memory, whoever's has taken it until he gives it back. Begins at a page.
+// A part of the staging memory. Owned by the taker until give(). Page-aligned.
 struct Chunk {
     std::byte* data = nullptr;
     size_t bytes = 0;
@@ -27,14 +26,15 @@ public:
     static constexpr size_t kLargeChunkBytes = size_t{8} << 20;
     static constexpr size_t kSmallChunkBytes = size_t{64} << 10;
 
-    // Pinned for the device (and with it for all GPUs of this process); where that is refused it is not pinned, with a
-    // warning that says what to raise, and only slower. Near the device, if the machine has several NUMA nodes.
-    // The size is rounded up to whole large chunks. The device must outlive it.
+    // Pins the memory for the device (and thereby for all GPUs of this process). If that fails, it logs a warning with
+    // the limit to raise, and copies are slower. Placed near the device on NUMA machines. The size is rounded up to
+    // whole large chunks. The device must outlive it.
     static Result<std::shared_ptr<Staging>> create(Device& device, size_t size_bytes);
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
-    // Whoever was refused a chunk, and hears when one comes back: once, from any thread. Must not wait nor call here.
+    // Notified once, from any thread, when a chunk comes back after take() has failed. Must neither block nor call
+    // back.
     class Listener {
     public:
         virtual void chunk_is_back() = 0;
@@ -43,21 +43,21 @@ public:
         ~Listener() = default;
     };
 
-    // Several users share it, and what one has taken may not come back for long: its file may not answer. Who has some
-    // already gets no more than three times what is left then: of all three quarters at most, of the rest the next one
-    // likewise.
+    // Several users share the memory, and a user may hold chunks for long, if its file system does not respond. A user
+    // may hold at most three times the free bytes: three quarters of the total; likewise for the next user and the
+    // rest.
     using User = uint64_t;
-    static constexpr User kAlone = 0;  // who shares with nobody
+    static constexpr User kAlone = 0;  // a single user
 
-    // The smallest kind of chunk that holds so many bytes, or the largest kind. None: `listener` will hear. With `any` a
-    // smaller one is better than none.
+    // A chunk of the smallest kind that holds that many bytes, or of the largest kind. Empty: `listener` is notified
+    // later. With `any` a smaller chunk is acceptable.
     Chunk take(size_t bytes, bool any, Listener& listener, User user = kAlone) EXCLUDES(mutex_);
     // By the same user.
     void give(Chunk chunk, User user = kAlone) EXCLUDES(mutex_);
-    // It hears no more.
+    // No more notifications.
     void forget(Listener& listener) EXCLUDES(mutex_);
 
-    // Tries once more, in one thread at a time; chunks may be in use meanwhile.
+    // Tries again, in one thread at a time; chunks may be in use.
     Status pin() { return memory_.pin(device_); }
 
     size_t size() const { return memory_.size(); }
@@ -68,11 +68,11 @@ private:
     static constexpr size_t kKinds = 3;
     static constexpr size_t kChunksPerSlab = kLargeChunkBytes / kSmallChunkBytes;
 
-    // Memory of one large chunk, cut into chunks of one kind while any of them is taken.
+    // Memory of one large chunk, divided into chunks of one kind while any of them is taken.
     struct Slab {
         size_t kind = kKinds - 1;
         size_t taken = 0;
-        uint64_t free[kChunksPerSlab / 64] = {};  // a bit for each chunk
+        uint64_t free[kChunksPerSlab / 64] = {};  // one bit per chunk
     };
 
     Staging(Device& device, PinnedMemory memory);
@@ -85,7 +85,7 @@ private:
     Mutex mutex_;
     std::vector<Slab> slabs_ GUARDED_BY(mutex_);
     size_t taken_bytes_ GUARDED_BY(mutex_) = 0;
-    std::map<User, size_t> held_bytes_ GUARDED_BY(mutex_);  // of those who have some
+    std::map<User, size_t> held_bytes_ GUARDED_BY(mutex_);  // of users with chunks
     std::vector<Listener*> listeners_ GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// Requests done by threads, one system call each, where io_uring is refused.
+// Requests executed by threads, one system call each, for systems without io_uring.
 #include <algorithm>
 #include <condition_variable>
 #include <csignal>
@@ -46,11 +46,11 @@ public:
                 return;
             }
         }
-        (void)add_thread();  // those that are there will do it
+        (void)add_thread();  // on failure the existing threads do the work
         came_.notify_one();
     }
 
-    // Edge triggered: every write to the eventfd is an event, whether the last one was read or not.
+    // Edge triggered: every write to the eventfd is an event, even if it is never read.
     Status watch(int fd, uint64_t tag) override {
         epoll_event event = {};
         event.events = EPOLLIN | EPOLLET;
@@ -81,7 +81,7 @@ private:
     explicit ThreadQueue(unsigned most) : most_(most) {}
 
     Status add_thread() {
-        // What is meant for the process is not for these; SIGXFSZ above all.
+        // These threads block signals of the process, in particular SIGXFSZ.
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
@@ -126,7 +126,7 @@ private:
         }
     }
 
-    // Small ones go first, and the last thread is theirs: large ones to one file may all wait for each other.
+    // Small requests go first, and one thread is reserved for them: large ones to one file may all block each other.
     bool may_take_large() const REQUIRES(mutex_) {
         return !large_.empty() && (doing_large_ + 1 < most_ || most_ == 1);
     }

@@ -1,4 +1,4 @@
-// Transfers in a row, chained through themselves: putting one into a list costs no memory.
+// An intrusive list of transfers: no allocation.
 #pragma once
 
 #include "io/engine.h"
@@ -27,18 +27,18 @@ private:
     Transfer* last_ = nullptr;
 };
 
-// Transfers with nothing under way come before those that have: so large ones do not keep small ones waiting.
+// Transfers with nothing in flight come before others, so that large ones do not delay small ones.
 enum WaitingClass : unsigned { kFresh, kGoingOn };
 
-// A source as the engine knows it.
+// The engine's record of a source.
 struct SourceSlot {
     Source* source = nullptr;
     uint64_t tag = 0;          // of its doorbell
     uint64_t transfers = 0;    // started and not done
-    TransferList waiting[2];   // those with pieces to begin, in each class
-    bool in_turn[2] = {};      // it is among those whose waiting transfers are looked at
-    bool is_awake = false;     // it is among those that are polled before the engine sleeps
-    std::move_only_function<void()> removed;  // somebody waits for its end
+    TransferList waiting[2];   // with pieces to start, per class
+    bool in_turn[2] = {};      // in the round robin of waiting transfers
+    bool is_awake = false;     // polled before the engine sleeps
+    std::move_only_function<void()> removed;  // called when it is removed
 };
 
 }  // namespace gshm::io

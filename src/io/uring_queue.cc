@@ -9,7 +9,7 @@
 namespace gshm::io {
 namespace {
 
-// Set in what comes back of requests that nobody asked about: the end of a watch.
+// Tag of completions that are ignored: the end of a watch.
 constexpr uint64_t kNobody = 0;
 
 class UringQueue final : public Queue {
@@ -17,7 +17,7 @@ public:
     static Result<std::unique_ptr<Queue>> create(unsigned depth, unsigned threads) {
         std::unique_ptr<UringQueue> made(new UringQueue);
         TRY(made->open(depth + kSpareEntries));
-        // Long copies out of the page cache, side by side.
+        // Threads for long copies from the page cache.
         unsigned workers[2] = {threads, 0};
         io_uring_register_iowq_max_workers(&made->ring_, workers);
         io_uring_register_ring_fd(&made->ring_);
@@ -53,7 +53,7 @@ public:
     }
 
     size_t wait(std::span<Event> events, bool block) override {
-        if (block) io_uring_submit_and_wait(&ring_, 1);  // what goes wrong here (EINTR, EAGAIN, EBUSY) is tried again
+        if (block) io_uring_submit_and_wait(&ring_, 1);  // errors (EINTR, EAGAIN, EBUSY) are retried
         else io_uring_submit_and_get_events(&ring_);
         size_t taken = 0;
         unsigned seen = 0;
@@ -81,8 +81,8 @@ private:
     UringQueue() = default;
 
     Status open(unsigned entries) {
-        // One thread submits and takes; the kernel need not interrupt it, since it comes by itself. Older kernels know
-        // less. Leaving even more to that thread (DEFER_TASKRUN) was measured: 4 KiB reads are 12 to 18 % slower.
+        // One thread submits and completes, so the kernel need not interrupt it. Older kernels support fewer flags.
+        // DEFER_TASKRUN was measured: 4 KiB reads are 12 to 18 % slower.
         int result = -EINVAL;
         for (unsigned flags : {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_COOP_TASKRUN, 0U}) {
             io_uring_params parameters = {};
@@ -92,11 +92,11 @@ private:
             if (result == -EINVAL) continue;
             if (result < 0) break;
             is_open_ = true;
-            // Watches that last came with the same kernel, 5.13.
+            // Multishot polls came with the same kernel, 5.13.
             if ((parameters.features & IORING_FEAT_RSRC_TAGS) == 0) return fail(ENOSYS, "this kernel's io_uring is too old");
             return {};
         }
-        return fail_errno("io_uring is refused", -result);
+        return fail_errno("io_uring cannot be used", -result);
     }
 
     io_uring_sqe* next_entry() {
@@ -114,7 +114,7 @@ private:
         io_uring_sqe_set_data64(entry, watch.tag);
     }
 
-    // Arms the watch again where the kernel has ended it, as it may.
+    // Rearms the watch if the kernel has ended it.
     bool is_watched(const io_uring_cqe& entry) {
         auto watch = std::ranges::find(watches_, entry.user_data, &Watch::tag);
         if (watch == watches_.end()) return false;

@@ -1,7 +1,6 @@
-// gshm-keeper: holds gshmd's descriptors while that is away. It knows nothing of what they are, has no threads, calls
-// no driver, serves its own user alone, and does not end before it is told to, or before nobody can reach it any more: its
-// socket has gone from the runtime folder, and no gshmd is connected. gshmd starts it with a listening socket as
-// descriptor 3.
+// gshm-keeper: holds gshmd's descriptors while no gshmd runs. It does not interpret them, has no threads, calls no
+// driver and serves its own user only. It ends when it is told to, or when it cannot be reached any more: its socket is
+// gone from the runtime folder and no gshmd is connected. gshmd starts it with a listening socket as descriptor 3.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -28,8 +27,8 @@ using gshm::keeper::Message;
 
 constexpr int kListener = 3;
 
-// The name under which the listening socket is found. The folder is held open, so that it is looked into and not at
-// another one that was put in its place.
+// The path of the listening socket. The folder is held open, so that a replacement at the same path is not mistaken for
+// it.
 class SocketName {
 public:
     SocketName() {
@@ -42,18 +41,18 @@ public:
         name_ = path_.substr(slash + 1);
         folder_ = open(path_.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
         changes_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-        // The watch first: nothing is missed between it and the look.
+        // Watches first and checks afterwards, so that no change is missed.
         constexpr uint32_t kGoing = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_CREATE | IN_MOVED_TO;
         const bool watched = inotify_add_watch(changes_, path_.substr(0, slash).c_str(), kGoing | IN_ONLYDIR) >= 0;
         watched_ = watched && folder_ >= 0 && fstatat(folder_, name_.c_str(), &socket_, AT_SYMLINK_NOFOLLOW) == 0;
     }
-    // Readable when the folder has changed; -1: none.
+    // Readable when the folder has changed; -1: no watch.
     int changes() const { return changes_; }
     void read_changes() const {
         alignas(inotify_event) char events[4096];
         while (read(changes_, events, sizeof events) > 0) {}
     }
-    // No: also if that cannot be told.
+    // False also if it is unknown.
     bool has_gone() const {
         if (!watched_) return false;
         struct stat now = {};
@@ -75,7 +74,7 @@ class Keeper {
 public:
     void run() {
         while (!stopped_) {
-            // Looked at whenever anything happens: a peer may have gone, or the name.
+            // Checked after every event: a peer or the path may be gone.
             if (peers_.empty() && name_.has_gone() && !is_readable(kListener)) return say_unreachable();
             std::vector<pollfd> wanted{{kListener, POLLIN, 0}, {name_.changes(), POLLIN, 0}};
             for (int peer : peers_) wanted.push_back({peer, POLLIN, 0});
@@ -89,7 +88,7 @@ public:
     }
 
 private:
-    // There is no log of ours: that was in the folder.
+    // The log was in the folder, so this goes to syslog.
     void say_unreachable() const {
         openlog("gshm-keeper", LOG_PID, LOG_DAEMON);
         syslog(LOG_WARNING, "%s has gone and no gshmd is connected: no process can reach its %zu descriptors, which are now "
@@ -99,7 +98,7 @@ private:
     void accept_one() {
         int peer = accept4(kListener, nullptr, nullptr, SOCK_CLOEXEC);
         if (peer < 0) {
-            usleep(10'000);  // no descriptors left, most likely: not in a circle
+            usleep(10'000);  // probably out of descriptors: avoids a busy loop
             return;
         }
         ucred who = {};
@@ -114,7 +113,7 @@ private:
         close(peer);
     }
 
-    // False: the peer has gone, or is not to be talked to. What it said may have been heard by hear_others() already.
+    // Returns false if the peer is gone or not permitted. hear_others() may already have read its messages.
     bool read_one(int peer) {
         Message message = {};
         std::vector<int> descriptors;
@@ -142,8 +141,7 @@ private:
         return true;
     }
 
-    // They may have said something before, which is still on its way: a daemon that was killed has put what the next
-    // one asks for.
+    // Other peers may have unread messages: a killed daemon may have put what the next one asks for.
     void hear_others(int peer) {
         for (int other : std::vector<int>(peers_)) {
             while (other != peer && is_readable(other) && read_one(other)) {}
@@ -218,7 +216,7 @@ private:
                      message->count <= gshm::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
                      (in.msg_flags & MSG_CTRUNC) == 0;
         if (whole) return true;
-        // To go on without a descriptor that was meant to be kept would be a lie: gshmd sees the end, and starts anew.
+        // A descriptor was lost, so the keeper cannot keep its promise: it ends, and gshmd starts another one.
         for (int fd : *descriptors) close(fd);
         errno = EPROTO;
         return false;
@@ -242,9 +240,9 @@ int main(int argc, char** argv) {
                         "`gshm shutdown`.\nusage: gshm-keeper (with a listening socket as descriptor 3)\n");
         return argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) ? 0 : 2;
     }
-    // Signals that are meant for a terminal or a session must not end what exists to stay.
+    // Terminal and session signals must not end a process that has to survive.
     for (int ignored : {SIGHUP, SIGINT, SIGPIPE}) signal(ignored, SIG_IGN);
-    listen(kListener, 16);  // again: who connects is told by the kernel whom they talk to, and that is us now
+    listen(kListener, 16);  // again: peers see the credentials of the process that called listen()
     Keeper().run();
     return 0;
 }

@@ -1,5 +1,5 @@
-// What gshmd and gshm-keeper say to each other: one message per packet of a SOCK_SEQPACKET socket, in this machine's
-// own byte order, descriptors beside it in the order of the keys.
+// The protocol between gshmd and gshm-keeper: one message per packet of a SOCK_SEQPACKET socket, in native byte order,
+// with descriptors in the order of the keys.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace gshm::keeper {
 
-inline constexpr size_t kMostKeys = 200;  // the kernel passes 253 descriptors at most
+inline constexpr size_t kMostKeys = 200;  // the kernel passes at most 253 descriptors
 
 enum class Kind : uint32_t {
-    put = 1,     // keep these descriptors; one that is kept under a key already is replaced
-    drop = 2,    // close those of these keys
-    list = 3,    // answered by `put`s with all, then `end`
-    begin = 4,   // forget everything; keys[0] is the number of the daemon's instance from now on
-    sync = 5,    // answered by `end` when all that was said before, by whomever, is done
-    stop = 6,    // close everything and end
-    end = 7,     // keys[0]: the instance, keys[1]: how many are kept
+    put = 1,     // keep these descriptors; replaces those with the same keys
+    drop = 2,    // close the descriptors with these keys
+    list = 3,    // answered by `put`s with all descriptors, then `end`
+    begin = 4,   // drop everything; keys[0] is the new instance of the daemon
+    sync = 5,    // answered by `end` when all earlier messages, of all peers, are processed
+    stop = 6,    // close everything and exit
+    end = 7,     // keys[0]: the instance, keys[1]: number of descriptors
 };
 
 struct Message {

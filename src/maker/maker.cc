@@ -1,7 +1,7 @@
-// gshm-maker: the process that allocates GPU memory whose fabric handles must outlive gshmd. The driver ends a fabric
-// handle with the process that made the memory, and with the release of that memory there. So this process makes the
-// memory, keeps its own reference, and does nothing else: no context, no mapping, no copy. It ends when no process has
-// the other end of its socket any more: gshmd has one, the keeper another.
+// gshm-maker: allocates GPU memory whose fabric handles must outlive gshmd. The driver ends a fabric handle with the
+// process that allocated the memory, and with the release of that memory there. This process therefore allocates the
+// memory and keeps its own reference. It has no context, no mapping and no copies. It ends when no process holds the
+// other end of its socket; gshmd and the keeper each hold one.
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -28,7 +28,7 @@ public:
                 case Kind::make: make(request); break;
                 case Kind::release: release(request); break;
                 case Kind::list: list(request); break;
-                default: return;  // not gshmd's language
+                default: return;  // not a message of gshmd
             }
         }
     }
@@ -74,7 +74,7 @@ private:
         return result;
     }
 
-    // By its UUID: the ordinals of the gshmd that asks may be others. -1: there is none.
+    // By UUID: the ordinals of the requesting gshmd may differ. -1: not found.
     static cuda::CUdevice find_device(const cuda::Driver& driver, const std::array<uint8_t, 16>& uuid) {
         int count = 0;
         driver.device_get_count(&count);
@@ -109,7 +109,7 @@ private:
         send(answer, -1);
     }
 
-    // gshmd may die at any time, and the next one reads on: a failure here is nothing to act upon.
+    // gshmd may die at any time, and the next one continues to read: errors are ignored.
     static void send(const Message& message, int fd) {
         iovec part{const_cast<Message*>(&message), bytes_of(message)};
         Descriptors<1> space;
@@ -143,9 +143,9 @@ int main(int argc, char** argv) {
                         "with `gshm shutdown`.\nusage: gshm-maker (with a socket as descriptor 3)\n");
         return argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) ? 0 : 2;
     }
-    // Signals that are meant for a terminal must not end what exists to stay.
+    // Terminal signals must not end a process that has to survive.
     for (int ignored : {SIGHUP, SIGINT, SIGPIPE}) signal(ignored, SIG_IGN);
-    // The driver takes a while to start, and gshmd needs not wait for it.
+    // Starts the driver in advance, since that takes long.
     (void)gshm::cuda::Driver::get();
     gshm::maker::Maker().run();
     return 0;

@@ -1,5 +1,5 @@
-// The protocol between gshmd and gshm-maker: one message per packet of a SOCK_SEQPACKET socket, in this machine's own
-// byte order. The descriptor of memory that was made travels beside its answer.
+// The protocol between gshmd and gshm-maker: one message per packet of a SOCK_SEQPACKET socket, in native byte order.
+// The descriptor of an allocation is passed with its reply.
 #pragma once
 
 #include <array>
@@ -8,13 +8,13 @@
 
 namespace gshm::maker {
 
-inline constexpr int kSocketFd = 3;  // of gshm-maker, as gshmd starts it
+inline constexpr int kSocketFd = 3;  // in gshm-maker, as started by gshmd
 inline constexpr size_t kMostHandles = 64;
 
 enum class Kind : uint32_t {
-    make = 1,     // allocate; answered by `made`, with a descriptor unless it failed
+    make = 1,     // allocate; answered by `made`, with a descriptor on success
     release = 2,  // free the allocation of handles[0]; answered by `released`, also if there is none
-    list = 3,     // answered by `handles`, as many as it takes; the last one has fewer than kMostHandles
+    list = 3,     // answered by one or more `handles`; the last one has fewer than kMostHandles
     made = 4,
     released = 5,
     handles = 6,
@@ -22,10 +22,10 @@ enum class Kind : uint32_t {
 
 struct Message {
     Kind kind;
-    uint32_t count;        // of handles
-    uint64_t number;       // of the request, which its answers repeat
-    int32_t result;        // CUDA's, of `made`
-    int32_t pid;           // of gshm-maker, in answers
+    uint32_t count;        // number of handles
+    uint64_t number;       // of the request; repeated in its replies
+    int32_t result;        // of CUDA, in `made`
+    int32_t pid;           // of gshm-maker, in replies
     uint64_t size_bytes;
     uint32_t handle_types;  // CUDA's bits
     uint8_t compressible;

@@ -1,5 +1,5 @@
-// The daemon's end of a ring. It believes nothing that it reads there: what cannot be breaks the ring, and nothing else.
-// For one thread.
+// The daemon's end of a ring. It trusts nothing in the shared memory: an impossible value breaks the ring and nothing
+// else. For one thread.
 #pragma once
 
 #include "base/fd.h"
@@ -10,22 +10,22 @@ namespace gshm::ring {
 
 class Consumer {
 public:
-    // EINVAL unless the descriptor is a memfd that cannot shrink, of the right size and with the right header, and the
-    // doorbell an eventfd.
+    // EINVAL unless the descriptor is a memfd sealed against shrinking, with the right size and header, and the
+    // doorbell is an eventfd.
     static Result<Consumer> create(UniqueFd memory, UniqueFd doorbell);
 
     int doorbell() const { return doorbell_.get(); }
     uint32_t entries() const { return view_.entries(); }
 
-    // A copy of the next entry, if there is one and there will be room for its completion.
+    // A copy of the next entry, if there is one and its completion has room.
     bool take(Entry* ret_entry);
-    // Of one that was taken. The client sees it, but sleeps on.
+    // Completes a taken entry. Visible to the client, but does not wake it.
     void post(const Completion& completion);
-    // Wakes it if it waits for what was posted: once for all of that, so that it finds many when it comes.
+    // Wakes the client if it waits for posted completions: once for all of them.
     void flush();
-    // Whether the client has to ring. After true: look once more.
+    // Whether the client has to ring the doorbell. After true, check for entries once more.
     void set_asleep(bool asleep);
-    // The client has written what cannot be; nothing more is taken.
+    // The client has written an impossible value; no more entries are taken.
     bool is_broken() const { return broken_; }
 
 private:
@@ -35,11 +35,11 @@ private:
     UniqueFd doorbell_;
     Mapping mapping_;
     View view_;
-    // What the header says of these is for the client; here only these count.
+    // The authoritative counters; those in the header are for the client.
     uint32_t accepted_ = 0;
     uint32_t completed_ = 0;
     bool posted_ = false;  // since flush()
-    uint32_t taken_ = 0;  // what the client has said last
+    uint32_t taken_ = 0;  // last value written by the client
     bool broken_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What a ring's shared memory looks like: a header, the entries, the completions. docs/ring.md is the document.
+// The layout of a ring's shared memory: a header, the entries, the completions. docs/ring.md documents it.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@ inline constexpr uint32_t kMagic = 0x52485347;  // "GSHR"
 inline constexpr uint32_t kVersion = 1;
 inline constexpr size_t kHeaderBytes = 4096;
 
-// Counters go on for ever, modulo 2^32; a place is a counter modulo the number of entries. What one side writes shares no
-// cache line with what the other does.
+// Counters run modulo 2^32; the position of an item is its counter modulo the number of entries. Fields written by
+// different sides are in different cache lines.
 struct Header {
     uint32_t magic;
     uint32_t version;
@@ -21,23 +21,23 @@ struct Header {
     uint32_t reserved;
 
     // ---- written by the client ----
-    alignas(64) std::atomic<uint32_t> submitted;  // entries that it has filled in
-    std::atomic<uint32_t> taken;                  // completions that it has read
-    std::atomic<uint32_t> wake_at;                // it sleeps until `completed` has come so far,
-    std::atomic<uint32_t> waiting;                // if this is 1; the daemon makes it 0 when it wakes it
+    alignas(64) std::atomic<uint32_t> submitted;  // number of entries written
+    std::atomic<uint32_t> taken;                  // number of completions read
+    std::atomic<uint32_t> wake_at;                // the client sleeps until `completed` reaches this,
+    std::atomic<uint32_t> waiting;                // if this is 1; the daemon sets it to 0 when it wakes the client
 
     // ---- written by the daemon ----
-    alignas(64) std::atomic<uint32_t> accepted;   // entries that it has read
-    std::atomic<uint32_t> completed;              // completions that it has filled in; a futex
-    std::atomic<uint32_t> asleep;                 // 1: it has to be woken by the doorbell
+    alignas(64) std::atomic<uint32_t> accepted;   // number of entries read
+    std::atomic<uint32_t> completed;              // number of completions written; a futex
+    std::atomic<uint32_t> asleep;                 // 1: the doorbell is needed to wake the daemon
 };
 
-enum class Operation : uint32_t { read = 1, write = 2 };  // from the file into the object; from the object into the file
+enum class Operation : uint32_t { read = 1, write = 2 };  // file to object; object to file
 
 struct Entry {
     uint32_t operation;
-    uint32_t token;   // comes back with the completion
-    uint32_t file;    // slots, as they were registered
+    uint32_t token;   // returned with the completion
+    uint32_t file;    // registered slots
     uint32_t object;
     uint64_t file_offset;
     uint64_t object_offset;

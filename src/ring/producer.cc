@@ -35,11 +35,11 @@ void Producer::push(const Entry& entry) {
 void Producer::publish() {
     Header& header = view_.header();
     header.submitted.store(submitted_, std::memory_order_release);
-    // Either we see that it sleeps, or it sees the entries when it looks once more before it does.
+    // Either this side sees that the daemon sleeps, or the daemon sees the entries in its second check.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (header.asleep.load(std::memory_order_relaxed) == 0) return;
     const uint64_t one = 1;
-    // It fails only when the doorbell has rung so often that it rings already.
+    // It fails only if the eventfd counter is full, and then the daemon is woken anyway.
     (void)!write(doorbell_.get(), &one, sizeof one);
 }
 

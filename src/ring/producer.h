@@ -9,23 +9,22 @@ namespace gshm::ring {
 
 class Producer {
 public:
-    // entries is a power of two. ENOSPC where there is no shared memory for it: its pages are taken now, not when they are
-    // touched.
+    // entries is a power of two. ENOSPC: not enough shared memory; its pages are allocated here.
     static Result<Producer> create(uint32_t entries);
 
-    // What the other end is given.
+    // Descriptors for the other end.
     int memory() const { return file_.get(); }
     int doorbell() const { return doorbell_.get(); }
     uint32_t entries() const { return view_.entries(); }
 
-    // Never more than entries() that are not completed and taken. Nobody sees it before publish().
+    // At most entries() may be incomplete or untaken. Invisible to the daemon before publish().
     void push(const Entry& entry);
     void publish();
-    // The next completion, if there is one. False also if what the other end says cannot be: is_broken() then.
+    // The next completion, if any. Also false if the other end has written an impossible value: see is_broken().
     bool take(Completion* ret_completion);
     bool is_broken() const { return broken_; }
 
-    // ---- sleeping until there are `least` to take: announce(), look again, sleep on word(), withdraw() ----
+    // ---- to sleep until `least` completions are available: announce(), check again, sleep on word(), withdraw() ----
     uint32_t available() const;
     void announce(uint32_t least);
     void withdraw();

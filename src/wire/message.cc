@@ -5,12 +5,11 @@
 namespace gshm::wire {
 namespace {
 
-// Deep nesting and table bombs cost the verifier time before they can cost us anything else.
+// Bounds deep nesting and table bombs, which cost the verifier time.
 constexpr flatbuffers::uoffset_t kMaxDepth = 16;
 constexpr flatbuffers::uoffset_t kMaxTables = 4 * limits::kBatchItems;
 
-// The verifier sees to it that a vector's length is aligned, not that its elements are. Where there are none it does
-// not matter, and the builder does not care either.
+// The verifier checks the alignment of a vector's length, not of its elements. For empty vectors it does not matter.
 template <typename Vector>
 bool are_aligned(const Vector* vector) {
     return count(vector) == 0 || reinterpret_cast<uintptr_t>(vector->Data()) % alignof(uint64_t) == 0;
@@ -36,14 +35,14 @@ bool is_aligned(const Reply& reply) {
 
 template <typename Message>
 Result<const Message*> decode(Bytes packet) {
-    // A root offset, an identifier and a vtable are the least there can be.
+    // The minimum: a root offset, an identifier and a vtable.
     if (packet.size() < 12 || packet.size() > limits::kMessageBytes) {
-        return fail(EPROTO, "a message of {} bytes", packet.size());
+        return fail(EPROTO, "invalid message size: {} bytes", packet.size());
     }
     flatbuffers::Verifier verifier(packet.data(), packet.size(), kMaxDepth, kMaxTables);
-    if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "a message that is not well formed");
+    if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "malformed message");
     const auto* message = flatbuffers::GetRoot<Message>(packet.data());
-    if (!is_aligned(*message)) return fail(EPROTO, "a message with numbers at odd places");
+    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers");
     return message;
 }
 
@@ -66,7 +65,7 @@ Bytes finish_request(flatbuffers::FlatBufferBuilder& builder, uint64_t id, Reque
 Bytes finish_reply(flatbuffers::FlatBufferBuilder& builder, uint64_t id, ReplyBody kind, flatbuffers::Offset<void> body,
                    int error, std::string_view message) {
     flatbuffers::Offset<flatbuffers::String> text;
-    // Long enough for any sentence of ours, short enough for any message.
+    // Longer than any sentence of ours, shorter than any message.
     if (!message.empty()) text = builder.CreateString(message.data(), std::min<size_t>(message.size(), 8192));
     builder.Finish(CreateReply(builder, id, error, text, kind, body), "GSHM");
     return {builder.GetBufferPointer(), builder.GetSize()};

@@ -1,4 +1,4 @@
-// Packets and their decoding, the same for daemon and client. Nothing of a packet is used before it is verified.
+// Packets and their decoding, for daemon and client. A packet is verified before use.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace gshm::wire {
 
 using Bytes = std::span<const uint8_t>;
 
-// EPROTO for anything that is not a well-formed message. The result points into the bytes.
+// EPROTO for anything but a well-formed message. The result points into the bytes.
 Result<const Request*> decode_request(Bytes packet);
 Result<const Reply*> decode_reply(Bytes packet);
 
-// Finishes the builder with a request or reply in it.
+// Finishes the builder with a request or reply.
 Bytes finish_request(flatbuffers::FlatBufferBuilder& builder, uint64_t id, RequestBody kind,
                      flatbuffers::Offset<void> body);
 Bytes finish_reply(flatbuffers::FlatBufferBuilder& builder, uint64_t id, ReplyBody kind, flatbuffers::Offset<void> body,
@@ -42,15 +42,15 @@ size_t count(const flatbuffers::Vector<T>* vector) {
 
 enum class SendOutcome { sent, would_block };
 
-// One packet with descriptors. Never raises SIGPIPE. EMSGSIZE beyond limits::kMessageBytes.
+// Sends one packet with descriptors. Never raises SIGPIPE. EMSGSIZE above limits::kMessageBytes.
 Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> descriptors, bool wait);
 
 struct Received {
-    size_t bytes = 0;  // 0: nothing there (without wait), or the peer has gone: see `end`
+    size_t bytes = 0;  // 0: nothing available (without wait), or the peer is gone: see `end`
     bool end = false;
     std::vector<UniqueFd> descriptors;
 };
-// One packet into `buffer`, which must have room for limits::kMessageBytes. EMSGSIZE for a longer one, EMFILE when
+// Receives one packet into `buffer`, which must have limits::kMessageBytes. EMSGSIZE for a longer one, EMFILE if
 // descriptors were lost because this process has too many open.
 Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait);
 

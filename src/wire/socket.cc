@@ -10,7 +10,7 @@
 namespace gshm::wire {
 namespace {
 
-// As many as the kernel takes.
+// The kernel's limit.
 using PacketDescriptors = Descriptors<253>;
 
 Result<sockaddr_un> address_of(const std::string& path) {
@@ -28,7 +28,7 @@ Result<UniqueFd> make_socket() {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0) return fail_errno("socket");
     auto made = UniqueFd::adopt(fd);
-    // Room for several of the largest messages in flight; what the system grants is enough for one.
+    // Room for several of the largest messages; the system's minimum suffices for one.
     int bytes = 8 * static_cast<int>(limits::kMessageBytes);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     return made;
@@ -47,7 +47,7 @@ Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> d
     for (;;) {
         if (sendmsg(socket, &message, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) >= 0) return SendOutcome::sent;
         if (errno == EINTR) continue;
-        // ETOOMANYREFS: descriptors in flight; ENOBUFS: no memory for the packet. Both pass.
+        // ETOOMANYREFS: descriptors in flight; ENOBUFS: no memory for the packet. Both are temporary.
         bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS;
         if (!wait && later) return SendOutcome::would_block;
         return fail_errno("sendmsg");
@@ -72,15 +72,15 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
         if (errno == ECONNRESET) {
-            // It went with something of ours unread, which the kernel says once and first. What it had said before is
-            // still to be heard.
+            // The peer closed with unread data of ours, which the kernel reports once and first. Its earlier messages
+            // can still be read.
             if (!std::exchange(reset, true)) continue;
             received.end = true;
             return received;
         }
         return fail_errno("recvmsg");
     }
-    // Adopted before anything else, so that none leaks whatever the message turns out to be.
+    // Adopted first, so that none leaks whatever the message is.
     control.for_each(message, [&](int fd) { received.descriptors.push_back(UniqueFd::adopt(fd)); });
     received.end = received.bytes == 0 && received.descriptors.empty();
     if ((message.msg_flags & MSG_TRUNC) != 0) return fail(EMSGSIZE, "a message longer than {} bytes", buffer.size());

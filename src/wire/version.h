@@ -4,7 +4,7 @@
 
 namespace gshm::wire {
 
-// Raised when an old peer could misread a new message. A daemon serves exactly its own version.
+// Increased when an old peer could misread a new message. A daemon serves exactly its own version.
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr const char* kProductVersion = "0.1.0";
 

@@ -1,4 +1,4 @@
-/* Checks that count, say what was wrong and go on; active in every build. */
+/* Checks that count and report failures and continue; active in every build. */
 #ifndef GSHM_TESTS_ABI_CHECK_H
 #define GSHM_TESTS_ABI_CHECK_H
 

@@ -1,4 +1,4 @@
-/* What needs a daemon: objects with names, batches, attributes, listings, waiting. Everything is made below one
+/* Calls that need a daemon: named objects, batches, attributes, listings, waiting. Everything is made below one
  * directory of this process and removed again. */
 #define _POSIX_C_SOURCE 200809L
 
@@ -403,7 +403,7 @@ static void forked_child_is_refused(gshm_client* client) {
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(status == 0);
-    CHECK_OK(gshm_ping(client)); /* and the parent's session is as it was */
+    CHECK_OK(gshm_ping(client)); /* the parent's session is unchanged */
 }
 
 void test_with_daemon(const char* dir) {

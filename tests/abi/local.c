@@ -1,4 +1,4 @@
-/* What works without a daemon: devices, memory of one's own, handles, and errors for arguments that make no sense. */
+/* Calls without a daemon: devices, allocated memory, handles, and errors for invalid arguments. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -242,7 +242,7 @@ static void forked_child_is_refused(gshm_object* object) {
     CHECK(status == 0); /* the child was told, and could close its copy */
 }
 
-/* A handle over a part of what there is already; the same bytes, on host and on a GPU. */
+/* A handle for a part of existing memory; the same bytes, on host and on a GPU. */
 static void wrapped(const char* device, gshm_object* object) {
     enum { AT = 1001, BYTES = 4099 };
     gshm_object* part = NULL;
@@ -274,10 +274,10 @@ static void wrapped(const char* device, gshm_object* object) {
     CHECK(gshm_seal(part) < 0);
     CHECK_OK(gshm_fill(part, 0, BYTES, 0));
     gshm_close(part);
-    CHECK_OK(gshm_copy_out(object, AT, text, 1)); /* what was wrapped stays */
+    CHECK_OK(gshm_copy_out(object, AT, text, 1)); /* wrapped memory stays */
 }
 
-/* The memory itself on host, a copy on a GPU; both write back what is marked. */
+/* The memory itself on host, a copy on a GPU; both write back marked ranges. */
 static void mirrored(const char* device, gshm_object* object) {
     enum { AT = 513, BYTES = 9000 };
     gshm_mirror* mirror = NULL;
@@ -338,7 +338,7 @@ static void memory_of(const gshm_device_info* device) {
     wrapped(device->name, object);
     mirrored(device->name, object);
     copies(object);
-    CHECK(gshm_seal(object) < 0); /* there is nobody to seal it for */
+    CHECK(gshm_seal(object) < 0); /* memory without a daemon cannot be sealed */
     CHECK(gshm_map_peer(object, "cuda:99") < 0);
     CHECK_STATUS(gshm_map_peer(object, NULL), -EINVAL);
     other_handles(device, object);

@@ -1,5 +1,5 @@
-/* The C interface as a C11 program sees it: layout and signatures when it is compiled, behaviour when it runs. With
- * GSHM_TEST_DIR in the environment, a daemon's runtime folder, also what needs a daemon. */
+/* The C interface in a C11 program: layout and signatures at compile time, behaviour at run time. With GSHM_TEST_DIR, a
+ * daemon's runtime folder, also the calls that need a daemon. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 
 namespace gshm::test {
 
-// A process of its own, made by fork() before either side starts CUDA, and a pipe each way.
+// A separate process, forked before either side starts CUDA, and a pipe in each direction.
 class Peer {
 public:
     explicit Peer(const std::function<void(Peer&)>& body) {

@@ -20,7 +20,7 @@ std::string random_bytes(size_t size) {
     return bytes;
 }
 
-// This program is in a mount namespace of its own (mount_fixture.cc); what is put over /mnt goes with it.
+// This program is in a private mount namespace (mount_fixture.cc); mounts over /mnt end with it.
 bool place(const std::string& folder) {
     return geteuid() == 0 && mount("tmpfs", "/mnt", "tmpfs", 0, nullptr) == 0 && mkdir(kPlace, 0755) == 0 &&
            mount(folder.c_str(), kPlace, nullptr, MS_BIND, nullptr) == 0;

@@ -1,4 +1,4 @@
-// 3FS's interface: memory, made, opened, wrapped and let go.
+// 3FS's interface: memory is created, opened, wrapped and destroyed.
 #include <sys/mman.h>
 
 #include "usrbio_fixture.h"

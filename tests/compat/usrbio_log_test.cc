@@ -1,4 +1,4 @@
-// 3FS's interface: what it says on standard error, and how to ask for more or less.
+// 3FS's interface: messages on standard error and their level.
 #include "usrbio_fixture.h"
 
 namespace gshm::test {
@@ -6,7 +6,7 @@ namespace {
 
 class UsrbioLog : public UsrbioTest {
 protected:
-    // What a process with that setting prints when one call fails and another succeeds; the setting is read once.
+    // The output of a process with that level when one call fails and another succeeds; the level is read once.
     std::string said_with(const char* level) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return "no pipe";

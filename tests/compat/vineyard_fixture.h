@@ -38,7 +38,8 @@ protected:
     }
     bool start_again() {
         auto env = fake_cuda_env(2);
-        env.push_back("FAKECUDA_CONTROL=" + scratch() + "/faults");  // what a test makes fail is for its own process
+        // failures are injected into the test's process only
+        env.push_back("FAKECUDA_CONTROL=" + scratch() + "/faults");
         return start({"--device", "host:64M", "--device", "cuda:0:64M", "--device", "cuda:1:64M"}, env);
     }
     static bool is_host() { return std::string_view(GetParam()) == "host"; }
@@ -86,7 +87,7 @@ protected:
         return {};
     }
     uint64_t objects() { return ::gshm::v0::Client::connect({.dir = dir()}).value().daemon().value().objects; }
-    // What others do takes effect "at once", but not in this thread.
+    // Effects of other processes are asynchronous to this thread.
     template <typename Condition>
     static bool eventually(Condition condition) {
         for (int i = 0; i < 4000; ++i) {

@@ -1,4 +1,4 @@
-// Buffers of vineyard's between processes and users: who sees, keeps and deletes what, and what is left of who dies.
+// Vineyard buffers between processes and users: visibility, lifetime, deletion, and cleanup after a death.
 #include <grp.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-// What every device must do, as one suite. A program includes this and instantiates it with its devices.
+// The requirements of every device, as one suite. A program includes this and instantiates it with its devices.
 #pragma once
 
 #include <fcntl.h>
@@ -89,7 +89,7 @@ TEST_P(DeviceSuite, CopiesAndFillsRanges) {
     EXPECT_TRUE(extent->fill(unit_, 0, 1));
 }
 
-// What mirrors are made of: the device's default queue, and whether the CPU needs copies at all.
+// The basis of mirrors: the device's default queue, and whether the CPU needs copies.
 TEST_P(DeviceSuite, CopiesInTheOrderOfAQueue) {
     auto extent = allocate();
     for (unsigned round = 0; round < 8; ++round) {
@@ -130,7 +130,7 @@ TEST_P(DeviceSuite, TheCpuReachesItOrHasACopier) {
     }
 }
 
-// How the next daemon takes up what this one leaves.
+// The next daemon restores extents in this way.
 TEST_P(DeviceSuite, TakesUpWhatWasAllocatedBefore) {
     auto extent = allocate(2);
     const auto data = pattern(2 * unit_, 6);
@@ -170,7 +170,7 @@ TEST_P(DeviceSuite, ExportsADescriptorThatIsCloseOnExecAndImports) {
     // One memory, two mappings.
     ASSERT_TRUE((*again)->fill(0, 64, 0x5A));
     EXPECT_EQ(read(*extent, 0, 64), std::vector<std::byte>(64, std::byte{0x5A}));
-    // An import has no descriptor of its own to give, unless it is told to keep one.
+    // An import has no descriptor, unless it is told to keep one.
     EXPECT_FALSE((*again)->export_fd(Access::write));
     (*again)->keep_descriptor(*UniqueFd::clone(fd->get()));
     EXPECT_TRUE((*again)->export_fd(Access::write));
@@ -211,7 +211,7 @@ TEST_P(DeviceSuite, RefusesGarbageToImport) {
     auto extent = allocate();
     auto fd = extent->export_fd(Access::write);
     EXPECT_FALSE(device_->import_fd(fd->get(), 2 * unit_, Access::write)) << "larger than it is";
-    // And goes on working.
+    // And still works.
     EXPECT_TRUE(device_->import_fd(fd->get(), unit_, Access::write));
 }
 

@@ -70,7 +70,7 @@ TEST(HostDevice, ReadOnlyDescriptorCannotBeMadeWritable) {
     EXPECT_EQ(write(fd.get(), "x", 1), -1);
     EXPECT_FALSE(host->import_fd(fd.get(), extent->size(), Access::write));
     if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    // Another user, who has only the descriptor.
+    // Another user, with the descriptor only.
     pid_t child = fork();
     if (child == 0) {
         if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);

@@ -1,5 +1,5 @@
-// fakecuda, a test double of NVIDIA's driver: addresses, and what is mapped at them. All of it is PROT_NONE for the
-// CPU for ever, so that code which takes a device pointer for one of its own faults.
+// fakecuda, a test double of NVIDIA's driver: addresses and their mappings. They are always PROT_NONE for the CPU, so
+// that a dereferenced device pointer faults.
 #include "address.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace fakecuda {
 std::shared_ptr<Allocation> create_allocation(Device& device, const CUmemAllocationProp& properties, size_t size);
 
 struct Opened {
-    CUresult result = kErrorUnknown;  // what the driver says to a descriptor that is none of its own
+    CUresult result = kErrorUnknown;  // the driver's reply to a foreign descriptor
     std::shared_ptr<Allocation> memory;
 };
 
@@ -19,7 +19,7 @@ struct Opened {
 // With `inode` not 0 it has to be that one.
 Opened open_allocation(const char* path, ino_t inode = 0);
 
-// A further descriptor of the same memory, close-on-exec. `flags`: O_PATH and its like. -1: none left.
+// Another descriptor of the same memory, close-on-exec. `flags`: O_PATH etc. -1: no descriptors left.
 int reopen(const Allocation& memory, int flags);
 
 }  // namespace fakecuda

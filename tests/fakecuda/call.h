@@ -1,5 +1,5 @@
-// fakecuda, a test double of NVIDIA's driver: what every call does first. It is counted, takes the lock, and is
-// refused before cuInit, in a forked child, when a test injected a failure, or when its device was lost before.
+// fakecuda, a test double of NVIDIA's driver: the common start of every call. It is counted, takes the lock, and fails
+// before cuInit, in a forked child, for an injected failure, or if its device was lost.
 #pragma once
 
 #include <mutex>
@@ -17,9 +17,9 @@ enum class Scope {
 
 unsigned long call_count(Symbol symbol);
 
-// Use: make one, look up what the arguments name (each look-up notes the device that the call concerns), then ask
-// refusal() once and return what it says unless that is kSuccess. Look-ups find nothing where the call is refused
-// anyway. The lock is held until the Call goes.
+// Use: construct it, look up the arguments (each look-up records the device that the call concerns), then call
+// refusal() once and return its result unless that is kSuccess. Look-ups find nothing if the call is refused anyway.
+// The lock is held during the lifetime of the Call.
 class Call {
 public:
     Call(Symbol symbol, Scope scope);

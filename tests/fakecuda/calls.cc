@@ -10,7 +10,7 @@ namespace {
 
 struct Export {
     const char* name;
-    const void* address;  // a call of the list that nobody wrote makes the library fail to load
+    const void* address;  // a missing implementation makes the library fail to load
 };
 
 const Export kExports[] = {

@@ -1,5 +1,5 @@
-// fakecuda, a test double of NVIDIA's driver: what the library exports, made from the list in src/cuda/api.h and from
-// the one below, of what gshm itself does not call.
+// fakecuda, a test double of NVIDIA's driver: the exported calls, generated from the list in src/cuda/api.h and from
+// the list below of calls that gshm does not use.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace fakecuda {
 class Lane;
 }
 
-// Handles that are opaque to callers; here is what they point to.
+// The structs behind handles that are opaque to callers.
 namespace gshm::cuda {
 
 struct CUctx_st {
@@ -25,7 +25,7 @@ struct CUstream_st {
     unsigned long long id;  // no other stream's, ever
 };
 
-// What had been put on a stream when the event was recorded last.
+// The position in a stream at the last record.
 struct CUevent_st {
     CUcontext context;
     std::shared_ptr<fakecuda::Lane> lane;
@@ -62,7 +62,7 @@ FAKECUDA_KERNEL_CALLS(FAKECUDA_DECLARE)
 // a line that says this is no driver.
 extern "C" __attribute__((visibility("default"))) unsigned long fakecuda_calls(const char* symbol);
 extern "C" __attribute__((visibility("default"))) const char* fakecuda_identity(void);
-// While held (other than 0), a created stream begins nothing of what is put on it. 0: there is such a stream; else -1.
+// A held stream (other than 0) starts none of its work. 0: the stream exists; -1: it does not.
 extern "C" __attribute__((visibility("default"))) int fakecuda_hold(CUstream stream, int held);
 
 enum class Symbol : int {

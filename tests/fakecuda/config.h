@@ -1,4 +1,4 @@
-// fakecuda, a test double of NVIDIA's driver: what the environment says. Read once, at the first call.
+// fakecuda, a test double of NVIDIA's driver: its environment variables, read once at the first call.
 #pragma once
 
 #include <cstddef>

@@ -40,7 +40,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
     return kSuccess;
 }
 
-// A context that is gone can be pushed; what is then done in it fails.
+// A destroyed context can be pushed; calls in it fail.
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
     Call call(Symbol::cuCtxPushCurrent_v2, Scope::device);
     Device* found = call.admitted() ? state().device_of(context) : nullptr;
@@ -68,7 +68,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     Call call(Symbol::cuMemGetInfo_v2, Scope::context);
     if (CUresult refused = call.refusal()) return refused;
     const size_t total = config().memory_bytes;
-    // What was imported counts as well, and may be more than this process could have made.
+    // Imported memory counts too, and may exceed the capacity of this process.
     if (free_bytes != nullptr) *free_bytes = total - std::min(total, call.context_device().used_bytes);
     if (total_bytes != nullptr) *total_bytes = total;
     return kSuccess;

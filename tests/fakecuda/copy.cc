@@ -67,7 +67,7 @@ ssize_t fill(int fd, off_t offset, size_t bytes, unsigned char value) {
     return pwrite(fd, chunk.data(), chunk.size(), offset);
 }
 
-// Does the work in its turn. The lock is not held while bytes move, but again when what the work holds on to goes.
+// Executes the work in stream order. The lock is released while bytes move, and taken again to destroy the captures.
 CUresult in_turn(Call& call, CUstream stream, Work work) {
     if (Lane* lane = lane_of(stream)) {
         lane->put(std::move(work));
@@ -81,7 +81,7 @@ CUresult in_turn(Call& call, CUstream stream, Work work) {
     return all ? kSuccess : kErrorInvalidValue;
 }
 
-// What all but the copies inside the device have in common.
+// The common part of all copies except those inside the device.
 template <typename Step>
 CUresult run(Symbol symbol, CUdeviceptr pointer, size_t bytes, CUstream stream, int wanted, Step step) {
     Call call(symbol, Scope::context);

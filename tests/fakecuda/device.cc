@@ -33,8 +33,8 @@ std::string text_of(const CUuuid& uuid) {
     return text;
 }
 
-// One entry of the list: a number, of which what follows the digits is ignored, or the beginning of a UUID that
-// fits one device alone. "GPU-" must be in capitals, the digits need not.
+// One entry of the list: a number, with trailing characters ignored, or a unique prefix of a UUID. "GPU-" must be in
+// capitals, the digits need not.
 Device* find_entry(State& all, std::string entry) {
     entry.erase(0, entry.find_first_not_of(' '));
     if (entry.starts_with("GPU-")) {
@@ -160,7 +160,7 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
         case kAttributeVmmSupported:
         case kAttributePosixFdSupported:
         case kAttributeGpuDirectRdmaWithVmm:
-        case kAttributeFabricSupported: *value = 1; break;  // what it can do, even while it may not
+        case kAttributeFabricSupported: *value = 1; break;  // its capability, even if it is not permitted
         case kAttributeGenericCompression: *value = config().compression ? 1 : 0; break;
         case kAttributeDmaBufSupported: *value = config().dmabuf ? 1 : 0; break;
         default: *value = 0; break;

@@ -103,7 +103,7 @@ CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
     return kSuccess;
 }
 
-// What cuExternalMemoryGetMappedBuffer or cuMemAlloc gave.
+// Frees memory of cuExternalMemoryGetMappedBuffer or cuMemAlloc.
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     Call call(Symbol::cuMemFree_v2, Scope::context);
     Reservation* found = call.admitted() ? find_external(state(), pointer) : nullptr;

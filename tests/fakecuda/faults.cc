@@ -67,7 +67,7 @@ std::string parse_rules(std::string text, std::vector<Rule>& rules) {
     return bad;
 }
 
-// The control file as it was when last looked at.
+// The last known state of the control file.
 struct Control {
     timespec changed = {};
     off_t size = -1;

@@ -1,6 +1,6 @@
-// fakecuda, a test double of NVIDIA's driver: the two kernels of examples/kernels.cu and what examples/test_client
-// needs beside them. Nothing is compiled or run: the names are recognised in the image, and a launch does on the CPU
-// what a kernel of that name is known to do. It is done when the call returns, after what was on the stream before.
+// fakecuda, a test double of NVIDIA's driver: the two kernels of examples/kernels.cu and the other calls of
+// examples/test_client. Nothing is compiled: the names are recognised in the image, and a launch does the kernel's work
+// on the CPU. It is complete when the call returns, after earlier work on the stream.
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>

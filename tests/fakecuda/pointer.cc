@@ -1,4 +1,4 @@
-// fakecuda, a test double of NVIDIA's driver: what an address is, and CUDA's older handles for memory of cuMemAlloc.
+// fakecuda, a test double of NVIDIA's driver: pointer attributes, and IPC handles for memory of cuMemAlloc.
 #include <cstring>
 #include <string>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr char kIpcMagic[16] = "fakecuda ipc";
 constexpr int kNoOrdinal = -2;  // of an address that is not the driver's
 
-// What is in the 64 bytes: where to find the memfd while the exporter has it.
+// The contents of the 64 bytes: the place of the memfd while the exporter has it.
 struct IpcLabel {
     char magic[16];
     int32_t pid;

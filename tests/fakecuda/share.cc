@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kFabricMagic[16] = "fakecuda fabric";
 
-// What is in the 64 bytes: where to find the memfd while the exporter has it.
+// The contents of the 64 bytes: the place of the memfd while the exporter has it.
 struct FabricLabel {
     char magic[16];
     int32_t pid;
@@ -40,8 +40,8 @@ void export_fabric(void* shareable, const Allocation& memory) {
     memcpy(shareable, &label, sizeof label);
 }
 
-// The driver takes the descriptor in the place of the pointer, and leaves it open. It says "unknown error" to one that
-// is none of its own; unlike the same code out of nowhere, that one does no further harm.
+// The driver takes the descriptor in place of the pointer and leaves it open. It returns "unknown error" for a foreign
+// descriptor, without further harm.
 Opened import_fd(void* shareable) {
     auto fd = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
     return open_allocation(("/proc/self/fd/" + std::to_string(fd)).c_str());
@@ -58,7 +58,7 @@ Opened import_fabric(const void* shareable) {
     if (!config().fabric) return {kErrorNotPermitted, nullptr};
     std::string path = "/proc/" + std::to_string(label.pid) + "/fd/" + std::to_string(label.fd);
     Opened opened = open_allocation(path.c_str(), label.inode);
-    if (opened.result == kErrorUnknown) opened.result = kErrorInvalidValue;  // the exporter has it no more
+    if (opened.result == kErrorUnknown) opened.result = kErrorInvalidValue;  // the exporter does not have it any more
     return opened;
 }
 

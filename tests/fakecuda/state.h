@@ -26,7 +26,7 @@ struct Device {
 
 enum class Kernel { fill_pattern, check_pattern };
 
-// The pointers to these are what callers hold.
+// Callers hold pointers to these.
 struct CUfunc_st {
     Kernel kernel = Kernel::fill_pattern;
     bool present = false;  // the image has it
@@ -37,8 +37,8 @@ struct CUmod_st {
     CUfunc_st functions[2];
 };
 
-// Memory of a device: a memfd of the data and one more page that says what it is, so that it can be told in another
-// process. Made and dropped under the lock; the memory itself lives as long as anyone has the memfd.
+// Memory of a device: a memfd with the data and one more page that identifies it in other processes. Made and destroyed
+// under the lock; the memory itself lives while any process has the memfd.
 class Allocation {
 public:
     Allocation(int fd, ino_t inode, size_t size, Device& device, int types, bool compressed, bool rdma);

@@ -189,7 +189,7 @@ CUresult use_event(Call& call, CUevent event) {
 CUresult cuEventSynchronize(CUevent event) {
     Call call(Symbol::cuEventSynchronize, Scope::context);
     if (CUresult refused = use_event(call, event)) return refused;
-    // The event may be recorded again, or destroyed, meanwhile.
+    // The event may be recorded again, or destroyed, during the wait.
     if (auto lane = event->lane) lane->wait(call.lock(), event->ticket);
     return call.context_device().lost;
 }
@@ -200,7 +200,7 @@ CUresult cuEventQuery(CUevent event) {
     return event->lane == nullptr || event->lane->is_done(event->ticket) ? kSuccess : kErrorNotReady;
 }
 
-// The stream waits for what the event stood for at this call. A default stream does its work at once, so the call waits.
+// The stream waits for the event's state at this call. A default stream works synchronously, so the call waits.
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     Call call(Symbol::cuStreamWaitEvent, Scope::context);
     const bool known = call.use_stream(stream);

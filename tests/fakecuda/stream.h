@@ -12,16 +12,16 @@ namespace fakecuda {
 // False: an address was wrong. Runs without the lock, and is dropped under it.
 using Work = std::function<bool()>;
 
-// What lies on one stream, and the thread that does it. All members under the lock of the state.
+// The work on one stream, and the thread that executes it. All members under the lock of the state.
 class Lane {
 public:
     static std::shared_ptr<Lane> create(Device& device);
 
     void put(Work work);
-    uint64_t ticket() const { return put_; }  // of what was put last
+    uint64_t ticket() const { return put_; }  // of the last work
     bool is_done(uint64_t ticket) const { return done_ >= ticket; }
     void wait(std::unique_lock<std::mutex>& lock, uint64_t ticket);
-    // What is on it is still done, as the driver does when a stream is destroyed.
+    // Queued work is still executed, as the driver does when a stream is destroyed.
     void end();
     void hold(bool held);
 

@@ -1,7 +1,7 @@
-// A test double of NVIDIA's libcufile.so.0: reads and writes go through a buffer and the driver that is loaded, which is
-// tests/fakecuda. Nothing of NVIDIA's is in it. By the environment:
-//   FAKECUFILE_DELAY_US    each read and write takes so much longer
-//   FAKECUFILE_FAIL        open, register, read or short (half of what was asked for): what does not work
+// A test double of NVIDIA's libcufile.so.0: reads and writes use a buffer and the loaded driver, which is
+// tests/fakecuda. It contains nothing of NVIDIA. Environment:
+//   FAKECUFILE_DELAY_US    additional time of each read and write
+//   FAKECUFILE_FAIL        open, register, read or short (half of the request): the call that fails
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
-// What a test tells libfaults.so, the library that is loaded into gshmd before all others (LD_PRELOAD), and what it hears
-// back: one of these in a file that both have mapped. GSHM_FAULTS names it.
+// The communication between a test and libfaults.so, which is preloaded into gshmd: one of these structs in a file that
+// both map. GSHM_FAULTS names it.
 //
-// The test writes the fields, `armed` last; the library counts the calls of that class from then on, and fails those
-// from the `first`-th on, `count` of them. Only calls by gshmd's own code are counted (by libsqlite3's for `catalog`):
-// not those of the C++ library, of the fake driver, or of the keeper, which is started with the same environment.
+// The test writes the fields, `armed` last. The library then counts the calls of that class and fails `count` calls
+// from the `first`-th on. Only calls by gshmd's own code are counted (by libsqlite3's for `catalog`), not those of the
+// C++ library, of the fake driver, or of the keeper, which has the same environment.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace gshm::faults {
 
 enum class Class : uint32_t {
     none = 0,
-    system = 1,       // calls of the C library, each with an error of its own: see preload/
+    system = 1,       // calls of the C library, each with a suitable error: see preload/
     interrupted = 2,  // those of them that a signal can interrupt, with EINTR
     sqlite = 3,       // calls into libsqlite3, with SQLITE_FULL, SQLITE_NOMEM and the like
     catalog = 4,      // calls of the C library that libsqlite3 makes

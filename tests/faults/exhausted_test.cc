@@ -1,4 +1,4 @@
-// What there is only so much of has run out: the answer says so, nothing is lost, and it works again when there is more.
+// Exhausted resources: the reply says so, nothing is lost, and it works again when there are more.
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
@@ -15,7 +15,7 @@ namespace {
 
 class Exhausted : public FaultTest {
 protected:
-    // The runtime folder on a file system of its own.
+    // Puts the runtime folder on a separate file system.
     bool mount_small(const char* size) {
         mkdir(dir().c_str(), 0755);
         std::string options = std::string("size=") + size;
@@ -55,7 +55,7 @@ TEST_F(Exhausted, CatalogWithoutRoom) {
     EXPECT_EQ(gshm_rename(client.get(), "kept/small-host", "kept/other", 0), -ENOSPC);
     check_alive();
     check_kept();
-    // Killed now, it has all but what it could not write down.
+    // After a kill it has everything that it could record.
     kill();
     make_room();
     ASSERT_TRUE(start_again()) << log();
@@ -135,7 +135,7 @@ TEST_F(Exhausted, Descriptors) {
         EXPECT_NE(std::string(gshm_last_error()).find("descriptors"), std::string::npos) << gshm_last_error();
         EXPECT_EQ(gshm_ping(client.get()), 0);
     }
-    // Who comes now is told, too.
+    // New clients get the error too.
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
     std::string folder = dir();
     options.dir = folder.c_str();

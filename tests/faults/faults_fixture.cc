@@ -33,7 +33,7 @@ const std::vector<KeptObject> kKept = {
     {"kept/other-cuda", "cuda:0", 64'000},
 };
 
-// What takes effect "at once", but in another thread.
+// For effects of other threads.
 template <typename Condition>
 bool eventually(Condition condition) {
     for (int i = 0; i < 5000; ++i) {
@@ -161,7 +161,7 @@ std::vector<uint64_t> FaultTest::choose(uint64_t calls, size_t most) {
 }
 
 void FaultTest::sweep(const Sweep& sweep) {
-    // Twice: what is made once and kept, such as slabs, is there then.
+    // Twice: objects made once and kept, such as slabs, exist afterwards.
     for (int i = 0; i < 2 && !HasFatalFailure(); ++i) {
         sweep.body();
         sweep.clean();
@@ -275,7 +275,7 @@ void FaultTest::remove_all(const std::string& folder) {
     }
 }
 
-// ---- what must hold ----
+// ---- invariants ----
 
 void FaultTest::check_alive() {
     ASSERT_TRUE(running()) << log();
@@ -320,7 +320,7 @@ FaultTest::Measure FaultTest::measure() {
     Measure now;
     auto client = connect();
     for (const auto& device : kDevices) {
-        // More than there is: what is kept for convenience goes, and what is on its way has arrived.
+        // More than the capacity: cached memory is freed, and pending frees complete.
         Object object;
         EXPECT_EQ(create(client.get(), "measure", uint64_t{1} << 36, device, 0, &object), -ENOSPC);
     }

@@ -1,13 +1,14 @@
-// A gshmd whose calls can be made to fail, and what must be true whatever has failed.
+// A gshmd whose calls can be made to fail, and the invariants that hold whatever fails.
 //
 //   sweep({.kind = Class::system, .body = [&] { ... }, .clean = [&] { ... }});
 //
-// runs the body without a failure to count its calls, then once for each of them with that one failing. The body expects
-// only what must hold under any failure; `clean` runs when nothing fails any more, and removes what the body has left.
-// After that the daemon must be the same process, serve every device, have all that was there before byte for byte, and
-// no more objects, memory, descriptors and mappings than at first.
+// runs the body without a failure to count its calls, then once for each of them with that call failing. The body
+// expects only what holds under any failure; `clean` runs without failures and removes what the body has left.
+// Afterwards the daemon must be the same process, serve every device, have all earlier objects byte for byte, and no
+// more objects, memory, descriptors and mappings than at first.
 //
-// GSHM_FAULTS_ALL=1: every call of every sweep. Otherwise of a long one a part, from a random one on (GSHM_FAULTS_SEED).
+// GSHM_FAULTS_ALL=1: every call of every sweep. Otherwise a part of a long one, from a random call on
+// (GSHM_FAULTS_SEED).
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@ using Listing = std::unique_ptr<gshm_listing, Closer>;
 
 std::string name_of(Class kind);
 
-// What a test of these may say of a call that failed.
+// The possible outcomes of a failed call.
 enum class Outcome { done, undone, unknown };
 
 class FaultTest : public ::testing::Test, protected MountFixture {
@@ -69,18 +70,18 @@ protected:
 
     // ---- as a client; null where it could not be had, which is an error only while nothing fails ----
     Client connect();
-    // Checks that an error is one that can be told to somebody. What it says about the change that was asked for.
+    // Checks that the error is a valid one. Returns its meaning for the requested change.
     static Outcome outcome(int code);
     static int create(gshm_client* client, const std::string& name, uint64_t bytes, const std::string& device,
                       uint32_t flags, Object* ret_object);
     static std::string pattern(const std::string& name, size_t bytes);
-    // "" if the object has these bytes, else what is wrong.
+    // "" if the object has these bytes, otherwise the difference.
     static std::string check_bytes(gshm_client* client, const std::string& name, const std::string& bytes);
     static bool exists(gshm_client* client, const std::string& name);
     // Removes all names that begin with it.
     void remove_all(const std::string& folder);
 
-    // ---- what must hold ----
+    // ---- invariants ----
     void check_alive();
     void check_kept();
     void check_serves();
@@ -93,7 +94,7 @@ protected:
         size_t mappings = 0;  // shared ones
         bool operator==(const Measure&) const = default;
     };
-    // When all is given back that is on its way, empty slabs too.
+    // When all pending frees are complete, empty slabs included.
     Measure measure();
     // Also those that have ended, and that the daemon has not waited for.
     size_t children_of_daemon(const std::string& program) const;

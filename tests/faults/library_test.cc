@@ -1,4 +1,4 @@
-// What a client of the library asks for, while calls of gshmd fail.
+// Requests of a library client while calls of gshmd fail.
 #include <unistd.h>
 
 #include "faults/faults_fixture.h"
@@ -10,7 +10,7 @@ class FaultsLibrary : public FaultTest, public ::testing::WithParamInterface<std
 protected:
     const std::string& device() const { return GetParam(); }
 
-    // Checks a name when nothing fails any more: what was told to have been done was done, and nothing else.
+    // Checks a name when nothing fails any more: acknowledged changes were made, and no others.
     struct Claim {
         std::string name;
         Outcome there;

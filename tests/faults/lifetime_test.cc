@@ -91,7 +91,7 @@ TEST_F(FaultsLifetime, Keeper) {
                   .most = 12,
                   .after =
                       [&] {
-                          // The one that is there now; it may be on its way for a second.
+                          // The present one; it may take a second to end.
                           for (int i = 0; i < 3000 && children_of_daemon("gshm-keeper") != 1; ++i) usleep(1000);
                           EXPECT_EQ(children_of_daemon("gshm-keeper"), 1u);
                           EXPECT_LE(children_of_daemon("gshm-maker"), 1u);

@@ -1,4 +1,4 @@
-// What programs do in the mount, while calls of gshmd fail.
+// Operations in the mount while calls of gshmd fail.
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -43,13 +43,13 @@ protected:
         if (GetParam() == Way::through) made.push_back("--no-passthrough");
         return made;
     }
-    // A folder whose files are on the device.
+    // A folder for files on the device.
     bool make_folder() {
         if (code_of(mkdir(folder().c_str(), 0755)) != 0) return false;
         const char* device = GetParam() == Way::cuda ? "cuda:0" : "host";
         return code_of(setxattr(folder().c_str(), "user.device", device, strlen(device), 0)) == 0;
     }
-    // When nothing fails any more.
+    // Without failures.
     void clean() {
         for (const auto& [name, bytes] : claims_) {
             if (bytes) {
@@ -117,7 +117,7 @@ TEST_P(FaultsMount, Write) {
                 bytes += piece.substr(0, static_cast<size_t>(put));
                 if (static_cast<size_t>(put) < piece.size()) break;
             }
-            // What was written before is there whatever came after. A read may end where a part of it has failed.
+            // Earlier data is intact whatever follows. A read may be short where a part of it failed.
             std::string there(bytes.size(), '\0');
             ssize_t got = pread(file.fd, there.data(), there.size(), 0);
             if (code_of(got) == 0) {

@@ -1,5 +1,5 @@
-// The catalog of an earlier daemon, damaged: as bytes of the file, or with rows that no daemon has written. It is loaded or
-// refused, and what is loaded is a store that can be used and emptied.
+// The catalog of an earlier daemon, damaged: as bytes of the file, or with rows that no daemon has written. It is
+// loaded or refused, and a loaded store can be used and emptied.
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ void write_file(const std::string& path, const std::string& bytes) {
     close(fd);
 }
 
-// Rows whose numbers are mostly those of others.
+// Rows whose numbers mostly refer to other rows.
 class Rows {
 public:
     Rows(Input& input, const std::string& path) : input_(input), database_(std::move(*Database::open(path))) {}

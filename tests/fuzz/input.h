@@ -1,4 +1,4 @@
-// The bytes of a fuzz target's input, read as what a target needs. When they are used up, all is zero.
+// Typed access to the bytes of a fuzz input. After its end all values are zero.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A ledger that an earlier daemon has left, with anything in it. Entries without sense are dropped, and all leases that are taken up
-// can be released.
+// A ledger of an earlier daemon with arbitrary contents. Invalid entries are dropped, and all restored leases can be
+// released.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace gshm::fuzz {
 namespace {
 
 constexpr size_t kLedgerBytes = size_t{512} << 10;
-constexpr NodeId kObjects = 4;  // their ids are 2 and what follows; then a directory
+constexpr NodeId kObjects = 4;  // their ids begin at 2; then a directory
 
 void require(bool holds, const char* what) {
     if (holds) return;

@@ -1,5 +1,5 @@
 // The daemon's end of a ring whose client writes anything anywhere: no more is taken than can be completed, nothing
-// outside of the memory is touched, and a ring that is broken stays so.
+// outside of the memory is touched, and a broken ring stays broken.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                            UniqueFd::clone(producer.doorbell()).value());
     require(consumer.has_value());
     uint32_t under_way = 0;
-    // Three bytes of the input are one step: what to do, and with what.
+    // Three bytes of the input are one step: an operation and its arguments.
     for (; size >= 3; data += 3, size -= 3) {
         uint32_t value = 0;
         memcpy(&value, data + 1, 2);

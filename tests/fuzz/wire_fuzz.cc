@@ -1,4 +1,4 @@
-// The wire decoder: whatever bytes come, decoding refuses them or yields a message whose every field can be read.
+// The wire decoder: it rejects arbitrary bytes or yields a message whose fields can all be read.
 #include <cstdint>
 #include <cstdlib>
 

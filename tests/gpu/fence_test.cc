@@ -59,7 +59,7 @@ TEST_P(GpuFence, AStreamThatWaitsForAKilledProcessGoesOn) {
     ASSERT_EQ(gshm_fence_wait(fence.get(), stream_, 1, 60000, nullptr), 0) << gshm_last_error();
     EXPECT_EQ(gshm_fence_check(fence.get(), 1), -EAGAIN);
     writer.signal(SIGKILL);
-    read(object);  // hangs if nobody releases the stream
+    read(object);  // hangs if the stream is never released
     EXPECT_EQ(gshm_fence_check(fence.get(), 1), -EOWNERDEAD);
     EXPECT_EQ(gshm_fence_wait(fence.get(), stream_, 1, 0, nullptr), -EOWNERDEAD);
     EXPECT_EQ(gshm_fence_wait(fence.get(), stream_, 2, 60000, nullptr), -EOWNERDEAD);

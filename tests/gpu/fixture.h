@@ -44,7 +44,7 @@ protected:
         EXPECT_TRUE(client) << gshm_last_error() << log();
         return client;
     }
-    // What gshm_create returns; the object is reset to what was made.
+    // The result of gshm_create; sets the object on success.
     int try_create(const std::string& name, uint64_t bytes, uint32_t flags, Object& ret_object) {
         gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
         spec.name = name.c_str();
@@ -105,8 +105,8 @@ protected:
         const auto result = run_role("read", {dir(), name, where(), std::to_string(seed)});
         EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     }
-    // What other processes cause takes effect at once, but not in this thread: looks again and again. False after a
-    // number of looks that only a product which will never do it uses up.
+    // Effects of other processes are asynchronous to this thread, so the condition is polled. False after a number of
+    // polls that only a broken product reaches.
     template <typename Condition>
     static bool eventually(Condition condition) {
         for (int looks = 0; looks < 12000; ++looks) {

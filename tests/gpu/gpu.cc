@@ -178,7 +178,7 @@ std::string Gpu::load_kernels(const char* code, void** ret_module) const {
 
 std::string Gpu::spin(cuda::CUstream stream, std::chrono::nanoseconds duration) const {
     const cuda::ScopedContext current(driver_, context());
-    void* module = nullptr;  // stays, since the kernel may outlast whoever has launched it
+    void* module = nullptr;  // never unloaded, since the kernel may outlast the thread that launched it
     if (auto why = load_kernels(kSpin, &module); !why.empty()) return why;
     const auto& calls = FurtherCalls::get();
     void* function = nullptr;

@@ -1,4 +1,4 @@
-// What the GPU suite has beside the library under test: the GPU itself through the bare driver, and owners for handles.
+// Tools of the GPU suite: the GPU itself through the bare driver, and owners for handles.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The GPU suite: what only a real GPU can show. Without one every test is skipped. tests/gpu/run runs it.
+// The GPU suite: tests that need a real GPU. Without one every test is skipped. tests/gpu/run runs it.
 #include <filesystem>
 #include <string>
 #include <vector>

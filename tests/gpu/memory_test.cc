@@ -1,4 +1,4 @@
-// Every allocation is zero when first seen, a full GPU is an error and no more, and the rights of an open.
+// Every allocation reads as zeros at first; a full GPU is an error without further harm; rights of an open.
 #include <set>
 
 #include "fixture.h"
@@ -14,7 +14,7 @@ bool all_zero(const std::vector<std::byte>& bytes) {
 }
 
 TEST_P(GpuMemory, SmallObjectsAreZeroAlsoAfterReuse) {
-    // Freed ranges are zeroed before they can be had again; rounds go on until one was.
+    // Freed ranges are zeroed before reuse; rounds continue until a range is reused.
     std::set<std::pair<uint64_t, uint64_t>> used;
     int reused = 0;
     for (int round = 0; round < 500 && reused < 50; ++round) {
@@ -49,7 +49,7 @@ TEST_P(GpuMemory, TooMuchIsRefusedAndTheDaemonGoesOn) {
     Object object;
     EXPECT_EQ(try_create("huge", info().capacity_bytes + 2 * kMiB, GSHM_NO_MAP, object), -ENOSPC) << gshm_last_error();
     EXPECT_EQ(try_create("huge", uint64_t{1} << 62, GSHM_NO_MAP, object), -ENOSPC) << gshm_last_error();
-    // Fill it up for real, piece by piece, until the driver has no more.
+    // Really fills the GPU, piece by piece, until the driver refuses.
     const uint64_t piece = info().capacity_bytes / 10 / (2 * kMiB) * (2 * kMiB);
     int pieces = 0;
     int code = 0;
@@ -62,7 +62,7 @@ TEST_P(GpuMemory, TooMuchIsRefusedAndTheDaemonGoesOn) {
     print_fact("a full GPU says: " + std::string(gshm_last_error()));
     EXPECT_EQ(gshm_ping(client_.get()), 0) << gshm_last_error();
     EXPECT_EQ(info().failed, 0u) << info().failure;
-    // What is there can be used, and what is given back can be had again.
+    // Existing memory can be used, and freed memory can be allocated again.
     EXPECT_EQ(gshm_copy_in(open("fill/0", GSHM_WRITE | GSHM_NO_MAP).get(), 0, "full", 4), 0) << gshm_last_error();
     unlink("fill/0");
     EXPECT_TRUE(eventually([&] { return try_create("again", piece, GSHM_NO_MAP, object) == 0; })) << gshm_last_error();

@@ -1,4 +1,4 @@
-// Mirrors on the GPU: pinned memory, the order of streams, kernels, and another process that sees what was flushed.
+// Mirrors on the GPU: pinned memory, stream order, kernels, and another process that sees flushed bytes.
 #include <cstring>
 
 #include "fixture.h"
@@ -140,7 +140,7 @@ TEST_P(GpuMirror, OtherStreamsAreNotWaitedFor) {
     const auto object = create("o", 4096);
     auto* busy = make_stream();
     auto* stream = make_stream();
-    make(object, kLoad, 0, 0, stream).reset();  // what is done once is done
+    make(object, kLoad, 0, 0, stream).reset();  // one-time initialisation
     cuda::CUevent event = nullptr;
     {
         const cuda::ScopedContext current(gpu().driver(), gpu().context());

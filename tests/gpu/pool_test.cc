@@ -1,4 +1,4 @@
-// Pools on the GPU: the order of streams, and other processes that find what is in a pool.
+// Pools on the GPU: stream order, and other processes that open allocations of a pool.
 #include <cstring>
 
 #include "fixture.h"
@@ -104,7 +104,7 @@ protected:
             return true;
         }
         for (int i = 0; i < 100; ++i) fill(memory, byte, kCount * 4, stream);
-        return is_fake_driver();  // whose fills are slow
+        return is_fake_driver();  // its fills are slow
     }
     void fill(void* memory, uint8_t byte, uint64_t bytes, cuda::CUstream stream) {
         const cuda::ScopedContext current(gpu().driver(), gpu().context());
@@ -204,7 +204,7 @@ TEST_P(GpuPool, TrimWaitsForTheGpuAndGivesTheMemoryBack) {
     ASSERT_EQ(gshm_pool_trim(pool.get(), 0), 0) << gshm_last_error();
     EXPECT_EQ(stats(pool).reserved_bytes, 0u);
     EXPECT_TRUE(eventually([&] { return info().used_bytes == 0; }));
-    finish(stream);  // a kernel whose memory had gone would have lost the context
+    finish(stream);  // freed memory under a kernel would have lost the context
 }
 
 TEST_P(GpuPool, AnotherProcessReadsWhatWasLocated) {

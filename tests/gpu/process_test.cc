@@ -1,4 +1,4 @@
-// What the library does to the process it is in: contexts of CUDA, and when CUDA is started at all.
+// Effects of the library on its process: CUDA contexts, and when CUDA is started.
 #include "fixture.h"
 
 namespace gshm::test {
@@ -47,7 +47,7 @@ TEST_P(GpuProcess, CudaStartsWhenAPointerIsWantedAndNotBefore) {
 }
 
 TEST_P(GpuProcess, AThreadWithoutAContextStaysWithoutOne) {
-    std::thread([&] {  // the others have left this test's thread as it was, but who knows
+    std::thread([&] {  // independent of the state that other tests left in this thread
         ASSERT_EQ(current(), nullptr);
         use_everything("without");
         EXPECT_EQ(current(), nullptr);
@@ -79,7 +79,7 @@ TEST_P(GpuProcess, TheCommandNeverStartsCuda) {
     const std::string text(reinterpret_cast<const char*>(data.data()), data.size());
     auto created = run_cli({"create", "cli/x", "--size", std::to_string(data.size()), "--device", where()});
     ASSERT_EQ(created.exit_code, 0) << created.err;
-    // It holds the object and waits for its input: that is when to look at what it has loaded.
+    // It holds the object and waits for input: at this moment its loaded libraries are inspected.
     ChildProcess writer;
     ASSERT_TRUE(writer.spawn(cli_argv({"write", "cli/x"}), {"CUDA_VISIBLE_DEVICES="}));
     gshm_holder holder = {};

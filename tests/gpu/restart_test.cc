@@ -1,4 +1,4 @@
-// The daemon is killed and started again: what is on the GPU stays there, and who has it mapped does not notice.
+// The daemon is killed and restarted: GPU data stays, and processes that map it do not notice.
 #include "fixture.h"
 
 namespace gshm::test {
@@ -24,7 +24,7 @@ TEST_P(GpuRestart, BytesHandlesAndKernelsGoOn) {
     ASSERT_EQ(gshm_fill(draft.get(), 0, 4 * kMiB, 0), 0);
     const gshm_stat_info before = stat("large");
     kill();
-    // No daemon at all: the memory and the GPU's work on it go on.
+    // Without any daemon the memory and the GPU's work on it continue.
     std::string why = is_fake_driver() ? "skip: it does not compute" : gpu().add_one(gshm_data(draft.get()), 1 << 20);
     EXPECT_TRUE(why.empty() || why.starts_with("skip")) << why;
     EXPECT_TRUE(copy_of(sealed.get()) == pattern(64 * kMiB, 1));
@@ -44,7 +44,7 @@ TEST_P(GpuRestart, BytesHandlesAndKernelsGoOn) {
         EXPECT_EQ(first, 2u) << "a kernel without a daemon, and one with the next";
     }
     EXPECT_EQ(gshm_seal(draft.get()), 0) << gshm_last_error();
-    // What is made now is next to what was there.
+    // New objects are placed beside the old ones.
     auto more = create_filled("more", 5000, 3);
     expect_read_elsewhere("more", 3);
     restart();
@@ -95,7 +95,7 @@ TEST_P(GpuRestart, NothingIsLeftOfWhatIsRemovedAfterwards) {
 }
 
 TEST_P(GpuRestart, ReusedMemoryIsZero) {
-    // Slabs with freed ranges that nobody had zeroed when the daemon went, and whole extents.
+    // Slabs with freed ranges that were not zeroed when the daemon died, and whole extents.
     for (int round = 0; round < 3; ++round) {
         for (int i = 0; i < 32; ++i) create_filled("s" + std::to_string(i), 100'000, 6).reset();
         create_filled("big", 16 * kMiB, 6).reset();

@@ -14,7 +14,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// Ends the part: what it expected did not happen.
+// Ends the role: an expectation failed.
 int failed(const std::string& what) {
     std::printf("%s (last error: %s)\n", what.c_str(), gshm_last_error());
     return 1;
@@ -46,7 +46,7 @@ int read(const Arguments& arguments) {
     return compare(object.get(), arguments[2], static_cast<unsigned>(number(arguments[3])));
 }
 
-// DIR ID OFFSET BYTES GPU SEED: opens what a pool of another process has, and compares a piece of it.
+// DIR ID OFFSET BYTES GPU SEED: opens pool memory of another process and compares a range of it.
 int read_piece(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
     if (!client) return failed("connect");
@@ -158,8 +158,8 @@ int import_ipc(const Arguments& arguments) {
     return import_bytes(arguments, gshm_import_ipc);
 }
 
-// DIR NAME GPU copy|kernel: goes around the library and writes to what it has opened for reading. Prints what came of
-// it; nothing is right or wrong here. A process of its own, since the context may be lost afterwards.
+// DIR NAME GPU copy|kernel: bypasses the library and writes to memory opened for reading. Prints the result; both
+// outcomes are acceptable. A separate process, since the context may be lost afterwards.
 int write_to_read_only(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
     if (!client) return failed("connect");

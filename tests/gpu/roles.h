@@ -1,5 +1,5 @@
-// The parts that further processes play in the GPU suite. CUDA does not survive fork(), so each is this program again,
-// started with --role NAME ARGUMENT...; roles.cc says what each part is.
+// Roles of further processes in the GPU suite. CUDA does not survive fork(), so each is this program again, started
+// with --role NAME ARGUMENT...; roles.cc describes each role.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace gshm::test {
 
-// In main(): plays the part, and returns the exit status. 0 is success, and what it prints says why it is another.
+// In main(): plays the role and returns the exit status. 0 is success; otherwise its output has the reason.
 int play_role(const std::vector<std::string>& arguments);
 
 // The command line that starts this program in a part.

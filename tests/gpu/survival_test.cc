@@ -1,4 +1,4 @@
-// What is left when a process is killed: the data of sealed objects, and no memory of the others.
+// After a process is killed: the data of its sealed objects remain, and no memory of the others.
 #include "fixture.h"
 
 namespace gshm::test {
@@ -35,7 +35,7 @@ TEST_P(GpuSurvival, AKilledWritersMemoryIsFreed) {
     EXPECT_TRUE(eventually([&] { return !exists("draft"); }));
     // A slab of the daemon's, made for the sign beside it, may stay.
     EXPECT_TRUE(eventually([&] { return info().used_bytes <= used_before + 4 * kMiB; }));
-    if (is_fake_driver()) return;  // each process has a count of its own there
+    if (is_fake_driver()) return;  // each process counts separately there
     EXPECT_TRUE(eventually([&] { return gpu().free_bytes() + 64 * kMiB >= free_before; }))
         << "free before " << free_before << ", now " << gpu().free_bytes();
     print_fact("cuMemGetInfo around a killed writer of 256 MiB: free " + std::to_string(free_before / kMiB) + " MiB, " +
@@ -88,7 +88,7 @@ TEST_P(GpuSurvival, ADescriptorOutlivesAKilledDaemon) {
     }
     kill();
     client_.reset();
-    // Nobody maps the memory now; the descriptor alone keeps it, and another process imports it.
+    // No process maps the memory now; the descriptor alone keeps it, and another process imports it.
     const int inherited = fcntl(fd, F_DUPFD, 100);  // not close-on-exec
     ::close(fd);
     std::vector<std::string> arguments = {where(), std::to_string(inherited), "12"};
@@ -102,7 +102,7 @@ TEST_P(GpuSurvival, ANewDaemonTakesTheOldOnesPlace) {
     const auto old = create_filled("first", 8 * kMiB, 13);
     kill();
     ASSERT_TRUE(start({"--device", "cuda"})) << log();
-    // The client comes back by itself; what the old daemon had is gone from the names, not from our mapping.
+    // The client reconnects by itself; the old daemon's names are gone, but not our mapping.
     const auto fresh = create_filled("second", 8 * kMiB, 14);
     ASSERT_TRUE(fresh);
     expect_read_elsewhere("second", 14);

@@ -109,7 +109,7 @@ def on_pool(torch, lib, library, directory):
     check(float(child.stdout.split()[-1]) == float(expected.sum()), "the second process reads " + child.stdout)
     check(torch.equal(numbers.cpu().double(), expected + 1), "what the second process wrote is not here")
 
-    # Many tensors on two streams: torch hands them back in the order of the stream they were made on.
+    # Many tensors on two streams: torch frees them in the order of the stream that they were made on.
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     for turn in range(200):
         with torch.cuda.stream(streams[turn % 2]):
@@ -134,7 +134,7 @@ def run(programs, library, directory):
 
     os.environ["GSHM_DIR"] = str(directory)
     allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
-    torch.cuda.memory.change_current_allocator(allocator)  # before anything is on the GPU
+    torch.cuda.memory.change_current_allocator(allocator)  # before the first GPU allocation
     lib = load(library)
     on_pool(torch, lib, library, directory)
     print(used_bytes(programs, directory))
@@ -171,7 +171,7 @@ def main_process(root):
                 print("FAIL: gshmd does not start:\n" + (work / "log").read_text())
                 return 1
             time.sleep(0.1)
-        # In a process of its own: torch's allocator cannot be changed back, and gives up its tensors at its end.
+        # In a separate process: torch's allocator cannot be changed back, and frees its tensors at its end.
         command = [sys.executable, os.path.abspath(__file__), "--first", str(programs), str(library), str(directory)]
         return subprocess.run(command).returncode
     finally:

@@ -89,7 +89,7 @@ class View:
         self.__cuda_array_interface__ = {
             "shape": (count,),
             "typestr": "<f8",
-            "data": (address, False),  # torch takes no read-only memory
+            "data": (address, False),  # torch accepts no read-only memory
             "strides": None,
             "version": 3,
         }

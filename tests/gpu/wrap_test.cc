@@ -11,7 +11,7 @@ protected:
         EXPECT_EQ(gshm_wrap(reinterpret_cast<void*>(address), bytes, &object), expected) << gshm_last_error();
         return Object(object);
     }
-    // Through the library and through the driver, at an odd place inside; and what lies beyond it is refused.
+    // Through the library and through the driver, at an odd offset; bytes beyond the end are rejected.
     void expect_usable(const char* kind, uint64_t address, uint64_t bytes) {
         auto part = wrap(address + 12345, bytes / 2);
         ASSERT_TRUE(part) << kind;
@@ -57,7 +57,7 @@ TEST_P(GpuWrap, EveryKind) {
     EXPECT_STREQ(gshm_device(wrap(reinterpret_cast<uint64_t>(ordinary.data()), ordinary.size()).get()), "host");
     gpu().driver().mem_host_register(ordinary.data(), ordinary.size(), cuda::kMemHostRegisterPortable);
     EXPECT_STREQ(gshm_device(wrap(reinterpret_cast<uint64_t>(ordinary.data()), ordinary.size()).get()), "host");
-    // Else the driver would take what is allocated there next for pinned memory, and refuse what is so in part.
+    // Otherwise the driver would take later allocations there for pinned memory, and reject partly pinned ones.
     gpu().driver().mem_host_unregister(ordinary.data());
 }
 

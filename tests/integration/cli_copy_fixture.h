@@ -84,7 +84,7 @@ protected:
         }
         return text;
     }
-    // The same files with the same bytes below both; returns what differs.
+    // Compares the files and bytes below both; returns the difference.
     static std::string difference(const std::string& left, const std::string& right) {
         ChildProcess child;
         if (!child.spawn({"/usr/bin/diff", "-rq", "--no-dereference", left, right})) return "diff does not start";
@@ -111,7 +111,7 @@ protected:
         return Client(client);
     }
 
-    // A file system of its own with so much room; false: not permitted here.
+    // A separate file system of that size; false: not permitted here.
     bool mount_small(const std::string& folder, const std::string& size) {
         std::filesystem::create_directories(folder);
         if (::mount("tmpfs", folder.c_str(), "tmpfs", 0, ("size=" + size).c_str()) != 0) return false;

@@ -1,4 +1,4 @@
-// `gshm doctor` on machines that are not there: each has a /proc, /sys and /dev of its own, below GSHM_DOCTOR_ROOT.
+// `gshm doctor` on simulated machines: each has its own /proc, /sys and /dev below GSHM_DOCTOR_ROOT.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <map>
@@ -64,7 +64,7 @@ protected:
         env.push_back("GSHM_DOCTOR_ROOT=" + root());
         return run_cli(args, {}, env);
     }
-    // What it says, by the check; several findings of one check in their order.
+    // Its findings by check; several findings of one check in order.
     std::map<std::string, Json> examine(int exit_code = 0, const Args& env = fake_cuda_env(0)) {
         const auto result = run(env);
         EXPECT_EQ(result.exit_code, exit_code) << result.out;

@@ -1,4 +1,4 @@
-// `gshm get`: which object becomes which file, and what is left when it cannot.
+// `gshm get`: the file of each object, and the state after a failure.
 #include <atomic>
 #include <sys/stat.h>
 
@@ -135,7 +135,7 @@ TEST_F(CliGet, AFullDisk) {
     fails(7, {"get", "large", "small", disk}, {"disk/large"});
     EXPECT_EQ(read(disk + "/small"), "small");
     EXPECT_EQ(files_in(disk), 2u);
-    // In the middle of many: what fits is there and whole.
+    // In the middle of many: files that fit are complete.
     for (int i = 0; i < 12; ++i) put("t/" + std::to_string(i), noise(1 << 20, static_cast<unsigned>(i)));
     fails(7, {"get", "-r", "t", disk}, {"1048576 bytes needed"});
     size_t whole = 0;

@@ -1,4 +1,4 @@
-// `gshm put` that is interrupted, that runs out of room, whose file changes: no name is left, and the reason is told.
+// `gshm put` with interrupts, a full device, a changing file: no name is left, and the reason is reported.
 #include <atomic>
 #include <fcntl.h>
 #include <pty.h>
@@ -93,7 +93,7 @@ TEST_F(CliPutFaults, VerificationFindsWhatChanged) {
     const auto path = write("in", noise(24 << 20, 1));
     for (const off_t offset : {off_t{0}, off_t{(12 << 20) + 8}, off_t{(24 << 20) - 8}}) {
         const ChangingFile changing(path, offset);
-        // What is read twice in the same instant may be the same.
+        // Two reads in the same instant may agree.
         int failed = 0;
         for (int attempt = 0; attempt < 20 && failed == 0; ++attempt) {
             const auto result = run_cli({"put", "--verify", path, "w"});
@@ -140,7 +140,7 @@ TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
         child.signal(number);
         EXPECT_EQ(child.finish({}, std::chrono::seconds(10)).exit_code, 128 + number);
         EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}) == ""; }));
-        // Other files of the same user go on, and are let go of.
+        // Other files of the same user continue, and are closed.
         const auto other = write("other", noise(300'000, 1));
         ok({"put", other, "o"});
         ok({"rm", "o"});
@@ -231,7 +231,7 @@ TEST_F(CliPutFaults, TheDaemonIsKilledMeanwhile) {
     EXPECT_TRUE(eventually([&] { return object_bytes() == 0; }));
 }
 
-// A terminal on standard error; what it shows.
+// The output on a terminal as standard error.
 std::string on_terminal(const std::vector<std::string>& argv, int* ret_status) {
     int master = -1;
     const pid_t child = ::forkpty(&master, nullptr, nullptr, nullptr);

@@ -52,7 +52,7 @@ TEST_F(CliPut, WhereFilesAndFoldersLand) {
     ok({"put", "-r", file("tree"), "fresh"});    // becomes it
     ok({"put", "-r", file("tree"), "fresh"});    // into it
     ok({"put", "-r", file("tree/"), "other/"});  // into it
-    ok({"put", "-r", file("tree/."), "dot"});    // what is in it
+    ok({"put", "-r", file("tree/."), "dot"});    // the contents of the folder
     ok({"put", "-r", a, file("tree"), "mixed"});
     ok({"put", b, "/"});
     EXPECT_EQ(ok({"ls", "-r"}),
@@ -89,7 +89,7 @@ TEST_F(CliPut, TakenNamesAreRefusedBeforeAByteIsMoved) {
     fails(6, {"put", large, "w"}, {"w exists", "--replace"});
     EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
     EXPECT_EQ(ok({"cat", "w"}), "old");
-    // One of several: the others go on.
+    // One of several fails: the others continue.
     ok({"put", small, "d/w"});
     fails(6, {"put", large, small, "d"}, {"d/w exists"});
     EXPECT_EQ(ok({"cat", "d/w"}), "small");
@@ -120,7 +120,7 @@ TEST_F(CliPut, AFolderOfManyFiles) {
     for (const auto& one : put["files"]) EXPECT_EQ(one["path"].empty(), one["bytes"] == 0) << one;
     ok({"get", "-r", "--verify", "t", file("back")});
     EXPECT_EQ(difference(file("tree"), file("back")), "");
-    // Again, in place of what is there.
+    // Again, replacing the objects.
     write("tree/many/7", "changed");
     ok({"put", "-r", "--replace", file("tree/."), "t"});
     EXPECT_EQ(ok({"cat", "t/many/7"}), "changed");
@@ -141,7 +141,7 @@ TEST_F(CliPut, LinksAndSpecialFilesInAFolder) {
         EXPECT_NE(result.err.find(text), std::string::npos) << text << result.err;
     EXPECT_EQ(ok({"ls", "-r"}), "t/file\nt/link\n");
     EXPECT_EQ(ok({"cat", "t/link"}), "E");
-    // A link that is named itself is what it leads to.
+    // A link given as an argument is followed.
     std::filesystem::create_directory_symlink("tree", file("there"));
     EXPECT_EQ(run_cli({"put", "-r", file("there"), "u"}).exit_code, 0);
     EXPECT_EQ(ok({"ls", "-r", "u"}), "u/file\nu/link\n");
@@ -214,7 +214,7 @@ TEST_F(CliPut, PipesByOtherNames) {
     EXPECT_EQ(ok({"cat", "b"}), "stdin");
     EXPECT_EQ(shell("mkfifo f; printf fifo > f & $gshm put f c").err, "");
     EXPECT_EQ(ok({"cat", "c"}), "fifo");
-    // A file on standard input has a size, and what was read of it is gone.
+    // A file on standard input has a size; the part already read does not count.
     EXPECT_EQ(
         shell("printf 0123456789 > ten; { dd bs=4 count=1 status=none > /dev/null; $gshm put --verify - d; } < ten")
             .err,

@@ -1,4 +1,4 @@
-// `gshm put --replace`, and what `gshm df` and `gshm holders` say of versions that are gone but held.
+// `gshm put --replace`, and old versions that are still held in `gshm df` and `gshm holders`.
 #include <fstream>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The gshm command as a user meets it: a daemon, subprocesses, what they print and how they end.
+// The gshm command from a user's view: a daemon, subprocesses, their output and exit codes.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -311,7 +311,7 @@ TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     fails(4, {"get", "y", file("no/such/folder")}, "folder");
     EXPECT_FALSE(std::filesystem::exists(file("out")));
 
-    // A disk that is full, by the limit on what this process may write.
+    // A full disk, simulated by the file size limit of this process.
     write_file(file("out"), "old");
     ChildProcess child;
     ASSERT_TRUE(child.spawn(

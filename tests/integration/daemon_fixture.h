@@ -84,7 +84,7 @@ public:
             ::dup2(in[0], 0);
             ::dup2(out[1], 1);
             ::dup2(err[1], 2);
-            // Whoever runs us in the background has it ignored.
+            // A parent may run this test with the signal ignored.
             ::signal(SIGINT, SIG_DFL);
             ::execve(argv[0], argv.data(), envp.data());
             ::_exit(127);
@@ -123,7 +123,7 @@ public:
     void close_stdin() { close_fd(in_); }
     void close_stdout() { close_fd(out_); }
 
-    // Feeds the rest of its input, closes it, gathers what it prints, and waits for its end.
+    // Writes the rest of its input, closes it, collects its output, and waits for its end.
     RunResult finish(std::string_view input = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
         const auto deadline = std::chrono::steady_clock::now() + timeout;
         RunResult result;
@@ -264,7 +264,7 @@ public:
         daemon_.wait(std::chrono::seconds(10));
         daemon_.reset();
     }
-    // That of this folder, whoever has started it; 0: there is none.
+    // The keeper of this folder, whichever daemon started it; 0: none.
     pid_t keeper_pid() const {
         const int fd = open_socket(dir() + "/keeper.sock");
         if (fd < 0) return 0;
@@ -300,7 +300,7 @@ public:
     std::string socket_path() const {
         return dir() + "/gshm.sock";
     }
-    std::string log() const {  // what the daemon has printed
+    std::string log() const {  // the daemon's output
         std::ifstream file(log_path());
         return {std::istreambuf_iterator<char>(file), {}};
     }

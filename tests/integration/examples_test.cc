@@ -1,5 +1,5 @@
-// The example programs as their users run them: lines, order, and what happens when one side is killed. At the end the
-// C++ header that they are written with, call by call.
+// The example programs from a user's view: lines, order, and the death of one side. At the end the C++ header that they
+// use, call by call.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -98,7 +98,7 @@ std::string read_file(const std::string& path) {
 
 class ExamplesTest : public ::testing::Test, protected DaemonFixture {
 protected:
-    // A program whose output is in a file, so that it can be watched while it runs.
+    // A program whose output is in a file, so that it can be observed while it runs.
     struct Program {
         ChildProcess process;
         std::string log_path;

@@ -1,4 +1,4 @@
-// The fake driver in the test's own process: how often it was called, and what it is to refuse.
+// The fake driver in the test's own process: call counts, and injected failures.
 #pragma once
 
 #include <cstdio>

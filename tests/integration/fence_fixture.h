@@ -15,7 +15,7 @@ namespace gshm::test {
 namespace hpp = ::gshm::v0;
 using hpp::Fence;
 
-// A stream that is stopped until a word says that it may go on; one's own fence could not be told from a slow kernel.
+// A stream that is blocked until a word releases it; a fence could not be told from a slow kernel.
 class Stream {
 public:
     explicit Stream(int ordinal = 0) {
@@ -51,7 +51,7 @@ private:
     alignas(8) std::atomic<uint64_t> gate_ = 1;
 };
 
-// A forked process that is told to go on step by step, and is killed with the test. Where it uses CUDA it must be made before
+// A forked process that proceeds step by step and is killed with the test. If it uses CUDA, it must be forked before
 // this process does.
 class Other {
 public:
@@ -131,7 +131,7 @@ protected:
         hpp_.create({.name = name, .size_bytes = 4096, .device = where(), .keep = true, .map = false}).value();
     }
     static int code(const auto& result) { return result ? 0 : result.error().code; }
-    // Fences whose pages gshmd has open, and its keeper.
+    // The number of fence pages that gshmd and its keeper have open.
     int pages(pid_t of) const {
         int count = 0;
         for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/fd")) {

@@ -28,7 +28,7 @@ TEST_P(FenceSurvivalTest, AWriterThatDiesIsAnErrorAndNoHang) {
     const auto waited = fence.wait(nullptr, 2);
     killer.join();
     ASSERT_EQ(code(waited), EOWNERDEAD);
-    EXPECT_EQ(waited.error().message, "the process that was to write generation 2 has died");
+    EXPECT_EQ(waited.error().message, "the writer of generation 2 has died");
     EXPECT_EQ(fence.wait(nullptr, 1).value(), 1u) << "that was done before";
     auto heir = hpp_.open("o", {.write = true}).value();
     auto next = Fence::open(heir, {.write = true}).value();
@@ -36,7 +36,7 @@ TEST_P(FenceSurvivalTest, AWriterThatDiesIsAnErrorAndNoHang) {
     EXPECT_EQ(fence.wait(nullptr, 2).value(), 2u);
 }
 
-// Its stream has not come there when it is killed: another's stream, which waits for it on the GPU, goes on.
+// The writer is killed before its stream completes the generation: a reader's stream that waits on the GPU continues.
 TEST_P(FenceSurvivalTest, AStreamThatWaitsForADeadWriterGoesOn) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     make_for_others("o");
@@ -62,7 +62,7 @@ TEST_P(FenceSurvivalTest, AStreamThatWaitsForADeadWriterGoesOn) {
     ASSERT_EQ(fence.wait(stream.get(), 3).value(), 3u);
     EXPECT_EQ(code(fence.check(3)), EAGAIN);
     writer.kill();
-    stream.synchronize();  // hangs if nobody releases it
+    stream.synchronize();  // hangs if the stream is never released
     EXPECT_EQ(code(fence.check(1)), 0);
     EXPECT_EQ(code(fence.check(2)), EOWNERDEAD);
     EXPECT_EQ(code(fence.check(3)), EOWNERDEAD);
@@ -76,7 +76,7 @@ TEST_P(FenceSurvivalTest, AStreamThatWaitsForADeadWriterGoesOn) {
     EXPECT_EQ(code(fence.check(3)), EOWNERDEAD) << "that it is lost stays known";
 }
 
-// A session that ends while its process, and what that has on its way, goes on.
+// A session that ends while its process and its queued work continue.
 TEST_P(FenceSurvivalTest, ASessionThatEndsBeforeItsStream) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     make(hpp_, "o");
@@ -98,7 +98,7 @@ TEST_P(FenceSurvivalTest, ASessionThatEndsBeforeItsStream) {
     EXPECT_EQ(code(reader.check(1)), 0);
 }
 
-// What a GPU was to do is lost with its process; the next writer has none.
+// The work of a GPU is lost with its process; the next writer has none.
 TEST_P(FenceSurvivalTest, AWriterWithoutStreamsGoesOnAfterADeadOne) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     make_for_others("o");

@@ -1,4 +1,4 @@
-// Fences: between processes, on host and on fake GPUs with streams; who may publish, and what closing leaves.
+// Fences between processes, on host and on fake GPUs with streams: the right to publish, and the effect of closing.
 #include "base/limits.h"
 #include "fence_fixture.h"
 
@@ -125,7 +125,7 @@ TEST_P(FenceTest, GenerationsFromSeveralStreamsKeepTheirOrder) {
     EXPECT_EQ(code(fence.check(3)), 0);
 }
 
-// Closing does not wait, and what was published comes nevertheless; nobody else publishes before that.
+// Closing does not wait, and published generations still complete; no other process publishes before that.
 TEST_P(FenceTest, ClosedWithSomethingOnItsWay) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     auto object = make(hpp_, "o");
@@ -150,7 +150,7 @@ TEST_P(FenceTest, ClosedWithSomethingOnItsWay) {
     EXPECT_EQ(next->publish().value(), 2u);
 }
 
-// The queue comes to the page when the handle, and what it was waiting for, are long gone.
+// The stream reaches the page long after the handle and its generation are gone.
 TEST_P(FenceTest, AReaderMayCloseItBeforeItsStreamHasWaited) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     auto object = make(hpp_, "o");
@@ -282,7 +282,7 @@ TEST_P(FenceTest, WhatCannotBe) {
     EXPECT_EQ(code(Fence::open(object, {.write = true})), EPERM);
 }
 
-// What cannot be registered with the driver is nobody's, and the next one may.
+// If registration with the driver fails, the fence has no writer, and the next process may publish.
 TEST_P(FenceTest, APageThatCannotBeRegistered) {
     if (on_host()) GTEST_SKIP() << "nothing is registered on host";
     auto object = make(hpp_, "o");

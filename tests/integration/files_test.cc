@@ -102,7 +102,7 @@ TEST_P(FilesTest, WhatFailsLeavesNothing) {
     EXPECT_EQ(files_in_scratch(), files) << "something was left behind";
 }
 
-// Whoever takes the name meanwhile has it, and keeps it whatever becomes of the put.
+// A process that takes the name meanwhile keeps it, whatever the result of the put.
 TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
     make_file("f", pattern(20 * kMiB, 1));
     struct Other {
@@ -144,7 +144,7 @@ TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
     EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
 }
 
-// Who stops a transfer has it stopped, whatever the file does.
+// A cancelled transfer ends, whatever the file does.
 TEST_P(FilesTest, AFileThatDoesNotAnswer) {
     auto hung = SilentFile::create(file_path("hung"), 40 * kMiB);
     if (!hung) GTEST_SKIP() << "mounting is not permitted here";

@@ -243,7 +243,7 @@ TEST_F(LibraryCalls, ReconnectsByItself) {
     kill();
     EXPECT_NE(gshm_ping(client_.get()), 0);
     EXPECT_NE(std::string(gshm_last_error()).find("gshmd is not running"), std::string::npos) << gshm_last_error();
-    // What is mapped stays mapped, daemon or not.
+    // Mappings stay valid, with or without a daemon.
     uint8_t byte = 0;
     EXPECT_EQ(gshm_copy_out(host.get(), 4999, &byte, 1), 0);
     EXPECT_EQ(byte, 1);

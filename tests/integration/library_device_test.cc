@@ -1,4 +1,4 @@
-// What must hold on every device, through the library and a real daemon.
+// Requirements on every device, through the library and a real daemon.
 #include "library_fixture.h"
 
 namespace gshm::test {

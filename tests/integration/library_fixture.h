@@ -113,7 +113,7 @@ protected:
     }
     // For forked children, which must not use CUDA once their parent has: there the daemon does the work.
     static uint32_t map_in_child(std::string_view device) { return device == "host" ? 0 : uint32_t{GSHM_NO_MAP}; }
-    // Polls until a condition holds; what other processes do takes effect "at once", but not in this thread.
+    // Polls until a condition holds; effects of other processes are asynchronous to this thread.
     template <typename Condition>
     static bool eventually(Condition condition) {
         for (int i = 0; i < 2000; ++i) {

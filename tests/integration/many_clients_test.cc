@@ -7,7 +7,7 @@
 namespace gshm::test {
 namespace {
 
-// What gshmd has of everything.
+// The resources of gshmd.
 struct Footprint {
     size_t descriptors = 0;
     size_t mappings = 0;
@@ -27,7 +27,7 @@ void PrintTo(const Footprint& it, std::ostream* out) {
 class ManyClients : public LibraryTest, public ::testing::WithParamInterface<const char*> {
 protected:
     void SetUp() override {
-        malloc_trim(0);  // what tests before this have left would be copied for, and freed by, each of a thousand
+        malloc_trim(0);  // memory left by earlier tests would be copied for, and freed by, each of a thousand processes
         start_all();
         for (auto [name, size] : {std::pair{"small", 10'000u}, {"other", 20'000u}, {"large", 3u << 20}}) {
             auto object = create(client_.get(), name, size, GetParam(), 0, 0644);
@@ -42,7 +42,7 @@ protected:
         const auto space = device(client_.get(), GetParam());
         const std::string proc = "/proc/" + std::to_string(pid());
         std::ifstream maps(proc + "/maps");
-        // Those that are shared: how many an allocator has of its own is its business, and a sanitizer's is generous.
+        // Shared mappings only: the private ones of an allocator vary, and a sanitizer has many.
         long mappings = 0;
         for (std::string line; std::getline(maps, line);) {
             const size_t rights = line.find(' ');
@@ -52,7 +52,7 @@ protected:
         return {static_cast<size_t>(std::distance(begin(fds), end(fds))), static_cast<size_t>(mappings),
                 daemon.sessions, daemon.objects, space.object_bytes, space.unlinked_bytes};
     }
-    // A client that holds what clients hold, until it is killed.
+    // A typical client, until it is killed.
     [[noreturn]] void be_a_client(int number, int ready) {
         auto client = connect(60'000);
         const char* const sealed[] = {"small", "other", "large"};
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ManyClients, ::testing::Values("host", "cuda:0
 
 TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     constexpr int kClients = 1000;
-    // Once in small: what gshmd makes once and keeps is there after this.
+    // A small run first, so that one-time resources of gshmd exist.
     kill_all(start_clients(20));
     ASSERT_TRUE(in_the_end([&] { return footprint().sessions == 1 && footprint().object_bytes == 30'000 + (3 << 20); }));
     const auto before = footprint();

@@ -153,7 +153,7 @@ TEST_P(MirrorTest, MarksFlushesAndLoadsLikeTheModel) {
                 std::copy_n(there.begin() + kOffset + static_cast<long>(begin), bytes, here.begin() + static_cast<long>(begin));
                 std::fill_n(marked.begin() + static_cast<long>(begin), bytes, false);
                 break;
-            case 3: {  // somebody else writes
+            case 3: {  // another handle writes
                 ASSERT_TRUE(object.fill(static_cast<uint8_t>(value), kOffset + begin, bytes));
                 std::fill_n(there.begin() + kOffset + static_cast<long>(begin), bytes, value);
                 if (on_host()) std::fill_n(here.begin() + static_cast<long>(begin), bytes, value);  // one memory
@@ -224,7 +224,7 @@ TEST_P(MirrorTest, SealedObjectsAreForReading) {
     ASSERT_TRUE(before.flush());
     set(before.writable(16, 16).value(), 2);
     ASSERT_TRUE(object.seal());
-    // One that was there before can be flushed no more, and says so every time.
+    // An existing mirror can no longer be flushed, and reports it every time.
     EXPECT_EQ(before.flush().error().code, EPERM);
     EXPECT_EQ(before.flush(0, 16).error().code, EPERM);
     EXPECT_EQ(before.mark(0, 16).error().code, EPERM);
@@ -336,7 +336,7 @@ TEST_P(MirrorTest, MemoryWithoutADaemon) {
         std::ranges::copy(pattern(100000, 3), mirror.writable().value().begin());
     }
     EXPECT_EQ(content(object), pattern(100000, 3));
-    // Of what somebody else has on the device, from the middle of it.
+    // Memory of another owner on the device, from the middle of it.
     auto wrapped = hpp::Object::wrap(object.data_as<char>() + 1000, 5000).value();
     set(Mirror::create(wrapped, {.write = true}).value().writable(0, 7).value(), 4);
     auto expected = pattern(100000, 3);
@@ -416,7 +416,7 @@ TEST_P(MirrorTest, ManyThreadsWithOneEach) {
     EXPECT_EQ(failures, 0);
 }
 
-// ---- what only a GPU has ----
+// ---- GPUs only ----
 
 class MirrorOnGpu : public MirrorTest {
 protected:
@@ -457,7 +457,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, MirrorOnGpu, ::testing::Values("cuda:0", "cuda
     return name;
 });
 
-// The fake does what is on a stream a while later: whoever does not wait reads what was there before.
+// The fake executes work on a stream with a delay: a reader that does not wait sees the old bytes.
 TEST_P(MirrorOnGpu, CopiesAreOnTheStreamAndHaveEnded) {
     auto object = make("o", 3 << 20);
     void* stream = make_stream();

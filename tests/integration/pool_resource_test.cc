@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, PoolResources, ::testing::Values("host", "cuda
     return name;
 });
 
-// What cuda::mr::resource and cuda::mr::async_resource ask for; S: the type of stream.
+// The requirements of cuda::mr::resource and cuda::mr::async_resource; S: the type of stream.
 template <class T>
 concept Resource = std::equality_comparable<T> && requires(T& resource, void* memory, size_t bytes, size_t alignment) {
     { resource.allocate(bytes, alignment) } -> std::same_as<void*>;

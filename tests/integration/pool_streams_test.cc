@@ -1,4 +1,4 @@
-// Pools on fake GPUs: what is freed in the order of a stream.
+// Pools on fake GPUs: frees in stream order.
 #include "pool_fixture.h"
 
 namespace gshm::test::pools {
@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, PoolStreams, ::testing::Values("cuda:0", "cuda
     return name;
 });
 
-// Without the wait the second stream would be through before the first begins, whose bytes would come last.
+// Without the wait the second stream would finish before the first begins, whose bytes would come last.
 TEST_P(PoolStreams, AnotherStreamComesAfterTheOneThatFreedIt) {
     auto pool = make({.limit_bytes = 4 * kMiB});
     auto* first = make_stream();
@@ -94,7 +94,7 @@ TEST_P(PoolStreams, DefaultStreams) {
     ASSERT_EQ(pool.allocate(4 * kMiB, legacy).value(), memory) << "the same by another name";
     ASSERT_TRUE(pool.deallocate(memory, 4 * kMiB, thread));
     ASSERT_EQ(pool.allocate(4 * kMiB, thread).value(), memory);
-    // A stream that did not ask to be left out is waited for by the legacy stream, and so by who frees there.
+    // The legacy stream waits for a stream that is not non-blocking, and so does a free on it.
     auto* busy = make_stream();
     hold(busy, true);
     fill(memory, 1, 4 * kMiB, busy);

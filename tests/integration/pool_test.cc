@@ -1,4 +1,4 @@
-// Pools on host and on fake GPUs: what is in them, who finds it, and what becomes of it.
+// Pools on host and on fake GPUs: contents, lookup by others, lifetime.
 #include <random>
 
 #include "pool_fixture.h"
@@ -66,7 +66,7 @@ TEST_P(PoolTest, WhatIsWrongIsSaidAndChangesNothing) {
     void* whole = pool.allocate(8 * kMiB).value();
     EXPECT_EQ(code(pool.allocate(1)), ENOMEM);
     EXPECT_TRUE(pool.deallocate(whole, 8 * kMiB));
-    // Of a device that is full it is the daemon who says so; the pool goes on.
+    // The daemon reports a full device; the pool continues to work.
     auto open = make();
     EXPECT_EQ(code(open.allocate(uint64_t{4} << 30)), ENOSPC);
     EXPECT_TRUE(open.allocate(kMiB));
@@ -102,7 +102,7 @@ TEST_P(PoolTest, AnotherProcessOpensWhatWasLocated) {
         Bytes data(3 * kMiB);
         if (!object->copy_out(data, where_it_is.offset) || data != pattern_of(3 * kMiB, 7)) return 3;
         if (on_host() && std::memcmp(object->data_as<std::byte>() + where_it_is.offset, data.data(), data.size()) != 0) return 4;
-        // No copy: what is written there is here.
+        // No copy: writes there are visible here.
         return object->fill(0x5A, middle.offset, 100) ? 0 : 5;
     });
     EXPECT_EQ(result, 0);
@@ -226,7 +226,7 @@ TEST_P(PoolTest, MemoryOutlivesTheDaemon) {
     const auto before = pool.locate(memory).value();
     kill();
     EXPECT_TRUE(holds_in(memory, 3 * kMiB, 4));
-    void* without = pool.allocate(100).value();  // nobody is asked
+    void* without = pool.allocate(100).value();  // needs neither daemon nor driver
     EXPECT_TRUE(pool.deallocate(without, 100));
     ASSERT_TRUE(again()) << log();
     void* more = pool.allocate(8 * kMiB).value();  // from the new one

@@ -1,4 +1,4 @@
-// A hostile or broken client against a real daemon: it is told what is wrong, it is dropped, and nobody else notices.
+// A hostile or broken client against a real daemon: it gets an error, it is dropped, and other clients do not notice.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 class ProtocolTest : public ::testing::Test, protected DaemonFixture {
 protected:
     void SetUp() override { ASSERT_TRUE(start()) << log(); }
-    // Whatever a test did, the daemon serves the next client and has let go of everything.
+    // After every test the daemon serves the next client and has released everything.
     void TearDown() override {
         EXPECT_TRUE(running()) << log();
         EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
@@ -80,7 +80,7 @@ protected:
         if (folder != nullptr) closedir(folder);
         return count;
     }
-    // Down to that many again; fewer if a connection of before has meanwhile ended too.
+    // Back to that number; fewer if an earlier connection has ended too.
     bool settles_at(size_t descriptors) const {
         for (int i = 0; i < 1000 && daemon_descriptors() > descriptors; ++i) usleep(5000);
         return daemon_descriptors() <= descriptors;
@@ -102,7 +102,7 @@ TEST_F(ProtocolTest, HalfMessagesAreRefused) {
     flatbuffers::FlatBufferBuilder builder;
     auto body = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test"));
     auto packet = wire::finish_request(builder, 1, wire::RequestBody::Hello, body.Union());
-    // The last bytes may be padding that nobody misses.
+    // The last bytes may be padding.
     for (size_t length = 1; length + 8 < packet.size(); length += 5) {
         auto socket = connect_raw();
         ASSERT_EQ(::send(socket.get(), packet.data(), length, MSG_NOSIGNAL), static_cast<ssize_t>(length));
@@ -146,7 +146,7 @@ TEST_F(ProtocolTest, QuestionsForEventsAreOneAtATime) {
     ask(wire::RequestBody::WatchCreate, watch);
     EXPECT_EQ(read_reply(socket).error, EBUSY);
     ask(wire::RequestBody::WatchNext, next);
-    auto ready = read_reply(socket);  // nothing is there, and that is told
+    auto ready = read_reply(socket);  // nothing exists, and that is reported
     EXPECT_EQ(ready.id, id);
     EXPECT_EQ(ready.error, 0);
     ask(wire::RequestBody::WatchNext, next);

@@ -1,4 +1,4 @@
-// New versions of what others read: gshm_replace(), and who still holds the old ones.
+// New versions of objects in use: gshm_replace(), and the holders of old versions.
 #include <random>
 #include <set>
 
@@ -68,7 +68,7 @@ TEST_P(Replace, ReadersSeeOneVersionOrTheOther) {
         });
     }
     for (int version = 1; version <= kVersions && bad == 0; ++version) {
-        // In a slab and in an extent of its own.
+        // In a slab and in a dedicated extent.
         uint32_t flags = version % 8 == 0 ? uint32_t{GSHM_DEDICATED} : 0;
         ASSERT_EQ(write_version(client_.get(), "models/w", kSize, static_cast<uint8_t>(version), flags), 0)
             << gshm_last_error();

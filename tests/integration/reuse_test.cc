@@ -1,4 +1,4 @@
-// Memory that was somebody's: whoever gets it next must not see a byte of that.
+// Reused memory: the next owner must not see a byte of the previous one.
 #include "library_fixture.h"
 
 namespace gshm::test {
@@ -13,13 +13,13 @@ protected:
         ASSERT_TRUE(start({"--device", host ? "host:24M" : "cuda:0:32M"}, daemon_env())) << log();
         client_ = connect();
     }
-    // A new object whose bytes were all zero, and are all 0xEE from then on; null if they were not.
+    // A new object whose bytes were all zero, and are all 0xEE afterwards; null if they were not.
     Object take(gshm_client* client, const char* name, uint64_t size, uint32_t flags = 0) {
         gshm_object* made = nullptr;
         auto wanted = spec(name, size, GetParam(), flags);
         wanted.mode = 0666;
         for (int attempt = 0; gshm_create(client, &wanted, &made) != 0; ++attempt) {
-            if (attempt == 1000) return nullptr;  // what others had is on its way back
+            if (attempt == 1000) return nullptr;  // memory of others is still being freed
             usleep(1000);
         }
         Object object(made);
@@ -79,7 +79,7 @@ TEST_P(Reuse, AfterItWasReplaced) {
     }
 }
 
-// Neighbours in one extent come and go, and those who stay keep their bytes.
+// Neighbours in one extent come and go, and the remaining ones keep their bytes.
 TEST_P(Reuse, BetweenNeighbours) {
     std::vector<Object> objects(40);
     for (int round = 0; round < 600; ++round) {

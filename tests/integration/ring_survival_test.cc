@@ -87,11 +87,11 @@ TEST_P(RingSurvivalTest, AKilledClientLeavesNothing) {
         EXPECT_TRUE(eventually([&] { return open_code(client_.get(), "gone") == -ENOENT; }));
         EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).object_bytes == used; }));
     }
-    // What its rings were served with stays for the next; that is a handful.
+    // Engines stay for the next rings; these are few descriptors.
     EXPECT_TRUE(eventually([&] { return daemon_descriptors() <= descriptors + 8; })) << daemon_descriptors();
 }
 
-// What a dead client has left under way is waited for: its memory is somebody else's with the next daemon.
+// Transfers of a dead client are waited for: with the next daemon its memory may belong to another.
 TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
     if (std::string(where()) == "host") GTEST_SKIP() << "a copy to the fake GPU can be made slow, a file cannot";
     ASSERT_EQ(stop(), 0);
@@ -110,7 +110,7 @@ TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
             auto object = create(client.get(), "gone", 64 << 10, where(), GSHM_NO_MAP);
             prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 64 << 10}});
             gshm_ring_submit(ring.get());
-            std::this_thread::sleep_for(50ms);  // it is read, and on its way to the GPU
+            std::this_thread::sleep_for(50ms);  // the data is read, and being copied to the GPU
             ::raise(SIGKILL);
         }
         waitpid(child, nullptr, 0);
@@ -156,7 +156,7 @@ TEST_P(RingSurvivalTest, AFileThatShrinksMeanwhileIsShort) {
             if (index < 7) {
                 EXPECT_EQ(result, static_cast<int64_t>(kMiB));
             }
-            // What is said to have been read is the file's, or the zeros that a file has where it was cut.
+            // Bytes reported as read are those of the file, or zeros where it was truncated.
             for (uint64_t at = 0; at < static_cast<uint64_t>(result); at += 511) {
                 const char byte = seen[index * kMiB + at];
                 ASSERT_TRUE(byte == bytes[index * kMiB + at] || byte == 0) << index << " " << at;

@@ -1,4 +1,4 @@
-// Rings: files into objects and back, on every device, and what they refuse.
+// Rings: files into objects and back, on every device, and rejected requests.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>

@@ -4,7 +4,7 @@
 namespace gshm::test {
 namespace {
 
-// SIGSTOP is on its way to the threads when kill() returns.
+// kill() returns before the threads have stopped.
 bool is_stopped(pid_t pid) {
     for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
         std::ifstream file(task.path() / "stat");

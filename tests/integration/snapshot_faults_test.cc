@@ -21,7 +21,7 @@ protected:
         place = manifest_entry("bad")["chunks"][1];
         restart();
     }
-    // Checking and restoring both name the file and the object; what is not damaged is restored, what is damaged is not.
+    // Checking and restoring both name the file and the object; intact objects are restored, damaged ones are not.
     void is_refused(const std::string& object, const Args& texts, const Args& intact) {
         for (const Args& command : {Args{"restore", "--dry-run", saved()}, Args{"restore", saved()}}) {
             Args all = texts;
@@ -152,7 +152,7 @@ TEST_P(InterruptionTest, ARestoreGoesOn) {
     for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
         restart();
         auto client = connect();
-        // The first is there, and one of the others is on its way.
+        // The first object is restored, and one of the others is in progress.
         interrupted = interrupt({"restore", "-j", "1", saved()}, [&] {
             return gshm_wait(client.get(), name(0).c_str(), GSHM_WAIT_EXISTS, 1, nullptr) == 0;
         });

@@ -29,7 +29,7 @@ void expect_empty_object(gshm_client* client, const char* name) {
     gshm_close(object);
 }
 
-// What must be the same before and after.
+// The properties that must not change.
 nlohmann::json essence(nlohmann::json object) {
     for (const char* key : {"id", "extent", "extent_offset", "allocation_bytes", "created_ns", "created", "modified_ns",
                             "modified", "leases"})
@@ -150,7 +150,7 @@ TEST_F(SnapshotTest, ACompleteSnapshotIsOnlyReplacedIfAskedTo) {
     fails(6, {"snapshot", saved()}, {"has a snapshot already", "--update"});
     EXPECT_EQ(read_file(saved("manifest.jsonl")), before);
 
-    // Another daemon, other ids: what has the same bytes is still not written again.
+    // Another daemon, other ids: unchanged bytes are still not written again.
     restart();
     ok({"restore", saved()});
     ok({"rm", "b"});
@@ -162,7 +162,7 @@ TEST_F(SnapshotTest, ACompleteSnapshotIsOnlyReplacedIfAskedTo) {
     ok({"restore", saved()});
     EXPECT_TRUE(cat("a") == noise(9 * kMiB, 1));
     EXPECT_TRUE(cat("b") == noise(9 * kMiB, 3));
-    // Files of which nothing is used any more go.
+    // Files without used chunks are removed.
     ok({"rm", "a", "b"});
     put("c", "c");
     ok({"snapshot", "--update", saved()});

@@ -1,4 +1,4 @@
-// gshmd is killed with SIGKILL and started again: what was there is there, and clients go on with their handles.
+// gshmd is killed with SIGKILL and restarted: everything is restored, and clients continue with their handles.
 #include <sys/mman.h>
 
 #include "integration/survival_fixture.h"
@@ -163,7 +163,7 @@ TEST_P(SurvivalOn, ClosedWhileNobodyListened) {
     EXPECT_TRUE(holds(second.get(), 2));
 }
 
-// Whoever closes one is the first to speak to the new daemon: it tells what is held, and must not let go once more.
+// A close may be the first message to the new daemon: the client reports its leases first, and must not release twice.
 TEST_P(SurvivalOn, OneOfTwoIsClosedBeforeAllElse) {
     make("a", kMiB, where(), 2);
     Object first = open(client_.get(), "a");
@@ -189,7 +189,7 @@ TEST_P(SurvivalOn, DisconnectedWhileNobodyListened) {
     reader.reset();
     other.reset();
     ASSERT_TRUE(again()) << log();
-    // Its process lives, and nobody can tell that the session has no owner; it goes with the process.
+    // Its process lives, and the daemon cannot know that the session has no owner; the session ends with the process.
     EXPECT_TRUE(has("a", 2));
 }
 

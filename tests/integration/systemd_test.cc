@@ -33,14 +33,14 @@ protected:
         ::close(socket_);
     }
 
-    // As `systemctl start`, or as systemd does after a crash: with what is in the store.
+    // As `systemctl start`, or as systemd after a crash: with the descriptors of the store.
     bool start_service(const std::string& mountpoint = {}) {
         std::lock_guard lock(mutex_);
         std::string names;
         std::vector<std::string> argv{"/bin/bash", "-c"};
         std::string script;
         int next = 3;
-        // Above what is in use here, then down to 3 and on.
+        // First above the descriptors in use here, then down to 3 and up.
         std::vector<int> high;
         for (const auto& [name, fd] : store_) {
             high.push_back(fcntl(fd, F_DUPFD, 500));
@@ -136,7 +136,7 @@ TEST_F(Systemd, HoldsWhatAKilledServiceHad) {
         gshm_close(opened);
         EXPECT_EQ(gshm_fill(held.get(), 0, 5000, 3), 0) << "a handle from before: " << gshm_last_error();
     }
-    // What is removed is taken out of the store.
+    // Removed objects leave the store.
     const size_t before = stored();
     large.reset();
     ASSERT_EQ(gshm_unlink(client_.get(), "large"), 0);

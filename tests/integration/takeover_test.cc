@@ -1,4 +1,4 @@
-// What must not happen when gshmd is replaced, or started again with something else in mind.
+// Failures of a takeover, and restarts with other options.
 #include "integration/library_fixture.h"
 
 namespace gshm::test {

@@ -1,4 +1,4 @@
-// gshm_list_unlinked(): memory without a name, and who holds it.
+// gshm_list_unlinked(): memory without a name, and its holders.
 #include <set>
 
 #include <gshm/gshm.hpp>

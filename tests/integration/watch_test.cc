@@ -242,7 +242,7 @@ TEST_F(WatchTest, WhoDoesNotReadIsToldOfIt) {
     events(0, kEvents / 2);
     const uint64_t before = daemon_memory_kib();
     events(kEvents / 2, kEvents);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep what is freed for a while
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these keep freed memory for a while
     EXPECT_LT(daemon_memory_kib(), before + 1024) << "the queue is full by now, and grows no more";
 #else
     (void)before;
@@ -305,7 +305,7 @@ TEST_F(WatchTest, WhatIsThereComesFirstWithoutAGap) {
         ASSERT_TRUE(existing || event.starts_with("created ")) << event;
         ASSERT_FALSE(existing && ready) << event;
         ASSERT_TRUE(known.insert(event.substr(event.find(' ') + 1)).second) << event;
-        // Gone before the walk came to it: it is not told of.
+        // Removed before the walk reached it: not reported.
         if (known.size() == kBefore + kDuring + 9 && !known.contains("d0/0")) break;
     }
     maker.join();
@@ -362,7 +362,7 @@ TEST_F(WatchTest, WaitsUntilANameLeadsElsewhere) {
     const uint64_t id = stat(client_.get(), "a").id;
     EXPECT_EQ(gshm_wait(client_.get(), "a", GSHM_WAIT_GONE, 0, nullptr), -ETIMEDOUT);
     EXPECT_EQ(gshm_wait(client_.get(), "a", GSHM_WAIT_GONE, 20, nullptr), -ETIMEDOUT);
-    // Each way to lose a name, while somebody waits.
+    // Each way to lose a name, during a wait.
     const auto goes = [&](const char* name, const std::function<void()>& change) {
         int code = 1;
         std::thread waiter([&] { code = gshm_wait(client_.get(), name, GSHM_WAIT_GONE, -1, &info); });
@@ -425,7 +425,7 @@ TEST_F(WatchTest, TheCommandPrintsALineForEachEvent) {
     make("m/there");
     ChildProcess child;
     ASSERT_TRUE(child.spawn(cli_argv({"watch", "m/", "--existing", "--json", "--count", "4"})));
-    // The watch is there when it has told of what exists; that cannot be seen from here but by what it prints.
+    // The watch exists when it has reported the existing names; its output is the only sign of it.
     ASSERT_EQ(run_cli({"wait", "m/there"}).exit_code, 0);
     std::thread maker([&] {
         auto own = connect();

@@ -43,7 +43,7 @@ std::string open_flags(int flags) {
     return text;
 }
 
-// Sorted, since the order is each file system's own; counted where nobody would read them.
+// Sorted, since the order depends on the file system; only counted if there are many.
 std::string joined(std::vector<std::string> names) {
     std::sort(names.begin(), names.end());
     const auto text = fmt::format("{}", fmt::join(names, " "));

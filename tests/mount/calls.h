@@ -96,9 +96,9 @@ public:
     void moved(const std::string& what, std::initializer_list<std::string> names, const std::function<void()>& action);
 
     // ---- processes ----
-    // As another user, in a child; for root only. What it records is marked with its uid.
+    // As another user, in a child; for root only. Its records are marked with its uid.
     void as(const User& user, const std::function<void()>& action);
-    // In a child, and how that ended: "WHAT: exit 0", "WHAT: SIGBUS".
+    // In a child, with its exit: "WHAT: exit 0", "WHAT: SIGBUS".
     void in_child(const std::string& what, const std::function<int()>& action);
 
 private:

@@ -239,7 +239,7 @@ private:
         model_write(range.offset, bytes);
         check_bytes(range, "read after a write through a mapping");
     }
-    // What lies behind the end of the file in its last page is zero.
+    // The rest of the last page after the end of the file is zero.
     void check_tail(const char* memory, size_t start, size_t size) {
         for (size_t i = model_.size(); i < start + size; ++i)
             if (memory[i - start] != 0) return fail(fmt::format("the last page is not zero at {:#x}", i));

@@ -1,5 +1,4 @@
-// Random operations on one file, checked after each against a copy in memory. What fsx did for file systems since 1991,
-// written anew.
+// Random operations on one file, each compared with a copy in memory, after the idea of fsx (1991).
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,8 @@ struct FsxOptions {
     int whole_check_every = 16;          // operations between readings of the whole file
 };
 
-// Makes the file at `path` (over what is there), does `operations` things to it that depend on the seed alone, and
-// removes it. "" if every byte and size was right; else what was wrong, with the last 20 operations.
+// Makes the file at `path` (replacing an existing one), executes `operations` that depend on the seed alone, and
+// removes it. "" if every byte and size was correct; otherwise the difference, with the last 20 operations.
 std::string run_fsx(const std::string& path, uint64_t seed, int operations, FsxOptions options = {});
 
 }  // namespace gshm::test

@@ -1,4 +1,4 @@
-// What happens to a mount: full devices, killed processes, unmounting, daemons that died, other users.
+// Events in the life of a mount: full devices, killed processes, unmounting, dead daemons, other users.
 #include <set>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -75,7 +75,7 @@ TEST_P(MountLife, AFullDeviceKeepsWhatFitted) {
     EXPECT_TRUE(room);
 }
 
-// Whoever waits for room must not hold what those who make room wait for.
+// A request that waits for free memory must not hold locks that the freeing requests need.
 TEST_P(MountLife, AFullDeviceIsNoDeadlock) {
     ASSERT_TRUE(start_mounted(GetParam(), {"--device", device() + ":64M"})) << log();
     ASSERT_TRUE(write_file(at("f"), std::string(24 * kMiB, 'x')));
@@ -187,7 +187,7 @@ TEST_P(MountLife, UnmountingLeavesTheDaemonAndItsObjects) {
     EXPECT_EQ(run_cli({"umount", "--lazy"}).exit_code, 0);
     EXPECT_FALSE(is_mounted(mount()));
     char bytes[4];
-    EXPECT_EQ(pread(fd, bytes, 4, 0), 4);  // whoever has a file open goes on
+    EXPECT_EQ(pread(fd, bytes, 4, 0), 4);  // open files stay usable
     close(fd);
     EXPECT_EQ(run_cli({"cat", "f"}).out, "kept");
     EXPECT_EQ(run_cli({"umount"}).exit_code, 2);
@@ -294,7 +294,7 @@ TEST_F(MountStart, OtherUsersHaveTheRightsThatTheModeGives) {
     EXPECT_EQ(client->stat("own")->uid, kNobody);
 }
 
-// Objects of the library that share a slab share who may open them; one that is opened to all must leave it.
+// Objects of the library in a slab have the same rights; one whose rights are widened must leave it.
 TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     auto client = Client::connect({.dir = dir()});
@@ -315,9 +315,9 @@ TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
     }), "");
 }
 
-// ---- what a review found ----
+// ---- found by a review ----
 
-// The kernel checks no rights of what a CREATE answers with; see FileSystem::create().
+// The kernel does not check rights for the node in a CREATE reply; see FileSystem::create().
 TEST_F(MountStart, CreatingOpensNothingOfOthers) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     std::atomic<bool> done = false;

@@ -1,4 +1,4 @@
-// Files as memory: when it is allocated, how it grows, who keeps what, and that files and objects are one.
+// Files as memory: allocation, growth, holders, and the identity of files and objects.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ protected:
     }
     uint64_t granularity() const { return GetParam() == Way::cuda ? 2 * kMiB : 4096; }
     uint64_t rounded(uint64_t bytes) const { return (bytes + granularity() - 1) / granularity() * granularity(); }
-    // Memory is freed by a thread that nobody waits for.
+    // A thread frees memory asynchronously.
     uint64_t used_bytes_after_a_while(uint64_t expected) {
         for (int i = 0; i < 500 && used_bytes() != expected; ++i) usleep(10'000);
         return used_bytes();
@@ -117,7 +117,7 @@ TEST_P(MountMemory, AppendingTakesNoMoreThanItNeedsInTheEnd) {
     EXPECT_EQ(bytes_of(*object), all);
 }
 
-// docs/mount.md: on host a file changes in place; on a GPU it moves, and whoever has it keeps what it was.
+// docs/mount.md: on host a file is resized in place; on a GPU it moves, and holders keep the old memory.
 TEST_P(MountMemory, HoldersOfAFileThatOutgrowsItsMemory) {
     const std::string head = pattern(2 * kMiB, 3);
     ASSERT_TRUE(write_file(at("f"), head));
@@ -174,11 +174,11 @@ TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
         EXPECT_EQ(bytes_of(*again).substr(size), "more");
         again->close();
         ASSERT_TRUE(client_.unlink(name));
-        // The kernel is told; it may take a moment.
+        // The kernel is notified asynchronously.
         for (int i = 0; i < 200 && access(at(name).c_str(), F_OK) == 0; ++i) usleep(10'000);
         EXPECT_EQ(access(at(name).c_str(), F_OK), -1);
     }
-    // Made on the way, and gone with the last; here, too, the kernel is told a moment later.
+    // An implicit directory, removed with its last entry; the kernel is notified asynchronously here too.
     for (int i = 0; i < 200 && access(at("models").c_str(), F_OK) == 0; ++i) usleep(10'000);
     EXPECT_EQ(access(at("models").c_str(), F_OK), -1);
 
@@ -243,8 +243,6 @@ TEST_P(MountMemory, SealedFilesAreNotWritten) {
     EXPECT_EQ(unlink(at("f").c_str()), 0);
 }
 
-// On host the mapping is the object's own pages. On a GPU: msync() brings what was written there, opening the file
-// again makes the mapping show what the GPU has now.
 TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     if (GetParam() != Way::cuda) GTEST_SKIP() << "there is one device";
     std::string bytes = pattern(3 * kMiB + 5, 1);
@@ -253,7 +251,7 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     struct stat after = {};
     ASSERT_EQ(stat(at("f").c_str(), &before), 0);
     auto moved = [&](const char* device) {
-        // A close reaches gshmd a moment after it has returned.
+        // A close reaches gshmd after it has returned.
         for (int i = 0; i < 500; ++i) {
             auto status = client_.move("f", device);
             if (status || status.error().code != EBUSY) return status.has_value();
@@ -276,7 +274,7 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     EXPECT_EQ(attribute(at("f"), "user.device"), "host");
     EXPECT_EQ(read_file(at("f")), bytes);
 
-    // On `host` the kernel may have the memory of a file that is open.
+    // On `host` the kernel may use the memory of an open file.
     int fd = open(at("f").c_str(), O_RDWR);
     ASSERT_GE(fd, 0);
     auto refused = client_.move("f", "cuda:0");
@@ -285,7 +283,7 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     close(fd);
     ASSERT_TRUE(moved("cuda:0"));
 
-    // Between GPUs every byte goes through gshmd: it moves under those who have it open, and grows there.
+    // Between GPUs every byte passes through gshmd: an open file can move, and grow there.
     fd = open(at("f").c_str(), O_RDWR);
     ASSERT_GE(fd, 0);
     ASSERT_TRUE(client_.move("f", "cuda:1"));
@@ -301,6 +299,8 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     EXPECT_TRUE(read_file(at("f")) == bytes);
 }
 
+// On host the mapping is the object's own pages. On a GPU msync() writes changes back, and opening the file again
+// refreshes the mapping from the GPU.
 TEST_P(MountMemory, MappedFiles) {
     ASSERT_TRUE(write_file(at("f"), pattern(2 * kMiB, 5)));
     auto object = client_.open("f", {.write = true});

@@ -14,8 +14,8 @@
 namespace gshm::test {
 namespace {
 
-// The whole program in a mount namespace of its own: whatever happens to a test, its mounts go with it. There, users
-// may open /dev/fuse (as on any desktop; servers and containers often forbid it), and a tmpfs is the standard.
+// The whole program runs in a private mount namespace: its mounts end with it. There, users may open /dev/fuse (as on
+// desktops; servers and containers often forbid it), and a tmpfs is the reference.
 class OwnMounts : public ::testing::Environment {
 public:
     void SetUp() override {

@@ -26,18 +26,17 @@ public:
 
     const std::string& mount() const { return mount_; }
     std::string at(const std::string& name) const { return mount_ + "/" + name; }
-    // What this machine has not for it; "" if nothing is missing.
+    // A missing feature of this machine; "" if nothing is missing.
     static std::string missing_for(Way way);
     // `options` instead of the devices that it usually has; `further` in any case.
     bool start_mounted(Way way, const std::vector<std::string>& options = {},
                        const std::vector<std::string>& further = {});
-    // After it was killed: with what it remembers, and `options`.
+    // After a kill: with its remembered options, and `options`.
     bool start_again(Way way, const std::vector<std::string>& options = {});
     bool take_over_mounted(Way way);
     static bool is_real_gpu();
 
-    // Runs `body` as the user who may use the mount (root, but in Way::user) in a process of its own; what it returns
-    // is "" if all is well.
+    // Runs `body` in a separate process as the user of the mount (root, except in Way::user); it returns "" on success.
     static std::string run_as(uid_t user, const std::function<std::string()>& body);
     static constexpr uid_t kNobody = 65534;
 
@@ -56,7 +55,7 @@ private:
     std::string mount_;
 };
 
-// A tmpfs as anybody would mount it, to be compared with.
+// An ordinary tmpfs, for comparison.
 const std::string& standard_folder();
 
 }  // namespace gshm::test

@@ -1,4 +1,4 @@
-// The process that tells the kernel what the library has changed: killed, stopped, and left waiting in the kernel.
+// The process that notifies the kernel of changes by the library: killed, stopped, and blocked in the kernel.
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
@@ -68,7 +68,7 @@ TEST_P(MountNotices, AnotherIsStartedForOneThatIsKilled) {
             return next != 0 && next != killed;
         }));
     }
-    // None is left behind, nor what is left of one.
+    // None is left behind, not even as a zombie.
     const pid_t last = helper();
     stop();
     EXPECT_EQ(::kill(last, 0), -1);
@@ -89,8 +89,8 @@ TEST_P(MountNotices, OneThatIsStoppedDoesNotKeepTheDaemonFromEnding) {
     EXPECT_TRUE(eventually([&] { return state_of(stopped) == 'Z' || state_of(stopped) == '?'; }));
 }
 
-// It waits for the folder, whoever has the folder waits for the daemon, and that is dead. If the next one cannot go on with
-// the mount, nobody will ever answer.
+// It waits for the folder's lock, the holder of the lock waits for the daemon, and the daemon is dead. If the next
+// daemon cannot continue the mount, no reply will ever come.
 TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
     ASSERT_TRUE(start_mounted(GetParam(), {}, {"--keeper", "none"})) << log();
     Client client = connect();

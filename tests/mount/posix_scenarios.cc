@@ -26,7 +26,7 @@ void empty_directory(int fd) {
         ::close(fd);
         return;
     }
-    // Names first: what readdir does while its directory shrinks is a thing under test.
+    // Names first: readdir of a shrinking directory is itself under test.
     std::vector<std::string> names;
     while (const dirent* entry = ::readdir(stream)) {
         const std::string name = entry->d_name;

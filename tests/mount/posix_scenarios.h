@@ -1,11 +1,11 @@
-// What programs do to files, as scenarios that run in any directory and record every result. tmpfs is the standard:
+// File operations as scenarios that run in any directory and record every result. tmpfs is the reference:
 //
 //   for (const Scenario& scenario : scenarios())
 //       EXPECT_EQ(compare(scenario, "/dev/shm/standard", "/mnt/gshm"), "") << scenario.name;
 //
 // Raw times, inode numbers, block counts, sizes and orders of directories are never recorded; relations between them
-// are. The standard should be a tmpfs with relatime and without noexec, and both directories searchable by everyone:
-// the scenarios that need root act as other users, too.
+// are. The reference should be a tmpfs with relatime and without noexec, and both directories searchable by everyone:
+// scenarios that need root also act as other users.
 #pragma once
 
 #include <span>

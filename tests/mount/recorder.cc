@@ -48,7 +48,7 @@ void Recorder::line(std::string_view text) {
     std::string_view rest = whole;
     while (!rest.empty()) {
         const ssize_t n = ::write(fd_, rest.data(), rest.size());
-        if (n < 0 && errno != EINTR) return;  // the reader has gone: nobody is left to be told
+        if (n < 0 && errno != EINTR) return;  // the reader is gone
         if (n > 0) rest.remove_prefix(static_cast<size_t>(n));
     }
 }

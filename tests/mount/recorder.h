@@ -1,5 +1,5 @@
-// The log of a scenario: one line per system call with what it returned. Two file systems behave alike when the same
-// scenario leaves the same lines in both.
+// The log of a scenario: one line per system call with its result. Two file systems behave alike if the same scenario
+// yields the same lines in both.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace gshm::test {
 
-// Lines go straight to a descriptor, the writing end of a pipe that somebody else reads. So the children of a scenario
-// (other users) write into the same log, and what a crashed scenario had recorded is not lost.
+// Lines are written to a descriptor, the writing end of a pipe that another process reads. So the children of a
+// scenario (other users) write into the same log, and the log of a crashed scenario is not lost.
 class Recorder {
 public:
     explicit Recorder(int fd) : fd_(fd) {}
 
     void line(std::string_view text);  // newlines in it are escaped
-    // What a system call returned: "WHAT = 3", or "WHAT = ENOENT" for -1 (reads errno, so call it at once). Returns
-    // `value`, and leaves errno alone.
+    // The result of a system call: "WHAT = 3", or "WHAT = ENOENT" for -1 (reads errno, so call it at once). Returns
+    // `value` and preserves errno.
     long result(std::string_view what, long value);
-    // The same where the number itself differs from run to run, as a descriptor does: "WHAT = ok".
+    // The same for numbers that vary between runs, such as descriptors: "WHAT = ok".
     long success(std::string_view what, long value);
-    // Stands before every line from now on: who is speaking.
+    // Precedes every line from now on: the acting user.
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
 private:
@@ -31,7 +31,7 @@ private:
 std::string errno_name(int code);
 // "file 0644 nlink=1 size=5 uid=0 gid=0". Without the size of directories, which is each file system's own affair.
 std::string describe(const struct stat& st);
-// Bytes for people: escapes, runs as "\x00*4096", and a checksum instead of the middle of what is long.
+// Readable bytes: escapes, runs as "\x00*4096", and a checksum instead of the middle of long texts.
 std::string in_quotes(std::string_view bytes);
 // `size` bytes that look random and depend on the seed alone.
 std::string pattern(size_t size, unsigned seed);

@@ -82,7 +82,7 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
         readers.add([this, r, reader](Workers::Self& self) { return read_on(self, reader, kSize, r == 2); });
     }
     ASSERT_TRUE(readers.wait_for_rounds(1)) << readers.finish();
-    // By the library, and by what a shell does: a file beside it, renamed over it.
+    // By the library, and as shells do: a file beside it, renamed over it.
     EXPECT_EQ(run_as(reader, [&]() -> std::string {
         auto client = Client::connect({.dir = dir()});
         for (int version = 1; version <= kVersions; ++version) {
@@ -96,7 +96,7 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
         return {};
     }), "");
     EXPECT_EQ(readers.finish(), "");
-    // What the kernel has yet to forget comes back by itself.
+    // Memory that the kernel has yet to forget is freed later.
     for (int i = 0; i < 6000 && (*client_.devices())[0].object_bytes != kSize; ++i) usleep(10'000);
     EXPECT_EQ((*client_.devices())[0].object_bytes, kSize);
     EXPECT_EQ((*client_.devices())[0].unlinked_bytes, 0u);
@@ -150,7 +150,7 @@ TEST_P(MountReplace, MemoryOfAFileBeforeItGrewIsListed) {
     ASSERT_EQ(unlink(at("f").c_str()), 0);
     entries = client_.unlinked();
     ASSERT_TRUE(entries);
-    EXPECT_EQ(entries->size(), 2u);  // what it was, and what it had become
+    EXPECT_EQ(entries->size(), 2u);  // its former and its later memory
     holder->close();
     ASSERT_TRUE(client_.ping());
     EXPECT_EQ(client_.unlinked()->size(), 0u);

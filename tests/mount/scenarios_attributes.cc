@@ -1,4 +1,4 @@
-// Extended attributes of users. Other namespaces are left alone: what they hold is up to the machine.
+// Extended attributes of users. Other namespaces depend on the machine.
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>

@@ -83,7 +83,7 @@ void seeking(Recorder& recorder, const std::string& dir) {
     c.content("f");
     const int other = c.open("f", O_WRONLY | O_APPEND);
     c.write(other, "+");
-    c.seek(fd, 0, SEEK_END);  // sees what another descriptor appended
+    c.seek(fd, 0, SEEK_END);  // sees the bytes that another descriptor appended
     c.truncate("f", 3);
     c.seek(fd, 0, SEEK_END);
     const int folder = c.open(".", O_RDONLY | O_DIRECTORY);
@@ -97,7 +97,7 @@ void truncating(Recorder& recorder, const std::string& dir) {
     const int fd = c.open("f", O_RDWR);
     c.truncate("f", 5);
     c.content("f");
-    c.truncate("f", 12);  // what was cut does not come back
+    c.truncate("f", 12);  // truncated bytes do not come back
     c.content("f");
     c.ftruncate(fd, 10'000);
     c.pread(fd, 20'000, 0);
@@ -232,7 +232,7 @@ void sending(Recorder& recorder, const std::string& dir) {
     c.content("to");
 }
 
-// What one descriptor or name does is seen by all others at once.
+// Effects of one descriptor or name are visible to all others at once.
 void coherence(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "first");

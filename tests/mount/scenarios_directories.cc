@@ -100,7 +100,7 @@ void positions(Recorder& recorder, const std::string& dir) {
     ::closedir(stream);
 }
 
-// The way of rm -r: whoever deletes what readdir returned sees every name.
+// As rm -r does: deleting the names that readdir returned reaches every name.
 void deleting_while_reading(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     make_many(c, "d", 2000);

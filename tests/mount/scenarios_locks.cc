@@ -117,7 +117,7 @@ void open_file_locks(Recorder& recorder, const std::string& dir) {
     set_lock(c, "b read 5 after close", b, F_OFD_SETLK, F_RDLCK, 5, 1);
 }
 
-// One waits for the other; the order of what is recorded is given by the lock.
+// One waits for the other; the lock determines the order of the records.
 void waiting(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -137,7 +137,7 @@ void waiting(Recorder& recorder, const std::string& dir) {
             if (waiter == 0) {
                 const int own = ::open(c.at("f").c_str(), O_RDWR | O_CLOEXEC);
                 ::write(ready[1], "r", 1);
-                // Its log is read by nobody before it ends, and it ends after "give".
+                // Its log is read after it ends, and it ends after "give".
                 ::_exit(lock(own, true) == 0 ? 0 : 1);
             }
             return waiter > 0 ? 0 : 1;

@@ -94,7 +94,7 @@ void protections(Recorder& recorder, const std::string& dir) {
     recorder.result("mprotect beyond the descriptor", ::mprotect(memory, kPage, kReadWrite));
 }
 
-// The rest of the last page reads as zeros, and what is written there is nobody's.
+// The rest of the last page reads as zeros, and bytes written there are discarded.
 void end_of_file(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", std::string(kPage + 100, 'x'));

@@ -1,4 +1,4 @@
-// Names: making and removing them, how long they may be, what they may be made of.
+// Names: creation, removal, length, characters.
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
@@ -88,7 +88,7 @@ void unlink_names(Recorder& recorder, const std::string& dir) {
     recorder.result("unlinkat(AT_REMOVEDIR) of a symlink", ::unlinkat(AT_FDCWD, c.at("to_d").c_str(), AT_REMOVEDIR));
 }
 
-// What is left of a directory that somebody holds or stands in.
+// A deleted directory that is still open or a working directory.
 void deleted_directory(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.mkdir("d", 0755);

@@ -1,4 +1,4 @@
-// Opening and creating: flags, what they refuse, and descriptors that outlive their names.
+// Opening and creating: flags, refusals, and descriptors that outlive their names.
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
@@ -115,7 +115,7 @@ void symlinks(Recorder& recorder, const std::string& dir) {
     c.open("to_f", O_CREAT | O_EXCL | O_WRONLY, 0644);
     c.close(c.open("f", O_RDONLY | O_NOFOLLOW));
     c.close(c.open("to_d", O_RDONLY | O_DIRECTORY));
-    c.close(c.open("dangling", O_CREAT | O_WRONLY, 0644));  // makes what it points to
+    c.close(c.open("dangling", O_CREAT | O_WRONLY, 0644));  // makes its target
     c.list(".");
 }
 

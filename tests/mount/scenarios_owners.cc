@@ -1,4 +1,4 @@
-// Owners and groups: who may change them, and what becomes of the set-id bits.
+// Owners and groups: rights to change them, and the set-id bits.
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
@@ -44,7 +44,7 @@ void by_users(Recorder& recorder, const std::string& dir) {
     c.make("f");
     c.chown("f", kMember.uid, kMember.gid);
     c.as(kMember, [&] {
-        c.chown("f", kSame, 23456);  // a group of its own
+        c.chown("f", kSame, 23456);  // one of its groups
         c.stat("f");
         c.chown("f", kMember.uid, 12345);
         c.chown("f", kSame, 34567);
@@ -65,7 +65,7 @@ void by_users(Recorder& recorder, const std::string& dir) {
     c.stat("f");
 }
 
-// Set-id bits go when the owner changes, even if it is root who does it; those of directories stay.
+// A change of the owner clears the set-id bits, even by root; those of directories stay.
 void set_id_on_chown(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -93,7 +93,7 @@ void set_id_on_chown(Recorder& recorder, const std::string& dir) {
     });
 }
 
-// A user who is in neither place asks for no change at all.
+// A user without any relation to the file requests no change at all.
 void set_id_on_empty_chown(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -102,7 +102,7 @@ void set_id_on_empty_chown(Recorder& recorder, const std::string& dir) {
     c.stat("f");
 }
 
-// And when somebody without the right to keep them writes.
+// A write by a user without the right to keep them clears them too.
 void set_id_on_write(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     const auto renew = [&](mode_t mode) {
@@ -155,7 +155,7 @@ void set_id_on_fallocate(Recorder& recorder, const std::string& dir) {
     }
 }
 
-// The owner of a file who is not in its group cannot give it the set-group-id bit.
+// The owner of a file who is not in its group cannot set the set-group-id bit.
 void set_group_id_by_chmod(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -216,7 +216,7 @@ void inherited_groups(Recorder& recorder, const std::string& dir) {
     c.stat("plain/d");
 }
 
-// The owner of what is made is the one who makes it.
+// The creator is the owner of a new file.
 void new_files(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.chmod(".", 0777);

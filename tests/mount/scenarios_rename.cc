@@ -1,4 +1,4 @@
-// Renaming: over what is there, into itself, over what is open, and the flags of renameat2.
+// Renaming: over existing names, into itself, over open files, and the flags of renameat2.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <string>
@@ -201,7 +201,7 @@ void exchange(Recorder& recorder, const std::string& dir) {
     c.renameat2("e/sub", "e", RENAME_EXCHANGE);
     c.mkdir("e/inner", 0755);
     c.renameat2("e", "e/inner", RENAME_EXCHANGE);
-    // Looked at by other names, which stay what they are.
+    // Observed through other names, which do not change.
     c.make("f");
     c.link("f", "f2");
     c.make("g");
@@ -221,7 +221,7 @@ void bad_flags(Recorder& recorder, const std::string& dir) {
     c.list(".");
 }
 
-// What overlayfs does; the place of the old name becomes a device 0:0.
+// As overlayfs does; the old name becomes a device 0:0.
 void whiteout(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("a", "a");

@@ -1,4 +1,4 @@
-// Who may do what: mode bits, directories, sticky directories, umask, access().
+// Rights: mode bits, directories, sticky directories, umask, access().
 #include <fcntl.h>
 #include <initializer_list>
 #include <string>
@@ -186,7 +186,7 @@ void effective_user(Recorder& recorder, const std::string& dir) {
     });
 }
 
-// As the user we are, whoever that is: an owner without the bits is refused unless it is root.
+// As the current user: an owner without the bits is refused unless it is root.
 void own_files(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "bytes", 0600);
@@ -195,7 +195,7 @@ void own_files(Recorder& recorder, const std::string& dir) {
     c.open("f", O_RDONLY);
     c.open("f", O_WRONLY);
     c.truncate("f", 2);
-    c.write(fd, "still");  // what is open stays open
+    c.write(fd, "still");  // open files stay open
     c.pread(fd, 10, 0);
     c.mkdir("d", 0755);
     c.make("d/f");

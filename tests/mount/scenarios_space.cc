@@ -98,7 +98,7 @@ void holes_are_zeros(Recorder& recorder, const std::string& dir) {
     c.pread(fd, 100, kMiB);
 }
 
-// What every file system has to answer, whether it knows of holes or calls the whole file data.
+// Answers that every file system must give, whether it has holes or reports the whole file as data.
 void seeking_ends(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", std::string(10'000, 'x'));

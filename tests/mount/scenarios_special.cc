@@ -19,7 +19,7 @@ void fifos(Recorder& recorder, const std::string& dir) {
     recorder.result("mkfifo", ::mkfifo(c.at("p").c_str(), 0666));
     c.stat("p");
     recorder.result("mkfifo again", ::mkfifo(c.at("p").c_str(), 0666));
-    c.open("p", O_WRONLY | O_NONBLOCK);  // nobody reads
+    c.open("p", O_WRONLY | O_NONBLOCK);  // no reader
     const int in = c.open("p", O_RDONLY | O_NONBLOCK);
     const int out = c.open("p", O_WRONLY | O_NONBLOCK);
     c.write(out, "through the fifo");

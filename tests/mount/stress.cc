@@ -73,7 +73,7 @@ private:
         allow("close", ::close(fd), {});
         return failure_.empty();
     }
-    // Reads what `fd` has, whoever may rename or unlink its name meanwhile.
+    // Reads the contents of `fd`, even if its name is renamed or unlinked meanwhile.
     std::string read_all(int fd) {
         std::string bytes;
         char block[32768];
@@ -150,7 +150,7 @@ private:
         for (size_t i = 0; i < kOwnFiles; ++i) own_verify(i);
     }
 
-    // ---- what all share ----
+    // ---- shared names ----
     void share_by_rename() {
         if (!write_file(aside(), complete_file(below(options_.largest), random_()))) return;
         allow("rename into a shared folder", ::rename(aside().c_str(), shared_file().c_str()), {ENOENT});
@@ -245,7 +245,7 @@ private:
     std::mt19937_64 random_;
     std::string own_;
     int done_ = 0;
-    std::map<size_t, std::string> contents_;  // what its own files should hold
+    std::map<size_t, std::string> contents_;  // the expected contents of its own files
     std::string failure_;
 };
 

@@ -1,4 +1,4 @@
-// A mount whose daemon is killed and started again.
+// A mount whose daemon is killed and restarted.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ protected:
         if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
     }
     void TearDown() override {
-        // Nobody shall wait for ever for a daemon that did not come back.
+        // No process may wait for ever for a daemon that did not start.
         if (!running()) kill_keeper();
     }
     // In Way::user others may not even look at the mount.
@@ -30,7 +30,7 @@ protected:
         usleep(static_cast<useconds_t>(random.below(30'000)));
         return again();
     }
-    // What is held without a name, on all devices; and by how many open files.
+    // Memory held without a name, on all devices, and the number of its open files.
     uint64_t unlinked_bytes() {
         auto client = gshm::Client::connect({.dir = dir()});
         uint64_t bytes = 0;
@@ -40,7 +40,7 @@ protected:
         for (const auto& device : *devices) bytes += device.unlinked_bytes;
         return bytes;
     }
-    // What the kernel forgets is freed a moment later.
+    // Memory that the kernel forgets is freed asynchronously.
     bool frees_all() {
         for (int i = 0; i < 6000 && unlinked_bytes() != 0; ++i) usleep(10'000);
         return unlinked_bytes() == 0;

@@ -13,7 +13,7 @@ protected:
     }
 };
 
-// What the kernel has never heard of it does not forget: such nodes stayed for ever, one daemon after the other.
+// The kernel never forgets nodes that it never knew: such nodes stayed for ever, from daemon to daemon.
 TEST_F(MountSurvivalOfRemoved, RemovedObjectsLeaveNothingBehind) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     for (int round = 0; round < 3; ++round) {

@@ -1,5 +1,5 @@
-// What a mount has is there again when its daemon was killed: one kill, one thing each. Descriptors are close-on-exec,
-// as the daemons are children of this process.
+// The state of a mount is restored after a kill: one kill and one property each. Descriptors are close-on-exec, since
+// the daemons are children of this process.
 #include <dirent.h>
 #include <fcntl.h>
 #include <set>
@@ -262,7 +262,7 @@ TEST_P(MountSurvivalOfState, WithoutAKeeperTheMountEndsWithTheDaemon) {
     ASSERT_GE(fd, 0);
     EXPECT_EQ(keeper_pid(), 0);
     kill();
-    // ECONNABORTED for who comes while it is ending.
+    // ECONNABORTED during its end.
     EXPECT_TRUE(eventually([&] { return open(at("f").c_str(), O_RDONLY | O_CLOEXEC) < 0 && errno == ENOTCONN; }));
     close(fd);
     ASSERT_TRUE(start_mounted(GetParam())) << log();

@@ -13,7 +13,7 @@ constexpr int kKills = 20;
 
 class MountSurvival : public SurvivalTest {
 protected:
-    // A `cp` into the mount which is told how far it may go.
+    // A `cp` into the mount that proceeds in steps.
     class Copy {
     public:
         Copy(std::string to, uint64_t bytes, uint64_t seed) : bytes_(bytes), seed_(seed) {
@@ -65,7 +65,7 @@ protected:
     }
     bool start_for(uint64_t bytes) {
         const std::string room = ":" + std::to_string(bytes / kMiB * 2 + 256) + "M";
-        // A file that grows is in memory twice for a moment; the fake driver has 1 GiB if nobody says more.
+        // A growing file needs twice its memory for a moment; the fake driver has 1 GiB by default.
         if (bytes > 256 * kMiB) setenv("FAKECUDA_MEMORY", "8G", 0);
         if (GetParam() == Way::cuda)
             return start_mounted(GetParam(), {"--device", "cuda:0" + room, "--device", "host:64M"});
@@ -202,7 +202,7 @@ TEST_P(MountSurvival, ACopyGoesOnWhileTheDaemonIsReplaced) {
 #define MUST(call) \
     if ((call) != 0) return failed(#call)
 
-// Each call succeeds on any local file system, as nobody else works in this folder.
+// Each call succeeds on any local file system, since no other process works in this folder.
 std::string change_names(const std::string& folder, uint64_t round) {
     auto failed = [&](const char* what) {
         return std::string(what) + ": " + strerror(errno) + " in round " + std::to_string(round);
@@ -286,8 +286,8 @@ TEST_P(MountSurvivalOfNames, ChangesInFlightAreDoneOnce) {
     EXPECT_TRUE(frees_all());
 }
 
-// The kernel is told of the library's names, and waits for that until nobody changes the folder; whoever changes it waits
-// for the daemon. One that is killed then must end all the same.
+// The notification of the kernel about the library's names waits for the folder's lock; a process that changes the
+// folder holds it and waits for the daemon. A daemon that is killed then must end nevertheless.
 TEST_P(MountSurvivalOfNames, NamesOfTheLibraryInTheSameFolder) {
     ASSERT_TRUE(start_mounted(GetParam())) << log();
     const std::string folder = at("both");

@@ -1,4 +1,4 @@
-// What is done to files is told to who watches names.
+// Changes of files are reported to watches.
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>

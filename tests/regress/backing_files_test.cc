@@ -1,5 +1,5 @@
-// A backing file was closed before its note was forgotten: a daemon that was killed in between left the number of a backing
-// file that the kernel did not know any more, and every further open() of the file was EIO.
+// A backing file was closed before its record was erased: a daemon that was killed in between left the number of a
+// backing file that the kernel did not know any more, and every later open() of the file was EIO.
 #include <gtest/gtest.h>
 
 #include "support/fuse_rig.h"
@@ -9,7 +9,7 @@ namespace {
 
 class BackingFiles : public ::testing::Test {
 protected:
-    // A file that is not open, and whose inode the kernel is about to forget.
+    // A closed file whose inode the kernel is about to forget.
     NodeId make(std::string_view name) {
         auto made = rig_.create(name);
         EXPECT_TRUE(made.is_good());
@@ -19,7 +19,7 @@ protected:
         rig_.release(made.node(), out.file);
         return made.node();
     }
-    // Opens it as the kernel does, which takes what it is told for the file.
+    // Opens it as the kernel does, which uses the given backing file.
     void check_opens(std::string_view name) {
         auto found = rig_.lookup(name);
         ASSERT_TRUE(found.is_good());

@@ -1,5 +1,5 @@
-// A daemon is killed, and its catalog damaged in some way. The next one serves everything that was acknowledged, or refuses
-// to start; it never begins with less and says nothing. What it refuses --salvage makes usable, and --discard gives up.
+// A daemon is killed, and its catalog damaged. The next one serves everything that was acknowledged, or refuses to
+// start; it never silently starts with less. --salvage recovers a refused catalog, and --discard frees everything.
 #include <fstream>
 #include <functional>
 #include <random>
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One way to damage the files, and whether it must be noticed: a flipped bit may be in a page that nobody reads.
+// One kind of damage, and whether it must be noticed: a flipped bit may be in an unused page.
 struct Damage {
     std::string name;
     std::function<void(const std::string& folder)> act;
@@ -57,7 +57,7 @@ protected:
         std::string content(bytes, '\0');
         return gshm_copy_out(object.get(), 0, content.data(), bytes) == 0 && first_wrong(content, seed) == bytes;
     }
-    // What is acknowledged: objects in slabs and in extents of their own, directories, an attribute.
+    // Acknowledged contents: objects in slabs and in dedicated extents, directories, an attribute.
     void fill() {
         client_ = connect();
         for (uint64_t i = 0; i < kSmall; ++i) put_object(small(i), 5000 + i, i);

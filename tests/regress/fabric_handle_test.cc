@@ -94,7 +94,7 @@ TEST_F(FabricHandle, OutlivesGshmd) {
     EXPECT_EQ(handle_of("f"), handle);
     auto second = import(handle, kBytes);
     ASSERT_TRUE(second);
-    // One memory: what either of them, or the mount, writes all of them read.
+    // One memory: writes by either process, or through the mount, are visible to all.
     ASSERT_EQ(gshm_copy_in(first.get(), 0, "from the first", 14), 0) << gshm_last_error();
     EXPECT_EQ(bytes_of(second, 14), "from the first");
     EXPECT_EQ(read_file(at("f")).substr(0, 15), "from the firsta");
@@ -126,7 +126,7 @@ TEST_F(FabricHandle, OfAnEndedMakerIsNotReplacedSilently) {
     // A handle that was never given out may be made anew.
     EXPECT_FALSE(handle_of("never").empty()) << strerror(errno);
     EXPECT_EQ(read_file(at("never")), std::string(kBytes, 'b'));
-    // Its owner says that the old one is of no use any more.
+    // Its owner declares the old handle unused.
     ASSERT_EQ(removexattr(at("given").c_str(), kHandle), 0) << strerror(errno);
     const std::string renewed = handle_of("given");
     ASSERT_FALSE(renewed.empty()) << strerror(errno);
@@ -168,13 +168,13 @@ TEST_F(FabricHandle, KeepsAShorterFileWhereItIs) {
 
 TEST_F(FabricHandle, GivesBackTheMemoryOfARemovedFile) {
     const uint64_t before = used_bytes();
-    for (int i = 0; i < 30; ++i) {  // twice what the device has
+    for (int i = 0; i < 30; ++i) {  // twice the capacity of the device
         ASSERT_TRUE(write_file(at("f"), "x") && truncate(at("f").c_str(), 64 << 20) == 0) << i << ": " << strerror(errno);
         ASSERT_FALSE(handle_of("f").empty()) << strerror(errno);
         ASSERT_EQ(unlink(at("f").c_str()), 0);
         if (i == 15) restart();
     }
-    while (used_bytes() > before) {}  // ctest ends what never happens
+    while (used_bytes() > before) {}  // ctest's timeout ends a failure
 }
 
 TEST_F(FabricHandle, ItsMakerEndsWithTheMemory) {
@@ -184,7 +184,7 @@ TEST_F(FabricHandle, ItsMakerEndsWithTheMemory) {
     int pidfd = pidfd_of(pids[0]);
     EXPECT_EQ(stop(), 0);
     await_end(pidfd);
-    // The same when nobody is left who could ask for it.
+    // The same when no process is left that could ask for it.
     ASSERT_TRUE(start_mounted(Way::cuda)) << log();
     ASSERT_TRUE(write_file(at("f"), std::string(kBytes, 'a')));
     pids = makers();

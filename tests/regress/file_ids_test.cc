@@ -23,7 +23,7 @@ TEST_P(FileIds, AReleaseThatIsSentAgainClosesNothingOfOthers) {
     rig_.kill_at(KillPoint::answer);
     EXPECT_FALSE(rig_.release(first.node(), first.open_out().file).given);
     rig_.restart();
-    // Another user is faster than the kernel with what it sends again.
+    // Another user opens a file before the kernel sends its request again.
     auto second = rig_.create("second", 2000, 0600);
     ASSERT_TRUE(second.is_good());
     EXPECT_NE(second.open_out().file, first.open_out().file);
@@ -34,7 +34,7 @@ TEST_P(FileIds, AReleaseThatIsSentAgainClosesNothingOfOthers) {
     EXPECT_EQ(rig_.read(second.node(), second.open_out().file).body, "mine");
 }
 
-// None of those that were ever handed out, also if nobody has it open and it was in no answer.
+// None of the ids ever handed out, also those without an open file and without a reply.
 TEST_P(FileIds, NoneIsUsedAgain) {
     auto made = rig_.create("file");
     std::set<FileId> used{made.open_out().file};
@@ -48,7 +48,7 @@ TEST_P(FileIds, NoneIsUsedAgain) {
     }
 }
 
-// An OPEN whose answer was lost is the same file when it comes again, however often daemons are killed over it.
+// An OPEN whose reply was lost is the same file when it comes again, however many daemons are killed meanwhile.
 TEST_P(FileIds, AnOpenThatIsSentAgainIsTheSameFile) {
     auto made = rig_.create("file");
     rig_.release(made.node(), made.open_out().file);

@@ -1,4 +1,5 @@
-// A keeper whose daemon was killed and whose runtime folder was removed held its memory for ever: nobody could reach it.
+// A keeper whose daemon was killed and whose runtime folder was removed held its memory for ever: it could not be
+// reached.
 #include <poll.h>
 #include <sys/syscall.h>
 
@@ -36,7 +37,7 @@ TEST_F(OrphanedKeeper, EndsWhenItsFolderGoesAfterTheDaemon) {
 
 TEST_F(OrphanedKeeper, EndsWhenTheDaemonGoesAfterTheFolder) {
     std::filesystem::remove_all(dir());
-    // It has heard of it by the time it answers to what the daemon asks next.
+    // The keeper has processed it when it answers the daemon's next request.
     Object object = create(client_.get(), "another", 3 << 20, "host", GSHM_KEEP);
     EXPECT_TRUE(object);
     EXPECT_FALSE(has_ended(0));

@@ -35,7 +35,7 @@ TEST_F(Regress, AHandleOfADeadDaemonTouchesNothingOfTheNext) {
     }
 }
 
-// A process that cannot map what it created used to leave it behind.
+// A process that could not map its new object left it behind.
 TEST_F(Regress, AFailedCreateLeavesNoName) {
     start_all();
     auto script = fake_cuda_env(2);
@@ -110,7 +110,7 @@ TEST_F(Regress, ARenameKeepsNamesWithinTheirLimits) {
     EXPECT_EQ(open_code(client_.get(), deep.c_str()), 0);
 }
 
-// One GPU that fails when it is asked what it is used to take the later ones away.
+// One GPU that failed when queried made the later ones unavailable.
 TEST_F(Regress, ABadGpuDoesNotTakeTheOthersAlong) {
     auto env = fake_cuda_env(3);
     env.push_back("FAKECUDA_FAIL=cuDeviceGetUuid_v2@1:*:999");

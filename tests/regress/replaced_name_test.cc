@@ -1,7 +1,7 @@
-// A name that is only ever replaced was ENOENT now and then while gshmd was killed. The kernel has had the answer to a
-// LOOKUP, but the process that waits for it does not run yet, and so the kernel says that it knows nothing of the node. If the
-// node is replaced then, it is gone, and the process goes on with a request for it. ENOENT was the answer, which the kernel
-// hands to the process; at ESTALE it looks the path up again.
+// A name that is only ever replaced was ENOENT in rare cases while gshmd was killed. The kernel has received the reply
+// to a LOOKUP, but the waiting process has not run yet, and so the kernel reports that it does not know the node. If
+// the node is then replaced, it is gone, and the process continues with a request for it. ENOENT was the reply, which
+// the kernel passes to the process; for ESTALE it repeats the path lookup.
 #include <gtest/gtest.h>
 
 #include "support/fuse_rig.h"

@@ -48,7 +48,7 @@ TEST_F(Restart, WaitsForAProcessThatIsKilledAndCannotDie) {
     const pid_t holder = hold_lock([&] {
         char byte;
         const int file = ::open(path.c_str(), O_RDONLY);
-        [[maybe_unused]] ssize_t got = ::read(file, &byte, 1);  // nobody answers
+        [[maybe_unused]] ssize_t got = ::read(file, &byte, 1);  // no reply comes
     });
     ASSERT_GT(holder, 0);
     ASSERT_TRUE(eventually([&] { return silent->ignored() > 0; }));

@@ -1,5 +1,5 @@
-// Small objects share an extent, and a writable descriptor is one of all of it. Sealed objects used to be writable for
-// everybody who opened or made an unsealed one beside them.
+// Small objects share an extent, and a writable descriptor covers all of it. Sealed objects were writable for every
+// process that opened or created an unsealed one beside them.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@ protected:
         ASSERT_TRUE(start({"--device", "host:256M"}, daemon_env())) << log();
         client_ = connect();
     }
-    // Another process's session: it has nothing of what the first one has.
+    // The session of another process: it has none of the first one's descriptors.
     Client other() { return connect(); }
     Object make(gshm_client* client, const char* name, char value, uint32_t flags = 0) {
         auto object = create(client, name, kBytes, "host", flags);
@@ -87,7 +87,7 @@ TEST_F(SealedNeighbour, IsOutOfReachForWhoGivesANameToAnother) {
     EXPECT_TRUE(is_unchanged("dir/sealed"));
 }
 
-// Its holders would not see what is written elsewhere, so it cannot get memory of its own.
+// Its holders would not see writes elsewhere, so it cannot move to a dedicated extent.
 TEST_F(SealedNeighbour, OfAnObjectThatIsHeldKeepsItFromBeingMappedForWriting) {
     auto held = make(client_.get(), "open", 'o');
     make_sealed(client_.get(), "sealed");

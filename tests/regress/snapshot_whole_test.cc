@@ -1,6 +1,6 @@
-// A snapshot that ends with 0 used to hold what no restore could make: more attributes than the library took, names that
-// were too deep for it. Other things (names with control bytes, attributes of directories, further names of symbolic
-// links) were left out without a word.
+// A snapshot with exit code 0 could hold names that no restore could make: with more attributes than the library
+// accepted, or too deep for it. Others (names with control bytes, attributes of directories, further names of symbolic
+// links) were omitted silently.
 #include <algorithm>
 #include <dirent.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ protected:
         EXPECT_EQ(result.exit_code, left_out.empty() ? 0 : 10) << result.err;
         return left_out;
     }
-    // As after a reboot: of what there was only the snapshot is left.
+    // As after a reboot: only the snapshot is left.
     void restore() {
         stop();
         ASSERT_TRUE(start_mounted(way_)) << log();
@@ -175,7 +175,7 @@ void SnapshotWhole::look_into(int folder, const std::string& path, Seen& seen) {
     ::closedir(listing);
 }
 
-// What differs must be at or below a name that was said to be left out.
+// Differences must be at or below a name that was reported as left out.
 void expect_whole(const Seen& before, const Seen& after, const std::map<std::string, std::string>& left_out) {
     // Names that are not UTF-8 are written with escapes.
     const auto speakable = [](const std::string& name) {
@@ -196,7 +196,7 @@ void expect_whole(const Seen& before, const Seen& after, const std::map<std::str
         }
         return false;
     };
-    std::map<ino_t, ino_t> there;  // what each inode has become
+    std::map<ino_t, ino_t> there;  // the new inode of each old one
     std::map<ino_t, ino_t> back;
     for (const auto& [name, sight] : before) {
         const auto found = after.find(name);

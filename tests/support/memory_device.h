@@ -1,4 +1,4 @@
-// A device over plain process memory, and a reclaimer that works on the spot: what the store's tests stand on.
+// A device over plain process memory, and a synchronous reclaimer: the basis of the store's tests.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace gshm::test {
 
 class MemoryExtent final : public Extent {
 public:
-    // Counted where it is kept alive by whoever holds it: an extent may outlive its device.
+    // The counter is shared, since an extent may outlive its device.
     MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live,
                  std::shared_ptr<std::function<void()>> on_copy)
         : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()),

@@ -1,4 +1,4 @@
-// Bytes that say what they are: each is derived from a seed and from its place.
+// Self-describing bytes: each is derived from a seed and its offset.
 #pragma once
 
 #include <algorithm>

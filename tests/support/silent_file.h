@@ -18,8 +18,8 @@ namespace gshm::test {
 
 class SilentFile {
 public:
-    // Mounts it on the path, where a file is made. Null: not permitted here. Reads are never answered, all else is: nobody
-    // can be killed while he waits for the answer to an open() that was taken note of.
+    // Mounts it on the path, where a file is made. Null: not permitted here. Reads are never answered, all other
+    // requests are: a process that waits for the reply to an open() cannot be killed.
     static std::unique_ptr<SilentFile> create(const std::string& path, uint64_t size_bytes) {
         ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         const int device = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -31,7 +31,7 @@ public:
         }
         return std::unique_ptr<SilentFile>(new SilentFile(path, device, size_bytes));
     }
-    // Whoever waits for an answer gets an error.
+    // Waiting processes get an error.
     ~SilentFile() {
         ::umount2(path_.c_str(), MNT_FORCE);
         ::umount2(path_.c_str(), MNT_DETACH);
@@ -53,7 +53,7 @@ private:
         for (;;) {
             const ssize_t bytes = ::read(device_, request.data(), request.size());
             if (bytes < 0 && (errno == EINTR || errno == ENOENT)) continue;
-            if (bytes < static_cast<ssize_t>(sizeof(fuse_in_header))) return;  // it is not mounted any more
+            if (bytes < static_cast<ssize_t>(sizeof(fuse_in_header))) return;  // unmounted
             fuse_in_header header;
             memcpy(&header, request.data(), sizeof header);
             handle(header, request.data() + sizeof header);

@@ -1,4 +1,4 @@
-// Processes that work while a test does something to the daemon, and say at the end what went wrong.
+// Processes that work while a test acts on the daemon, and report failures at the end.
 //
 //   Workers workers;
 //   workers.add([&](Workers::Self& self) -> std::string {
@@ -8,8 +8,8 @@
 //   ...
 //   EXPECT_EQ(workers.finish(), "");
 //
-// A process that waits for a mount whose daemon is dead cannot be killed: whoever destroys this must have started the
-// daemon again, or killed its keeper.
+// A process that waits for a mount whose daemon is dead cannot be killed: before the destructor the daemon must be
+// restarted, or its keeper killed.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ public:
             return !shared_.stop;
         }
         bool is_stopped() const { return shared_.stop; }
-        // What the test has let it do; see Workers::allow().
+        // The limit set by the test; see Workers::allow().
         uint64_t limit() const { return shared_.limit; }
 
     private:
@@ -73,7 +73,7 @@ public:
         munmap(shared_, sizeof(Shared));
     }
 
-    // Not from a program that has threads of its own.
+    // Not from a program with threads.
     void add(const Body& body) {
         const auto number = static_cast<unsigned>(pids_.size());
         Slot& slot = shared_->slots[number];

@@ -36,8 +36,8 @@ private:
 
 // ---- memory ----
 
-// The copier is for the engines that move files: they know addresses. A device with queues of its own would return at
-// once and call `done` from a thread of its own; for this one the kernel's page cache is quick enough.
+// The copier is for the file engines, which know addresses. A device with queues would return at once and call `done`
+// from a thread of its own; for this one the kernel's page cache is quick enough.
 class FileExtent final : public Extent, private Copier {
 public:
     FileExtent(UniqueFd fd, Addresses addresses, uint64_t size, Access access, bool imported)
@@ -71,7 +71,8 @@ public:
         if (imported_) return kept_descriptor();
         if (access == Access::write) return fd_.get();
         if (!read_only_) {
-            // The file is its maker's and 0600: who has only this cannot open it again for writing.
+            // The file belongs to its creator with mode 0600: a process with only this descriptor cannot open it for
+            // writing.
             read_only_ = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
             if (!read_only_) return fail_errno("cannot open the file again");
         }
@@ -117,7 +118,7 @@ private:
 Result<OpenedDevices> open_folder(std::string_view which, uint64_t limit_bytes) {
     if (which.empty()) return fail(EINVAL, "a folder must be named");
     OpenedDevices opened;
-    // A name is what gshmd's successor has of a device before it knows with which options it was made.
+    // A new gshmd knows the name of a device before it knows its options.
     if (which.find('/') == which.npos) {
         opened.devices.push_back(FileDevice::create_foreign(fmt::format("file:{}", which), fmt::format("FILE-{}", which)));
     } else {
@@ -145,7 +146,7 @@ const DeviceKind kFileKind = {
 Result<std::unique_ptr<FileDevice>> FileDevice::create(const std::string& folder, uint64_t capacity_bytes) {
     const auto path = std::filesystem::path(folder);
     std::string name = "file:" + (path.has_filename() ? path : path.parent_path()).filename().string();
-    constexpr size_t kNameBytes = 15;  // what gshm_device_info has room for
+    constexpr size_t kNameBytes = 15;  // the capacity of gshm_device_info
     if (!path.is_absolute()) return fail(EINVAL, "{} is not an absolute path", folder);
     if (name.size() > kNameBytes) return fail(ENAMETOOLONG, "the last part of {} has more than 10 bytes", folder);
     std::unique_ptr<FileDevice> made(new FileDevice);
@@ -187,7 +188,7 @@ Result<std::unique_ptr<Extent>> FileDevice::allocate(uint64_t size_bytes, const 
     TRY(start());
     auto fd = UniqueFd::adopt(openat(folder_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (!fd) return fail_errno("cannot make a file for memory");
-    // Now, not when the bytes are written: somebody may have taken the room by then. What is new in a file is zero.
+    // Now, not when the bytes are written, when the space may be gone. New blocks of a file are zero.
     if (int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(size_bytes)); error != 0) {
         return fail_errno("no room for memory", error);
     }

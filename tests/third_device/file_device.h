@@ -11,9 +11,10 @@ namespace gshm::test {
 
 class FileDevice final : public Device {
 public:
-    // An absolute path. Its last part is the device's name: "file:NAME". capacity_bytes 0: what the file system has room for.
+    // An absolute path. Its last component is the device's name: "file:NAME". capacity_bytes 0: the free space of the
+    // file system.
     static Result<std::unique_ptr<FileDevice>> create(const std::string& folder, uint64_t capacity_bytes);
-    // One that imports and takes up what a device of another process has made, and makes nothing itself.
+    // A device that only imports and restores extents of another process's device.
     static std::unique_ptr<FileDevice> create_foreign(std::string_view name, std::string_view uuid);
 
     const DeviceInfo& info() const override { return info_; }

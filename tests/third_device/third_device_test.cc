@@ -81,7 +81,7 @@ TEST_F(ThirdDevice, IsThereAsAnyOther) {
 }
 
 TEST_F(ThirdDevice, ObjectsGoFromClientToClient) {
-    for (uint64_t bytes : {uint64_t{100}, uint64_t{3} << 20}) {  // in a slab, and in an extent of its own
+    for (uint64_t bytes : {uint64_t{100}, uint64_t{3} << 20}) {  // in a slab, and in a dedicated extent
         const std::string name = "o" + std::to_string(bytes);
         auto object = make(name, bytes, 2);
         ASSERT_TRUE(object.fill(9, 10, 20));

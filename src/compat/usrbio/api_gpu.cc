@@ -7,7 +7,7 @@ using namespace gshm::usrbio;
 
 namespace {
 
-// A full GPU is ENOMEM to these calls, whatever a file system would say.
+// These calls report a full GPU as ENOMEM.
 template <typename Body>
 int guarded_gpu(const char* call, Body&& body) {
     const int code = guarded(call, std::forward<Body>(body));
@@ -67,8 +67,7 @@ int sync_iov(const char* call, const hf3fs_iov* iov, int direction, bool host_to
         Iov* found = Iov::of(iov);
         TRY(check_argument(found != nullptr && (host_too || found->gpu >= 0), "this is no iov of GPU memory"));
         TRY(check_argument(direction == 0 || direction == 1, "the direction is neither 0 nor 1"));
-        // Of a completed transfer every byte is in place, for whatever the GPU is asked to do next: nothing to wait
-        // for.
+        // All bytes of a completed transfer are visible to later GPU work: no wait is needed.
         if (direction == 1) return {};
         return found->object.sync();
     });

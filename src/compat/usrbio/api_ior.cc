@@ -1,4 +1,4 @@
-// hf3fs_usrbio.h: rings, and the files they work on.
+// hf3fs_usrbio.h: rings and their files.
 #include <climits>
 #include <cstring>
 
@@ -42,8 +42,7 @@ int create_ior(const char* call, hf3fs_ior* ior, const char* mount_point, const 
 
 extern "C" {
 
-// The ring's memory is gshm's own affair; this is what its entries take there (docs/ring.md), for programs that add it
-// up.
+// Programs use this to compute memory needs: the size of the entries in a ring (docs/ring.md).
 size_t hf3fs_ior_size(int entries) {
     constexpr size_t kHead = 4096;
     constexpr size_t kEntry = 80;

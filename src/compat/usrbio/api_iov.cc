@@ -11,7 +11,7 @@ int hf3fs_iovcreate(struct hf3fs_iov* iov, const char* hf3fs_mount_point, size_t
     return guarded("hf3fs_iovcreate", [&]() -> Result<void> {
         TRY(check_iov_arguments(iov, hf3fs_mount_point, size));
         auto made = TRY(create_iov(TRY(Daemon::find(hf3fs_mount_point)), size, "host"));
-        // The policy is the memory's own, whoever touches it first.
+        // The policy belongs to the memory, whichever process touches it first.
         if (numa >= 0) prefer_node(made->object.data(), size, numa);
         Iov::hand_over(std::move(made), iov, hf3fs_mount_point, block_size, numa);
         return {};

@@ -1,4 +1,4 @@
-// hf3fs_usrbio.h: where a path is, and two things that are done to files.
+// hf3fs_usrbio.h: mount points of paths, hard links, holes.
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -14,7 +14,7 @@ using namespace gshm::usrbio;
 
 namespace {
 
-// The topmost folder above a path that is still on the same file system.
+// The topmost folder above a path that is on the same file system.
 std::filesystem::path mount_of(std::filesystem::path path) {
     struct stat here = {};
     struct stat above = {};
@@ -44,7 +44,7 @@ int hf3fs_extract_mount_point(char* hf3fs_mount_point, int size, const char* pat
         if (path == nullptr) return {};
         std::error_code error;
         auto real = std::filesystem::canonical(path, error);
-        // A file that is yet to be made is where its folder is.
+        // A file that does not exist yet: its folder.
         if (error) real = std::filesystem::canonical(std::filesystem::absolute(path).parent_path(), error);
         if (error || !find_daemon(real)) return {};
         const std::string mount = mount_of(real);

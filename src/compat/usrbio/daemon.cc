@@ -9,16 +9,16 @@ namespace gshm::usrbio {
 namespace {
 
 struct Connections {
-    std::mutex mutex;  // held across fork(), so that the child finds the map whole
+    std::mutex mutex;  // held across fork(), so that the child finds a consistent map
     std::map<std::string, std::weak_ptr<Daemon>> by_dir;
 };
 
 Connections& connections() {
     static auto* made = [] {
-        auto* all = new Connections;  // never destroyed: threads may still use it when the process ends
+        auto* all = new Connections;  // never destroyed: threads may use it during exit
         pthread_atfork([] { connections().mutex.lock(); }, [] { connections().mutex.unlock(); },
                        [] {
-                           // The parent's connections are none of the child's.
+                           // A child must not use its parent's connections.
                            connections().by_dir.clear();
                            connections().mutex.unlock();
                        });
@@ -52,7 +52,7 @@ Result<std::shared_ptr<Daemon>> Daemon::find(const char* mount_point) {
     if (auto daemon = known.lock()) return daemon;
     auto client = TRY(Client::connect({.dir = dir}));
     const uint64_t instance = TRY(client.daemon()).instance;
-    // A folder may have several paths; memory and rings have to be of one connection.
+    // A folder may have several paths; memory and rings must use one connection.
     for (const auto& [path, other] : all.by_dir) {
         auto daemon = other.lock();
         if (!daemon || daemon->instance() != instance) continue;

@@ -1,5 +1,5 @@
-// The daemon behind a mount point, and this process's connection to it: one for all that is made there, ended when the
-// last of it goes. What a process leaves behind goes with its connection.
+// The daemon of a mount point, and this process's connection to it: one for all its objects and rings, closed with the
+// last of them. Everything that the process made ends with the connection.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@ namespace gshm::usrbio {
 
 class Daemon {
 public:
-    // mount_point is a folder in its mount or its runtime folder. Safe from any thread; a forked child gets its own.
+    // mount_point is a folder in its mount, or its runtime folder. Safe from any thread; a forked child gets its own.
     static Result<std::shared_ptr<Daemon>> find(const char* mount_point);
 
     const Client& client() const { return client_; }
-    // What distinguishes it from every other, for as long as its objects exist.
+    // Identifies the daemon as long as its objects exist.
     uint64_t instance() const { return instance_; }
 
 private:

@@ -21,11 +21,11 @@ Result<std::vector<DeviceInfo>> local_gpus() {
 Result<DeviceInfo> local_gpu(int gpu) {
     TRY(check_argument(gpu >= 0, "the GPU's number is negative"));
     auto gpus = TRY(local_gpus());
-    if (gpus.empty()) return Error{ENOTSUP, "this process sees no GPU (GSHM_USRBIO_DEVICE=host does without)"};
+    if (gpus.empty()) return Error{ENOTSUP, "this process sees no GPU (GSHM_USRBIO_DEVICE=host uses host memory instead)"};
     for (const DeviceInfo& one : gpus) {
         if (gpu_number(one.name) == gpu) return one;
     }
-    return Error{ENODEV, fmt::format("this process sees {} GPUs, but none of number {}", gpus.size(), gpu)};
+    return Error{ENODEV, fmt::format("this process sees {} GPUs, but no GPU {}", gpus.size(), gpu)};
 }
 
 }  // namespace

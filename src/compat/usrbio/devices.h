@@ -1,5 +1,4 @@
-// GPUs by the numbers that this process has for them, and where they are at the daemon: between processes a GPU is its
-// UUID.
+// Maps this process's GPU numbers to those of the daemon by UUID.
 #pragma once
 
 #include <string>
@@ -8,21 +7,21 @@
 
 namespace gshm::usrbio {
 
-// GSHM_USRBIO_DEVICE=host: the GPU calls give host memory instead, under whatever number a program asks for.
+// GSHM_USRBIO_DEVICE=host: the GPU calls return host memory, for any GPU number.
 bool gpus_are_host();
 
-// "cuda:3" is 3; -1 for what is no GPU.
+// 3 for "cuda:3"; -1 for anything but a GPU.
 int gpu_number(std::string_view name);
-// How many GPUs this process sees; one where they are host memory.
+// The number of GPUs that this process sees; one if they are host memory.
 int gpu_count();
-// ENOTSUP without CUDA, ENODEV if there is no such GPU, EINVAL if no GPU can have that number.
+// ENOTSUP without CUDA, ENODEV if there is no such GPU, EINVAL for an impossible number.
 Result<void> check_gpu(int gpu);
-// What the daemon calls it. ENODEV if it does not have it.
+// The daemon's name for it. ENODEV: the daemon does not have it.
 Result<std::string> name_at_daemon(const Daemon& daemon, int gpu);
-// The number here of what the daemon calls so; `exported_as` where all are host memory.
+// This process's number for a device of the daemon; `exported_as` if all are host memory.
 Result<int> number_here(const Daemon& daemon, const std::string& name, int exported_as);
 
-// A few bits that tell GPUs apart when a handle comes from a process with other numbers; never 0.
+// A few bits that identify a GPU in handles from processes with other numbers; never 0.
 constexpr unsigned kFingerprintBits = 14;
 Result<uint64_t> gpu_fingerprint(int gpu);
 

@@ -51,7 +51,7 @@ FileTable::FileTable() : state_(new State) {}
 Result<int> FileTable::add(int fd) {
     std::unique_lock lock(state_->mutex);
     auto& files = state_->files;
-    // Also if the program has closed that one, and another file has its number now: it has to deregister it first.
+    // Also if the program has closed that file and another has its number: it must deregister it first.
     if (files.contains(fd)) return Error{EINVAL, fmt::format("{} is registered already", fd)};
     auto file = TRY(RegisteredFile::create(fd, 3));
     while (files.contains(file->fd())) file = TRY(RegisteredFile::create(fd, file->fd() + 1));
@@ -62,7 +62,7 @@ Result<int> FileTable::add(int fd) {
 }
 
 void FileTable::remove(int fd) {
-    std::shared_ptr<RegisteredFile> gone;  // closed after the lock is gone
+    std::shared_ptr<RegisteredFile> gone;  // closed after the lock is released
     std::unique_lock lock(state_->mutex);
     auto found = state_->files.find(fd);
     if (found == state_->files.end()) return;

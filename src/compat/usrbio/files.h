@@ -1,4 +1,4 @@
-// The files that a program has registered: one table for the process, by descriptor number.
+// The registered files of the process, by descriptor number.
 #pragma once
 
 #include <atomic>
@@ -9,17 +9,17 @@
 
 namespace gshm::usrbio {
 
-// An open file, kept open here whatever the program does with its own descriptor.
+// An open file, kept open here independently of the program's descriptor.
 class RegisteredFile {
 public:
-    // EBADF unless it is a regular file or a block device. It is kept open under a number that is at least this.
+    // EBADF unless it is a regular file or a block device. Kept open under a number that is at least this.
     static Result<std::shared_ptr<RegisteredFile>> create(int fd, int least);
 
     int fd() const { return fd_.get(); }
     int number() const { return number_; }  // the program's
     bool is_readable() const;
     bool is_writable() const;
-    // Is some of the range, which lies before the file's end, a hole?
+    // Whether a part of the range, which is before the end of the file, is a hole.
     bool has_hole(uint64_t offset, uint64_t bytes);
 
 private:
@@ -29,7 +29,7 @@ private:
     int number_;
     int flags_;
     std::once_flag once_;
-    UniqueFd probe_;  // an open file of its own, whose position nobody else has
+    UniqueFd probe_;  // a separate description with its own file position
 };
 
 // Safe from any thread.
@@ -37,18 +37,18 @@ class FileTable {
 public:
     static FileTable& instance();
 
-    // Under both the number it has and the one that it is kept open with, which is returned. EINVAL if that is taken.
+    // Under the program's number and the one that it is kept open with, which is returned. EINVAL if that is in use.
     Result<int> add(int fd);
-    // Either of the two numbers.
+    // By either number.
     void remove(int fd);
     std::shared_ptr<RegisteredFile> find(int fd) const;
-    // Changes when a file is removed: what was found before may not be there any more.
+    // Changes when a file is removed: earlier results may be invalid.
     uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
 private:
     FileTable();
     struct State;
-    State* state_;  // never destroyed: threads may still use it when the process ends
+    State* state_;  // never destroyed: threads may use it during exit
     std::atomic<uint64_t> generation_{0};
 };
 

@@ -7,24 +7,24 @@
 namespace gshm::usrbio {
 namespace {
 
-// An attribute of an object that has no memory, and stands for some of its maker's.
+// An attribute of an object without memory that represents memory of its creator.
 constexpr char kHandleAttribute[] = "usrbio.handle";
 
 Result<Object> open_cuda(const CudaHandle& cuda, uint64_t size, int gpu) {
     HandleInfo info = {};
     info.kind = GSHM_HANDLE_IPC;
-    info.extent_bytes = cuda.offset + size;  // more of the allocation is of no interest
+    info.extent_bytes = cuda.offset + size;  // the rest of the allocation does not matter
     info.offset = cuda.offset;
     info.size_bytes = size;
     return Object::import_ipc(fmt::format("cuda:{}", gpu), cuda.handle, info, true);
 }
 
 Result<std::unique_ptr<Iov>> import_cuda(const CudaHandle& cuda, const GpuHandle& handle) {
-    if (gpus_are_host()) return Error{ENOTSUP, "a handle of GPU memory is of no use with GSHM_USRBIO_DEVICE=host"};
+    if (gpus_are_host()) return Error{ENOTSUP, "a handle of GPU memory cannot be used with GSHM_USRBIO_DEVICE=host"};
     const int count = gpu_count();
     if (count == 0) return Error{ENOTSUP, "this process sees no GPU"};
     Error last{ENODEV, "the GPU of the handle is not visible in this process: check CUDA_VISIBLE_DEVICES"};
-    // The exporter's number first; it may have been another one's there.
+    // The exporter's number first; it may be another GPU here.
     for (int i = -1; i < count; ++i) {
         const int gpu = i < 0 ? handle.gpu : i;
         if (i == handle.gpu || gpu >= count) continue;

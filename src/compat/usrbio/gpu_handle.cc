@@ -45,7 +45,7 @@ Result<hf3fs_gpu_ipc_handle_t> pack(const GpuHandle& handle) {
     } else {
         const auto& cuda = std::get<CudaHandle>(handle.memory);
         const bool fits = handle.gpu < 1 << kNumberBits && cuda.offset >> (64 - kOffsetShift) == 0;
-        if (!fits) return Error{ENOTSUP, "the memory begins too far inside of its allocation for a handle"};
+        if (!fits) return Error{ENOTSUP, "the offset of the memory in its allocation is too large for a handle"};
         memcpy(packed.cuda, cuda.handle.data(), cuda.handle.size());
         packed.device |= cuda.fingerprint << kNumberBits | cuda.offset << kOffsetShift;
     }

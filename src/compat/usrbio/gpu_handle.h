@@ -1,12 +1,11 @@
-// The 80 bytes that stand for GPU memory between processes: 64 of a handle, 8 of size, 8 of device.
+// The handle of 80 bytes for GPU memory: 64 bytes of handle, 8 of size, 8 of device.
 //
-// Of a daemon's object the 64 bytes are ours: which daemon, which object, the iov's id; the device is the exporter's
-// number. Of a program's own memory they are CUDA's, and stand for a whole allocation, so what they lack goes into the
-// device:
+// For an object of a daemon the 64 bytes are ours: daemon, object, and the iov's id; the device is the exporter's
+// number. For memory of a program they are CUDA's and refer to a whole allocation. The rest is in the device field:
 //   bits 0-5    the exporter's number of the GPU
-//   bits 6-19   which GPU that is (devices.h: gpu_fingerprint); 0: not known, the number has to do
-//   bits 20-63  where in the allocation the memory begins
-// 3FS itself writes a bare number there, which reads as one without a fingerprint and with an offset of 0.
+//   bits 6-19   identifies the GPU (devices.h: gpu_fingerprint); 0: unknown, the number is used
+//   bits 20-63  offset of the memory in the allocation
+// 3FS writes a plain number there, which reads as one without a fingerprint and with offset 0.
 #pragma once
 
 #include <variant>
@@ -33,9 +32,9 @@ struct GpuHandle {
     int gpu = 0;
 };
 
-// ENOTSUP if the offset has no room.
+// ENOTSUP if the offset does not fit.
 Result<hf3fs_gpu_ipc_handle_t> pack(const GpuHandle& handle);
-// EINVAL for what no call here can have made.
+// EINVAL for a handle that no call here can have made.
 Result<GpuHandle> unpack(const hf3fs_gpu_ipc_handle_t& packed);
 
 }  // namespace gshm::usrbio

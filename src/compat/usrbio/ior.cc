@@ -7,17 +7,17 @@
 namespace gshm::usrbio {
 namespace {
 
-using Clock = std::chrono::system_clock;  // CLOCK_REALTIME, which 3FS's deadlines are of
+using Clock = std::chrono::system_clock;  // CLOCK_REALTIME, as in 3FS's deadlines
 
 Clock::time_point to_time_point(const timespec& time) {
-    // Far away is for ever, and must not overflow.
+    // Distant deadlines mean no limit, and must not overflow.
     constexpr time_t kFar = 1'000'000'000;
     const std::chrono::seconds seconds(std::clamp<time_t>(time.tv_sec, 0, Clock::to_time_t(Clock::now()) + kFar));
     return Clock::time_point(seconds +
                              std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(time.tv_nsec)));
 }
 
-// In pieces of a second, since somebody may set the clock meanwhile. 0: it has passed.
+// In steps of a second, since the clock may be set meanwhile. 0: the deadline has passed.
 int ms_until(const timespec* deadline) {
     constexpr std::chrono::milliseconds kPiece(1000);
     if (deadline == nullptr) return static_cast<int>(kPiece.count());
@@ -56,7 +56,7 @@ Result<const Ior::AddedFile*> Ior::find_file(int fd) {
     if (auto found = files_.find(fd); found != files_.end()) return &found->second;
     AddedFile added{FileTable::instance().find(fd)};
     if (!added.file) return Error{EBADF, fmt::format("{} is not registered", fd)};
-    // The program may use both of its numbers.
+    // The program may use both numbers of a file.
     for (const auto& [number, other] : files_) {
         if (other.file == added.file) return &files_.emplace(fd, other).first->second;
     }
@@ -77,7 +77,7 @@ void Ior::forget_removed_files() {
         if (std::ranges::find(removed_, at->second.index) == removed_.end()) removed_.push_back(at->second.index);
         at = files_.erase(at);
     }
-    // What is still being read or written is let go of another time.
+    // Files in use are removed later.
     std::erase_if(removed_, [&](uint32_t index) { return gshm_ring_remove_file(ring_, index) != -EBUSY; });
 }
 
@@ -121,7 +121,7 @@ int Ior::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64
     free_.pop_back();
     ++prepared_;
     if (options_.io_depth > 0 && prepared_ >= static_cast<size_t>(options_.io_depth)) {
-        if (int code = submit_prepared(); code < 0) log_warning("cannot begin a batch yet: {}", gshm_last_error());
+        if (int code = submit_prepared(); code < 0) log_warning("cannot start a batch yet: {}", gshm_last_error());
     }
     return index;
 }
@@ -173,7 +173,7 @@ int Ior::wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* d
     size_t awaited = 0;
     int timeout_ms = 0;
     auto lock = enter();
-    // First what is there, without waiting: also for a deadline that has passed.
+    // Available completions first, without waiting, also if the deadline has passed.
     for (;;) {
         const int taken = take(cqes.subspan(filled), awaited, timeout_ms);
         if (taken < 0) return filled > 0 ? static_cast<int>(filled) : taken;
@@ -185,7 +185,7 @@ int Ior::wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* d
         // A program that forgot to submit would wait for ever.
         if (int code = submit_prepared(); code < 0) return filled > 0 ? static_cast<int>(filled) : code;
         awaited = std::min(least - filled, under_way_);
-        // Nothing will come unless another thread begins something.
+        // Only another thread can start operations.
         if (under_way_ == 0) begun_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
     }
 }

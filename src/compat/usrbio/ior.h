@@ -1,5 +1,5 @@
-// What an hf3fs_ior's handle stands for: a ring of gshm's, the indexes and user data of 3FS's, and the files it has
-// been handed. One thread prepares and submits; another may wait meanwhile.
+// The state behind an hf3fs_ior: a ring of gshm, indexes and user data of 3FS, and its files. One thread prepares and
+// submits; another may wait meanwhile.
 #pragma once
 
 #include <atomic>
@@ -21,25 +21,25 @@ public:
     struct Options {
         int entries = 0;
         bool for_read = true;
-        int io_depth = 0;    // > 0: so many are begun at once
+        int io_depth = 0;    // > 0: started in batches of this size
         uint64_t flags = 0;  // HF3FS_IOR_...
     };
     static Result<std::unique_ptr<Ior>> create(std::shared_ptr<Daemon> daemon, const Options& options);
-    // Waits for what is under way.
+    // Waits for operations in flight.
     ~Ior();
 
     int entries() const { return options_.entries; }
-    // An index >= 0, or -errno as hf3fs_prep_io() has them.
+    // Returns an index >= 0, or -errno as hf3fs_prep_io().
     int prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64_t file_offset, const void* user_data);
     int submit();
-    // As hf3fs_wait_for_ios(); `least` is no more than there is room for.
+    // As hf3fs_wait_for_ios(); `least` is at most the capacity.
     int wait(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline);
 
 private:
     struct Slot {
         const void* user_data = nullptr;
         uint64_t file_offset = 0;
-        std::shared_ptr<RegisteredFile> file;  // null where nothing is asked of it afterwards
+        std::shared_ptr<RegisteredFile> file;  // null if it is not needed afterwards
     };
     struct AddedFile {
         std::shared_ptr<RegisteredFile> file;
@@ -53,7 +53,7 @@ private:
     void forget_removed_files();
     int submit_prepared();
     hf3fs_cqe finish(const gshm_completion& completion);
-    // What gshm's ring has, at least so many unless the time passes or somebody else wants it.
+    // Takes completions of gshm's ring: at least that many, unless the time passes or another thread needs the ring.
     int take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms);
     int wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline);
 
@@ -61,20 +61,20 @@ private:
     gshm_ring* const ring_;
     const Options options_;
 
-    // Gshm's ring is for one thread at a time, and 3FS's are not: whoever prepares while another waits in the ring
-    // wakes that one, who lets it go first and waits on.
-    std::timed_mutex waiting_;     // one waits at a time; taken before mutex_
-    std::mutex mutex_;             // of all below, and of gshm's ring
-    std::atomic<int> wanted_ = 0;  // threads that want mutex_ from who waits in the ring
+    // A ring of gshm is used by one thread at a time, one of 3FS by two. A thread that prepares wakes the thread that
+    // waits in the ring, which releases the ring for it and then waits again.
+    std::timed_mutex waiting_;     // one waiter at a time; taken before mutex_
+    std::mutex mutex_;             // guards everything below, and gshm's ring
+    std::atomic<int> wanted_ = 0;  // threads that need mutex_ from the waiter
     std::condition_variable begun_;
     std::vector<gshm_completion> completions_;
     std::vector<Slot> slots_;
-    std::vector<int> free_;                     // indexes of slots that nothing is under way in
-    size_t prepared_ = 0;                       // and not yet begun
-    size_t under_way_ = 0;                      // begun, and not yet taken
+    std::vector<int> free_;                     // indexes of free slots
+    size_t prepared_ = 0;                       // and not yet started
+    size_t under_way_ = 0;                      // started, and not yet taken
     std::unordered_map<int, AddedFile> files_;  // by descriptor number
-    std::vector<uint32_t> removed_;             // deregistered, but still in use in gshm's ring
-    uint64_t generation_ = 0;                   // of the table that files_ is of
+    std::vector<uint32_t> removed_;             // deregistered, but still in use by gshm's ring
+    uint64_t generation_ = 0;                   // of the file table that files_ reflects
 };
 
 }  // namespace gshm::usrbio

@@ -35,7 +35,7 @@ void Iov::destroy(hf3fs_iov* iov) {
 
 void Iov::unlink() {
     constexpr std::string_view kHidden = ".unlinked";
-    // Handles that were exported go on working, which takes a name: one that no id leads to.
+    // Exported handles stay valid, which needs a name: one without an id.
     const bool has_handles = gpu >= 0 && object.id() != 0;
     if (!has_handles) return remove_name();
     if (name.empty() || name.ends_with(kHidden)) return;
@@ -49,7 +49,7 @@ void Iov::unlink() {
 
 void Iov::remove_name() {
     if (name.empty()) return;
-    // Somebody may have done it already, in the mount for instance.
+    // It may already be removed, for example in the mount.
     if (auto done = daemon->client().unlink(name); !done && done.error().code != ENOENT) {
         log_warning("cannot unlink {}: {}", name, done.error().message);
     }
@@ -76,7 +76,7 @@ Id to_id(const uint8_t id[16]) {
 Id make_id() {
     Id id = {};
     while (getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) continue;
-    id[6] = static_cast<uint8_t>((id[6] & 0x0f) | 0x40);  // a random UUID says so in these bits
+    id[6] = static_cast<uint8_t>((id[6] & 0x0f) | 0x40);  // marks a random UUID
     id[8] = static_cast<uint8_t>((id[8] & 0x3f) | 0x80);
     return id;
 }
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Iov>> create_iov(std::shared_ptr<Daemon> daemon, size_t s
     auto made = std::make_unique<Iov>();
     made->id = make_id();
     std::string name = name_of(made->id);
-    // An extent of its own on host, since programs count on whole pages.
+    // An extent of its own on host, since programs expect whole pages.
     made->object = TRY(
         daemon->client().create({.name = name, .size_bytes = size, .device = device, .dedicated = device == "host"}));
     made->name = std::move(name);

@@ -1,4 +1,4 @@
-// What an hf3fs_iov's handle stands for.
+// The state behind an hf3fs_iov.
 #pragma once
 
 #include <array>
@@ -13,24 +13,24 @@ using Id = std::array<uint8_t, 16>;
 
 class Iov {
 public:
-    // The memory; of a daemon, or (without one) the caller's own.
+    // The memory; of a daemon or, without one, of the caller.
     Object object;
     std::shared_ptr<Daemon> daemon;
-    // What others find it by; empty: nothing, or it was made elsewhere and is not ours to remove.
+    // The name that others find it by; empty: none, or made by another process, which removes it.
     std::string name;
-    Object publication;  // of wrapped memory: the object of that name, which says how to reach it
-    std::optional<hf3fs_gpu_ipc_handle_t> imported;  // of another process's own memory: how it was reached
+    Object publication;  // for wrapped memory: the object that describes it to others
+    std::optional<hf3fs_gpu_ipc_handle_t> imported;  // for memory of another process: its handle
     int gpu = -1;                                    // -1: host memory
     Id id = {};
     size_t size = 0;
 
-    // Of a struct that one of the calls has filled in; null: it has not, or was destroyed.
+    // From a struct filled in by one of the calls; null: not filled in, or destroyed.
     static Iov* of(const hf3fs_iov* iov);
-    // Fills in the caller's struct, which has the handle from then on.
+    // Fills in the caller's struct, which then owns the handle.
     static void hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size,
                           int numa);
     static void destroy(hf3fs_iov* iov);
-    // From now on its id leads nowhere.
+    // Removes its id.
     void unlink();
 
     ~Iov();
@@ -42,16 +42,16 @@ private:
     uint64_t magic_ = kMagic;
 };
 
-// The arguments that all of the calls have.
+// Checks the arguments common to all calls.
 Result<void> check_iov_arguments(const hf3fs_iov* iov, const char* mount_point, size_t size);
 Id to_id(const uint8_t id[16]);
 Id make_id();
-// In a folder of the user's, so that one user does not own what another needs. It goes with the last in it.
+// In a folder of the user, so that no user owns what another needs. The folder is removed with its last entry.
 std::string name_of(const Id& id);
 
-// An object of zeros that goes with this process, with an id of its own.
+// A zeroed object with a new id, which ends with this process.
 Result<std::unique_ptr<Iov>> create_iov(std::shared_ptr<Daemon> daemon, size_t size, const std::string& device);
-// Where the pages shall be; a wish, and nothing else depends on it.
+// Preferred node for the pages.
 void prefer_node(void* memory, size_t size, int node);
 
 }  // namespace gshm::usrbio

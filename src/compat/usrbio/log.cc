@@ -10,7 +10,7 @@ namespace gshm::usrbio {
 namespace {
 
 LogLevel chosen_level() {
-    // Once: what a program changes in its environment later does not count, as with 3FS.
+    // Read once: later changes of the environment have no effect, as in 3FS.
     static const LogLevel level = [] {
         const char* word = getenv("HF3FS_USRBIO_LIB_LOG");
         return parse_log_level(word != nullptr ? word : "");
@@ -21,7 +21,7 @@ LogLevel chosen_level() {
 }  // namespace
 
 LogLevel parse_log_level(std::string_view word) {
-    // 3FS takes whole configurations of its logger ("INFO; handler:..."): the level comes first, maybe after a name.
+    // 3FS accepts whole logger configurations ("INFO; handler:..."): the level comes first, possibly after a name.
     word = word.substr(0, word.find_first_of(";,:"));
     if (size_t equals = word.rfind('='); equals != word.npos) word.remove_prefix(equals + 1);
     std::string upper(word);
@@ -47,7 +47,7 @@ void log_line(LogLevel level, const std::string& text) {
     strftime(when, sizeof when, "%F %T", &local);
     std::string line = fmt::format("{}.{:03} usrbio {}: {}\n", when, now.tv_nsec / 1'000'000,
                                    kNames[static_cast<size_t>(level)], text);
-    // In one piece, so that the lines of several threads and processes do not mix.
+    // One write, so that lines of several threads and processes do not mix.
     if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
 

@@ -1,4 +1,4 @@
-// What the library has to say, on standard error, as far as HF3FS_USRBIO_LIB_LOG asks for it.
+// Messages on standard error, by the level in HF3FS_USRBIO_LIB_LOG.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gshm::usrbio {
 
 enum class LogLevel { debug, info, warning, error, none };
 
-// Of a word as 3FS takes it: DBG (DBG0 to DBG9, DEBUG), INFO, WARN, ERR, CRITICAL, FATAL, in any case; "WARN" for
+// The level of a word of 3FS: DBG (DBG0 to DBG9, DEBUG), INFO, WARN, ERR, CRITICAL, FATAL, in any case; WARN for
 // others.
 LogLevel parse_log_level(std::string_view word);
 bool log_enabled(LogLevel level);

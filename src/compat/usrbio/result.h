@@ -1,4 +1,4 @@
-// How failures travel here: gshm.hpp's Result inside, 0 or -errno (and a line in the log) at the C edge.
+// Errors: gshm.hpp's Result inside, 0 or -errno (and a log line) at the C interface.
 #pragma once
 
 #include <new>
@@ -8,7 +8,7 @@
 
 namespace gshm::usrbio {
 
-// The value of a Result, or back to the caller with its error.
+// The value of a Result, or a return with its error.
 #define TRY(...)                                       \
     ({                                                 \
         auto tried_ = (__VA_ARGS__);                   \
@@ -21,7 +21,7 @@ inline Result<void> check_argument(bool good, const char* what) {
     return Error{EINVAL, what};
 }
 
-// Runs the body of a C function. No exception crosses the edge.
+// Runs the body of a C function. No exception leaves it.
 template <typename Body>
 int guarded(const char* call, Body&& body) {
     try {

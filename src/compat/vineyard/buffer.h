@@ -1,4 +1,4 @@
-// What a Buffer stands for: an open object. And which of them a Client has made, so that sealing one reaches its
+// The state behind a Buffer: an open object. And the buffers that a Client has made, so that sealing one reaches its
 // handle.
 #pragma once
 
@@ -44,7 +44,7 @@ struct BufferState {
     const bool cpu;
     const std::string device;
     std::atomic<bool> writable;
-    const std::shared_ptr<CreatedBuffers> created;  // null: it was got by its id
+    const std::shared_ptr<CreatedBuffers> created;  // null: opened by its id
 
     std::mutex mutex;  // a handle is for one thread at a time, and Seal() comes from any
     gshm::Object object;

@@ -15,7 +15,7 @@ namespace {
 
 using Failures = std::vector<std::pair<ObjectID, Status>>;
 
-// gshm names it by its path, which says less to who knows ids.
+// Names the id instead of gshm's path, which vineyard programs do not know.
 Status about(ObjectID id, const gshm::Error& error, StatusCode busy = StatusCode::kObjectNotSealed) {
     const std::string text = ObjectIDToString(id);
     if (error.code == ENOENT) return Status::ObjectNotExists("there is no buffer " + text);
@@ -68,7 +68,7 @@ bool Client::Connected() const {
 }
 
 void Client::Disconnect() {
-    std::shared_ptr<Session> session;  // ended after the lock is given back
+    std::shared_ptr<Session> session;  // ended after the lock is released
     std::lock_guard lock(state_->mutex);
     session.swap(state_->session);
 }
@@ -153,7 +153,7 @@ Status Client::GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
 Status Client::Seal(ObjectID const& id) {
     std::shared_ptr<Session> session;
     RETURN_ON_ERROR(state_->get(session));
-    // Through the handle if it is here, so that it, too, refuses to be written from now on.
+    // Through the existing handle, so that it rejects writes from now on too.
     if (const auto mine = session->created()->find(id)) {
         std::lock_guard lock(mine->mutex);
         if (auto sealed = mine->object.seal(); !sealed) return about(id, sealed.error(), StatusCode::kInvalid);
@@ -184,7 +184,7 @@ Status Client::DelData(const std::vector<ObjectID>& ids, const bool force, const
     for (const ObjectID id : once) {
         Status deleted = DelData(id, force, deep);
         if (deleted.ok()) continue;
-        if (deleted.IsConnectionError()) return deleted;  // it is the same for all
+        if (deleted.IsConnectionError()) return deleted;  // the same for all ids
         failures.emplace_back(id, std::move(deleted));
     }
     return to_status(failures, once.size(), "buffers were not deleted");
@@ -213,7 +213,7 @@ Status Client::PutName(const ObjectID id, const std::string& name) {
     auto made = client.make_symlink(target, link);
     if (made) return Status::OK();
     if (made.error().code != EEXIST) return to_status(made.error());
-    // In one step, so that at no time the name is missing.
+    // Atomically, so that the name is never missing.
     const std::string next = detail::new_name_link();
     if (made = client.make_symlink(target, next); !made) return to_status(made.error());
     if (auto renamed = client.rename(next, link, true); !renamed) {
@@ -236,7 +236,7 @@ Status Client::GetName(const std::string& name, ObjectID& id, const bool wait) {
         const auto target = client.read_link(link);
         if (!target) {
             if (target.error().code != ENOENT) return to_status(target.error());
-            if (wait) continue;  // it was dropped again
+            if (wait) continue;  // dropped again
             return Status::ObjectNotExists("there is no name \"" + name + "\"");
         }
         const auto linked = detail::linked_id(*target);

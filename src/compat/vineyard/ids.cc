@@ -31,15 +31,15 @@ ObjectID ObjectIDFromString(const std::string& text) {
 namespace detail {
 
 ObjectID random_id() {
-    // From the kernel each time: a forked child must not go on with its parent's numbers.
+    // From the kernel each time: a forked child must not continue its parent's sequence.
     for (;;) {
         ObjectID id = 0;
         if (getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) {
             if (errno == EINTR) continue;
-            std::abort();  // the kernel has it since 3.17
+            std::abort();  // available since Linux 3.17
         }
         id |= kBlobBit;
-        if (id != kBlobBit && id != InvalidObjectID()) return id;  // vineyard's empty blob, and no id at all
+        if (id != kBlobBit && id != InvalidObjectID()) return id;  // excludes vineyard's empty blob and the invalid id
     }
 }
 

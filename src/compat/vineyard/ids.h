@@ -1,5 +1,5 @@
-// What a buffer and a name are called in gshm: "vineyard/o8123456789abcdef", and "vineyard/names/NAME", a symbolic link
-// to it, so that a name keeps no memory.
+// The names of buffers in gshm: "vineyard/o8123456789abcdef", and "vineyard/names/NAME", a symbolic link to it, so that
+// a name keeps no memory.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@ namespace vineyard::detail {
 inline constexpr char kFolder[] = "vineyard";
 inline constexpr char kNamesFolder[] = "vineyard/names";
 
-// Never one that was there before, for all that chance can do; with the bit of a blob.
+// A random id with the bit of a blob; collisions are practically impossible.
 ObjectID random_id();
 std::string object_name(ObjectID id);
 
-// Any text but the empty one is a name: "/" and what gshm has no place for are escaped, as %2F. No result begins with a
-// dot.
+// Any non-empty text is a name: "/" and other bytes that gshm does not accept are escaped, as %2F. No result begins
+// with a dot.
 std::string name_link(const std::string& name);
-// A link that is about to take the place of another.
+// A temporary link that replaces another.
 std::string new_name_link();
-// Where the link of a name leads, and back; nothing if it is no such link.
+// The target of a name's link, and the inverse; empty if it is not such a link.
 std::string link_target(ObjectID id);
 std::optional<ObjectID> linked_id(const std::string& target);
 

@@ -10,7 +10,7 @@ struct MirrorState {
     gshm::Mirror mirror;
     bool writable = false;
 
-    // With the buffer's mutex held.
+    // Called with the buffer's mutex held.
     Status flush() {
         if (!writable) return Status::OK();
         if (auto flushed = mirror.flush(); !flushed) {
@@ -32,8 +32,8 @@ CUDABufferMirror::CUDABufferMirror(Buffer& buffer, const bool initializing)
         throw std::runtime_error("CUDABufferMirror: " + ObjectIDToString(of->id) +
                                  " is immutable: `initializing` must be true, or the mirror has nothing to show");
     }
-    // Loaded also if nobody asks for it: all of it is written back, and what the program does not write would else be
-    // bytes of earlier mirrors, maybe of buffers that are not for everyone who reads this one.
+    // Always loaded: all of it is written back, and untouched bytes would otherwise be those of earlier mirrors,
+    // perhaps of private buffers.
     auto mirror = gshm::Mirror::create(of->object, {.load = true, .write = writable});
     if (!mirror) {
         throw std::runtime_error("CUDABufferMirror: " + ObjectIDToString(of->id) + ": " + mirror.error().message);
@@ -51,7 +51,7 @@ CUDABufferMirror::~CUDABufferMirror() {
                                           " is lost: " + flushed.ToString());
             state_->mirror.unmark();
         }
-    } catch (const std::exception&) {  // no memory to say it with
+    } catch (const std::exception&) {  // out of memory for the message
         state_->mirror.unmark();
     }
     state_->mirror = {};
@@ -66,7 +66,7 @@ uint8_t* CUDABufferMirror::mutable_data() noexcept {
     std::lock_guard lock(state_->buffer->mutex);
     try {
         auto all = state_->mirror.writable();
-        return all ? reinterpret_cast<uint8_t*>(all->data()) : nullptr;  // none: it was sealed meanwhile
+        return all ? reinterpret_cast<uint8_t*>(all->data()) : nullptr;  // none: sealed in the meantime
     } catch (const std::exception&) {
         return nullptr;
     }

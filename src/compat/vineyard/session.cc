@@ -17,7 +17,7 @@ bool is_socket(const std::string& path) {
     return stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-// The runtime folder that the argument of Connect() means.
+// The runtime folder for the argument of Connect().
 gshm::Result<std::string> find_folder(const std::string& ipc_socket) {
     if (ipc_socket.empty()) return std::string();
     char path[PATH_MAX];
@@ -36,7 +36,7 @@ gshm::Result<std::string> find_folder(const std::string& ipc_socket) {
         EINVAL, ipc_socket + " is neither the runtime folder or the socket of a gshmd that runs, nor in its mount"};
 }
 
-// GSHM_VINEYARD_MODE: who else may use what is made here.
+// GSHM_VINEYARD_MODE: permission bits of new buffers.
 gshm::Result<uint32_t> chosen_mode() {
     const char* text = getenv("GSHM_VINEYARD_MODE");
     if (text == nullptr || *text == '\0') return 0600u;
@@ -49,7 +49,7 @@ gshm::Result<uint32_t> chosen_mode() {
     return static_cast<uint32_t>(mode);
 }
 
-// GSHM_VINEYARD_DEVICE, else the first GPU; "" (the daemon's first) if there is none.
+// GSHM_VINEYARD_DEVICE, else the first GPU; "" (the daemon's first device) if there is none.
 gshm::Result<std::string> chosen_device(const gshm::Client& client) {
     if (const char* device = getenv("GSHM_VINEYARD_DEVICE"); device != nullptr && *device != '\0') {
         return std::string(device);
@@ -62,7 +62,7 @@ gshm::Result<std::string> chosen_device(const gshm::Client& client) {
     return std::string();
 }
 
-// Everyone may put something there, and only its owner takes it away again.
+// All users may add entries, and only their owners remove them.
 gshm::Result<void> make_shared_folder(const gshm::Client& client, const char* name) {
     auto made = client.make_directory(name, 01777);
     if (!made && made.error().code != EEXIST) return made;

@@ -1,4 +1,4 @@
-// A Client's connection to gshmd. It stays until the last call that uses it has returned.
+// A Client's connection to gshmd. It lives until the last call that uses it has returned.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,16 @@ namespace vineyard::detail {
 
 class Session {
 public:
-    // Connects, and makes the folder for buffers if nobody has yet.
+    // Connects, and makes the folder for buffers if it does not exist.
     static Status open(const std::string& ipc_socket, std::shared_ptr<Session>& ret_session);
 
     const gshm::Client& client() const { return client_; }
     const std::string& ipc_socket() const { return ipc_socket_; }
-    // Where a buffer goes if nobody says.
+    // The default device of new buffers.
     const std::string& device() const { return device_; }
     uint32_t mode() const { return mode_; }
     const std::shared_ptr<CreatedBuffers>& created() const { return created_; }
-    // The folder for names, before the first one is put there.
+    // Makes the folder for names, before the first name.
     Status make_names_folder();
 
 private:

@@ -84,7 +84,7 @@ void log_line(const char* level, const std::string& text) {
     std::strftime(when, sizeof when, "%F %T", &local);
     std::string line = std::string(when) + " vineyard " + level + ": " + text;
     if (line.back() != '\n') line += '\n';
-    // In one piece, so that the lines of several threads and processes do not mix.
+    // One write, so that lines of several threads and processes do not mix.
     if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
 

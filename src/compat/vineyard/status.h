@@ -1,4 +1,4 @@
-// How failures travel here: gshm.hpp's Result inside, vineyard's Status at the edge.
+// Errors: gshm.hpp's Result inside, vineyard's Status at the interface.
 #pragma once
 
 #include <string>
@@ -10,13 +10,12 @@
 
 namespace vineyard::detail {
 
-// EBUSY means one thing where a buffer is opened and another where it is sealed.
+// EBUSY has different meanings for opening and for sealing.
 Status to_status(const gshm::Error& error, StatusCode busy = StatusCode::kObjectNotSealed);
-// Of a call for many ids of which some have failed: the code of the first, and a message that names all. OK without
-// any.
+// For a call with several ids: the code of the first failure, and a message that names all. OK without failures.
 Status to_status(const std::vector<std::pair<ObjectID, Status>>& failed, size_t tried, const char* what);
 
-// One on standard error.
+// Prints a line on standard error.
 void log_line(const char* level, const std::string& text);
 
 }  // namespace vineyard::detail

@@ -1,4 +1,4 @@
-// The copier of GPUs, over the fake driver, whose copies are really under way for a while.
+// The GPU copier over the fake driver, whose copies are asynchronous.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -46,7 +46,7 @@ TEST(CudaCopier, BothWays) {
     EXPECT_TRUE(back == text);
 }
 
-// Many are under way at once, and nobody waits for the device, nor on the legacy stream.
+// Many copies are in flight, and none waits for the device or the legacy stream.
 TEST(CudaCopier, ManyUnderWay) {
     auto extent = *cuda_device().allocate(8 * kMiB, {});
     Copier* copier = extent->copier();
@@ -105,8 +105,8 @@ TEST(CudaCopier, GoesWithItsDevice) {
     EXPECT_EQ(status.error().code, ENODEV);
 }
 
-// What goes wrong on the device later is an error of the transfer, and says that the device is lost. In a process of its
-// own: it stays lost.
+// A later failure of the device is an error of the transfer and reports that the device is lost. In a separate process:
+// the device stays lost.
 TEST(CudaCopierDeathTest, DeviceLost) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_EXIT(

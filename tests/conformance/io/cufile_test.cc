@@ -1,5 +1,5 @@
-// cuFile, through a test double: used where it measures faster, and never in the way. Each case in a process of its own,
-// since the choice is the process's.
+// cuFile, through a test double: used only if it is faster. Each case in a separate process, since the choice is made
+// once per process.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ struct Setting {
     unsigned staging_delay_us = 0;
 };
 
-// Reads and writes one file twice. Returns what went wrong, and in `ways` what the second time took.
+// Reads and writes one file twice. Returns an error text, and in `ways` the paths of the second time.
 class Rig {
 public:
     explicit Rig(const Setting& setting) {

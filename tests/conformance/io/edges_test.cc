@@ -1,4 +1,4 @@
-// Where files end, what they lack, and what is no file.
+// Ends of files, holes, and descriptors that are not files.
 #include <cstring>
 #include <sys/mman.h>
 #include <sys/resource.h>

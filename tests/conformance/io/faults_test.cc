@@ -23,7 +23,7 @@ protected:
     }
 };
 
-// Watches as they are asked for; what comes of one that has ended may come late, as the kernel is free to have it.
+// Delays events of ended watches, as the kernel may.
 class LateQueue final : public Queue {
 public:
     struct Seen {
@@ -108,7 +108,7 @@ private:
     std::vector<Request> held_;
 };
 
-// Whose files do not answer has staging memory for long, and others go on.
+// A user whose files do not respond holds staging memory for long, and other users continue.
 TEST_P(Faults, OneUserDoesNotTakeAllStagingMemory) {
     if (!GetParam().cuda) GTEST_SKIP() << "no staging memory is needed";
     auto gate = std::make_shared<HoldingQueue::Gate>();
@@ -177,7 +177,7 @@ TEST_P(Faults, WhoHasStagingMemoryLeavesSomeToOthers) {
     auto all = take_all(Staging::kAlone, Staging::kLargeChunkBytes);
     EXPECT_EQ(bytes_of(all), 64 * kMiB);
     for (const Chunk& chunk : all) staging->give(chunk);
-    // A single chunk is for whoever has none.
+    // The only chunk is available to a user without chunks.
     auto small = *Staging::create(device(), Staging::kLargeChunkBytes);
     Chunk whole = small->take(Staging::kLargeChunkBytes, false, hears, 1);
     EXPECT_TRUE(whole);

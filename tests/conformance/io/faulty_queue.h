@@ -1,4 +1,4 @@
-// A queue in front of another that answers some requests itself, or only in part: what kernels do at times, and disks.
+// A queue in front of another that answers some requests itself, or only in part, as kernels and disks do.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@ namespace gshm::io::test {
 
 class FaultyQueue final : public Queue {
 public:
-    // Asked about every request, with its number from 0 on. A negative number is what it fails with, 0 an end of file or a
-    // full disk; a positive one is how many bytes of it are done at most. Nothing: it goes through as it is.
+    // Called for every request, with its number from 0. A negative result is the error, 0 the end of file or a full
+    // disk; a positive result limits the bytes. Empty: the request passes unchanged.
     using Decide = std::function<std::optional<int32_t>(const Request&, uint64_t number)>;
 
     FaultyQueue(std::unique_ptr<Queue> below, Decide decide) : below_(std::move(below)), decide_(std::move(decide)) {}

@@ -1,5 +1,5 @@
-// What the tests of the engine share: memory of each kind between guard bytes, files, a source with a doorbell of its own,
-// and the suite that is run over every queue and every kind of memory.
+// Shared parts of the engine's tests: memory of each kind between guard bytes, files, a source with a doorbell, and the
+// suite that runs over every queue and every kind of memory.
 #pragma once
 
 #include <condition_variable>
@@ -47,7 +47,7 @@ public:
     File& file() const { return *file_; }
     uint64_t size() const;
     std::string content() const;
-    // Nothing of it is in the page cache any more.
+    // Removes it from the page cache.
     void evict() const;
     // For when it was changed from outside.
     void open_again();
@@ -76,7 +76,7 @@ struct TestTransfer : Transfer {
     std::function<void()> when_done;  // in the engine's thread
 };
 
-// Starts what it is given, through a real eventfd.
+// Starts the given transfers, through a real eventfd.
 class TestSource final : public Source {
 public:
     explicit TestSource(Engine& engine);

@@ -18,7 +18,7 @@ const std::vector<uint64_t> kSizes = {
 const std::vector<uint64_t> kOffsets = {0, 1, 511, 512, 513, 4095, 4096, 4097, 12345};
 const std::vector<uint64_t> kMemoryOffsets = {0, 1, 512, 4095, 4096};
 
-// What differs, in words that fit a screen.
+// A short description of the difference.
 std::string difference(const std::string& got, const std::string& expected) {
     if (got.size() != expected.size()) return "sizes differ";
     if (got == expected) return {};

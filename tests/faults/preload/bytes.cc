@@ -17,7 +17,7 @@ using gshm::faults::system_error;
 
 namespace {
 
-// Files and /dev/fuse. An eventfd cannot fail in the way it is used, and what is printed is not gshmd's business.
+// Files and /dev/fuse. An eventfd cannot fail in its present use, and output does not count.
 bool counts(int fd) {
     struct stat status = {};
     if (fd <= 2 || ::syscall(SYS_fstat, fd, &status) != 0) return false;

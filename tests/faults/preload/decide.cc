@@ -101,7 +101,7 @@ int system_error(const void* caller, const char* call, int error, bool interrupt
 
 // The fake driver asks here, if it finds the function.
 FAULTS_EXPORT int gshm_test_device_error(const char* call) {
-    // What gives something back: a driver that cannot do that has lost it, and nobody can do anything about it.
+    // Calls that free something: if they fail, the driver has lost it, without a remedy.
     for (const char* left : {"Release", "Free", "Unmap", "Destroy", "Unregister", "Pop", "GetError"}) {
         if (strstr(call, left) != nullptr) return 0;
     }

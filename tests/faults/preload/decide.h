@@ -9,7 +9,7 @@ namespace gshm::faults {
 
 enum class Caller { other, gshmd, sqlite };
 
-// Whose code an address is.
+// The owner of the code at an address.
 Caller caller_at(const void* address);
 
 // Counts a call of that class; true: it shall fail.

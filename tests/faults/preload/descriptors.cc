@@ -39,7 +39,7 @@ FAULTS_CALL(int, signalfd, (int fd, const sigset_t* mask, int flags), (fd, mask,
 FAULTS_CALL(int, epoll_create1, (int flags), (flags), EMFILE, false)
 FAULTS_CALL(int, accept4, (int fd, sockaddr* address, socklen_t* length, int flags), (fd, address, length, flags),
             EMFILE, true)
-// Not ECONNREFUSED, which says that nobody is there.
+// Not ECONNREFUSED, which means that no daemon runs.
 FAULTS_CALL(int, connect, (int fd, const sockaddr* address, socklen_t length), (fd, address, length), ENOMEM, true)
 FAULTS_CALL(int, bind, (int fd, const sockaddr* address, socklen_t length), (fd, address, length), ENOSPC, false)
 FAULTS_CALL(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), (fd, message, flags), ENOMEM, true)

@@ -5,7 +5,7 @@
 
 namespace {
 
-// What sqlite3_errmsg() says until the next call: the database knows nothing of a failure that is ours.
+// The result of sqlite3_errmsg() until the next call: the database does not know of an injected failure.
 thread_local int injected = SQLITE_OK;
 
 int error_for(const void* caller, const char* call, int code) {

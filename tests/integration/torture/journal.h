@@ -1,6 +1,6 @@
-// What must exist, in memory that all processes share and that outlives each of them. Every user of the store works in
-// a folder of its own and has a journal of it: a step is noted before it is done, and is done once it is acknowledged.
-// Of one that was interrupted either outcome is right.
+// The expected contents, in memory that all processes share and that outlives each of them. Every user of the store
+// works in a folder of its own and has a journal of it: a step is recorded before it is executed, and again when it is
+// acknowledged. After an interruption either outcome is correct.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct Version {
     bool operator==(const Version&) const = default;
 };
 
-inline constexpr unsigned kSlots = 8;  // names of one user; the last is for what is to be renamed
+inline constexpr unsigned kSlots = 8;  // names of one user; the last is the target of renames
 inline constexpr unsigned kTemporary = kSlots - 1;
 inline constexpr unsigned kUsers = 8;
 
@@ -33,7 +33,7 @@ struct Step {
 
 struct Journal {
     std::atomic<bool> in_flight;
-    std::atomic<bool> paused;      // the user has let go of everything and waits
+    std::atomic<bool> paused;      // the user has released everything and waits
     std::atomic<uint64_t> steps;   // acknowledged ones
     std::atomic<uint64_t> checks;  // of bytes
     Step step;
@@ -60,7 +60,7 @@ struct Shared {
     Journal users[kUsers];
 };
 
-// What a user is told.
+// The parameters of a user.
 struct Task {
     Shared* shared = nullptr;
     Journal* journal = nullptr;

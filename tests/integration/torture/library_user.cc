@@ -1,4 +1,4 @@
-// Users of the library: one kind writes, the other reads what all of them have written and holds on to it.
+// Users of the library: one kind writes, the other reads the objects of all writers and holds them.
 #include "integration/torture/library_user.h"
 
 #include <cerrno>
@@ -231,7 +231,7 @@ std::string read_objects(const Task& task) {
     std::vector<Held> held;
     while (!task.shared->stop) {
         const bool pausing = task.shared->pause;
-        // Before it lets go of them: they are as they were, whatever has happened to their names.
+        // Before they are closed: the bytes are unchanged, whatever happened to the names.
         if (!held.empty() && (pausing || held.size() > 12 || random.below(3) == 0)) {
             const size_t which = random.below(held.size());
             std::string bytes(held[which].bytes.size(), '\0');

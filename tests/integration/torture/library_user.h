@@ -23,7 +23,7 @@ std::string connect(const Task& task, ClientOwner* ret_client);
 // A pattern that begins with its seed.
 std::string bytes_of(const Version& version);
 uint64_t seed_of(const std::string& bytes);
-// What is wrong with bytes that are no such pattern.
+// A description of bytes that do not match the pattern.
 std::string describe_bytes(const std::string& bytes);
 // A sealed object, with all its bytes. ret_draft: it is there, but not sealed.
 std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,

@@ -2,9 +2,9 @@
 //
 //   torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount] [--verbose]
 //
-// Never the daemon and its keeper at once: that is the one thing that loses the memory. The journal of what must exist
-// is in memory that the users share; it is compared with the store after every few kills. Exit status 1: something was
-// lost, or went wrong.
+// The daemon and its keeper are never killed at once, which would lose the memory. The journal of expected contents is
+// in memory that the users share; it is compared with the store after every few kills. Exit status 1: something was
+// lost or wrong.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ public:
         for (pid_t pid : pids_) {
             if (pid > 0) ::kill(pid, SIGKILL);
         }
-        if (!running()) kill_keeper();  // whoever waits for the mount waits no longer
+        if (!running()) kill_keeper();  // releases processes that wait for the mount
         for (pid_t pid : pids_) {
             if (pid > 0) waitpid(pid, nullptr, 0);
         }
@@ -273,7 +273,7 @@ private:
     uint64_t counts_[kKinds] = {};
     uint64_t rounds_ = 0;
     Verified verified_;
-    std::vector<std::string> last_;  // what was done
+    std::vector<std::string> last_;  // recent actions
 };
 
 int usage() {

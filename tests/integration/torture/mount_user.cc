@@ -1,5 +1,5 @@
-// A user of the mount: files are written, appended to, renamed, removed, mapped and held open. Nobody else works in its
-// folder, so that no call may fail, whatever happens to the daemon.
+// A user of the mount: files are written, appended to, renamed, removed, mapped and held open. No other process works
+// in its folder, so no call may fail, whatever happens to the daemon.
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>

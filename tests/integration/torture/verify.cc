@@ -16,7 +16,7 @@
 namespace gshm::torture {
 namespace {
 
-// What is closed is freed a moment later: until it is so, or for a minute.
+// Closed memory is freed asynchronously: waits for that, up to a minute.
 std::string eventually(const std::function<std::string()>& wrong) {
     std::string said;
     for (int i = 0; i < 12'000; ++i) {

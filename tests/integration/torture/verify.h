@@ -1,4 +1,4 @@
-// Compares what is there with the journals, while nobody works.
+// Compares the store with the journals while all users are paused.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ struct Verified {
     uint64_t bytes = 0;
 };
 
-// "" if all is as the journals say: nothing is lost, nothing too much, no byte is held by nobody. ret_verified is added
-// to.
+// "" if the store matches the journals: nothing is lost, nothing is superfluous, and no memory is held without an
+// owner. Adds to ret_verified.
 std::string verify(const Task& task, unsigned first_mount_user, unsigned users, Verified* ret_verified);
 // Of the files of a daemon that is dead; they stay as they are. `scratch` is a folder for a copy.
 std::string verify_catalog(const std::string& dir, const std::string& scratch);

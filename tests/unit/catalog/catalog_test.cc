@@ -1,4 +1,4 @@
-// A store, its catalog and its ledger, as they are found by whoever comes after a kill.
+// A store, its catalog and its ledger, as the next daemon finds them after a kill.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
@@ -133,7 +133,7 @@ protected:
     }
     ~CatalogTest() override { std::filesystem::remove_all(folder_); }
 
-    // What somebody finds who comes after a kill at this moment.
+    // The contents that the next daemon finds after a kill at this moment.
     std::string describe_after_kill(Kept& kept) {
         std::string copy = folder_ + "/copy";
         std::filesystem::remove_all(copy);
@@ -241,7 +241,7 @@ TEST_F(CatalogTest, ASlabIsZeroWhereNoObjectIs) {
         Daemon daemon(folder_ + "/first", kept);
         SessionId session = begin(daemon, kRoot);
         Object* object = *daemon.create(session, {"kept", 1000, 0, 0600, kCreateKeep, nullptr, nullptr});
-        // Somebody's bytes, freed but not zeroed yet when the daemon went.
+        // Bytes that were freed but not zeroed when the daemon died.
         ASSERT_TRUE(object->extent->memory->fill(0, object->extent->size_bytes, 7));
         ASSERT_TRUE(daemon.catalog->commit());
         ASSERT_TRUE(daemon.store.set_ledger(nullptr));
@@ -349,7 +349,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
     EXPECT_NE(files.find(unnamed), nullptr);
     EXPECT_EQ(files.backing_of(node->id), 9);
     EXPECT_EQ(next.catalog->done(), (std::unordered_map<uint64_t, NodeId>{{42, 0}}));
-    // Without the mount nobody has them open any more.
+    // Without the mount no files are open.
     files.close_all();
     fuse::KnownNodes(files).forget_all();
     EXPECT_EQ(files.find(unnamed), nullptr);

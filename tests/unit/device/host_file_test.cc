@@ -51,7 +51,7 @@ TEST_F(HostFileTest, TakesFromTheDeviceWhatItHas) {
     ASSERT_TRUE(extent->file()->allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2 * kMiB));
     EXPECT_EQ(device.used_bytes(), 2 * kMiB);
     EXPECT_EQ(extent->file()->allocate(FALLOC_FL_KEEP_SIZE, 4 * kMiB, 8 * kMiB).error().code, ENOSPC);
-    // Somebody else writes to it, and nobody asks us.
+    // Another process writes to it, without our knowledge.
     ASSERT_EQ(pwrite(extent->file()->fd(), "x", 1, 0), 1);
     ASSERT_TRUE(extent->file()->status());
     EXPECT_GT(device.used_bytes(), 2 * kMiB);
@@ -80,7 +80,7 @@ TEST_F(HostFileTest, OneThatIsTakenAwayIsNoSignal) {
     EXPECT_EQ(bytes_at(*extent, 100, 4), "here");
     ASSERT_EQ(ftruncate(extent->file()->fd(), 0), 0);
     EXPECT_FALSE(guarded_copy((*mapping)->data() + 100, "gone", 4));
-    EXPECT_TRUE(extent->copy_in(0, bytes("again")));  // and the file goes on
+    EXPECT_TRUE(extent->copy_in(0, bytes("again")));  // the file stays usable
     EXPECT_EQ(bytes_at(*extent, 0, 5), "again");
 }
 

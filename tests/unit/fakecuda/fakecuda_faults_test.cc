@@ -71,7 +71,7 @@ TEST(FakeCudaFaults, OneDevice) {
     EXPECT_EQ(set_access(pointer, kUnit, kMemAccessProtReadWrite, 0), kErrorNotSupported);
 }
 
-// As after a kernel's bad access on the H200: the context is gone for good, the VMM calls go on.
+// As after an illegal access of a kernel on the H200: the context is lost for good, the VMM calls work.
 TEST(FakeCudaFaults, LostContext) {
     if (!in_child({"FAKECUDA_FAIL=cuStreamSynchronize:2:719"})) return;
     start();

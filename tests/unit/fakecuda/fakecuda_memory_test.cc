@@ -285,7 +285,7 @@ TEST(FakeCudaMemory, PeersCanBeRefused) {
     EXPECT_EQ(set_access(map_new(create()), kUnit, kMemAccessProtReadWrite, 1), kErrorInvalidDevice);
 }
 
-// For the thread sanitizer, and for the lock that is let go while bytes move.
+// For the thread sanitizer, and for the lock that is released while bytes move.
 TEST(FakeCudaMemory, ManyThreads) {
     if (!in_child()) return;
     start();

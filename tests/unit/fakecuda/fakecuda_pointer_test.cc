@@ -1,4 +1,4 @@
-// The test double of the driver: what it says of an address, and the older handles of memory from cuMemAlloc.
+// The test double of the driver: pointer attributes, and IPC handles of memory from cuMemAlloc.
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -169,7 +169,7 @@ int receive_fd(int socket) {
     return fd;
 }
 
-// What the keeper relies on: this process never starts the driver, and holds the memory of one that was killed.
+// The keeper relies on this: a process that never starts the driver holds the memory of a killed one.
 TEST(FakeCudaShare, SurvivesItsOwner) {
     if (!in_child()) return;
     if (part() == "owner") {

@@ -71,7 +71,7 @@ TEST(FakeCudaStream, LegacyStreamWaitsForBlockingOnes) {
     EXPECT_EQ(read(pointer, 3), "two");
 }
 
-// A stream that waits for an event comes after what the event stood for, and nothing else is held up.
+// A stream that waits for an event continues after the event's work, and other streams are not affected.
 TEST(FakeCudaStream, AStreamWaitsForAnEvent) {
     if (!in_child_of_fake()) return;
     start();

@@ -175,7 +175,7 @@ TEST(FakeCuda, DeviceRefusals) {
     EXPECT_EQ(cuda().device_can_access_peer(&number, 0, 99), kErrorInvalidDevice);
     EXPECT_EQ(cuda().device_can_access_peer(&number, 0, 0), kSuccess);
     EXPECT_EQ(number, 0);
-    EXPECT_EQ(cuda().device_get_name(name, sizeof name, 0), kSuccess);  // what fits
+    EXPECT_EQ(cuda().device_get_name(name, sizeof name, 0), kSuccess);  // truncated
     EXPECT_EQ(strlen(name), 3U);
     for (int which : {kAttributeVmmSupported, kAttributePosixFdSupported, kAttributeGenericCompression,
                       kAttributeGpuDirectRdmaWithVmm, kAttributeDmaBufSupported, kAttributeFabricSupported}) {
@@ -300,7 +300,7 @@ TEST(FakeCuda, Streams) {
     EXPECT_EQ(cuda().stream_synchronize(stream), kSuccess);
     EXPECT_EQ(read(pointer, 4), "\x7\x7\x7\x7");
     EXPECT_EQ(cuda().ctx_pop(nullptr), kSuccess);
-    EXPECT_EQ(cuda().stream_synchronize(stream), kSuccess);  // it has a context of its own
+    EXPECT_EQ(cuda().stream_synchronize(stream), kSuccess);  // the stream has its own context
     EXPECT_EQ(cuda().stream_destroy(stream), kSuccess);
 }
 

@@ -1,8 +1,8 @@
-// What the tests of tests/fakecuda share: the library's calls, and processes to make them in.
+// Shared parts of the fakecuda tests: the library's calls, and processes to make them in.
 //
-// Every test runs in a process of its own, since the driver's state is the process's and its knobs are the environment.
-// With GSHM_TEST_LIBCUDA=libcuda.so.1 the same tests run on a real driver: those that need a knob or the double's
-// stricter checks are skipped, all others must pass there too. That is how the double is held to the truth.
+// Every test runs in a separate process, since the driver's state is per process and its knobs are environment
+// variables. With GSHM_TEST_LIBCUDA=libcuda.so.1 the same tests run on a real driver: tests that need a knob or the
+// double's stricter checks are skipped, all others must pass there too. This keeps the double faithful.
 #pragma once
 
 #include <string>
@@ -35,15 +35,15 @@ bool is_fake();
 using Environment = std::vector<std::string>;  // NAME=value
 
 // The first line of a test: if (!in_child({...})) return;
-// False in the process of Google Test: the test was run in a child with that environment and what came of it is
-// recorded. True in that child. Knobs (FAKECUDA_...) make the test skip on a real driver.
+// False in the process of Google Test: the test was run in a child with that environment, and its result is recorded.
+// True in that child. Knobs (FAKECUDA_...) make the test skip on a real driver.
 bool in_child(const Environment& environment = {});
 
-// As in_child, for what only the double promises.
+// As in_child, for properties of the double only.
 bool in_child_of_fake(const Environment& environment = {});
 
-// Runs the present test once more, in a further process that plays another part. Descriptors without close-on-exec are
-// passed on. Returns the exit status as waitpid gives it; `output`: what it printed.
+// Runs the present test again, in a further process with another role. Descriptors without close-on-exec are inherited.
+// Returns the exit status of waitpid; `output`: its output.
 int run_part(const std::string& part, const Environment& environment, std::string* output = nullptr);
 std::string part();                     // of this process; empty in the first
 int argument(const std::string& name);  // a number from the environment

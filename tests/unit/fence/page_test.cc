@@ -1,4 +1,4 @@
-// The page of a fence by itself: what is promised, done and lost, and who sleeps until when.
+// The page of a fence alone: promised, done and lost generations, and sleeping.
 #include <cerrno>
 #include <fcntl.h>
 #include <gtest/gtest.h>

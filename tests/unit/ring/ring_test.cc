@@ -1,4 +1,4 @@
-// The two ends of a ring, and what one does when the other lies.
+// The two ends of a ring, and the reaction of one to invalid values of the other.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ TEST(Ring, EntriesAndCompletionsGoRound) {
     EXPECT_FALSE(ring.consumer.is_broken());
 }
 
-// Nobody gets SIGBUS later, for lack of a page.
+// No later SIGBUS for lack of a page.
 TEST(Ring, AllPagesAreThereFromTheBeginning) {
     for (uint32_t entries : {1u, 64u, limits::kRingEntries}) {
         auto producer = Producer::create(entries).value();
@@ -172,7 +172,7 @@ TEST(Ring, AClientBelievesNoCounter) {
     EXPECT_TRUE(ring.producer.is_broken());
 }
 
-// What the daemon writes for the client it never reads again.
+// The daemon never reads back what it writes for the client.
 TEST(Ring, RandomBytesHarmNobody) {
     test::Random random(7);
     for (int round = 0; round < 200; ++round) {
