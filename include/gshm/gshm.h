@@ -225,9 +225,9 @@ enum { GSHM_MOVE_KEEP_HOLDERS = 1u << 0 };
 /* Moves the bytes of an object to memory of another device ("cuda:0", "host"). Permitted to its owner and root, sealed
  * or not. The object keeps its id, names, state, attributes and times, except the time of its last change. At every
  * moment it is complete on one of the two devices. -ENOSPC: the device is full. -ENODEV: no such device. -EBUSY: the
- * object is on `host` and its file is open in the mount, or a process holds the object and so maps its old memory. With
- * GSHM_MOVE_KEEP_HOLDERS a holder keeps the old memory until it closes the object; -EBUSY if it has write access (see
- * gshm_holders()). */
+ * object is open in the mount and one of the devices is `host`, or a process holds the object and so maps its old
+ * memory. With GSHM_MOVE_KEEP_HOLDERS a holder keeps the old memory until it closes the object; -EBUSY if it has write
+ * access (see gshm_holders()). */
 int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags);
 /* Publishes a new version of an object that others may be reading: seals the object and gives it the name, atomically,
  * in place of the object or symbolic link that has the name. An open of the name yields the complete old or the
