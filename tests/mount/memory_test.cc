@@ -284,6 +284,12 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     ASSERT_TRUE(moved("cuda:0"));
 
     // Between GPUs every byte passes through gshmd: an open file can move, and grow there.
+    const auto devices = client_.devices();
+    ASSERT_TRUE(devices);
+    if (std::ranges::none_of(*devices, [](const auto& device) { return device.name == "cuda:1"; })) {
+        EXPECT_TRUE(read_file(at("f")) == bytes);
+        GTEST_SKIP() << "the rest: this machine has one GPU";
+    }
     fd = open(at("f").c_str(), O_RDWR);
     ASSERT_GE(fd, 0);
     ASSERT_TRUE(client_.move("f", "cuda:1"));
