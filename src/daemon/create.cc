@@ -73,6 +73,10 @@ private:
             self->run();
         };
         if (need.slab && server_.wait_for_slab(*need.slab, resume)) return;
+        allocate_memory(session, need);
+    }
+
+    void allocate_memory(Session& session, const ExtentNeed& need) {
         AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible, !need.slab, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
@@ -82,6 +86,14 @@ private:
     }
 
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) {
+        if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
+            // Another client may have let go of memory in a packet that its thread has not read yet.
+            return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
+                                                                       refused = std::move(memory)]() mutable {
+                if (auto session = self->session_.lock()) self->allocate_memory(*session, need);
+                else self->allocated(need, std::move(refused));
+            });
+        }
         if (auto session = session_.lock()) session->job_ended();
         ExtentId added = 0;
         if (memory) {
@@ -156,6 +168,7 @@ private:
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
     StoredExtent* extent_ = nullptr;
+    bool heard_others_ = false;  // after the device was full
     Error first_error_{0, {}};
 };
 

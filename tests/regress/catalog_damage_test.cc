@@ -180,7 +180,7 @@ TEST_F(CatalogDamage, AnEarlierStateIsRefused) {
     kill();
     restore_files();
     EXPECT_FALSE(start_host());
-    EXPECT_NE(refusal().find("earlier state"), std::string::npos) << refusal();
+    EXPECT_NE(refusal().find("outdated"), std::string::npos) << refusal();
     ASSERT_TRUE(start_host({"--salvage"})) << log();
     EXPECT_EQ(check_all(), "");
 }
