@@ -7,7 +7,7 @@ namespace gshm {
 Result<std::unique_ptr<ClientLoops>> ClientLoops::create(unsigned threads) {
     constexpr unsigned kMost = 12;
     // Clients need cores, too.
-    if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency() * 3 / 4, 1u, kMost);
+    if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency() * 3 / 4, 2u, kMost);
     std::unique_ptr<ClientLoops> made(new ClientLoops);
     made->loops_.resize(threads);
     for (Loop& each : made->loops_) each.loop = TRY(EventLoop::create(EventLoop::Locking::none));

@@ -31,7 +31,7 @@ clients, the mount, and the options --device, --limit and --staging where none a
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
-      --threads N     threads that serve clients (three for four cores, 12 at most)
+      --threads N     threads that serve clients (three for four cores, from 2 to 12)
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
