@@ -53,7 +53,9 @@ void ClientLoops::after_others(EventLoop& loop, EventLoop::Task task) {
 }
 
 void ClientLoops::stop() {
-    for (Loop& each : loops_) each.loop->stop();
+    for (Loop& each : loops_) {
+        if (each.loop) each.loop->stop();  // else the start has failed
+    }
     for (Loop& each : loops_) {
         if (each.thread.joinable()) each.thread.join();
     }

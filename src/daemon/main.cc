@@ -210,7 +210,10 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
-    TRY(server->start_clients(options.threads));
+    if (auto started = server->start_clients(options.threads); !started) {
+        if (resuming) survival->close();
+        return started;
+    }
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
     // Not before it is certain that we stay.
     if (mount_fd && other_mount) {
