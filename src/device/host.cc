@@ -296,7 +296,9 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
     }
     // Touching bytes beyond the end of the file would be fatal.
     struct stat status = {};
-    if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
+    // Says nothing about the memory: the next start may take it up.
+    if (fstat(fd.get(), &status) != 0) return fail(ENOMEM, "cannot inspect kept memory: {}", strerror(errno));
+    if (!S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
         return fail(EUCLEAN, "the kept descriptor is not host memory of {} bytes", size_bytes);
     }
     auto mapping = TRY(Mapping::create(fd.get(), size_bytes, true));

@@ -15,7 +15,7 @@ namespace gshm {
 class FreedExtents {
 public:
     // Memory that is not used again until then is given back to the device.
-    static constexpr std::chrono::seconds kIdle{10};
+    static constexpr std::chrono::seconds kIdle{2};
     // Of a device's capacity, one part in so many is kept at most.
     static constexpr uint64_t kShare = 8;
 
