@@ -87,7 +87,7 @@ private:
 
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
-            // Another client may have let go of memory in a packet that its thread has not read yet.
+            // A release of another client may be in a packet that its thread has not read yet.
             return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
                                                                        refused = std::move(memory)]() mutable {
                 if (auto session = self->session_.lock()) self->allocate_memory(*session, need);

@@ -47,7 +47,7 @@ void EventLoop::change(int fd, uint32_t events) {
 }
 
 void EventLoop::unwatch(int fd) {
-    std::shared_ptr<Watch> ended;  // what its callback holds is let go of without the lock
+    std::shared_ptr<Watch> ended;  // destroyed after the lock is released, with what its callback holds
     MutexLock lock(mutex_);
     auto found = watches_.find(fd);
     if (found == watches_.end()) return;

@@ -127,7 +127,7 @@ bool Session::serve_shared(const wire::Request& request) {
 void Session::finish_replies() {
     Outbox& out = outbox();
     out.session = nullptr;
-    // A client that is told of a change relies on it; one that was shown somebody's change does, too.
+    // A reply may speak of changes of its own session or of others: all of them are committed first.
     auto recorded = server_.commit_through(seen_);
     for (auto& [begin, bytes, id, error, changes, unwritten, descriptors, keeps] : out.replies) {
         if (!recorded && changes) {

@@ -30,7 +30,7 @@ public:
     bool is_pending() const { return !zeroing_.empty() || !gathered_.empty(); }
     // From any thread.
     bool has_gathered() const { return gathered_count_.load(std::memory_order_relaxed) > 0; }
-    // Called when large memory has been freed here; calls `done` in the loop when other processes of ours have let go of it.
+    // Called when large memory has been freed here. Calls `done` in the loop when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
     // The memory belongs to the next daemon: nothing is zeroed any more.

@@ -48,7 +48,7 @@ public:
 
     // Of all users.
     const Account& of(uint32_t device) const { return totals_[device]; }
-    // All zeros for a user who has nothing there.
+    // All zeros for a user without objects there.
     Account of(uint32_t device, uid_t uid) const;
     const Users& users(uint32_t device) const { return users_[device]; }
 

@@ -49,9 +49,9 @@ struct StoredExtent {
     bool unrecorded = false;   // changed since it was last written down
     bool kept = false;         // the keeper was given its descriptor
     bool lost_at_end = false;  // it could not be given to anybody, and ends with the process
-    // Clients that were given a descriptor or a handle, and may have kept it; none can be told to let go of it.
+    // Clients that got a descriptor or a handle. They may keep it, and it cannot be revoked.
     SessionId reached_by = 0;        // the first session; 0: none
-    bool reached_by_others = false;  // a second session, whoever has a handle or an exported descriptor, or not known
+    bool reached_by_others = false;  // by a second session, a handle, an exported descriptor, or before a restart
     uid_t uid = 0;                   // of the last object in it
     bool handle_given = false;  // processes that gshmd does not know of may have imported its fabric handle
     uint64_t row_sum = 0;      // the checksum of what is written down of it; 0: nothing is

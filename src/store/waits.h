@@ -1,5 +1,5 @@
 // Sessions that wait for a name: until it exists, is sealed, or leads elsewhere. A wait keeps the entries that its name was
-// resolved by, and is looked at again when one of them changes, whoever changes it and by whatever way: the object's own, one
+// resolved by, and is checked again after each change of one of them, through the library or the mount: the object's own, one
 // of a directory above it, a symbolic link's on the way. Pure logic, as the store; the daemon has the timeouts.
 #pragma once
 
