@@ -1,4 +1,4 @@
-// A file of a file system that does not answer: a FUSE mount of one regular file, served by a thread of the test.
+// A file of a file system that misbehaves: a FUSE mount of one regular file, served by a thread of the test.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,12 @@ namespace gshm::test {
 
 class SilentFile {
 public:
-    // Mounts it on the path, where a file is made. Null: not permitted here. Reads are never answered, all other
-    // requests are: a process that waits for the reply to an open() cannot be killed.
-    static std::unique_ptr<SilentFile> create(const std::string& path, uint64_t size_bytes) {
+    enum class Reads { unanswered, at_end };  // at_end: there are no bytes, in spite of the size
+
+    // Mounts it on the path, where a file is made. Null: not permitted here. Requests other than reads are always
+    // answered: a process that waits for the reply to an open() cannot be killed.
+    static std::unique_ptr<SilentFile> create(const std::string& path, uint64_t size_bytes,
+                                              Reads reads = Reads::unanswered) {
         ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         const int device = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
         if (device < 0) return nullptr;
@@ -29,7 +32,7 @@ public:
             ::close(device);
             return nullptr;
         }
-        return std::unique_ptr<SilentFile>(new SilentFile(path, device, size_bytes));
+        return std::unique_ptr<SilentFile>(new SilentFile(path, device, size_bytes, reads));
     }
     // Waiting processes get an error.
     ~SilentFile() {
@@ -45,8 +48,8 @@ public:
     unsigned ignored() const { return ignored_; }
 
 private:
-    SilentFile(std::string path, int device, uint64_t size_bytes)
-        : path_(std::move(path)), device_(device), size_bytes_(size_bytes), server_([this] { serve(); }) {}
+    SilentFile(std::string path, int device, uint64_t size_bytes, Reads reads)
+        : path_(std::move(path)), device_(device), size_bytes_(size_bytes), reads_(reads), server_([this] { serve(); }) {}
 
     void serve() {
         std::vector<char> request(1 << 20);
@@ -84,10 +87,13 @@ private:
                 return answer(header, &out, sizeof out);
             }
             case FUSE_OPEN: {
-                const fuse_open_out out = {};
+                fuse_open_out out = {};
+                out.open_flags = FOPEN_DIRECT_IO;  // the kernel would fill pages with zeros up to the size
                 return answer(header, &out, sizeof out);
             }
-            case FUSE_READ: break;
+            case FUSE_READ:
+                if (reads_ == Reads::at_end) return answer(header, nullptr, 0);
+                break;
             case FUSE_FLUSH:
             case FUSE_RELEASE: return answer(header, nullptr, 0);
             case FUSE_INTERRUPT:
@@ -107,6 +113,7 @@ private:
     const std::string path_;
     const int device_;
     const uint64_t size_bytes_;
+    const Reads reads_;
     std::atomic<unsigned> ignored_{0};
     std::thread server_;
 };
