@@ -5,7 +5,7 @@
 #include "cuda/driver.h"
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 
 class BareGpu {
 public:
@@ -47,4 +47,4 @@ private:
     cuda::CUstream stream_ = nullptr;
 };
 
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench

@@ -12,7 +12,7 @@
 
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 struct Shared {
@@ -132,8 +132,8 @@ int run_all(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
-    return gshm::bench::run_all(argc, argv);
+    return gshm::core::bench::run_all(argc, argv);
 }

@@ -24,7 +24,7 @@
 #include "base/size.h"
 #include "io/engine.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 struct Options {
@@ -203,8 +203,8 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::io
+}  // namespace gshm::core::io
 
 int main(int argc, char** argv) {
-    return gshm::io::run(argc, argv);
+    return gshm::core::io::run(argc, argv);
 }

@@ -1,7 +1,7 @@
 // Names per second that one client looks up and opens, in batches of 64, among 10,000.
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr size_t kDepth = 64;
@@ -51,8 +51,8 @@ int run_all(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
-    return gshm::bench::run_all(argc, argv);
+    return gshm::core::bench::run_all(argc, argv);
 }

@@ -9,7 +9,7 @@
 
 #include "bare_gpu.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 std::span<std::byte> pinned(BareGpu& gpu, size_t bytes) {
@@ -82,11 +82,11 @@ int measure(int rounds) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
     int rounds = 2000;
     if (argc == 3 && std::string(argv[1]) == "--rounds") rounds = std::max(std::atoi(argv[2]), 4);
-    else if (argc != 1) gshm::bench::die("usage: mirror_bench [--rounds N]");
-    return gshm::bench::measure(rounds);
+    else if (argc != 1) gshm::core::bench::die("usage: mirror_bench [--rounds N]");
+    return gshm::core::bench::measure(rounds);
 }

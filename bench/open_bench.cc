@@ -10,7 +10,7 @@
 #include "cuda/driver.h"
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr uint64_t kLargeBytes = uint64_t{256} << 20;
@@ -270,9 +270,9 @@ void run_all(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
-    gshm::bench::run_all(argc, argv);
+    gshm::core::bench::run_all(argc, argv);
     return 0;
 }

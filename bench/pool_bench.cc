@@ -10,7 +10,7 @@
 #include "cuda/driver.h"
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr int kBatch = 1000;
@@ -204,11 +204,11 @@ int measure(int rounds) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
     int rounds = 200;
     if (argc == 3 && std::string_view(argv[1]) == "--rounds") rounds = std::max(std::atoi(argv[2]), 1);
-    else if (argc != 1) gshm::bench::die("usage: pool_bench [--rounds N]");
-    return gshm::bench::measure(rounds);
+    else if (argc != 1) gshm::core::bench::die("usage: pool_bench [--rounds N]");
+    return gshm::core::bench::measure(rounds);
 }

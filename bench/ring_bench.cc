@@ -71,7 +71,7 @@ Options parse(int argc, char** argv) {
 void copy_rate(const Options& options) {
     constexpr size_t kBytes = size_t{64} << 20;
     const int ordinal = atoi(strchr(options.device, ':') != nullptr ? strchr(options.device, ':') + 1 : "0");
-    auto device = gshm::CudaDevice::create(ordinal);
+    auto device = gshm::core::CudaDevice::create(ordinal);
     if (!device) fail("device", device.error().message.c_str());
     auto extent = (*device)->allocate(kBytes * 2, {});
     if (!extent) fail("allocate", extent.error().message.c_str());
@@ -80,8 +80,8 @@ void copy_rate(const Options& options) {
         fail("pin", pinned.error().message.c_str());
     }
     const auto& driver = (*device)->driver();
-    gshm::cuda::ScopedContext current(driver, (*device)->context().value());
-    gshm::cuda::CUstream stream = nullptr;
+    gshm::core::cuda::ScopedContext current(driver, (*device)->context().value());
+    gshm::core::cuda::CUstream stream = nullptr;
     driver.stream_create(&stream, 1);
     uint64_t bytes = 0;
     const auto begin = Clock::now();

@@ -7,7 +7,7 @@
 
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr size_t kBatch = 200;
@@ -157,8 +157,8 @@ int run_all(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
-    return gshm::bench::run_all(argc, argv);
+    return gshm::core::bench::run_all(argc, argv);
 }

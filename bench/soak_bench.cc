@@ -21,7 +21,7 @@
 
 #include "support.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -327,13 +327,13 @@ int soak(const Settings& asked) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
-    gshm::bench::Settings settings;
+    gshm::core::bench::Settings settings;
     for (int i = 1; i < argc; i += 2) {
         const std::string option = argv[i];
-        if (i + 1 == argc) gshm::bench::die(option + " needs a value");
+        if (i + 1 == argc) gshm::core::bench::die(option + " needs a value");
         const char* value = argv[i + 1];
         if (option == "--device")
             settings.device = value;
@@ -344,12 +344,12 @@ int main(int argc, char** argv) {
         else if (option == "--processes")
             settings.processes = std::clamp(std::atoi(value), 1, 64);
         else if (option == "--live")
-            settings.live_bytes = std::strtoull(value, nullptr, 10) * gshm::bench::kMiB;
+            settings.live_bytes = std::strtoull(value, nullptr, 10) * gshm::core::bench::kMiB;
         else if (option == "--slack")
-            settings.slack_bytes = std::strtoull(value, nullptr, 10) * gshm::bench::kMiB;
+            settings.slack_bytes = std::strtoull(value, nullptr, 10) * gshm::core::bench::kMiB;
         else
-            gshm::bench::die("usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] "
+            gshm::core::bench::die("usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] "
                              "[--device NAME]");
     }
-    return gshm::bench::soak(settings);
+    return gshm::core::bench::soak(settings);
 }

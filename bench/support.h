@@ -28,7 +28,7 @@
 
 #include <gshm/gshm.h>
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 
 [[noreturn]] inline void die(const std::string& what) {
     std::fprintf(stderr, "bench: %s\n", what.c_str());
@@ -317,4 +317,4 @@ int run(int argc, char** argv, Add&& add) {
     return 0;
 }
 
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench

@@ -8,7 +8,7 @@
 
 namespace {
 
-using namespace gshm::bench;
+using namespace gshm::core::bench;
 
 struct Figures {
     Samples first_answer;  // since its start

@@ -16,7 +16,7 @@
 
 #include "bare_gpu.h"
 
-namespace gshm::bench {
+namespace gshm::core::bench {
 namespace {
 
 constexpr size_t kRead = 4096;
@@ -232,7 +232,7 @@ int run_all(int rounds, std::string device) {
 }
 
 }  // namespace
-}  // namespace gshm::bench
+}  // namespace gshm::core::bench
 
 int main(int argc, char** argv) {
     int rounds = 2000;
@@ -244,7 +244,7 @@ int main(int argc, char** argv) {
         else if (i + 1 < argc && option == "--device")
             device = argv[i + 1];
         else
-            gshm::bench::die("usage: vineyard_bench [--rounds N] [--device NAME]");
+            gshm::core::bench::die("usage: vineyard_bench [--rounds N] [--device NAME]");
     }
-    return gshm::bench::run_all(rounds, device);
+    return gshm::core::bench::run_all(rounds, device);
 }

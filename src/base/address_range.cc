@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <memory>
 
-namespace gshm {
+namespace gshm::core {
 
 RangeAccess range_access(uint64_t address, uint64_t bytes) {
     if (bytes == 0 || address > UINT64_MAX - bytes) return RangeAccess::none;
@@ -30,4 +30,4 @@ RangeAccess range_access(uint64_t address, uint64_t bytes) {
     return address < end ? RangeAccess::none : least;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

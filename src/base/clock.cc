@@ -2,7 +2,7 @@
 
 #include <ctime>
 
-namespace gshm {
+namespace gshm::core {
 
 int64_t SystemClock::now_ns() const {
     timespec now = {};
@@ -10,4 +10,4 @@ int64_t SystemClock::now_ns() const {
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace gshm {
+namespace gshm::core {
 
 class Clock {
 public:
@@ -16,4 +16,4 @@ public:
     int64_t now_ns() const override;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

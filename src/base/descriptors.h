@@ -6,7 +6,7 @@
 #include <span>
 #include <sys/socket.h>
 
-namespace gshm {
+namespace gshm::core {
 
 // Room for so many beside one message; must live as long as the message's header is used.
 template <size_t kMost>
@@ -47,4 +47,4 @@ private:
     alignas(cmsghdr) char space_[CMSG_SPACE(kMost * sizeof(int))];
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

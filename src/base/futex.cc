@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // For kernels that cannot wait for two words at once (before 5.16).
@@ -45,4 +45,4 @@ void wake(const std::atomic<uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace gshm {
+namespace gshm::core {
 
 // A word, and the value during which to wait.
 struct Awaited {
@@ -18,4 +18,4 @@ void wait_for_any(std::span<const Awaited> words, std::chrono::nanoseconds timeo
 // Wakes all sleepers of the word.
 void wake(const std::atomic<uint32_t>& word);
 
-}  // namespace gshm
+}  // namespace gshm::core

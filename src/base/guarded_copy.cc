@@ -6,7 +6,7 @@
 #include <cstring>
 #include <mutex>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // Jump target; null: not in a guarded copy. Volatile, since the signal handler reads it.
@@ -43,4 +43,4 @@ bool guarded_copy(void* destination, const void* source, size_t bytes) {
     return true;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
-namespace gshm {
+namespace gshm::core {
 
 // Returns false if a part of the memory is gone (SIGBUS; the thread must not block that signal). The first call
 // installs a handler for SIGBUS; outside of guarded copies the signal stays fatal.
 bool guarded_copy(void* destination, const void* source, size_t bytes);
 
-}  // namespace gshm
+}  // namespace gshm::core

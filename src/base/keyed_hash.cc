@@ -5,7 +5,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 struct State {
@@ -87,4 +87,4 @@ const HashKey& process_hash_key() {
     return key;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace gshm {
+namespace gshm::core {
 
 struct HashKey {
     uint64_t low = 0;
@@ -21,4 +21,4 @@ const HashKey& process_hash_key();
 // SipHash-1-3: enough for tables, and half the work of 2-4, which authenticates messages.
 uint64_t keyed_hash(std::string_view bytes, const HashKey& key = process_hash_key());
 
-}  // namespace gshm
+}  // namespace gshm::core

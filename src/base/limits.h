@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gshm::limits {
+namespace gshm::core::limits {
 
 // Names.
 inline constexpr size_t kNamePartBytes = 255;
@@ -51,4 +51,4 @@ inline constexpr size_t kSessionRings = 512;  // one or two per thread of a prog
 // Copies through the daemon are split into pieces of this size.
 inline constexpr size_t kStagingBytes = 4 << 20;
 
-}  // namespace gshm::limits
+}  // namespace gshm::core::limits

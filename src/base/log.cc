@@ -4,7 +4,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 std::shared_ptr<spdlog::logger>& logger() {
@@ -54,4 +54,4 @@ void log_message(LogLevel level, std::string_view message) {
     logger()->log(to_spdlog(level), message);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-namespace gshm {
+namespace gshm::core {
 
 enum class LogLevel { debug, info, warning, error };
 
@@ -38,4 +38,4 @@ void log_error(fmt::format_string<Args...> format, Args&&... args) {
     log_at(LogLevel::error, format, std::forward<Args>(args)...);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

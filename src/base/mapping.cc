@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-namespace gshm {
+namespace gshm::core {
 
 Result<Mapping> Mapping::create(int fd, size_t size_bytes, bool writable) {
     void* address = mmap(nullptr, size_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
@@ -14,4 +14,4 @@ Mapping::~Mapping() {
     if (address_ != nullptr) munmap(address_, size_);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

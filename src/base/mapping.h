@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Mapping {
 public:
@@ -32,4 +32,4 @@ private:
     size_t size_ = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

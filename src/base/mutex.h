@@ -6,7 +6,7 @@
 
 #include "base/thread_annotations.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class CAPABILITY("mutex") Mutex {
 public:
@@ -30,4 +30,4 @@ private:
     std::unique_lock<std::mutex> lock_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

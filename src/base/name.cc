@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 
-namespace gshm {
+namespace gshm::core {
 
 bool is_valid_utf8(std::string_view text) {
     size_t i = 0;
@@ -60,4 +60,4 @@ Status check_name_prefix(std::string_view prefix) {
     return last.empty() || last == "." || last == ".." ? Status{} : check_name_part(last);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 bool is_valid_utf8(std::string_view text);
 
@@ -25,4 +25,4 @@ inline std::string_view next_part(std::string_view& rest) {
     return part;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void place_near(std::span<std::byte> memory, int node) {
     constexpr int kPreferred = 1;
@@ -19,4 +19,4 @@ void place_near(std::span<std::byte> memory, int node) {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

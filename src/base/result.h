@@ -33,10 +33,6 @@ template <typename... Args>
 
 }  // namespace gshm::core
 
-namespace gshm {
-using namespace core;
-}
-
 // A statement expression (GCC and clang): `auto fd = TRY(open_it());`, `TRY(check());`.
 #define TRY(expression)                                                          \
     ({                                                                           \

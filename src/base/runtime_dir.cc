@@ -5,7 +5,7 @@
 
 #include <gshm/gshm.h>
 
-namespace gshm {
+namespace gshm::core {
 
 Result<std::string> default_runtime_dir() {
     if (const char* dir = getenv("GSHM_DIR"); dir != nullptr && *dir != '\0') return std::string(dir);
@@ -18,4 +18,4 @@ std::string socket_path(const std::string& runtime_dir) {
     return runtime_dir + "/" GSHM_SOCKET_NAME;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

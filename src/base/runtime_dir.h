@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 inline constexpr const char* kSystemRuntimeDir = "/run/gshm";
 
@@ -13,4 +13,4 @@ inline constexpr const char* kSystemRuntimeDir = "/run/gshm";
 Result<std::string> default_runtime_dir();
 std::string socket_path(const std::string& runtime_dir);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Result<uint64_t> parse_size(std::string_view text) {
     uint64_t number = 0;
@@ -23,4 +23,4 @@ Result<uint64_t> parse_size(std::string_view text) {
     return number << shift;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

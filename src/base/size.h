@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Result<uint64_t> parse_size(std::string_view text);
 
@@ -22,4 +22,4 @@ constexpr uint64_t align_up(uint64_t value, uint64_t unit) {
     return align_down(value + unit - 1, unit);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

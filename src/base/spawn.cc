@@ -10,7 +10,7 @@
 
 extern char** environ;
 
-namespace gshm {
+namespace gshm::core {
 
 Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments, std::span<const int> descriptors) {
     constexpr int kFirst = 3;
@@ -48,4 +48,4 @@ Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> argu
     return child;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,10 +7,10 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // arguments[0] is its process name. The descriptors become 3, 4, ... Its standard streams are /dev/null: if it
 // inherited ours, a reader of their end would wait for the program.
 Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments, std::span<const int> descriptors);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include <shared_mutex>
 #include <thread>
 
-namespace gshm {
+namespace gshm::core {
 
 class TurnMutex {
 public:
@@ -80,4 +80,4 @@ private:
 using Turn = std::unique_lock<TurnMutex>;
 using SharedTurn = std::shared_lock<TurnMutex>;
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-namespace gshm {
+namespace gshm::core {
 
 Worker::Worker(unsigned threads) {
     // Signals are handled by the main thread.
@@ -46,4 +46,4 @@ void Worker::run() {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

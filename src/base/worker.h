@@ -10,7 +10,7 @@
 
 #include "base/mutex.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Worker {
 public:
@@ -34,4 +34,4 @@ private:
     std::vector<std::thread> threads_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

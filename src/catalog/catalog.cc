@@ -9,7 +9,7 @@
 
 #include "catalog/encoding.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr int kSchema = 2;
@@ -390,4 +390,4 @@ void Catalog::gather(StoredExtent& extent, Rows& rows) {
     rows.bind(row);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -14,7 +14,7 @@
 #include "catalog/rows.h"
 #include "store/restore.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // The sum of all row checksums, in memory that outlives the process and the files: a commit sets `next` before and
 // `last` after. After a kill the rows have one of the two sums; any other sum is damage or an outdated file.
@@ -162,4 +162,4 @@ private:
     std::vector<DeviceRow> added_devices_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

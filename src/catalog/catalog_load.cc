@@ -8,7 +8,7 @@
 #include "catalog/catalog.h"
 #include "catalog/encoding.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // The ledger and the keeper use the bits above for a kind or a flag.
@@ -201,4 +201,4 @@ Status Catalog::check() {
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
@@ -114,4 +114,4 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,11 +6,11 @@
 
 #include "store/restore.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // "": none.
 std::string encode_more(const Node& node);
 // EUCLEAN for bytes that encode_more() cannot have written.
 Status decode_more(std::string_view bytes, SavedNode& node);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -8,7 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace gshm {
+namespace gshm::core {
 
 class RowSum {
 public:
@@ -30,4 +30,4 @@ private:
     uint64_t columns_ = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

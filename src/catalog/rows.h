@@ -8,7 +8,7 @@
 
 #include "catalog/sqlite.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Rows {
 public:
@@ -87,4 +87,4 @@ private:
     RowSum sum_;  // of the current row
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 std::unexpected<Error> failure(sqlite3* database, int code) {
@@ -131,4 +131,4 @@ Result<Statement> Database::prepare(std::string_view sql) {
     return statement;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -13,7 +13,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace gshm {
+namespace gshm::core {
 
 class Database;
 
@@ -87,4 +87,4 @@ private:
     std::unique_ptr<sqlite3, Close> database_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -76,10 +76,10 @@ public:
         for (const auto& saved : manifest_.objects)
             objects_.push_back(std::make_unique<RestoreObject>(saved, place_of(saved)));
         const unsigned threads = thread_count(args_.threads);
-        TaskQueue<RestoreObject*> unknown(job_);
+        TaskList<RestoreObject*> unknown(job_);
         for (const auto& object : objects_) unknown.push(object.get());
         job_.run(threads, [&](unsigned) { compare(unknown); });
-        TaskQueue<Task> missing(job_);
+        TaskList<Task> missing(job_);
         push_tasks(missing, threads);
         job_.run(threads, [&](unsigned) { load(missing); });
         for (const auto& object : objects_)
@@ -145,7 +145,7 @@ private:
         return place;
     }
 
-    void compare(TaskQueue<RestoreObject*>& queue) {
+    void compare(TaskList<RestoreObject*>& queue) {
         ObjectReader reader(context_.connect());
         while (const auto task = queue.take()) {
             RestoreObject& object = **task;
@@ -159,7 +159,7 @@ private:
 
     // A few objects at a time, in turns: the kernel lets only one thread at once write to an object's memory. Only a few,
     // since a restore that is killed has to begin again with those that it has begun.
-    void push_tasks(TaskQueue<Task>& queue, unsigned at_once) const {
+    void push_tasks(TaskList<Task>& queue, unsigned at_once) const {
         std::vector<RestoreObject*> group;
         const auto push_group = [&] {
             for (uint64_t i = 0; !group.empty(); ++i) {
@@ -176,7 +176,7 @@ private:
         push_group();
     }
 
-    void load(TaskQueue<Task>& queue) {
+    void load(TaskList<Task>& queue) {
         const Client client = context_.connect();
         ChunkReader reader(files_);
         while (const auto task = queue.take()) {
@@ -232,7 +232,7 @@ Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manif
         uint64_t chunk;
     };
     const auto files = take(ChunkFiles::open(folder, manifest.files));
-    TaskQueue<Piece> queue(job);
+    TaskList<Piece> queue(job);
     uint64_t chunks = 0;
     std::atomic<uint64_t> damaged = 0;
     for (const auto& object : manifest.objects) {

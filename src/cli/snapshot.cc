@@ -254,7 +254,7 @@ private:
     const SnapshotFolder& folder_;
     Manifest manifest_;
     Job& job_;
-    TaskQueue<Task> queue_;
+    TaskList<Task> queue_;
     ChunkFiles files_;  // of earlier runs
     ChunkIndex index_;
     unsigned run_;

@@ -8,7 +8,7 @@
 #include "client/errors.h"
 #include "client/object.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 inline Status check_argument(bool good, const char* what) {
     if (good) return {};
@@ -78,4 +78,4 @@ inline Status check_writable(const gshm_object& object) {
         typed_body_;                                                                                 \
     })
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

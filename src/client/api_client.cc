@@ -5,8 +5,8 @@
 #include "base/runtime_dir.h"
 #include "client/api.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -66,7 +66,7 @@ void gshm_disconnect(gshm_client* client) {
 
 int gshm_ping(gshm_client* client) {
     return with_client(client, [](Core& core) -> Status {
-        TRY(core.link().call(
+        TRY(core.connection().call(
             wire::RequestBody::Ping, [](auto& builder) { return wire::CreatePing(builder).Union(); }, Lost::retry));
         return {};
     });
@@ -75,7 +75,7 @@ int gshm_ping(gshm_client* client) {
 int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::DaemonInfo, [](auto& builder) { return wire::CreateDaemonInfo(builder).Union(); },
             Lost::retry));
         const auto* body = GSHM_BODY(answer, DaemonInfoReply);
@@ -96,7 +96,7 @@ int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
 int gshm_shutdown(gshm_client* client, uint32_t flags) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument((flags & ~uint32_t{GSHM_KEEP}) == 0, "unknown flags"));
-        TRY(core.link().call(
+        TRY(core.connection().call(
             wire::RequestBody::Shutdown,
             [&](auto& builder) { return wire::CreateShutdown(builder, (flags & GSHM_KEEP) != 0).Union(); },
             Lost::report));
@@ -107,7 +107,7 @@ int gshm_shutdown(gshm_client* client, uint32_t flags) {
 int gshm_unmount(gshm_client* client, uint32_t flags) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument((flags & ~uint32_t{GSHM_LAZY}) == 0, "unknown flags"));
-        TRY(core.link().call(
+        TRY(core.connection().call(
             wire::RequestBody::Unmount,
             [&](auto& builder) { return wire::CreateUnmount(builder, (flags & GSHM_LAZY) != 0).Union(); },
             Lost::report));
@@ -117,7 +117,7 @@ int gshm_unmount(gshm_client* client, uint32_t flags) {
 
 int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) {
     return with_client(client, [&](Core& core) -> Status {
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::Devices, [](auto& builder) { return wire::CreateDevices(builder).Union(); },
             Lost::retry));
         std::vector<gshm_device_info> devices;

@@ -6,8 +6,8 @@
 #include "client/api.h"
 #include "client/import.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -41,7 +41,7 @@ Result<Exported> export_here(gshm_object& object, HandleKind kind) {
 }
 
 Result<Exported> export_there(gshm_object& object, HandleKind kind) {
-    auto answer = TRY(object.core->link().call_on(object.key.epoch, wire::RequestBody::Export, [&](auto& builder) {
+    auto answer = TRY(object.core->connection().call_on(object.key.epoch, wire::RequestBody::Export, [&](auto& builder) {
         return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
     }, Lost::retry));
     const auto* body = GSHM_BODY(answer, ExportReply);
@@ -111,7 +111,7 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
         TRY(check_range(to, offset, bytes));
         TRY(check_writable(to));
         if (to.extent() != nullptr) return to.extent()->fill(to.offset + offset, bytes, value);
-        TRY(to.core->link().call_on(to.key.epoch, wire::RequestBody::Fill, [&](auto& builder) {
+        TRY(to.core->connection().call_on(to.key.epoch, wire::RequestBody::Fill, [&](auto& builder) {
             return wire::CreateFill(builder, to.id, offset, bytes, value).Union();
         }, Lost::retry));
         return {};

@@ -4,8 +4,8 @@
 
 #include "client/api.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -68,7 +68,7 @@ int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_name_argument(name));
         TRY(check_room(ret_holders, capacity, ret_count));
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::Holders,
             [&](auto& builder) { return wire::CreateHolders(builder, builder.CreateString(name)).Union(); },
             Lost::retry));
@@ -88,7 +88,7 @@ int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing) {
         auto listing = std::make_unique<gshm_listing>();
         uint64_t cookie = 0;
         do {
-            auto answer = TRY(core.link().call(
+            auto answer = TRY(core.connection().call(
                 wire::RequestBody::Unlinked,
                 [&](auto& builder) { return wire::CreateUnlinked(builder, cookie).Union(); }, Lost::retry));
             uint64_t next = TRY(take_page(answer, *listing));

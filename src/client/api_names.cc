@@ -6,8 +6,8 @@
 #include "base/limits.h"
 #include "client/api.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -108,7 +108,7 @@ Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
 
 Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_info* ret_info) {
     // Which object it is must be known here: should gshmd be started anew meanwhile, the next one is asked for the same.
-    auto found = TRY(core.link().call(
+    auto found = TRY(core.connection().call(
         wire::RequestBody::Stat,
         [&](auto& builder) {
             auto text = builder.CreateString(name);
@@ -124,7 +124,7 @@ Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_i
     }
     if (status != 0) return write_stat(found, nullptr);
     const uint64_t id = records->Get(0)->id();
-    TRY(core.link().call(
+    TRY(core.connection().call(
         wire::RequestBody::Wait,
         [&](auto& builder) {
             return wire::CreateWait(builder, builder.CreateString(name), false, timeout_ms, true, id).Union();
@@ -135,7 +135,7 @@ Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_i
 
 Status stat_range(Core& core, const char* const* names, size_t begin, size_t end, gshm_stat_info* ret_infos,
                   int* ret_status, std::optional<Error>& first) {
-    auto answer = TRY(core.link().call(
+    auto answer = TRY(core.connection().call(
         wire::RequestBody::Stat,
         [&](auto& builder) {
             std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
@@ -165,7 +165,7 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
     std::vector<std::string> directories;
     uint64_t cookie = 0;
     do {
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::List,
             [&](auto& builder) { return wire::CreateList(builder, builder.CreateString(path), cookie).Union(); },
             Lost::retry));
@@ -192,7 +192,7 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
 
 // What path names is an object: the listing is that one entry.
 Status list_object(Core& core, const char* path, gshm_listing& listing) {
-    auto answer = TRY(core.link().call(
+    auto answer = TRY(core.connection().call(
         wire::RequestBody::Stat,
         [&](auto& builder) {
             auto text = builder.CreateString(path);
@@ -218,11 +218,11 @@ Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_
 }
 
 // Seal and unlink answer with one status for one name.
-Status call_for_status(Core& core, wire::RequestBody kind, const Link::Build& build) {
+Status call_for_status(Core& core, wire::RequestBody kind, const DaemonConnection::Build& build) {
     // What can be done twice is asked for again.
     bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute ||
                  kind == wire::RequestBody::Move;
-    auto answer = TRY(core.link().call(kind, build, again ? Lost::retry : Lost::report));
+    auto answer = TRY(core.connection().call(kind, build, again ? Lost::retry : Lost::report));
     if (answer.reply->error() == 0) return {};
     return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
 }
@@ -280,7 +280,7 @@ int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::Stat,
             [&](auto& builder) {
                 auto text = builder.CreateString(name);
@@ -320,7 +320,7 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
         TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
-        auto answer = TRY(one.core->link().call_on(one.key.epoch, wire::RequestBody::Stat, [&](auto& builder) {
+        auto answer = TRY(one.core->connection().call_on(one.key.epoch, wire::RequestBody::Stat, [&](auto& builder) {
             return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union();
         }, Lost::retry));
         return write_stat(answer, ret_info);
@@ -393,7 +393,7 @@ int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size
         TRY(check_names({name}));
         TRY(check_argument(ret_bytes != nullptr && (ret_target != nullptr || capacity == 0),
                            "ret_bytes or ret_target is NULL"));
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::ReadLink,
             [&](auto& builder) { return wire::CreateReadLink(builder, builder.CreateString(name)).Union(); },
             Lost::retry));
@@ -433,7 +433,7 @@ int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_
         if (condition != GSHM_WAIT_EXISTS && condition != GSHM_WAIT_SEALED) {
             return fail(EINVAL, "unknown condition {}", condition);
         }
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::Wait,
             [&](auto& builder) {
                 auto text = builder.CreateString(name);
@@ -467,7 +467,7 @@ int gshm_get_attribute(gshm_client* client, const char* name, const char* attrib
         TRY(check_names({name, attribute}));
         TRY(check_argument(ret_bytes != nullptr && (ret_value != nullptr || capacity == 0),
                            "ret_bytes or ret_value is NULL"));
-        auto answer = TRY(core.link().call(
+        auto answer = TRY(core.connection().call(
             wire::RequestBody::GetAttribute,
             [&](auto& builder) {
                 auto object = builder.CreateString(name);
@@ -498,7 +498,7 @@ int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names,
             // The last name that is known, without the NUL at its end.
             const size_t begin = names.empty() ? 0 : names.rfind('\0', names.size() - 2) + 1;
             const auto after = names.empty() ? std::string() : names.substr(begin, names.size() - 1 - begin);
-            auto answer = TRY(core.link().call(
+            auto answer = TRY(core.connection().call(
                 wire::RequestBody::ListAttributes,
                 [&](auto& builder) {
                     auto object = builder.CreateString(name);

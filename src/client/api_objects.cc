@@ -13,8 +13,8 @@
 #include "client/api.h"
 #include "client/ring/ring.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -93,7 +93,7 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
 }
 
 void release_lease(Core& core, uint64_t id, Access access, uint64_t epoch) {
-    core.link().post(
+    core.connection().post(
         wire::RequestBody::Release,
         [&](auto& builder) {
             auto ids = builder.CreateVector(&id, 1);
@@ -105,7 +105,7 @@ void release_lease(Core& core, uint64_t id, Access access, uint64_t epoch) {
 
 // An object that was made but cannot be used here must not stay.
 void unlink_created(Core& core, const char* name, uint64_t epoch) {
-    (void)core.link().call_on(epoch, wire::RequestBody::Unlink, [&](auto& builder) {
+    (void)core.connection().call_on(epoch, wire::RequestBody::Unlink, [&](auto& builder) {
         auto text = builder.CreateString(name);
         return wire::CreateUnlink(builder, builder.CreateVector(&text, 1)).Union();
     });
@@ -141,9 +141,9 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
 }
 
 Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pair<size_t, size_t>>& parts,
-                 const std::vector<Link::Build>& builds, Lost lost) {
+                 const std::vector<DaemonConnection::Build>& builds, Lost lost) {
     // Each answer's extents are mapped, and its descriptors closed, before the next is read.
-    batch.core.link().call_all(kind, builds, lost, batch.access, [&](size_t i, Result<Answer> answer) {
+    batch.core.connection().call_all(kind, builds, lost, batch.access, [&](size_t i, Result<Answer> answer) {
         take_answer(batch, parts[i].first, parts[i].second, std::move(answer));
     });
     if (batch.first == 0) return {};
@@ -208,7 +208,7 @@ Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t cou
         TRY(check_argument(map == wants, "GSHM_NO_MAP must be the same for all of a batch"));
     }
     auto parts = split(count, chunk_items(map), [&](size_t i) { return spec_bytes(chosen[i]); });
-    std::vector<Link::Build> builds;
+    std::vector<DaemonConnection::Build> builds;
     for (auto [begin, end] : parts) {
         builds.push_back([&chosen, begin, end, map](auto& builder) {
             std::vector<flatbuffers::Offset<wire::CreateItem>> items;
@@ -228,7 +228,7 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
     for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_argument(names[i] != nullptr, "a name is NULL"));
     bool map = (flags & GSHM_NO_MAP) == 0;
     auto parts = split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? sent_length(names[i]) + 16 : 8; });
-    std::vector<Link::Build> builds;
+    std::vector<DaemonConnection::Build> builds;
     for (auto [begin, end] : parts) {
         builds.push_back([names, ids, begin, end, flags, map](auto& builder) {
             flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> by_name;
@@ -275,7 +275,7 @@ Result<std::string> read_file_attribute(const char* path, const char* name) {
 
 }  // namespace
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 void close_objects(std::span<gshm_object* const> objects) {
     // By connection, since a batch may mix objects of several, and by what gshmd has been told meanwhile: one that was
@@ -294,7 +294,7 @@ void close_objects(std::span<gshm_object* const> objects) {
     };
     std::map<Key, Leases> by_link;
     auto flush = [](const Key& key, Leases& leases) {
-        leases.core->link().post(
+        leases.core->connection().post(
             wire::RequestBody::Release,
             [&](auto& builder) {
                 auto read = builder.CreateVector(leases.read);
@@ -345,7 +345,7 @@ void let_go_of_object(gshm_object* object) {
     close_objects({&object, 1});
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client
 
 extern "C" {
 
@@ -415,9 +415,9 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
         }
         TRY(client->core->check_fork());
         std::error_code error;
-        if (!std::filesystem::equivalent(dir, client->core->link().dir(), error)) {
+        if (!std::filesystem::equivalent(dir, client->core->connection().dir(), error)) {
             return fail(EXDEV, "{} is in the mount of the gshmd at {}, not of the one at {}", path, dir,
-                        client->core->link().dir());
+                        client->core->connection().dir());
         }
         for (int attempt = 0;; ++attempt) {
             uint64_t id = std::strtoull(TRY(read_file_attribute(path, "user.id")).c_str(), nullptr, 10);
@@ -480,11 +480,11 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
             ids.push_back(objects[i]->id);
         }
         if (count == 0) return {};
-        Link& link = objects[0]->core->link();
+        DaemonConnection& connection = objects[0]->core->connection();
         auto parts = split(count, limits::kBatchItems, [](size_t) { return 8; });
         std::optional<Error> first;
         for (auto [begin, end] : parts) {
-            auto answer = TRY(link.call_on(
+            auto answer = TRY(connection.call_on(
                 objects[0]->key.epoch, wire::RequestBody::Seal, [&, begin = begin, end = end](auto& builder) {
                     return wire::CreateSeal(builder, 0, builder.CreateVector(&ids[begin], end - begin)).Union();
                 }, Lost::retry));
@@ -515,7 +515,7 @@ int gshm_publish(gshm_object* object, const char* name, uint32_t flags) {
         Ring::release(one);
         const bool replace = (flags & GSHM_REPLACE) != 0;
         const auto kind = replace ? wire::RequestBody::Replace : wire::RequestBody::GiveName;
-        TRY(one.core->link().call_on(one.key.epoch, kind, [&](auto& builder) {
+        TRY(one.core->connection().call_on(one.key.epoch, kind, [&](auto& builder) {
             const auto text = builder.CreateString(name);
             return replace ? wire::CreateReplace(builder, one.id, text).Union()
                            : wire::CreateGiveName(builder, one.id, text).Union();

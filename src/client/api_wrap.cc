@@ -4,8 +4,8 @@
 #include "device/cuda.h"
 #include "device/wrap.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 

@@ -10,17 +10,17 @@
 #include "client/object.h"
 #include "client/ring/ring.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 Result<std::shared_ptr<Core>> Core::create(const std::string& dir, int timeout_ms) {
-    auto link = TRY(Link::create(dir, timeout_ms));
-    std::shared_ptr<Core> core(new Core(std::move(link)));
+    auto connection = TRY(DaemonConnection::create(dir, timeout_ms));
+    std::shared_ptr<Core> core(new Core(std::move(connection)));
     auto* self = core.get();
-    core->link_->set_count_held([self](uint64_t epoch, HeldObjects& held) { self->count_held(epoch, held); });
+    core->connection_->set_count_held([self](uint64_t epoch, HeldObjects& held) { self->count_held(epoch, held); });
     return core;
 }
 
-Core::Core(std::unique_ptr<Link> link) : link_(std::move(link)), generation_(fork_generation()) {}
+Core::Core(std::unique_ptr<DaemonConnection> connection) : connection_(std::move(connection)), generation_(fork_count()) {}
 
 std::unique_ptr<Ring> Core::take_ring(uint32_t entries) {
     MutexLock lock(rings_mutex_);
@@ -64,7 +64,7 @@ void Core::count_held(uint64_t epoch, HeldObjects& held) {
 
 Core::~Core() {
     if (check_fork()) {
-        link_->set_count_held({});
+        connection_->set_count_held({});
         return;
     }
     // In a forked child the driver must not be touched: let the process's end clean up.
@@ -79,7 +79,7 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
         Device* device = TRY(LocalDevices::instance().by_uuid(remote.uuid, remote.name));
         if (!descriptor) {
             // gshmd has sent it before, to another thread that has not mapped it yet or has just unmapped it.
-            auto answer = TRY(link_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
+            auto answer = TRY(connection_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
                 return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
             }, Lost::retry));
             if (answer.descriptors.empty()) return fail(EPROTO, "gshmd sent no descriptor");
@@ -115,10 +115,10 @@ Status Core::make_staging() {
 
 Status Core::ensure_staging(uint64_t epoch) {
     if (!staging_.file) TRY(make_staging());
-    uint64_t connection = link_->connection();
+    uint64_t connection = connection_->number();
     if (staging_.connection == connection) return {};
     const int descriptors[] = {staging_.file.get()};
-    TRY(link_->call_on(
+    TRY(connection_->call_on(
         epoch, wire::RequestBody::AttachStaging,
         [](auto& builder) { return wire::CreateAttachStaging(builder, limits::kStagingBytes).Union(); }, Lost::report,
         descriptors));
@@ -131,15 +131,15 @@ Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t b
     for (int attempt = 0;; ++attempt) {
         auto copied = ensure_staging(epoch);
         if (copied) {
-            auto answer = link_->call_on(epoch, wire::RequestBody::Copy, [&](auto& builder) {
+            auto answer = connection_->call_on(epoch, wire::RequestBody::Copy, [&](auto& builder) {
                 return wire::CreateCopy(builder, id, offset, bytes, into_object).Union();
             });
             if (answer) return {};
             copied = std::unexpected(answer.error());
         }
         // Told over one connection, copied over the next: EINVAL.
-        bool lost = copied.error().code == ECONNRESET || link_->connection() != staging_.connection;
-        if (!lost || attempt == Link::kAttempts) return copied;
+        bool lost = copied.error().code == ECONNRESET || connection_->number() != staging_.connection;
+        if (!lost || attempt == DaemonConnection::kAttempts) return copied;
     }
 }
 
@@ -169,4 +169,4 @@ Status Core::copy_out(uint64_t id, uint64_t epoch, uint64_t offset, std::span<st
     return {};
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -1,4 +1,4 @@
-// What a client and its objects share: the link and the extents that are mapped here.
+// What a client and its objects share: the connection and the extents that are mapped here.
 #pragma once
 
 #include <map>
@@ -7,12 +7,12 @@
 #include <string>
 
 #include "base/mapping.h"
-#include "client/link.h"
+#include "client/connection.h"
 #include "client/local_devices.h"
 
 struct gshm_object;
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class Ring;
 
@@ -36,8 +36,8 @@ public:
     static Result<std::shared_ptr<Core>> create(const std::string& dir, int timeout_ms);
     ~Core();
 
-    Link& link() { return *link_; }
-    Status check_fork() const { return check_generation(generation_); }
+    DaemonConnection& connection() { return *connection_; }
+    Status check_fork() const { return check_fork_count(generation_); }
 
     // Maps the extent of an opened object, or finds it mapped. `descriptor` is what came with the answer, if any.
     Result<MappedExtent*> map(const ExtentKey& key, const wire::OpenRecord& record, const RemoteDevice& remote,
@@ -71,18 +71,18 @@ private:
 
     static constexpr size_t kIdleRings = 8;  // a thread that moves files needs one
 
-    explicit Core(std::unique_ptr<Link> link);
+    explicit Core(std::unique_ptr<DaemonConnection> connection);
     void count_held(uint64_t epoch, HeldObjects& held) EXCLUDES(objects_mutex_);
     Status make_staging() REQUIRES(staging_mutex_);
     Status ensure_staging(uint64_t epoch) REQUIRES(staging_mutex_);
     Status copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object)
         REQUIRES(staging_mutex_);
 
-    std::unique_ptr<Link> link_;
+    std::unique_ptr<DaemonConnection> connection_;
     const uint64_t generation_;
 
     // Held while an extent is imported, so that two threads do not import one extent twice. Never together with
-    // staging_mutex_; the link's own lock is taken inside both.
+    // staging_mutex_; the connection's own lock is taken inside both.
     Mutex extents_mutex_;
     std::map<ExtentKey, MappedExtent> extents_ GUARDED_BY(extents_mutex_);
 
@@ -97,4 +97,4 @@ private:
     Staging staging_ GUARDED_BY(staging_mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

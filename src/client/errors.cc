@@ -1,6 +1,6 @@
 #include "client/errors.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 thread_local std::string last_message;
@@ -16,4 +16,4 @@ const char* last_error() {
     return last_message.c_str();
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

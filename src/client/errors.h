@@ -3,7 +3,7 @@
 
 #include "base/result.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // Remembers the error for this thread and returns -code.
 int set_last_error(const Error& error);
@@ -13,4 +13,4 @@ inline int to_code(const Status& status) {
     return status ? 0 : set_last_error(status.error());
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unordered_set>
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 struct Registry {
@@ -52,14 +52,14 @@ ForkSensitive::~ForkSensitive() {
     registry().members.erase(this);
 }
 
-uint64_t fork_generation() {
+uint64_t fork_count() {
     install_handlers();
     return registry().generation.load(std::memory_order_relaxed);
 }
 
-Status check_generation(uint64_t remembered) {
+Status check_fork_count(uint64_t remembered) {
     if (remembered == registry().generation.load(std::memory_order_relaxed)) return {};
     return fail(ECHILD, "this handle was made before fork(): call gshm_connect again in the child");
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -8,7 +8,7 @@
 #include "base/runtime_dir.h"
 #include "wire/version.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 constexpr int kGreetingTimeoutMs = 5000;
@@ -70,4 +70,4 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
                     hello_reply->resumed()};
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -7,7 +7,7 @@
 
 #include "wire/message.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 struct RemoteDevice {
     std::string name;
@@ -32,4 +32,4 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
 // Worth trying again, for a gshmd that is being started: EPIPE and ECONNRESET if it dies before or while it is greeted.
 bool may_come(const Error& error);
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

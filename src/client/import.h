@@ -3,7 +3,7 @@
 
 #include "client/api.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 inline Status check_import(const char* device, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
     TRY(check_argument(device != nullptr && info != nullptr && ret_object != nullptr,
@@ -40,4 +40,4 @@ int import_object(const char* device, const gshm_handle_info* info, uint32_t fla
     });
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 LocalDevices& LocalDevices::instance() {
     // Never destroyed: extents may outlive main(), and the driver may be gone before static destructors run.
@@ -88,4 +88,4 @@ std::vector<DeviceInfo> LocalDevices::infos() {
     return infos;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

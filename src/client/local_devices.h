@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "device/kinds.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class LocalDevices {
 public:
@@ -38,4 +38,4 @@ private:
     std::map<const DeviceKind*, Known> known_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gshm::cuda {
+namespace gshm::core::cuda {
 
 using CUresult = int;
 using CUdevice = int;
@@ -214,4 +214,4 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(stream_get_id, cuStreamGetId, (CUstream stream, unsigned long long* id))                                         \
     X(device_get_pci_bus_id, cuDeviceGetPCIBusId, (char* bus_id, int length, CUdevice device))
 
-}  // namespace gshm::cuda
+}  // namespace gshm::core::cuda

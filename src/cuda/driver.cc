@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unistd.h>
 
-namespace gshm::cuda {
+namespace gshm::core::cuda {
 namespace {
 
 int to_errno(CUresult result) {
@@ -116,4 +116,4 @@ Result<const Driver*> Driver::get() {
     return state->driver;
 }
 
-}  // namespace gshm::cuda
+}  // namespace gshm::core::cuda

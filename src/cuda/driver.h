@@ -5,7 +5,7 @@
 #include "base/result.h"
 #include "cuda/api.h"
 
-namespace gshm::cuda {
+namespace gshm::core::cuda {
 
 class Driver {
 public:
@@ -49,4 +49,4 @@ private:
     CUresult result_;
 };
 
-}  // namespace gshm::cuda
+}  // namespace gshm::core::cuda

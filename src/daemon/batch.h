@@ -7,7 +7,7 @@
 #include "store/store.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // The first failure of a batch is the one that is put into words.
 struct FirstError {
@@ -44,4 +44,4 @@ Status for_each_item(const Store& store, const Message& message, ByName&& by_nam
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

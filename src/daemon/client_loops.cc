@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm {
+namespace gshm::core {
 
 Result<std::unique_ptr<ClientLoops>> ClientLoops::create(unsigned threads) {
     constexpr unsigned kMost = 12;
@@ -61,4 +61,4 @@ void ClientLoops::stop() {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

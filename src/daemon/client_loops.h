@@ -8,7 +8,7 @@
 
 #include "daemon/loop.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class ClientLoops {
 public:
@@ -33,4 +33,4 @@ private:
     std::atomic<size_t> next_ = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

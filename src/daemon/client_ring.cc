@@ -7,7 +7,7 @@
 #include "daemon/server.h"
 #include "store/gate.h"
 
-namespace gshm {
+namespace gshm::core {
 
 RingObject::RingObject(Server& server, Object* object, Access access)
     : server_(server), object_(object), access_(access), device_(object->device), gate_(Store::gate(object)) {
@@ -215,4 +215,4 @@ void ClientRing::complete(uint32_t token, int64_t result, uint32_t path) {
     all_under_way_->fetch_sub(1, std::memory_order_acq_rel);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "ring/consumer.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Server;
 
@@ -84,4 +84,4 @@ private:
     std::vector<std::shared_ptr<RingObject>> objects_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -11,7 +11,7 @@
 #define SO_PEERGROUPS 59
 #endif
 
-namespace gshm {
+namespace gshm::core {
 
 Result<Credentials> Connection::peer_of(int socket) {
     ucred peer = {};
@@ -165,4 +165,4 @@ void Connection::end_later(std::string why) {
     });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -11,7 +11,7 @@
 #include "store/credentials.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
@@ -35,7 +35,7 @@ public:
     EventLoop& loop() { return loop_; }
 
     // ---- from any thread ----
-    // Queues what the socket does not take; while much is queued, or `held` is set, nothing more is read.
+    // Streams what the socket does not take; while much is queued, or `held` is set, nothing more is read.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(mutex_);
     void hold(bool held) EXCLUDES(mutex_);
     bool is_flushed() EXCLUDES(mutex_);
@@ -74,4 +74,4 @@ private:
     uint32_t interest_ GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

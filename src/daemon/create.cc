@@ -4,7 +4,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 struct Item {
@@ -77,7 +77,7 @@ private:
     }
 
     void allocate_memory(Session& session, const ExtentNeed& need) {
-        AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible, !need.slab, true}};
+        AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request, [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
@@ -192,4 +192,4 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
     std::make_shared<Creation>(server_, weak_from_this(), request, create.map(), std::move(items))->run();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,13 +3,13 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
     auto page = [&]() -> Result<int> {
         Object* object = TRY(object_range(open.id(), 0, 0, open.write() ? Access::write : Access::read));
         // A GPU's driver takes no memory that it may only read.
-        const bool queues = server_.devices().info(object->device).queues;
+        const bool queues = server_.devices().info(object->device).streams;
         return server_.fences().open(*object, id_, server_.store().credentials(id_), open.write(),
                                      queues || open.write() ? Access::write : Access::read);
     }();
@@ -17,4 +17,4 @@ void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
     reply(request, wire::ReplyBody::NONE, 0, {&*page, 1});
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

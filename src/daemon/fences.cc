@@ -10,7 +10,7 @@
 #include "daemon/process.h"
 #include "daemon/server.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{5};
@@ -45,7 +45,7 @@ void Fences::restore(Store& store) {
             log_error("the fence of object {} is lost: {}", id, fence.error().message);
             continue;
         }
-        store.object(id)->companion = *fence;
+        store.object(id)->daemon_state = *fence;
         const auto view = (*fence)->view();
         if (view.writer() == fence::Writer::here || !view.is_settled()) add_writer(view.session(), *fence);
     }
@@ -68,7 +68,7 @@ void Fences::add_writer(SessionId session, const std::shared_ptr<Fence>& fence) 
 }
 
 Result<int> Fences::open(Object& object, SessionId session, const Credentials& who, bool write, Access access) {
-    auto fence = std::static_pointer_cast<Fence>(object.companion);
+    auto fence = std::static_pointer_cast<Fence>(object.daemon_state);
     if (!fence) {
         auto& made = made_[session];
         if (!made) made = std::make_shared<size_t>(0);
@@ -80,7 +80,7 @@ Result<int> Fences::open(Object& object, SessionId session, const Credentials& w
         fence = TRY(make(object.id, std::move(*page)));
         ++*made;
         fence->made = made;
-        object.companion = fence;
+        object.daemon_state = fence;
     }
     if (write) {
         if (fence->settling) return fail(EAGAIN, "the process that has published here is only just ending");
@@ -142,4 +142,4 @@ void Fences::settle(const std::shared_ptr<Ending>& ending) {
     if (!ending->fences.empty()) loop_.after(kLookAgain, [this, ending] { settle(ending); });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

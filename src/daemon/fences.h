@@ -10,7 +10,7 @@
 #include "fence/page.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Fences {
 public:
@@ -59,4 +59,4 @@ private:
     std::unordered_map<SessionId, std::shared_ptr<size_t>> made_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

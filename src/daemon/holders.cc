@@ -7,7 +7,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // What is named of one object's holders at most.
@@ -106,4 +106,4 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
     reply(request, wire::ReplyBody::UnlinkedReply, body.Union());
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -14,7 +14,7 @@
 #include "keeper/message.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 using keeper::Kind;
@@ -244,4 +244,4 @@ Result<std::unique_ptr<Keeper>> find_or_start_keeper(EventLoop& loop, const std:
     return made;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "daemon/loop.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Keeper {
 public:
@@ -53,4 +53,4 @@ Result<std::unique_ptr<Keeper>> use_systemd_as_keeper(Keeper::Kept* ret_kept);
 // Tells systemd, if it is there, that we serve (or are about to end).
 void tell_systemd(const std::string& state);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr uint64_t kMagic = 0x3265'7065'656b'7367;
@@ -58,4 +58,4 @@ Status KeptMemory::map(uint64_t used_bytes) {
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

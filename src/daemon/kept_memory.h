@@ -10,7 +10,7 @@
 #include "catalog/catalog.h"
 #include "store/ledger.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class KeptMemory {
 public:
@@ -50,4 +50,4 @@ private:
     std::unique_ptr<Ledger> ledger_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -159,4 +159,4 @@ void EventLoop::run() {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

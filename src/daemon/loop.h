@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "base/turn.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class EventLoop {
 public:
@@ -83,4 +83,4 @@ private:
     std::vector<Task> posted_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

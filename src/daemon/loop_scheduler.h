@@ -4,7 +4,7 @@
 #include "daemon/loop.h"
 #include "memory/scheduler.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class LoopScheduler final : public Scheduler {
 public:
@@ -19,4 +19,4 @@ private:
     EventLoop& loop_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

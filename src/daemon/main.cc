@@ -21,7 +21,7 @@
 #include "fuse/notices.h"
 #include "wire/version.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // Every extent and every client takes a descriptor. Root may go up to what the kernel allows at all.
@@ -159,11 +159,11 @@ Status serve(Options options, Readiness& readiness) {
     raise_descriptor_limit();
     Takeover::Received received;
     // What can fail or takes time is tried while the other still serves; a context that is retained twice costs nothing.
-    std::unique_ptr<DevicePool> rehearsal;
+    std::unique_ptr<DeviceSet> rehearsal;
     if (options.takeover) {
         auto takeover = TRY(Takeover::create(options.dir));
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
-        rehearsal = TRY(DevicePool::create(*loop, devices, options.limit_bytes, {}));
+        rehearsal = TRY(DeviceSet::create(*loop, devices, options.limit_bytes, {}));
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
@@ -201,7 +201,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool other_mount =
         survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
     auto devices = TRY(
-        DevicePool::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
+        DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
     survival->start_maker(*devices);
     stages.end("devices");
@@ -303,11 +303,11 @@ int run_in_background(const Options& options) {
 }
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core
 
 int main(int argc, char** argv) {
-    if (argc == 2 && strcmp(argv[1], gshm::fuse::Notices::kOption) == 0) _exit(gshm::fuse::Notices::serve());
-    auto options = gshm::parse_options(argc, argv);
+    if (argc == 2 && strcmp(argv[1], gshm::core::fuse::Notices::kOption) == 0) _exit(gshm::core::fuse::Notices::serve());
+    auto options = gshm::core::parse_options(argc, argv);
     if (!options) {
         fprintf(stderr, "gshmd: %s\n", options.error().message.c_str());
         return 2;
@@ -323,10 +323,10 @@ int main(int argc, char** argv) {
         std::error_code error;
         auto parent = std::filesystem::canonical(folder.parent_path(), error);
         auto real = error ? folder : parent / folder.filename();
-        if (!gshm::fuse::MountPoint::find(real).is_mounted()) {
+        if (!gshm::core::fuse::MountPoint::find(real).is_mounted()) {
             if (auto followed = std::filesystem::canonical(folder, error); !error) real = followed;
         }
         point = real;
     }
-    return (*options)->foreground ? gshm::run(**options, {}) : gshm::run_in_background(**options);
+    return (*options)->foreground ? gshm::core::run(**options, {}) : gshm::core::run_in_background(**options);
 }

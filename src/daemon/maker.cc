@@ -14,7 +14,7 @@
 #include "daemon/process.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 using maker::Kind;
@@ -229,4 +229,4 @@ void MakerProcess::close() {
     socket_.reset();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

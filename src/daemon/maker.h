@@ -10,7 +10,7 @@
 #include "device/fabric_maker.h"
 #include "maker/message.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class MakerProcess final : public FabricMaker {
 public:
@@ -58,4 +58,4 @@ private:
     std::set<FabricHandle> handles_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

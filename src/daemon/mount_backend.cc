@@ -2,7 +2,7 @@
 
 #include "daemon/server.h"
 
-namespace gshm {
+namespace gshm::core {
 
 MountBackend::MountBackend(Server& server, MountSettings settings)
     : server_(server), files_(server.store()), settings_(std::move(settings)) {}
@@ -57,4 +57,4 @@ bool MountBackend::can_record() const {
     return server_.survival().can_keep();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include "fuse/backend.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Server;
 
@@ -39,4 +39,4 @@ private:
     MountSettings settings_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "device/kinds.h"
 #include "wire/version.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr const char* kUsage = R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
@@ -118,4 +118,4 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     return options;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

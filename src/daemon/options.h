@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 struct Options {
     std::string dir;
@@ -30,4 +30,4 @@ struct Options {
 // Nothing: --help or --version was asked for and printed.
 Result<std::optional<Options>> parse_options(int argc, char** argv);
 
-}  // namespace gshm
+}  // namespace gshm::core

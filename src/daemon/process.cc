@@ -11,7 +11,7 @@
 
 #include <fmt/core.h>
 
-namespace gshm {
+namespace gshm::core {
 
 uint64_t process_started(pid_t pid) {
     if (pid <= 0) return 0;
@@ -88,4 +88,4 @@ ProcessState process_state(pid_t pid) {
     return is_exiting(line) || is_killed(status) ? ProcessState::dying : ProcessState::living;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

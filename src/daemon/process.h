@@ -5,7 +5,7 @@
 #include <string>
 #include <sys/types.h>
 
-namespace gshm {
+namespace gshm::core {
 
 // When it was started, in the kernel's ticks since the boot; 0: it is not there, or not to be seen from here.
 uint64_t process_started(pid_t pid);
@@ -20,4 +20,4 @@ std::string program_beside(const std::string& name);
 enum class ProcessState { gone, dying, living };
 ProcessState process_state(pid_t pid);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -1,6 +1,6 @@
 #include "daemon/records.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // Id and size; an empty file has none.
@@ -58,7 +58,7 @@ wire::OpenRecord failed_open_record(const Error& error) {
     return {0, 0, 0, 0, 0, error.code, 0, -1};
 }
 
-flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,
+flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DeviceSet& devices,
                                                   const Store& store, DeviceIndex index) {
     const DeviceInfo& info = devices.info(index);
     const Account& use = store.use(index);
@@ -68,4 +68,4 @@ flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder
                                     use.unlinked_bytes, info.granularity_bytes, info.handle_kinds, info.compressible);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

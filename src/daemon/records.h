@@ -1,11 +1,11 @@
 // Nodes and devices as the protocol shows them.
 #pragma once
 
-#include "daemon/device_pool.h"
+#include "daemon/device_set.h"
 #include "store/store.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 
 wire::NodeRecord to_record(const Node& node);
 wire::NodeRecord failed_node_record(const Error& error);
@@ -13,7 +13,7 @@ wire::NodeRecord failed_node_record(const Error& error);
 wire::NodeRecord to_record(const Unlinked& unlinked);
 wire::OpenRecord to_open_record(const Object& object, int descriptor);
 wire::OpenRecord failed_open_record(const Error& error);
-flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DevicePool& devices,
+flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DeviceSet& devices,
                                                   const Store& store, DeviceIndex index);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -11,7 +11,7 @@
 #include "daemon/session.h"
 #include "wire/version.h"
 
-namespace gshm {
+namespace gshm::core {
 void Session::hello(uint64_t request, const wire::Hello& hello) {
     if (hello.protocol() != wire::kProtocolVersion) {
         bool newer = hello.protocol() > wire::kProtocolVersion;
@@ -411,4 +411,4 @@ void Session::send_events() {
     reply(std::exchange(watching_, 0), wire::ReplyBody::WatchReply, body.Union());
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 Error no_such_ring(uint32_t ring) {
@@ -153,4 +153,4 @@ bool Session::has_idle_rings() const {
     return std::ranges::all_of(rings_, [](const auto& entry) { return !entry.second || entry.second->is_idle(); });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

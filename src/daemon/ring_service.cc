@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "daemon/server.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // An engine's thread copies nothing itself, so that few do.
@@ -48,7 +48,7 @@ void RingService::make_staging() {
     auto promise = std::make_shared<std::promise<Pool>>();
     staging_ = promise->get_future().share();
     // One pins it for all GPUs. Others need it as well, but any will do.
-    DevicePool& devices = server_.devices();
+    DeviceSet& devices = server_.devices();
     std::optional<DeviceIndex> chosen;
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
         if (devices.info(i).uuid.empty() || !devices.check(i)) continue;
@@ -103,4 +103,4 @@ RingService::User& RingService::user(uid_t uid) {
     return *user;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -13,7 +13,7 @@
 #include "daemon/client_ring.h"
 #include "io/engine.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Threads that end things, each of which may have to wait for a file: the others do not wait with it, unless there are
 // very many such. For the loop's thread.
@@ -85,4 +85,4 @@ private:
     std::map<uid_t, std::unique_ptr<User>> users_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -14,7 +14,7 @@
 #include "daemon/process.h"
 #include "wire/message.h"
 
-namespace gshm {
+namespace gshm::core {
 
 namespace {
 
@@ -147,4 +147,4 @@ void RuntimeFolder::clean() {
     lock_.reset();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class RuntimeFolder {
 public:
@@ -45,4 +45,4 @@ private:
     UniqueFd lock_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

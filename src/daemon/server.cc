@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // For a client in another pid namespace, whose end we cannot see.
@@ -30,7 +30,7 @@ UniqueFd open_spare() {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
+Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DeviceSet> devices,
                                                Survival& survival, UniqueFd listener, bool with_mount) {
     std::unique_ptr<Server> server(new Server(loop, std::move(devices), survival, std::move(listener)));
     auto* self = server.get();
@@ -61,7 +61,7 @@ void Server::wait_for_keeper() {
     if (keeper) keeper->sync();
 }
 
-Server::Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& survival, UniqueFd listener)
+Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener)
     : loop_(loop),
       devices_(std::move(devices)),
       listener_(std::move(listener)),
@@ -155,7 +155,7 @@ void Server::end_session(Session* session) {
     auto keep = std::move(found->second);
     sessions_.erase(found);
     session->set_ended();
-    if (keep == successor_) stay("the gshmd that was to take over has gone");
+    if (keep == successor_) keep_serving("the gshmd that was to take over has gone");
     session->drop_rings();
     session->forget_waits();
     watches_.forget(session->id());
@@ -262,7 +262,7 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     if (!idle && std::chrono::steady_clock::now() > deadline + kTakeoverPatience) {
         // Everybody waits meanwhile: rather another time.
         successor_->reply_error(takeover_request_, {EBUSY, "transfers between files and objects do not end; try again"});
-        return stay("cannot be taken over now: transfers do not end");
+        return keep_serving("cannot be taken over now: transfers do not end");
     }
     if (!idle) {
         loop_.after(std::chrono::milliseconds(1), [this, deadline] { stop_when_idle(deadline); });
@@ -274,7 +274,7 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     loop_.stop();
 }
 
-void Server::stay(std::string_view why) {
+void Server::keep_serving(std::string_view why) {
     log_warning("{}", why);
     successor_.reset();
     keep_ = false;
@@ -420,4 +420,4 @@ void Server::commit_for_others() {
     wake_committed();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

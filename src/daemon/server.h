@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "daemon/client_loops.h"
-#include "daemon/device_pool.h"
+#include "daemon/device_set.h"
 #include "daemon/fences.h"
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
@@ -26,20 +26,20 @@
 #include "store/waits.h"
 #include "store/watches.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Server final {
 public:
     // Clients come through the listener. Survival must outlive the server. What an earlier daemon has left is there when this returns; with_mount: also
     // the files that are open in its mount, which the caller takes up with resume_mount().
-    static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DevicePool> devices,
+    static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DeviceSet> devices,
                                                   Survival& survival, UniqueFd listener, bool with_mount);
     ~Server();
 
     EventLoop& loop() { return loop_; }
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() { return store_; }
-    DevicePool& devices() { return *devices_; }
+    DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
     Fences& fences() { return fences_; }
@@ -103,7 +103,7 @@ public:
     bool end(int folder_lock);
 
 private:
-    Server(EventLoop& loop, std::unique_ptr<DevicePool> devices, Survival& survival, UniqueFd listener);
+    Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
     void on_accept();
     // A session of an earlier daemon, until it is taken up again or its process ends.
     Status await_session(SessionId session, const Restorer::Process& process);
@@ -113,13 +113,13 @@ private:
     void finish_transfers();
     void stop_when_idle(std::chrono::steady_clock::time_point deadline);
     // Nobody takes over after all.
-    void stay(std::string_view why);
+    void keep_serving(std::string_view why);
     void refuse_for_want_of_descriptors();
     // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
     void wait_for_keeper();
 
     EventLoop& loop_;
-    std::unique_ptr<DevicePool> devices_;
+    std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;
     UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
@@ -156,4 +156,4 @@ private:
     uint64_t takeover_request_ = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

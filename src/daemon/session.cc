@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "daemon/server.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket) {
     auto who = TRY(Connection::peer_of(socket.get()));
@@ -367,4 +367,4 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
     reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

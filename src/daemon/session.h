@@ -11,7 +11,7 @@
 #include "daemon/connection.h"
 #include "store/waits.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class ClientRing;
 class Server;
@@ -184,4 +184,4 @@ private:
     std::vector<KeptBack> kept_back_ GUARDED_BY(outbox_mutex_);
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

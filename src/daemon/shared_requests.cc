@@ -4,7 +4,7 @@
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-namespace gshm {
+namespace gshm::core {
 
 bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
     if (open.write()) return false;
@@ -82,4 +82,4 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
     return true;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

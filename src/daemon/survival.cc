@@ -15,7 +15,7 @@
 #include "device/unavailable.h"
 #include "fuse/known_nodes.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 uint64_t random_instance() {
@@ -179,7 +179,7 @@ UniqueFd Survival::take(uint64_t key) {
     return fd;
 }
 
-Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DevicePool& devices) {
+Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DeviceSet& devices) {
     if (kept.handle) handles_.insert(*kept.handle);
     UniqueFd fd = take(kept.key);
     if (!fd && kept.kept && !salvaging_) {
@@ -200,7 +200,7 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     return std::move(*extent);
 }
 
-void Survival::start_maker(DevicePool& devices) {
+void Survival::start_maker(DeviceSet& devices) {
     if (!keeper_) return;
     bool wanted = false;
     for (const auto& info : devices.infos()) wanted |= (info.handle_kinds & kHandleFabric) != 0;
@@ -219,7 +219,7 @@ void Survival::release_unused_makes() {
     handles_.clear();
 }
 
-Result<Survival::Sessions> Survival::load(Store& store, DevicePool& devices, bool with_mount) {
+Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool with_mount) {
     store_ = &store;
     devices_ = &devices;
     if (!keeper_) return Sessions{};
@@ -319,7 +319,7 @@ void Survival::put_all() {
     if (int fd = maker_ ? maker_->socket() : -1; fd >= 0) keeper_->put(kMaker, fd);
     for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
-        if (auto fd = extent->memory->keepsake()) keeper_->put(extent->key, *fd);
+        if (auto fd = extent->memory->kept_descriptor()) keeper_->put(extent->key, *fd);
     }
     for (const auto& [key, fd] : leaving_) keeper_->put(key, fd.get());
 }
@@ -339,7 +339,7 @@ void Survival::changed(StoredExtent& extent) {
         extent.kept = true;
         if (extent.memory->file() != nullptr) keep_host_folder();
         // Before the catalog speaks of it.
-        auto fd = extent.memory->keepsake();
+        auto fd = extent.memory->kept_descriptor();
         extent.lost_at_end = !fd;
         if (fd) {
             note_extent(extent);
@@ -355,7 +355,7 @@ void Survival::changed(StoredExtent& extent) {
 void Survival::erased(const StoredExtent& extent) {
     catalog_->erased(extent);
     dropped_.push_back(extent.key);
-    if (auto fd = extent.memory->keepsake(); fd && extent.kept) {
+    if (auto fd = extent.memory->kept_descriptor(); fd && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
     count_change();
@@ -434,4 +434,4 @@ void Survival::close() {
     keeper_.reset();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

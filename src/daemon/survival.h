@@ -10,12 +10,12 @@
 #include <string>
 
 #include "catalog/catalog.h"
-#include "daemon/device_pool.h"
+#include "daemon/device_set.h"
 #include "daemon/keeper.h"
 #include "daemon/maker.h"
 #include "daemon/kept_memory.h"
 
-namespace gshm {
+namespace gshm::core {
 
 enum class KeeperKind { none, process, systemd };
 
@@ -52,12 +52,12 @@ public:
 
     // The process that makes memory with lasting fabric handles, where a device has such handles: the one of the earlier
     // daemon, or a new one.
-    void start_maker(DevicePool& devices);
+    void start_maker(DeviceSet& devices);
 
     // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
     // with_mount: files that were open in the mount still are.
     using Sessions = std::vector<std::pair<SessionId, Restorer::Process>>;
-    Result<Sessions> load(Store& store, DevicePool& devices, bool with_mount);
+    Result<Sessions> load(Store& store, DeviceSet& devices, bool with_mount);
 
     // ---- in one's turn ----
     // Null: none. Shared, for who waits for it to have let go of something, without keeping others from their turn.
@@ -125,9 +125,9 @@ private:
     std::string describe_kept() const;
     Status begin_salvage();
     Status move_damaged_files();
-    Status load_salvaged(Restorer& restorer, DevicePool& devices);
+    Status load_salvaged(Restorer& restorer, DeviceSet& devices);
     void report_salvaged(const Restorer& restorer) const;
-    Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DevicePool& devices);
+    Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DeviceSet& devices);
     void put_all();
     void keep_host_folder();
     void release_unused_makes();
@@ -163,7 +163,7 @@ private:
     // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
     std::unordered_map<uint64_t, UniqueFd> leaving_;
     Store* store_ = nullptr;         // once it is loaded
-    DevicePool* devices_ = nullptr;
+    DeviceSet* devices_ = nullptr;
     std::string noted_mount_;
     int mount_fd_ = -1;
     bool host_folder_kept_ = false;
@@ -171,4 +171,4 @@ private:
     std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "daemon/survival.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 std::string size_text(uint64_t bytes) {
@@ -117,7 +117,7 @@ Status Survival::begin_salvage() {
 }
 
 // Extents of which only the ledger speaks, or nobody.
-Status Survival::load_salvaged(Restorer& restorer, DevicePool& devices) {
+Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
     const auto infos = devices.infos();
     for (const auto& [key, slot] : extent_notes_) {
         const LedgerEntry& entry = memory_->ledger().entry(slot);
@@ -162,4 +162,4 @@ void Survival::report_salvaged(const Restorer& restorer) const {
                 damage.first.empty() ? salvaged.first : damage.first);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

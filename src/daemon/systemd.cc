@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "daemon/keeper.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 Status notify(const std::string& text, int descriptor = -1) {
@@ -143,4 +143,4 @@ void tell_systemd(const std::string& state) {
     if (auto sent = notify(state); !sent) log_warning("{}", sent.error().message);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 #include "wire/message.h"
 #include "wire/version.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 struct Answer {
@@ -54,4 +54,4 @@ Result<Takeover::Received> Takeover::ask() {
     return Received{std::move(answer.descriptors[0]), std::move(answer.descriptors[1])};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

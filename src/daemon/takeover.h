@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Takeover {
 public:
@@ -31,4 +31,4 @@ private:
     std::vector<std::string> devices_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "daemon/session.h"
 #include "store/gate.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach,
                              const std::vector<UniqueFd>& descriptors) {
@@ -167,4 +167,4 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Copier {
 public:
@@ -23,4 +23,4 @@ public:
     virtual bool with_context(const std::function<void()>&) { return false; }
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "device/mapped_handle.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 using cuda::CUdeviceptr;
@@ -27,22 +27,22 @@ public:
         TRY(begin_copy_out(offset, destination, nullptr));
         return finish(nullptr);
     }
-    Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* queue) override {
+    Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* stream) override {
         TRY(check_range(offset, source.size()));
         TRY(check_writable());
         return in_context("cuMemcpyHtoD", [&] {
-            return driver_.memcpy_htod_async(address() + offset, source.data(), source.size(), as_stream(queue));
+            return driver_.memcpy_htod_async(address() + offset, source.data(), source.size(), as_stream(stream));
         });
     }
-    Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* queue) const override {
+    Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* stream) const override {
         TRY(check_range(offset, destination.size()));
         return in_context("cuMemcpyDtoH", [&] {
             return driver_.memcpy_dtoh_async(destination.data(), address() + offset, destination.size(),
-                                             as_stream(queue));
+                                             as_stream(stream));
         });
     }
-    Status finish(void* queue) const override {
-        return in_context("cuStreamSynchronize", [&] { return driver_.stream_synchronize(as_stream(queue)); });
+    Status finish(void* stream) const override {
+        return in_context("cuStreamSynchronize", [&] { return driver_.stream_synchronize(as_stream(stream)); });
     }
     bool is_host_memory() const override { return false; }
     Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
@@ -93,7 +93,7 @@ protected:
         : Extent(address, size), driver_(driver), context_(context), access_(access), copier_(std::move(copier)) {}
 
     // Null is the legacy default stream: ordered after kernels that the caller has launched, as cudaMemcpy is.
-    static cuda::CUstream as_stream(void* queue) { return static_cast<cuda::CUstream>(queue); }
+    static cuda::CUstream as_stream(void* stream) { return static_cast<cuda::CUstream>(stream); }
     template <typename Call>
     Status in_context(const char* what, Call&& call) const {
         cuda::ScopedContext current(driver_, context_);
@@ -315,7 +315,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .compressible = has(cuda::kAttributeGenericCompression),
         .pci_bus_id = pci_bus_id(driver, device),
         .pins = true,
-        .queues = true,
+        .streams = true,
     };
     made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
@@ -566,4 +566,4 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, 
     return extent;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

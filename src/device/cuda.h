@@ -9,7 +9,7 @@
 #include "device/fabric_maker.h"
 #include "device/kinds.h"
 
-namespace gshm {
+namespace gshm::core {
 
 extern const DeviceKind kCudaKind;
 
@@ -45,7 +45,7 @@ public:
     Result<std::unique_ptr<Extent>> import_ipc(const IpcHandle& handle, uint64_t size_bytes, Access access);
     Status register_host_memory(std::span<std::byte> memory) override;
     void unregister_host_memory(std::span<std::byte> memory) override;
-    Result<std::unique_ptr<Queues>> make_queues() override;
+    Result<std::unique_ptr<Streams>> make_streams() override;
     void use_maker(std::shared_ptr<FabricMaker> maker) override { maker_ = std::move(maker); }
 
     const cuda::Driver& driver() const { return driver_; }
@@ -79,4 +79,4 @@ private:
     std::shared_ptr<LazyCopier> copier_ = std::make_shared<LazyCopier>();
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -8,7 +8,7 @@
 #include "base/mutex.h"
 #include "device/refusing_copier.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 enum class Kind { in, out, fill };
@@ -244,4 +244,4 @@ void LazyCopier::close() {
     copier_.reset();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -8,7 +8,7 @@
 #include "cuda/driver.h"
 #include "device/copier.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class CudaCopier final : public Copier {
 public:
@@ -48,4 +48,4 @@ private:
     std::unique_ptr<Copier> refusal_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include "device/cuda.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 std::optional<int> parse_ordinal(std::string_view text) {
@@ -47,4 +47,4 @@ const DeviceKind kCudaKind = {
     },
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm {
+namespace gshm::core {
 
 bool Budget::take(uint64_t bytes) {
     uint64_t used = used_.load(std::memory_order_relaxed);
@@ -72,4 +72,4 @@ Status Extent::map_peer(Device& peer) {
     return fail(EOPNOTSUPP, "memory of this kind cannot be mapped for {}", peer.info().name);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -15,9 +15,9 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "base/result.h"
-#include "device/queues.h"
+#include "device/streams.h"
 
-namespace gshm {
+namespace gshm::core {
 
 enum class Access { read, write };
 
@@ -49,7 +49,7 @@ struct DeviceInfo {
     // A descriptor for reading cannot be made writable; see Extent::descriptor().
     bool read_only_exports = false;
     bool pins = false;  // register_host_memory() has an effect
-    bool queues = false;  // make_queues() returns queues
+    bool streams = false;  // make_streams() returns streams
 };
 
 class Copier;
@@ -119,11 +119,11 @@ public:
     // Copies from another extent; without host memory in between if the device can.
     virtual Status copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes);
 
-    // The same, ordered by a queue of the caller (on CUDA a stream; null is the default one). They may return before
-    // the copy is complete; finish() waits for that queue only.
-    virtual Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* queue);
-    virtual Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* queue) const;
-    virtual Status finish(void* queue) const;
+    // The same, ordered by a stream of the caller (on CUDA a CUstream; null is the default one). They may return before
+    // the copy is complete; finish() waits for that stream only.
+    virtual Status begin_copy_in(uint64_t offset, std::span<const std::byte> source, void* stream);
+    virtual Status begin_copy_out(uint64_t offset, std::span<std::byte> destination, void* stream) const;
+    virtual Status finish(void* stream) const;
 
     // The CPU can access it at address(). Otherwise copies are the only way.
     virtual bool is_host_memory() const { return true; }
@@ -140,7 +140,7 @@ public:
     // Imports do not keep their descriptor by default: a client may map thousands of extents.
     void keep_descriptor(UniqueFd fd) { kept_ = std::move(fd); }
     // The descriptor that keeps the memory alive in another process, for restore().
-    Result<int> keepsake() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
+    Result<int> kept_descriptor() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
     // A copy for the caller.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
@@ -202,7 +202,7 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
-    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of Extent::keepsake(), as if
+    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of Extent::kept_descriptor(), as if
     // it were allocated here. size_bytes and options are the original ones, and so is lasting_handle().
     virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle* handle = nullptr);
@@ -213,8 +213,8 @@ public:
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }
     virtual void unregister_host_memory(std::span<std::byte>) {}
 
-    // The queues that order its work; null: none. The device must outlive them.
-    virtual Result<std::unique_ptr<Queues>> make_queues() { return nullptr; }
+    // The streams that order its work; null: none. The device must outlive them.
+    virtual Result<std::unique_ptr<Streams>> make_streams() { return nullptr; }
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 #include "cuda/api.h"
 #include "device/device.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Safe from any thread.
 class FabricMaker {
@@ -31,4 +31,4 @@ public:
     virtual bool holds(const FabricHandle& handle) = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -12,7 +12,7 @@
 
 #include "base/mapping.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // A new open file description. A read-only one stays read-only: the file belongs to its creator with mode 0600, so
@@ -354,4 +354,4 @@ Result<std::unique_ptr<Extent>> HostDevice::import_fabric(const FabricHandle&, u
     return fail(EOPNOTSUPP, "host has no fabric handles");
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

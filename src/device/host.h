@@ -7,7 +7,7 @@
 #include "base/mutex.h"
 #include "device/kinds.h"
 
-namespace gshm {
+namespace gshm::core {
 
 extern const DeviceKind kHostKind;
 
@@ -40,4 +40,4 @@ private:
     UniqueFd folder_ GUARDED_BY(mutex_);  // the private tmpfs, after the first file; empty: not permitted
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

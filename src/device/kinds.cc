@@ -3,7 +3,7 @@
 #include "device/cuda.h"
 #include "device/host.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // The only place that names the kinds.
@@ -36,4 +36,4 @@ void add_device_kind(const DeviceKind& kind) {
     kinds().push_back(&kind);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

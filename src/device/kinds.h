@@ -10,7 +10,7 @@
 
 #include "device/device.h"
 
-namespace gshm {
+namespace gshm::core {
 
 struct OpenedDevices {
     std::vector<std::unique_ptr<Device>> devices;
@@ -49,4 +49,4 @@ std::string device_spec_examples();
 // or before any of the functions above is called.
 void add_device_kind(const DeviceKind& kind);
 
-}  // namespace gshm
+}  // namespace gshm::core

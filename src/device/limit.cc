@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm {
+namespace gshm::core {
 
 LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
     : upstream_(std::move(upstream)), info_(upstream_->info()) {
@@ -35,4 +35,4 @@ void LimitDevice::charge(Extent& extent, uint64_t size_bytes) {
     else extent.on_release([budget = budget_, size_bytes] { budget->give(size_bytes); });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

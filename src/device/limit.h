@@ -3,7 +3,7 @@
 
 #include "device/device.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class LimitDevice final : public Device {
 public:
@@ -30,7 +30,7 @@ public:
     Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
     void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
 
-    Result<std::unique_ptr<Queues>> make_queues() override { return upstream_->make_queues(); }
+    Result<std::unique_ptr<Streams>> make_streams() override { return upstream_->make_streams(); }
     void use_maker(std::shared_ptr<FabricMaker> maker) override { upstream_->use_maker(std::move(maker)); }
 
     uint64_t used_bytes() const { return budget_->used(); }
@@ -45,4 +45,4 @@ private:
     std::shared_ptr<Budget> budget_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

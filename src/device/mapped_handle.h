@@ -3,7 +3,7 @@
 
 #include "cuda/driver.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // The driver requires this order of undoing, whichever step failed: unmap, free the addresses, release.
 class MappedHandle {
@@ -40,4 +40,4 @@ private:
     bool mapped_ = false;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

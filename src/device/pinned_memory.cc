@@ -6,7 +6,7 @@
 #include "base/numa.h"
 #include "base/size.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
@@ -54,4 +54,4 @@ Status PinnedMemory::pin(Device& device) {
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,7 +7,7 @@
 
 #include "device/device.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class PinnedMemory {
 public:
@@ -39,4 +39,4 @@ private:
     std::atomic<Device*> pinned_by_ = nullptr;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include "device/copier.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class RefusingCopier final : public Copier {
 public:
@@ -16,4 +16,4 @@ private:
     Error why_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

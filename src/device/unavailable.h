@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "device/refusing_copier.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class UnavailableExtent final : public Extent {
 public:
@@ -26,4 +26,4 @@ private:
     RefusingCopier copier_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 
 #include "base/address_range.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // The caller is responsible: unmapping the memory under an open handle raises a signal.
@@ -54,4 +54,4 @@ Result<WrappedHost> wrap_host(uint64_t address, uint64_t size_bytes) {
     return WrappedHost{std::make_unique<WrappedHostExtent>(address, size_bytes, access), access};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

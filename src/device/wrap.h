@@ -3,7 +3,7 @@
 
 #include "device/device.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Ordinary memory, pinned or not. Read-only memory becomes a read-only extent. EINVAL if a part of the range is not
 // mapped.
@@ -13,4 +13,4 @@ struct WrappedHost {
 };
 Result<WrappedHost> wrap_host(uint64_t address, uint64_t size_bytes);
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 
 #include "base/futex.h"
 
-namespace gshm::fence {
+namespace gshm::core::fence {
 namespace {
 
 // A GPU wakes no thread, so its writes are polled, with increasing intervals.
@@ -117,4 +117,4 @@ Status View::await_end(uint64_t generation, Deadline deadline) const {
     }
 }
 
-}  // namespace gshm::fence
+}  // namespace gshm::core::fence

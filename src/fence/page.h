@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 
-namespace gshm::fence {
+namespace gshm::core::fence {
 
 inline constexpr size_t kPageBytes = 4096;
 
@@ -94,4 +94,4 @@ private:
     Page* page_ = nullptr;
 };
 
-}  // namespace gshm::fence
+}  // namespace gshm::core::fence

@@ -10,7 +10,7 @@
 #include "fuse/work.h"
 #include "store/gate.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 constexpr std::string_view kPrefix = "user.";
@@ -264,4 +264,4 @@ void FileSystem::remove_attribute(Call& call) {
     call.finish(backend_.files().remove_attribute(**node, *name));
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

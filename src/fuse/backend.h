@@ -9,14 +9,14 @@
 #include "memory/move.h"
 #include "store/files.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class Backend {
 public:
     virtual ~Backend() = default;
 
     // The store is for one thread at a time. As long as the lock is held it is this one; nothing slow may be done then.
-    using Turn = gshm::Turn;
+    using Turn = gshm::core::Turn;
     [[nodiscard]] virtual Turn enter() = 0;
     virtual Files& files() = 0;  // in one's turn
 
@@ -47,4 +47,4 @@ public:
     virtual bool may_use_io_uring() const = 0;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "fuse/kernel.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // Where answers go to.
 class Channel {
@@ -115,4 +115,4 @@ private:
     bool answered_ = false;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 bool Connection::write(std::span<const iovec> parts) {
     // Nobody asks again for what was not written, so a want of memory is waited for a while.
@@ -96,4 +96,4 @@ void Connection::survey(std::vector<uint64_t> nodes, std::function<void(const st
     notices_.ask(std::move(messages), std::move(on_told));
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -6,7 +6,7 @@
 #include "fuse/kernel_requests.h"
 #include "fuse/notices.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class Connection final : public Channel, public KernelRequests {
 public:
@@ -37,4 +37,4 @@ private:
     Notices notices_;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -8,14 +8,14 @@
 #include "base/log.h"
 #include "fuse/work.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 FileSystem::~FileSystem() {
     end();
 }
 
-Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
-    if (call.header().opcode != FUSE_INIT) return gshm::fail(EPROTO, "the kernel did not begin with INIT");
+Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
+    if (call.header().opcode != FUSE_INIT) return gshm::core::fail(EPROTO, "the kernel did not begin with INIT");
     // What all kernels send; newer ones have more behind it.
     struct InitIn {
         uint32_t major;
@@ -27,7 +27,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     // 7.31 (Linux 5.4) has all that we cannot do without.
     if (in->major != FUSE_KERNEL_VERSION || in->minor < 31) {
         call.fail(EPROTO);
-        return gshm::fail(EPROTO, "the kernel's FUSE {}.{} is too old (7.31 is needed)", in->major, in->minor);
+        return gshm::core::fail(EPROTO, "the kernel's FUSE {}.{} is too old (7.31 is needed)", in->major, in->minor);
     }
     uint64_t offered = in->flags;
     if ((in->flags & FUSE_INIT_EXT) != 0) offered |= uint64_t{*TRY(call.part<uint32_t>())} << 32;
@@ -44,7 +44,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_ring) {
     // queues are this process's: a mount that is to outlive us, where that is possible, cannot have them.
     bool gains = passthrough_ || has_gpu();
     bool wanted = backend_.may_use_io_uring() || !backend_.can_record() || (taken & kHasResend) == 0;
-    bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_ring();
+    bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_uring();
     if (ring) taken |= kOverIoUring;
     resumable_ = (taken & kHasResend) != 0 && !ring && backend_.can_record();
     InitOut out = {};
@@ -91,7 +91,7 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
     done_ = std::move(done);
     begin();
     if (!passthrough_) return;
-    backend_.files().drop_left_backing();
+    backend_.files().drop_former_backing();
     close_unnoted_backing();
 }
 
@@ -255,4 +255,4 @@ void FileSystem::finish(Call& call, const Work& work, const Status& status) {
     call.finish(status);
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

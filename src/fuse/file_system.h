@@ -10,7 +10,7 @@
 #include "fuse/kernel_requests.h"
 #include "fuse/known_nodes.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class FileSystem final : private TreeObserver, private Recording {
 public:
@@ -20,10 +20,10 @@ public:
     FileSystem(Backend& backend, KernelRequests& kernel) : backend_(backend), kernel_(kernel) {}
     ~FileSystem() override;
 
-    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request. make_ring is
+    // Answers the kernel's first request. EPROTO if it is too old for us, or if that is no first request. make_uring is
     // called where the kernel can send requests through io_uring, and says whether it shall: it then sends none until
     // that is registered.
-    Status start(Call& call, const std::function<bool()>& make_ring);
+    Status start(Call& call, const std::function<bool()>& make_uring);
     // Goes on with a mount that an earlier daemon has started, with what it had agreed upon with the kernel, and with
     // the requests that it has done and perhaps not answered.
     void resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done);
@@ -179,4 +179,4 @@ private:
     bool ended_ = false;                           // likewise
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -7,7 +7,7 @@
 #include "fuse/work.h"
 #include "store/gate.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 // One request of a copy; the kernel comes again for the rest, and can be interrupted in between.
@@ -305,4 +305,4 @@ void FileSystem::copy_range(Call& call) {
     call.reply(out);
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

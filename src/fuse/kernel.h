@@ -6,7 +6,7 @@
 #include <linux/fuse.h>
 #include <sys/ioctl.h>
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // Flags of INIT, as one number: the lower half is `flags`, the upper half `flags2`.
 inline constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;  // 6.6
@@ -58,29 +58,29 @@ inline constexpr unsigned long kBackingOpen = _IOW(229, 1, BackingMap);
 inline constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
 
 // A request through io_uring, and the answer to it, in memory that both sides know.
-struct RingEntryState {
+struct UringEntryState {
     uint64_t flags;
     uint64_t commit_id;
     uint32_t payload_bytes;
     uint32_t padding;
     uint64_t reserved;
 };
-struct RingHeader {
+struct UringHeader {
     std::byte in_out[128];     // fuse_in_header, then fuse_out_header
     std::byte arguments[128];  // what the operation begins with; names and data are in the payload
-    RingEntryState entry;
+    UringEntryState entry;
 };
-static_assert(sizeof(RingHeader) == 288);
+static_assert(sizeof(UringHeader) == 288);
 
 // The command in a submission of 128 bytes.
-struct RingCommand {
+struct UringCommand {
     uint64_t flags;
     uint64_t commit_id;
     uint16_t queue;
     uint8_t padding[6];
 };
-static_assert(sizeof(RingCommand) == 24);
+static_assert(sizeof(UringCommand) == 24);
 inline constexpr uint32_t kRingRegister = 1;
 inline constexpr uint32_t kRingCommitAndFetch = 2;
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

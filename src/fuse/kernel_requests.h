@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // Safe from any thread.
 class KernelRequests {
@@ -30,4 +30,4 @@ public:
     virtual bool forget_names() = 0;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 KnownNode& known(Node& node) {
     if (!node.reference) node.reference = std::make_unique<KnownNode>();
@@ -63,4 +63,4 @@ uint64_t KnownNodes::lookups(NodeId id) const {
     return found == nullptr ? 0 : found->lookups;
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

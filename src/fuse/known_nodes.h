@@ -4,7 +4,7 @@
 
 #include "store/files.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // Of a node that the kernel was told of at least once.
 struct KnownNode final : NodeReference {
@@ -59,4 +59,4 @@ private:
     Files& files_;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

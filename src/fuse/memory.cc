@@ -13,7 +13,7 @@
 #include "fuse/work.h"
 #include "store/gate.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 // What the object's memory can hold. A slab's neighbours begin where the object ends.
@@ -47,7 +47,7 @@ bool overwrite(ExtentFile& file, uint64_t offset, std::span<const std::byte> fro
 std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                   std::span<const std::byte>* ret_bytes) {
     auto* file = file_of(*work.gate);
-    auto status = file == nullptr ? Result<FileStatus>(gshm::fail(EINVAL, "no file")) : file->status();
+    auto status = file == nullptr ? Result<FileStatus>(gshm::core::fail(EINVAL, "no file")) : file->status();
     // To read a hole through a mapping would fill it.
     if (!status || offset >= status->size_bytes || status->allocated_bytes < status->size_bytes) return nullptr;
     auto mapping = file->mapping();
@@ -359,4 +359,4 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
     return {};
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 // One that waits for a GPU must not keep a stat waiting. No more than that: requests go round among them, and each has
@@ -88,20 +88,20 @@ Status Mount::start() {
     prepare_signal();
     std::vector<std::byte> buffer(kRequestBytes);
     size_t bytes = next_request(buffer, std::chrono::microseconds{0});
-    if (bytes == 0) return gshm::fail(EIO, "the kernel sent nothing through the mount at {}", path());
+    if (bytes == 0) return gshm::core::fail(EIO, "the kernel sent nothing through the mount at {}", path());
     {
         Call first(connection_, std::span(buffer).first(bytes), {});
-        TRY(files_.start(first, [this] { return make_ring(); }));
+        TRY(files_.start(first, [this] { return make_uring(); }));
     }
     running_ = 1;  // this one, until all the others have been counted
-    bool ringing = start_ring();
-    // Without a ring all requests come this way; with one, those that want no answer.
-    start_threads(ringing ? 1 : thread_count());
+    bool over_uring = start_uring();
+    // Without io_uring all requests come this way; with one, those that want no answer.
+    start_threads(over_uring ? 1 : thread_count());
     leave();
     struct stat root = {};
     if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
     log_info("mounted at {}{}{}", path(), has_passthrough() ? ", host files by passthrough" : "",
-             ringing ? ", over io_uring" : "");
+             over_uring ? ", over io_uring" : "");
     return {};
 }
 
@@ -145,32 +145,32 @@ void Mount::leave() {
     on_end_();
 }
 
-bool Mount::make_ring() {
-    auto made = Ring::create(backend_, connection_.fd(), FileSystem::kMostBytes);
+bool Mount::make_uring() {
+    auto made = Uring::create(backend_, connection_.fd(), FileSystem::kMostBytes);
     if (made)
-        ring_ = std::move(*made);
+        uring_ = std::move(*made);
     else
         log_warning("requests of {} do not go through io_uring: {}", path(), made.error().message);
-    return ring_ != nullptr;
+    return uring_ != nullptr;
 }
 
-bool Mount::start_ring() {
-    if (ring_ == nullptr) return false;
+bool Mount::start_uring() {
+    if (uring_ == nullptr) return false;
     std::vector<std::future<Status>> enrolled;
-    for (size_t i = 0; i < ring_->size(); ++i) {
+    for (size_t i = 0; i < uring_->size(); ++i) {
         auto promise = std::make_shared<std::promise<Status>>();
         enrolled.push_back(promise->get_future());
-        start_thread(fmt::format("mount-ring-{}", i), [this, promise, &entry = ring_->entry(i)] {
+        start_thread(fmt::format("mount-uring-{}", i), [this, promise, &entry = uring_->entry(i)] {
             auto status = entry.enroll();
             promise->set_value(status);
-            if (status) serve_ring(entry);
+            if (status) serve_uring(entry);
         });
     }
     // The kernel begins with it once each queue has an entry. After a refusal it waits no longer for the others.
     std::unordered_map<uint16_t, bool> ready;
-    for (size_t i = 0; i < ring_->size(); ++i) {
+    for (size_t i = 0; i < uring_->size(); ++i) {
         auto status = enrolled[i].get();
-        ready[ring_->entry(i).queue()] |= status.has_value();
+        ready[uring_->entry(i).queue()] |= status.has_value();
         if (!status) log_warning("{}: an entry for io_uring: {}", path(), status.error().message);
     }
     bool all = std::ranges::all_of(ready, [](const auto& queue) { return queue.second; });
@@ -180,13 +180,13 @@ bool Mount::start_ring() {
 
 void Mount::leave_mounted() {
     connection_.finish_notices();
-    left_ = true;
+    stays_mounted_ = true;
     stopping_ = true;
     stop_threads();
 }
 
 Mount::~Mount() {
-    if (left_) return;
+    if (stays_mounted_) return;
     connection_.finish_notices();  // they may wait for answers of ours, and speak to files_
     stopping_ = true;
     if (auto done = unmount(false); !done) {
@@ -244,7 +244,7 @@ void Mount::serve() {
     }
 }
 
-void Mount::serve_ring(RingEntry& entry) {
+void Mount::serve_uring(UringEntry& entry) {
     std::chrono::microseconds awake{0};
     while (entry.next(awake, stopping_)) {
         Call call = entry.take();
@@ -253,4 +253,4 @@ void Mount::serve_ring(RingEntry& entry) {
     }
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

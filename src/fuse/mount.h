@@ -13,9 +13,9 @@
 #include "fuse/connection.h"
 #include "fuse/file_system.h"
 #include "fuse/mount_point.h"
-#include "fuse/ring.h"
+#include "fuse/uring.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class Mount {
 public:
@@ -47,16 +47,16 @@ private:
     void start_threads(size_t count);
     void stop_threads();
     // Called where the kernel has requests go through io_uring if we can. False: we cannot.
-    bool make_ring();
+    bool make_uring();
     // Before any other thread. False: all requests come through the descriptor.
-    bool start_ring();
+    bool start_uring();
     void start_thread(const std::string& name, std::function<void()> body) EXCLUDES(threads_mutex_);
     // See FileSystem::set_waiting(). There is always a thread that does not wait.
     bool set_waiting(bool begins) EXCLUDES(threads_mutex_);
     // The last to leave says that the mount has ended.
     void leave();
     void serve();
-    void serve_ring(RingEntry& entry);
+    void serve_uring(UringEntry& entry);
     // Reads one request, after having looked for it for a while before sleeping; 0: there will be none any more.
     size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake) const;
 
@@ -65,13 +65,13 @@ private:
     Connection connection_;
     FileSystem files_;
     std::function<void()> on_end_;
-    std::unique_ptr<Ring> ring_;  // null: there is none
+    std::unique_ptr<Uring> uring_;  // null: there is none
     std::atomic<bool> stopping_ = false;
-    bool left_ = false;
+    bool stays_mounted_ = false;
     std::atomic<size_t> running_ = 0;
     Mutex threads_mutex_;
     std::vector<std::thread> threads_ GUARDED_BY(threads_mutex_);
     size_t waiting_ GUARDED_BY(threads_mutex_) = 0;  // of the threads
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

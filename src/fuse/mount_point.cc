@@ -17,7 +17,7 @@
 
 extern char** environ;
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 struct Mounted {
@@ -107,10 +107,10 @@ Result<UniqueFd> receive_fd(int socket) {
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     space.prepare(message);
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return gshm::fail(EIO, "fusermount3 sent no descriptor");
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return gshm::core::fail(EIO, "fusermount3 sent no descriptor");
     UniqueFd received;
     space.for_each(message, [&](int fd) { received = UniqueFd::adopt(fd); });
-    if (!received) return gshm::fail(EIO, "fusermount3 sent no descriptor");
+    if (!received) return gshm::core::fail(EIO, "fusermount3 sent no descriptor");
     return received;
 }
 
@@ -196,4 +196,4 @@ void MountPoint::give_up() const {
     if (auto gone = unmount(true); !gone) log_warning("{}", gone.error().message);
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class MountPoint {
 public:
@@ -37,4 +37,4 @@ private:
     std::string id_;  // the kernel's, of this mount: there may be another at the same place
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

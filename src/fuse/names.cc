@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "fuse/work.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 unsigned char entry_type(const Node& node) {
@@ -191,4 +191,4 @@ void FileSystem::read_directory(Call& call, bool with_attributes) {
     call.reply_bytes(buffer.bytes());
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "fuse/work.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 // Changes that are not the mount's own are told to the kernel, so it may remember for long.
@@ -228,4 +228,4 @@ void FileSystem::stat_device(Call& call) {
     call.reply(out);
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -15,7 +15,7 @@
 #include "base/spawn.h"
 #include "fuse/kernel.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 constexpr int kMountFd = 3;
@@ -188,4 +188,4 @@ int Notices::serve() {
     }
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

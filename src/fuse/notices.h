@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/worker.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // Safe from any thread.
 class Notices {
@@ -71,4 +71,4 @@ private:
     Worker worker_;  // last: its thread uses the rest
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 Pinned::Pinned(Backend& backend, size_t bytes) {
     // All of it is there from the start, and stays where that is allowed. A daemon that is killed gets no page any more:
@@ -19,4 +19,4 @@ Pinned::Pinned(Backend& backend, size_t bytes) {
     }
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -6,7 +6,7 @@
 #include "device/pinned_memory.h"
 #include "fuse/backend.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class Pinned {
 public:
@@ -21,4 +21,4 @@ private:
     PinnedMemory memory_;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -4,7 +4,7 @@
 
 #include "fuse/work.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 bool makes_node(uint32_t opcode) {
@@ -145,4 +145,4 @@ void FileSystem::handle(Call& call) {
     (void)backend_.record();  // what wants no answer may change something, too
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

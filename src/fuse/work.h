@@ -4,7 +4,7 @@
 #include "fuse/file_system.h"
 #include "store/gate.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 class FileSystem::Work {
 public:
@@ -42,4 +42,4 @@ private:
     Keeping keeping_;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

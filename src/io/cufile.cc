@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // Maximum number of concurrent requests: each blocks a thread.
@@ -148,4 +148,4 @@ void CuFile::abandoned(uint64_t place, bool is_write) {
     if (found != ways_.end() && found->second == Way::measure) ways_.erase(found);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -15,7 +15,7 @@
 #include "device/copier.h"
 #include "io/file.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class CuFile {
 public:
@@ -67,4 +67,4 @@ private:
     std::optional<Worker> workers_;
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

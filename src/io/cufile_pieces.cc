@@ -8,7 +8,7 @@
 #include "io/cufile.h"
 #include "io/engine_core.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 constexpr uint64_t kLeastTransfer = uint64_t{8} << 20;
@@ -131,4 +131,4 @@ void EngineCore::stage_after_all() {
     }
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -10,7 +10,7 @@
 #include "io/file.h"
 #include "io/staging.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 enum class Direction : uint8_t { read, write };  // file to memory, memory to file
 
@@ -109,4 +109,4 @@ public:
     virtual bool uses_uring() const = 0;
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

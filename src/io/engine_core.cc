@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 constexpr uint64_t kMailTag = 1;
@@ -192,4 +192,4 @@ void EngineCore::drop_if_over(SourceSlot& slot) {
     std::exchange(slot.removed, nullptr)();
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

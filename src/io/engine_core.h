@@ -12,7 +12,7 @@
 #include "io/queue.h"
 #include "io/transfer_list.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class EngineCore final : public Engine {
 public:
@@ -104,4 +104,4 @@ private:
     std::thread thread_;
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

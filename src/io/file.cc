@@ -12,7 +12,7 @@
 
 #include "io/page_cache.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // Opens another description of the file behind a descriptor. -1 if refused.
@@ -122,4 +122,4 @@ File::Stretch File::stretch_at(uint64_t offset) const {
     return {hole < 0 ? end : std::min<uint64_t>(hole, end), false};
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class File {
 public:
@@ -96,4 +96,4 @@ private:
     std::shared_ptr<void> attachment_;
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 Result<std::unique_ptr<Mailbox>> Mailbox::create() {
     auto made = std::make_unique<Mailbox>();
@@ -48,4 +48,4 @@ std::vector<Mailbox::Command> Mailbox::take_commands() {
     return std::exchange(commands_, {});
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "io/piece.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class Mailbox final : public Staging::Listener {
 public:
@@ -43,4 +43,4 @@ private:
     std::vector<Command> commands_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -4,7 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // cachestat(2), Linux 6.5; not yet in the C library.
@@ -44,4 +44,4 @@ bool is_in_page_cache(int fd, uint64_t offset, uint64_t bytes) {
            can_read_at_once(fd, offset + bytes - 1);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 // Whether most pages of a range are cached. False if unknown.
 bool is_in_page_cache(int fd, uint64_t offset, uint64_t bytes);
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

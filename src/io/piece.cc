@@ -4,7 +4,7 @@
 
 #include "base/size.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // From this size a copy from the page cache is worth a separate thread.
@@ -50,4 +50,4 @@ Request next_request(Piece& piece, const File& file, bool is_write, int zeros_fd
     return request;
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -8,7 +8,7 @@
 #include "io/queue.h"
 #include "io/staging.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class Transfer;
 
@@ -47,4 +47,4 @@ struct Piece {
 // The next request of an incomplete piece; unaligned parts go through the page cache. Sets last_direct.
 Request next_request(Piece& piece, const File& file, bool is_write, int zeros_fd);
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

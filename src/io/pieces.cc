@@ -4,7 +4,7 @@
 #include "base/size.h"
 #include "io/engine_core.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // For ordinary memory; a good size for the kernel and disks.
@@ -219,4 +219,4 @@ void EngineCore::end_piece(Piece& piece) {
     if (transfer.error_ == nullptr && transfer.next_ < transfer.end_) queue(transfer);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

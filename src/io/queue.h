@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 struct Request {
     bool is_write = false;
@@ -45,4 +45,4 @@ public:
 Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads);
 Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads);
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

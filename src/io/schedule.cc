@@ -6,7 +6,7 @@
 
 #include "io/engine_core.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // Larger transfers are checked carefully: size of the file, holes, presence in the page cache.
@@ -114,4 +114,4 @@ void EngineCore::finish(Transfer& transfer) {
     drop_if_over(slot);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 Result<std::shared_ptr<Staging>> Staging::create(Device& device, size_t size_bytes) {
     const size_t size = round_up(std::max(size_bytes, kLargeChunkBytes), kLargeChunkBytes);
@@ -98,4 +98,4 @@ void Staging::forget(Listener& listener) {
     std::erase(listeners_, &listener);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

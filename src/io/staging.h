@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "device/pinned_memory.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 // A part of the staging memory. Owned by the taker until give(). Page-aligned.
 struct Chunk {
@@ -89,4 +89,4 @@ private:
     std::vector<Listener*> listeners_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "io/queue.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 class ThreadQueue final : public Queue {
@@ -158,4 +158,4 @@ Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads) {
     return ThreadQueue::create(threads);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

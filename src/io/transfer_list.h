@@ -3,7 +3,7 @@
 
 #include "io/engine.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 
 class TransferList {
 public:
@@ -41,4 +41,4 @@ struct SourceSlot {
     std::move_only_function<void()> removed;  // called when it is removed
 };
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

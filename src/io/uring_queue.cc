@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "io/queue.h"
 
-namespace gshm::io {
+namespace gshm::core::io {
 namespace {
 
 // Tag of completions that are ignored: the end of a watch.
@@ -133,4 +133,4 @@ Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads
     return UringQueue::create(depth, threads);
 }
 
-}  // namespace gshm::io
+}  // namespace gshm::core::io

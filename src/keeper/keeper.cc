@@ -22,8 +22,8 @@
 
 namespace {
 
-using gshm::keeper::Kind;
-using gshm::keeper::Message;
+using gshm::core::keeper::Kind;
+using gshm::core::keeper::Message;
 
 constexpr int kListener = 3;
 
@@ -172,7 +172,7 @@ private:
         for (const auto& [key, fd] : kept_) {
             message.keys[message.count++] = key;
             descriptors.push_back(fd);
-            if (message.count < gshm::keeper::kMostKeys) continue;
+            if (message.count < gshm::core::keeper::kMostKeys) continue;
             if (!send(peer, message, descriptors)) return false;
             message.count = 0;
             descriptors.clear();
@@ -191,7 +191,7 @@ private:
 
     static bool send(int peer, const Message& message, const std::vector<int>& descriptors) {
         iovec part{const_cast<Message*>(&message), bytes_of(message)};
-        gshm::Descriptors<gshm::keeper::kMostKeys> space;
+        gshm::core::Descriptors<gshm::core::keeper::kMostKeys> space;
         msghdr out = {};
         out.msg_iov = &part;
         out.msg_iovlen = 1;
@@ -203,7 +203,7 @@ private:
 
     static bool receive(int peer, Message* message, std::vector<int>* descriptors) {
         iovec part{message, sizeof *message};
-        gshm::Descriptors<gshm::keeper::kMostKeys> space;
+        gshm::core::Descriptors<gshm::core::keeper::kMostKeys> space;
         msghdr in = {};
         in.msg_iov = &part;
         in.msg_iovlen = 1;
@@ -212,8 +212,8 @@ private:
         if (got < 0 && errno == EINTR) errno = EAGAIN;
         if (got < 0) return false;
         space.for_each(in, [&](int fd) { descriptors->push_back(fd); });
-        bool whole = static_cast<size_t>(got) >= gshm::keeper::kHeadBytes &&
-                     message->count <= gshm::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
+        bool whole = static_cast<size_t>(got) >= gshm::core::keeper::kHeadBytes &&
+                     message->count <= gshm::core::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
                      (in.msg_flags & MSG_CTRUNC) == 0;
         if (whole) return true;
         // A descriptor was lost, so the keeper cannot keep its promise: it ends, and gshmd starts another one.

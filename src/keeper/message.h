@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gshm::keeper {
+namespace gshm::core::keeper {
 
 inline constexpr size_t kMostKeys = 200;  // the kernel passes at most 253 descriptors
 
@@ -28,4 +28,4 @@ struct Message {
 inline constexpr size_t kHeadBytes = offsetof(Message, keys);
 constexpr size_t bytes_of(const Message& message) { return kHeadBytes + message.count * sizeof(uint64_t); }
 
-}  // namespace gshm::keeper
+}  // namespace gshm::core::keeper

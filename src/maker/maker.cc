@@ -14,7 +14,7 @@
 #include "cuda/driver.h"
 #include "maker/message.h"
 
-namespace gshm::maker {
+namespace gshm::core::maker {
 namespace {
 
 using Handle = std::array<uint8_t, 64>;
@@ -131,12 +131,12 @@ private:
 };
 
 }  // namespace
-}  // namespace gshm::maker
+}  // namespace gshm::core::maker
 
 int main(int argc, char** argv) {
     int type = 0;
     socklen_t length = sizeof type;
-    const int fd = gshm::maker::kSocketFd;
+    const int fd = gshm::core::maker::kSocketFd;
     const bool started_by_gshmd = getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
     if (argc != 1 || !started_by_gshmd) {
         fprintf(stderr, "gshm-maker allocates the GPU memory whose fabric handles outlive gshmd. gshmd starts it; it ends "
@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
     // Terminal signals must not end a process that has to survive.
     for (int ignored : {SIGHUP, SIGINT, SIGPIPE}) signal(ignored, SIG_IGN);
     // Starts the driver in advance, since that takes long.
-    (void)gshm::cuda::Driver::get();
-    gshm::maker::Maker().run();
+    (void)gshm::core::cuda::Driver::get();
+    gshm::core::maker::Maker().run();
     return 0;
 }

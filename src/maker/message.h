@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gshm::maker {
+namespace gshm::core::maker {
 
 inline constexpr int kSocketFd = 3;  // in gshm-maker, as started by gshmd
 inline constexpr size_t kMostHandles = 64;
@@ -38,4 +38,4 @@ struct Message {
 inline constexpr size_t kHeadBytes = offsetof(Message, handles);
 constexpr size_t bytes_of(const Message& message) { return kHeadBytes + message.count * sizeof message.handles[0]; }
 
-}  // namespace gshm::maker
+}  // namespace gshm::core::maker

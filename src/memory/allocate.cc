@@ -5,7 +5,7 @@
 
 #include "memory/freed_extents.h"
 
-namespace gshm {
+namespace gshm::core {
 
 using Next = AllocationSteps::Next;
 
@@ -26,7 +26,7 @@ public:
     InLoop(Allocator& allocator, const AllocationRequest& request, Done done)
         : allocator_(allocator),
           request_(request),
-          steps_(request.size_bytes, request.least_bytes),
+          steps_(request.size_bytes, request.min_bytes),
           done_(std::move(done)) {}
 
     void attempt() {
@@ -93,7 +93,7 @@ Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationReq
     wait_for_pile(request);
     std::shared_ptr<Extent> memory;
     TRY(run(
-        request.device, request.waiting, {request.size_bytes, request.least_bytes},
+        request.device, request.waiting, {request.size_bytes, request.min_bytes},
         [&](uint64_t bytes) -> Status {
             memory = TRY(attempt(request.device, bytes, request.options, request.maps));
             return {};
@@ -155,4 +155,4 @@ void Allocator::report(DeviceIndex device, const Error& error) {
     scheduler_.post([&devices = devices_, device, error] { devices.report(device, error); });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

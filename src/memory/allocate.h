@@ -10,12 +10,12 @@
 #include "memory/departures.h"
 #include "memory/devices.h"
 
-namespace gshm {
+namespace gshm::core {
 
 struct AllocationRequest {
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;   // as Device::allocate() takes them
-    uint64_t least_bytes = 0;  // what would do, where the device has not that much left
+    uint64_t min_bytes = 0;  // what would do, where the device has not that much left
     AllocateOptions options;
     NodeId waiting = 0;   // the object that needs the memory; 0: a new one
     uid_t uid = 0;        // of the object
@@ -27,7 +27,7 @@ class AllocationSteps {
 public:
     enum class Next { attempt, wait, end };
 
-    AllocationSteps(uint64_t size_bytes, uint64_t least_bytes) : bytes_(size_bytes), least_bytes_(least_bytes) {}
+    AllocationSteps(uint64_t size_bytes, uint64_t min_bytes) : bytes_(size_bytes), least_bytes_(min_bytes) {}
     // To be asked for in the next attempt.
     uint64_t bytes() const { return bytes_; }
     // An attempt has ended so: `wait` if the device is full, else `end`.
@@ -78,4 +78,4 @@ private:
     Departures& departures_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 #include <future>
 #include <utility>
 
-namespace gshm {
+namespace gshm::core {
 
 class Departures::Wait {
 public:
@@ -179,4 +179,4 @@ bool Departures::Blocking::next() {
     return answered.get();
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -15,7 +15,7 @@
 #include "memory/scheduler.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Departures {
 public:
@@ -114,4 +114,4 @@ private:
     std::shared_ptr<std::shared_ptr<Wait>> wait_ = std::make_shared<std::shared_ptr<Wait>>();
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

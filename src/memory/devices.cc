@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace gshm {
+namespace gshm::core {
 
 Error explain_descriptor_limit(Error error) {
     // Drivers report it in words of their own, so ask the kernel.
@@ -19,4 +19,4 @@ Error explain_descriptor_limit(Error error) {
                                      "LimitNOFILE= before gshmd starts)", limit.rlim_cur)};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -6,7 +6,7 @@
 #include "device/device.h"
 #include "store/node.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class FreedExtents;
 
@@ -34,4 +34,4 @@ public:
 // "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
 Error explain_descriptor_limit(Error error);
 
-}  // namespace gshm
+}  // namespace gshm::core

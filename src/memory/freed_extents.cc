@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm {
+namespace gshm::core {
 
 bool FreedExtents::takes(DeviceIndex device, const Extent& memory, const FormerUse& former) const {
     if (!former.dedicated || former.reached_by_others) return false;
@@ -77,4 +77,4 @@ FreedExtents::Memory FreedExtents::drop_of(DeviceIndex device, SessionId session
     return drop_if(device, [&](const Entry& entry) { return session != 0 && entry.only_for == session; });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "memory/scheduler.h"
 #include "store/extents.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class FreedExtents {
 public:
@@ -60,4 +60,4 @@ private:
     const std::vector<uint64_t> capacities_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

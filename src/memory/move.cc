@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "store/files.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // Between two pieces a move may be given up.
@@ -108,7 +108,7 @@ Result<Mover::Target> Mover::allocate(const Job& job) {
             target.need = std::get<ExtentNeed>(placed);
         }
         const ExtentNeed& need = target.need;
-        AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {}, job.object->id, need.uid, 0};
+        AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {}, job.object->id, need.uid, 0};
         request.options = need.slab ? AllocateOptions{need.compressible, false, true}
                                     : options(devices_.device(need.device), need.compressible);
         target.memory = TRY(allocator_.allocate_blocking(request));
@@ -195,4 +195,4 @@ Status Mover::run(const Job& job) {
     return moved;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -10,7 +10,7 @@
 #include "memory/allocate.h"
 #include "store/gate.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Mover {
 public:
@@ -67,4 +67,4 @@ private:
     std::unique_ptr<Worker> worker_ = std::make_unique<Worker>();
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 
 #include "memory/freed_extents.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void Reclaim::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
                    uid_t uid) {
@@ -120,4 +120,4 @@ void Reclaim::end_session(SessionId session) {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

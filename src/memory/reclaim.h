@@ -9,7 +9,7 @@
 #include "memory/departures.h"
 #include "memory/devices.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Reclaim final : public Reclaimer {
 public:
@@ -70,4 +70,4 @@ private:
     bool drops_idle_ = false;  // a timer is set
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -9,7 +9,7 @@
 
 #include "base/turn.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Scheduler {
 public:
@@ -28,4 +28,4 @@ public:
     [[nodiscard]] virtual Turn enter() = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

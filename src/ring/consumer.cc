@@ -11,7 +11,7 @@
 #include "base/futex.h"
 #include "base/limits.h"
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 namespace {
 
 bool is_eventfd(int fd) {
@@ -93,4 +93,4 @@ void Consumer::set_asleep(bool asleep) {
     if (asleep) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

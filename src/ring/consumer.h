@@ -6,7 +6,7 @@
 #include "base/mapping.h"
 #include "ring/layout.h"
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 
 class Consumer {
 public:
@@ -43,4 +43,4 @@ private:
     bool broken_ = false;
 };
 
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

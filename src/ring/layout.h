@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 
 inline constexpr uint32_t kMagic = 0x52485347;  // "GSHR"
 inline constexpr uint32_t kVersion = 1;
@@ -80,4 +80,4 @@ private:
     uint32_t mask_ = 0;
 };
 
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 
 Result<Producer> Producer::create(uint32_t entries) {
     const size_t bytes = memory_bytes(entries);
@@ -70,4 +70,4 @@ void Producer::withdraw() {
     view_.header().waiting.store(0, std::memory_order_relaxed);
 }
 
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

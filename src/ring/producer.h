@@ -5,7 +5,7 @@
 #include "base/mapping.h"
 #include "ring/layout.h"
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 
 class Producer {
 public:
@@ -46,4 +46,4 @@ private:
     bool broken_ = false;
 };
 
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

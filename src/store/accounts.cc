@@ -4,7 +4,7 @@
 
 #include "store/extents.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 void change(Account& account, const AccountShare& share, bool taken_away) {
@@ -65,4 +65,4 @@ void Accounts::remove(Object& object) {
     object.accounted = {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace gshm {
+namespace gshm::core {
 
 struct Object;
 
@@ -65,4 +65,4 @@ private:
     std::vector<Users> users_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

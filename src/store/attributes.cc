@@ -4,7 +4,7 @@
 #include "base/name.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // As of objects' names: the protocol and JSON have no other text.
 Status Store::check_attribute_name(std::string_view name) {
@@ -50,4 +50,4 @@ Status Store::remove_attribute(SessionId session, std::string_view name, std::st
     return operations_.remove_attribute(*TRY(find_attributed(at(session), name, kRightWrite)), attribute);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

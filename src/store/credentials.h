@@ -5,7 +5,7 @@
 #include <sys/types.h>
 #include <vector>
 
-namespace gshm {
+namespace gshm::core {
 
 struct Credentials {
     uid_t uid = 0;
@@ -19,4 +19,4 @@ struct Credentials {
     }
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

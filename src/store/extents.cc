@@ -7,16 +7,16 @@
 #include "base/limits.h"
 #include "base/size.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void Extents::enlist(StoredExtent* extent, bool listed) {
     if (extent->closed) return;
     const std::pair entry{extent->slab->largest_free(), extent};
-    auto set = [&](SlabPool::ByRoom& by_room) {
+    auto set = [&](SlabGroup::ByRoom& by_room) {
         if (listed) by_room.insert(entry);
         else by_room.erase(entry);
     };
-    SlabPool& pool = *extent->pool;
+    SlabGroup& pool = *extent->pool;
     if (!extent->is_read_only()) return set(pool.by_room);
     set(pool.read_only);
     for (SessionId writer : extent->writers) {
@@ -34,7 +34,7 @@ void Extents::change_slab(StoredExtent* extent, auto change) {
 
 // A slab that is one writer's alone, sooner or later: others have no use for what is free in it, so that must be little
 // beside what the writer has.
-uint64_t Extents::exclusive_bytes(const SlabPool::ByRoom* own, const Writer& writer) {
+uint64_t Extents::exclusive_bytes(const SlabGroup::ByRoom* own, const Writer& writer) {
     uint64_t total = 0;
     if (own != nullptr) {
         for (const auto& [room, slab] : *own) total += slab->size_bytes;
@@ -45,8 +45,8 @@ uint64_t Extents::exclusive_bytes(const SlabPool::ByRoom* own, const Writer& wri
 std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
                                                      const std::optional<Writer>& writer) {
     auto found = pools_.find(key);
-    const SlabPool* pool = found == pools_.end() ? nullptr : &found->second;
-    const SlabPool::ByRoom* own = pool == nullptr ? nullptr : &pool->read_only;
+    const SlabGroup* pool = found == pools_.end() ? nullptr : &found->second;
+    const SlabGroup::ByRoom* own = pool == nullptr ? nullptr : &pool->read_only;
     if (own != nullptr && writer) {
         auto of_writer = pool->by_writer.find(writer->session);
         own = of_writer == pool->by_writer.end() ? nullptr : &of_writer->second;
@@ -215,4 +215,4 @@ void Extents::erase(StoredExtent* extent) {
     extents_.erase(extent->id);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

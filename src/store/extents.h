@@ -15,7 +15,7 @@
 #include "store/node.h"
 #include "store/slab.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Objects with equal keys may be in one slab.
 struct SlabKey {
@@ -29,7 +29,7 @@ struct SlabKey {
     auto operator<=>(const SlabKey&) const = default;
 };
 
-struct SlabPool;
+struct SlabGroup;
 
 struct StoredExtent {
     ExtentId id = 0;   // as clients know it; another one when it has grown, and none that was used before
@@ -40,7 +40,7 @@ struct StoredExtent {
     bool compressible = false;
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
-    SlabPool* pool = nullptr;  // null: dedicated
+    SlabGroup* pool = nullptr;  // null: dedicated
     bool closed = false;       // a slab that is for its owner alone, and takes in no further objects
     bool protects = false;     // a slab whose sealed objects no further session gets a writable descriptor of
     uint32_t sealed = 0;       // of its objects
@@ -61,7 +61,7 @@ struct StoredExtent {
 };
 
 // The slabs of one key that are not closed. By free space, so that the fullest one that has room is used.
-struct SlabPool {
+struct SlabGroup {
     using ByRoom = std::set<std::pair<uint64_t, StoredExtent*>>;
 
     SlabKey key;
@@ -76,7 +76,7 @@ struct SlabPool {
 struct ExtentNeed {
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;   // of a file (DeviceInfo::files) any, else a multiple of the granularity
-    uint64_t least_bytes = 0;  // what would do, where the device has not that much left
+    uint64_t min_bytes = 0;  // what would do, where the device has not that much left
     bool compressible = false;
     std::optional<SlabKey> slab;
     bool protects = false;  // see StoredExtent
@@ -164,14 +164,14 @@ private:
     // Changes what decides who may use a slab, while its pool's sets are kept true.
     void change_slab(StoredExtent* extent, auto change);
     static void enlist(StoredExtent* extent, bool listed);
-    static uint64_t exclusive_bytes(const SlabPool::ByRoom* own, const Writer& writer);
+    static uint64_t exclusive_bytes(const SlabGroup::ByRoom* own, const Writer& writer);
 
     Reclaimer& reclaimer_;
     Recorder* recorder_ = nullptr;
     Numbers ids_;
     Numbers keys_;
     std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
-    std::map<SlabKey, SlabPool> pools_;
+    std::map<SlabKey, SlabGroup> pools_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

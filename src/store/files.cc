@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr int64_t kDayNs = int64_t{24} * 3600 * 1'000'000'000;
@@ -175,8 +175,8 @@ Status Files::note_backing(const Object& object, int32_t id) {
     return {};
 }
 
-void Files::drop_left_backing() {
-    for (const Store::Backing& backing : std::exchange(store_.left_backing_, {})) {
+void Files::drop_former_backing() {
+    for (const Store::Backing& backing : std::exchange(store_.former_backing_, {})) {
         if (store_.close_backing_) store_.close_backing_(backing.id);
         store_.erase_note(backing.slot);
     }
@@ -193,7 +193,7 @@ bool Files::has_backing(int32_t id) const {
 
 void Files::forget_all_backing() {
     for (const auto& [node, backing] : std::exchange(store_.backing_, {})) store_.erase_note(backing.slot);
-    for (const auto& backing : std::exchange(store_.left_backing_, {})) store_.erase_note(backing.slot);
+    for (const auto& backing : std::exchange(store_.former_backing_, {})) store_.erase_note(backing.slot);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

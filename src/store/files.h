@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 using FileId = uint64_t;
 
@@ -91,7 +91,7 @@ public:
     bool has_backing(int32_t id) const;
     // Those of an earlier daemon that are to be closed, or are not of the memory that their objects have. To be called
     // before another is opened: until then the kernel has given none of these numbers away.
-    void drop_left_backing();
+    void drop_former_backing();
     // The kernel has closed them all.
     void forget_all_backing();
 
@@ -108,4 +108,4 @@ private:
     Store& store_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

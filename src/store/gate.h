@@ -6,7 +6,7 @@
 #include <memory>
 #include <shared_mutex>
 
-namespace gshm {
+namespace gshm::core {
 
 class Extent;
 
@@ -21,4 +21,4 @@ struct Gate {
     std::atomic<uint32_t> device = 0;      // likewise; does not change while the gate is held
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

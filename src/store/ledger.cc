@@ -4,7 +4,7 @@
 #include <bit>
 #include <cassert>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr uint64_t kStepBytes = uint64_t{256} << 10;
@@ -122,4 +122,4 @@ std::vector<Ledger::Slot> Ledger::used() const {
     return slots;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

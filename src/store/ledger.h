@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // extent: that one is kept, and of what size and device, for who finds no other word of it.
 enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4, numbers = 5, extent = 6 };
@@ -73,4 +73,4 @@ private:
     std::vector<Slot> free_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

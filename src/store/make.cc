@@ -5,7 +5,7 @@
 #include "base/name.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 Status check_make(const Credentials& who, const MakeSpec& spec, size_t device_count) {
@@ -95,4 +95,4 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

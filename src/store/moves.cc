@@ -4,7 +4,7 @@
 #include "store/gate.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Result<Object*> Store::find_movable(SessionId session, std::string_view name) const {
     const Credentials& who = at(session).who;
@@ -100,4 +100,4 @@ void Store::set_device(Object* object, DeviceIndex device) {
     accounts_.update(*object);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

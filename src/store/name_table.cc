@@ -5,7 +5,7 @@
 #include "base/keyed_hash.h"
 #include "store/node.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 uint64_t hash_of(std::string_view name) {
@@ -75,4 +75,4 @@ void NameTable::grow() {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

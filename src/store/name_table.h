@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gshm {
+namespace gshm::core {
 
 struct Link;
 
@@ -36,4 +36,4 @@ private:
     size_t size_ = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-namespace gshm {
+namespace gshm::core {
 
 Link* Node::new_link() {
     if (first_link.parent == nullptr) return &first_link;
@@ -68,4 +68,4 @@ void fetch(const Link* first_link) {
     for (size_t line = 0; line < 256; line += 64) __builtin_prefetch(bytes + line);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -19,7 +19,7 @@
 #include "store/numbers.h"
 #include "store/recorder.h"
 
-namespace gshm {
+namespace gshm::core {
 
 using NodeId = uint64_t;
 using ExtentId = uint64_t;
@@ -122,7 +122,7 @@ struct Object final : Node {
     };
     std::unique_ptr<std::vector<Retired>> retired;
     AccountedShares accounted;  // see Accounts
-    std::shared_ptr<void> companion;  // what the daemon has for it, for as long as it is there
+    std::shared_ptr<void> daemon_state;  // what the daemon has for it, for as long as it is there
     // The session it is reclaimed with, and its neighbours in that session's list of such; 0: none, or sealed.
     SessionId creator = 0;
     Object* next_unsealed = nullptr;
@@ -246,4 +246,4 @@ inline Object* as_object(Node* node) {
     return node->kind == NodeKind::object ? static_cast<Object*>(node) : nullptr;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace gshm {
+namespace gshm::core {
 
 void Numbers::use(Ledger* ledger, Numbered what) {
     ledger_ = ledger;
@@ -18,4 +18,4 @@ void Numbers::use(Ledger* ledger, Numbered what) {
     slot_ = ledger->add(LedgerKind::numbers, id, 0, next_);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 
 #include "store/ledger.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Kinds of numbers, as the ledger knows them.
 enum class Numbered : uint8_t { node = 1, extent = 2, extent_key = 3, session = 4, file = 5 };
@@ -36,4 +36,4 @@ private:
     Ledger::Slot slot_ = Ledger::kNone;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 bool is_entry_name(std::string_view name) {
@@ -287,4 +287,4 @@ void Operations::note_sealed(Object& object) {
     store_.tree_.report(object);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

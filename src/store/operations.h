@@ -8,7 +8,7 @@
 
 #include "store/tree.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Store;
 
@@ -79,4 +79,4 @@ private:
     Store& store_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 #include "store/gate.h"
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     object->extent = where.extent;
@@ -123,7 +123,7 @@ void Store::drop_backing(NodeId node) {
     const Backing backing = found->second;
     backing_.erase(found);
     if (backing.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(backing.slot, kClosingBacking);
-    if (!close_backing_) return left_backing_.push_back(backing);  // the mount is yet to be taken up
+    if (!close_backing_) return former_backing_.push_back(backing);  // the mount is yet to be taken up
     close_backing_(backing.id);
     erase_note(backing.slot);
 }
@@ -138,4 +138,4 @@ void Store::free_retired(Object* object) {
     nodes_.changed(object);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace gshm {
+namespace gshm::core {
 
 struct Node;
 struct StoredExtent;
@@ -19,4 +19,4 @@ public:
     virtual void erased(const StoredExtent& extent) = 0;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -4,7 +4,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Status Store::give_name(SessionId session, NodeId id, std::string_view name, bool replace) {
     Session& by = at(session);
@@ -79,4 +79,4 @@ std::vector<Unlinked> Store::unlinked(SessionId session, bool all, NodeId after,
     return unlinked;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Status Restorer::add(SavedExtent saved) {
     Extents& extents = store_.extents_;
@@ -259,7 +259,7 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
                             object->extent->key == entry.value.load(std::memory_order_relaxed);
     // A second one of an object is closed as well.
     const bool used = is_current && store_.backing_.try_emplace(object->id, backing).second;
-    if (!used) store_.left_backing_.push_back(backing);
+    if (!used) store_.former_backing_.push_back(backing);
     return true;
 }
 
@@ -314,4 +314,4 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
     return alive;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 struct SavedExtent {
     uint64_t key = 0;
@@ -147,4 +147,4 @@ private:
     std::unordered_map<StoredExtent*, std::vector<Range>> taken_;  // of slabs
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

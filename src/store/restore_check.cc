@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "store/restore.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 bool is_name(std::string_view name) {
@@ -145,4 +145,4 @@ Status Restorer::check_tree() const {
     return {};
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

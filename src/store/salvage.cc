@@ -4,7 +4,7 @@
 
 #include "store/restore.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 constexpr const char* kLostAndFound = "lost+found";
@@ -121,4 +121,4 @@ void Restorer::name_lost_memory() {
     }
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 SessionId Store::begin_session(const Credentials& who) {
     SessionId id = session_ids_.take();
@@ -132,4 +132,4 @@ Result<Object*> Store::leased(SessionId id, NodeId node, Access access) const {
     return object;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

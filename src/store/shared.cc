@@ -4,7 +4,7 @@
 
 #include "base/name.h"
 
-namespace gshm {
+namespace gshm::core {
 
 bool Store::is_settled(const Object& object) {
     if (object.extent == nullptr) return true;
@@ -94,4 +94,4 @@ bool Store::may_map_shared(SessionId id, const Object& object) const {
     return who.is_root() || who.uid == extent->pool->key.uid;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

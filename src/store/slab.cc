@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 
-namespace gshm {
+namespace gshm::core {
 
 uint64_t Slab::rounded(uint64_t bytes) {
     return round_up(bytes, limits::kObjectAlignment);
@@ -52,4 +52,4 @@ void Slab::erase(std::map<uint64_t, uint64_t>::iterator range) {
     by_offset_.erase(range);
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

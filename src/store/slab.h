@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-namespace gshm {
+namespace gshm::core {
 
 class Slab {
 public:
@@ -31,4 +31,4 @@ private:
     std::set<std::pair<uint64_t, uint64_t>> by_size_;    // free: (bytes, offset)
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

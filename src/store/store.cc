@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "store/gate.h"
 
-namespace gshm {
+namespace gshm::core {
 
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
@@ -384,4 +384,4 @@ Result<std::vector<Holder>> Store::holders(SessionId session, std::string_view n
     return holders;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

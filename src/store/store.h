@@ -16,7 +16,7 @@
 #include "store/operations.h"
 #include "store/tree.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Values as in gshm.h (see node.h).
 enum CreateFlag : uint32_t {
@@ -322,10 +322,10 @@ private:
         Ledger::Slot slot = Ledger::kNone;
     };
     std::unordered_map<NodeId, Backing> backing_;
-    std::vector<Backing> left_backing_;  // of an earlier daemon, to be closed
+    std::vector<Backing> former_backing_;  // of an earlier daemon, to be closed
     static constexpr uint64_t kClosingBacking = 0;  // in place of the key of the extent whose backing file it is
     std::function<void(int32_t)> close_backing_;  // null: no mount
     std::unordered_set<NodeId> unnamed_;          // objects that have had no name since they were put here
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

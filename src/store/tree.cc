@@ -5,7 +5,7 @@
 
 #include "base/name.h"
 
-namespace gshm {
+namespace gshm::core {
 
 bool is_permitted(const Node& node, const Credentials& who, unsigned rights) {
     if (who.is_root()) return true;
@@ -317,4 +317,4 @@ std::string Tree::path_of(const Link& link) {
     return link.parent->parent() == nullptr ? link.name : path_of(*link.parent) + "/" + link.name;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

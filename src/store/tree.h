@@ -8,7 +8,7 @@
 #include "store/credentials.h"
 #include "store/node.h"
 
-namespace gshm {
+namespace gshm::core {
 
 enum Right : unsigned { kRightExecute = 1, kRightWrite = 2, kRightRead = 4 };
 
@@ -159,4 +159,4 @@ private:
     std::vector<NameListener*> listeners_;
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

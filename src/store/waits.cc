@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 Tree::Step step_of(const Link& link) {
@@ -137,4 +137,4 @@ void Waits::sealed(const Object& object) {
     changed({object.id, {}});
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -13,7 +13,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 class Waits final : private NameListener {
 public:
@@ -77,4 +77,4 @@ private:
     Key moving_from_;  // between the two calls for one change
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

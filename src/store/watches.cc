@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/name.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // Entries that one take() looks at, so that a walk over very many does not hold up the rest.
@@ -318,4 +318,4 @@ bool Watches::report_existing(SessionId session, Watch& watch, std::vector<Watch
     return true;
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -11,7 +11,7 @@
 
 #include "store/store.h"
 
-namespace gshm {
+namespace gshm::core {
 
 // Values as in gshm.h (see node.h).
 enum class EventKind : uint8_t {
@@ -118,4 +118,4 @@ private:
     std::vector<Seen> exchanging_[2];
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

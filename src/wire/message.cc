@@ -2,7 +2,7 @@
 
 #include "base/limits.h"
 
-namespace gshm::wire {
+namespace gshm::core::wire {
 namespace {
 
 // Bounds deep nesting and table bombs, which cost the verifier time.
@@ -71,4 +71,4 @@ Bytes finish_reply(flatbuffers::FlatBufferBuilder& builder, uint64_t id, ReplyBo
     return {builder.GetBufferPointer(), builder.GetSize()};
 }
 
-}  // namespace gshm::wire
+}  // namespace gshm::core::wire

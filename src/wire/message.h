@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "protocol_generated.h"
 
-namespace gshm::wire {
+namespace gshm::core::wire {
 
 using Bytes = std::span<const uint8_t>;
 
@@ -58,4 +58,4 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
 Result<UniqueFd> connect_to(const std::string& path);
 Result<UniqueFd> listen_at(const std::string& path);
 
-}  // namespace gshm::wire
+}  // namespace gshm::core::wire

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "wire/message.h"
 
-namespace gshm::wire {
+namespace gshm::core::wire {
 namespace {
 
 // The kernel's limit.
@@ -109,4 +109,4 @@ Result<UniqueFd> listen_at(const std::string& path) {
     return socket;
 }
 
-}  // namespace gshm::wire
+}  // namespace gshm::core::wire

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-namespace gshm::wire {
+namespace gshm::core::wire {
 
 // Increased when an old peer could misread a new message. A daemon serves exactly its own version.
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr const char* kProductVersion = "0.1.0";
 
-}  // namespace gshm::wire
+}  // namespace gshm::core::wire

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // A separate process, forked before either side starts CUDA, and a pipe in each direction.
 class Peer {
@@ -58,4 +58,4 @@ private:
     int out_ = -1;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr char kPlace[] = "/mnt/hf3fs";
@@ -111,4 +111,4 @@ TEST_P(UsrbioExamples, OnARuntimeFolder) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 #include "cuda/driver.h"
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 static_assert(sizeof(hf3fs_iov) == 312 && sizeof(hf3fs_ior) == 600 && sizeof(hf3fs_cqe) == 24);
 static_assert(sizeof(hf3fs_gpu_ipc_handle_t) == 80 && offsetof(hf3fs_ior, flags) == 592);
@@ -111,4 +111,4 @@ protected:
     INSTANTIATE_TEST_SUITE_P(Memory, suite, ::testing::Values("cuda", "host"), \
                              [](const auto& info) { return info.param; })
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

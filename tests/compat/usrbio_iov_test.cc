@@ -3,7 +3,7 @@
 
 #include "usrbio_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using UsrbioIov = UsrbioTest;
@@ -225,4 +225,4 @@ TEST_F(UsrbioIov, GpusHaveTheNumbersOfThisProcess) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

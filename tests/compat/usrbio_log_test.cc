@@ -1,7 +1,7 @@
 // 3FS's interface: messages on standard error and their level.
 #include "usrbio_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class UsrbioLog : public UsrbioTest {
@@ -46,4 +46,4 @@ TEST_F(UsrbioLog, LevelsAreThoseOf3fs) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 
 #include "usrbio_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 timespec in_ms(int ms) {
@@ -354,4 +354,4 @@ TEST_P(UsrbioRing, AKilledProcessLeavesNoRing) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // 3FS's interface: GPU memory between processes, by handle and by id.
 #include "usrbio_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class UsrbioShare : public UsrbioGpuTest {};
@@ -184,4 +184,4 @@ TEST_F(UsrbioTest, NumbersOfGpusMayDifferBetweenProcesses) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

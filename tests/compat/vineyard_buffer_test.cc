@@ -14,7 +14,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t sendmsg(int fd, const 
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class VineyardBuffers : public VineyardTest {
@@ -424,4 +424,4 @@ TEST_P(VineyardBuffers, OfADaemonThatHasGoneAreConnectionErrors) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 #include "integration/library_fixture.h"
 #include <gshm/gshm.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 namespace vy = ::vineyard;
 using vy::ObjectID;
@@ -101,4 +101,4 @@ protected:
     INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values("host", "cuda:0"), \
                              [](const auto& info) { return std::string(info.param).substr(0, 4); })
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

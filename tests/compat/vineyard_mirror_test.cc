@@ -3,7 +3,7 @@
 
 #include "vineyard_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // Rules for the fake driver of this process, which it reads whenever the file changes.
@@ -154,4 +154,4 @@ TEST_P(VineyardMirrors, ThatCannotBeCopiedSaySo) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

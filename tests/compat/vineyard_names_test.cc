@@ -1,7 +1,7 @@
 // Names of vineyard's buffers.
 #include "vineyard_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class VineyardNames : public VineyardTest {
@@ -126,4 +126,4 @@ TEST_P(VineyardNames, ThatLeadElsewhereAreNoNames) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

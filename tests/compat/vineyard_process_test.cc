@@ -4,7 +4,7 @@
 
 #include "vineyard_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class VineyardProcesses : public VineyardTest {
@@ -320,4 +320,4 @@ TEST_P(VineyardProcesses, RunTheExample) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct DeviceCase {
     std::string name;
@@ -135,7 +135,7 @@ TEST_P(DeviceSuite, TakesUpWhatWasAllocatedBefore) {
     auto extent = allocate(2);
     const auto data = pattern(2 * unit_, 6);
     ASSERT_TRUE(extent->copy_in(0, data));
-    auto kept = UniqueFd::clone(*extent->keepsake());
+    auto kept = UniqueFd::clone(*extent->kept_descriptor());
     extent.reset();
     auto again = device_->restore(std::move(*kept), 2 * unit_, {});
     ASSERT_TRUE(again) << again.error().message;
@@ -292,4 +292,4 @@ TEST_P(DeviceSuite, NothingIsLeftOpen) {
     EXPECT_EQ(count(), before);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 #include "device_suite.h"
 #include "third_device/file_device.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // Loaded by path first, the fake answers dlopen("libcuda.so.1") for the rest of the process: it has that name.
@@ -111,4 +111,4 @@ TEST(CudaDevice, PeerAccessAndStrangers) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

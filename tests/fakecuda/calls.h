@@ -12,7 +12,7 @@ class Lane;
 }
 
 // The structs behind handles that are opaque to callers.
-namespace gshm::cuda {
+namespace gshm::core::cuda {
 
 struct CUctx_st {
     int physical;  // device number, whatever CUDA_VISIBLE_DEVICES says
@@ -32,11 +32,11 @@ struct CUevent_st {
     uint64_t ticket;
 };
 
-}  // namespace gshm::cuda
+}  // namespace gshm::core::cuda
 
 namespace fakecuda {
 
-using namespace gshm::cuda;
+using namespace gshm::core::cuda;
 
 using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;

@@ -109,7 +109,7 @@ std::vector<CUcontext>& context_stack();
 }  // namespace fakecuda
 
 // A dma-buf that was imported.
-struct gshm::cuda::CUextMemory_st {
+struct gshm::core::cuda::CUextMemory_st {
     std::shared_ptr<fakecuda::Allocation> memory;
     size_t offset = 0;
     size_t size = 0;

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace gshm::faults {
+namespace gshm::core::faults {
 
 enum class Class : uint32_t {
     none = 0,
@@ -30,4 +30,4 @@ struct Control {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-}  // namespace gshm::faults
+}  // namespace gshm::core::faults

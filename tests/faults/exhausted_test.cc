@@ -10,7 +10,7 @@
 
 #include "faults/faults_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Exhausted : public FaultTest {
@@ -187,4 +187,4 @@ TEST_F(Exhausted, Devices) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <thread>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // The fake driver for this process too.
@@ -396,4 +396,4 @@ void FaultTest::check_restart(const std::vector<std::string>& further) {
     check_serves();
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

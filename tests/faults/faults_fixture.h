@@ -21,7 +21,7 @@
 #include "gshm/gshm.h"
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 using faults::Class;
 
@@ -113,4 +113,4 @@ private:
     size_t makers_ = 0;  // that the daemon has when nothing fails
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

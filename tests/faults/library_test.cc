@@ -3,7 +3,7 @@
 
 #include "faults/faults_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FaultsLibrary : public FaultTest, public ::testing::WithParamInterface<std::string> {
@@ -168,4 +168,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, FaultsLibrary, ::testing::Values("host", "cuda
                          [](const auto& parameter) { return parameter.param == "host" ? "host" : "cuda"; });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

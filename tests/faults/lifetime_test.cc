@@ -5,7 +5,7 @@
 
 #include "faults/faults_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FaultsLifetime : public FaultTest {
@@ -99,4 +99,4 @@ TEST_F(FaultsLifetime, Keeper) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

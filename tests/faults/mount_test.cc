@@ -9,7 +9,7 @@
 
 #include "faults/faults_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct OpenFile {
@@ -211,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, FaultsMount, ::testing::Values(Way::passthrough, 
                          [](const auto& parameter) { return name_of(parameter.param); });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

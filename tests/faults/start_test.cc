@@ -7,7 +7,7 @@
 
 #include "faults/faults_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FaultsStart : public FaultTest {
@@ -155,4 +155,4 @@ TEST_F(FaultsStart, First) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 #include "store/files.h"
 #include "support/store_rig.h"
 
-namespace gshm::fuzz {
+namespace gshm::core::fuzz {
 namespace {
 
 void require(bool holds, const char* what) {
@@ -195,14 +195,14 @@ void run(Input input) {
 }
 
 }  // namespace
-}  // namespace gshm::fuzz
+}  // namespace gshm::core::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    gshm::log_to_file("/dev/null");
+    gshm::core::log_to_file("/dev/null");
     return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    gshm::fuzz::run(gshm::fuzz::Input(data, size));
+    gshm::core::fuzz::run(gshm::core::fuzz::Input(data, size));
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace gshm::fuzz {
+namespace gshm::core::fuzz {
 
 class Input {
 public:
@@ -50,4 +50,4 @@ private:
     std::span<const uint8_t> rest_;
 };
 
-}  // namespace gshm::fuzz
+}  // namespace gshm::core::fuzz

@@ -8,7 +8,7 @@
 #include "fuzz/input.h"
 #include "fuzz/kernel_machine.h"
 
-namespace gshm::fuzz {
+namespace gshm::core::fuzz {
 namespace {
 
 class Run {
@@ -386,14 +386,14 @@ void Run::act() {
 }
 
 }  // namespace
-}  // namespace gshm::fuzz
+}  // namespace gshm::core::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    gshm::log_to_file("/dev/null");
+    gshm::core::log_to_file("/dev/null");
     return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    gshm::fuzz::Run(gshm::fuzz::Input(data, size)).run();
+    gshm::core::fuzz::Run(gshm::core::fuzz::Input(data, size)).run();
     return 0;
 }

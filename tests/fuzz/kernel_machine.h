@@ -14,7 +14,7 @@
 #include "support/memory_device.h"
 #include "support/quiet_backend.h"
 
-namespace gshm::fuzz {
+namespace gshm::core::fuzz {
 
 // Ends the run: a promise was broken.
 inline void require(bool holds, const char* what) {
@@ -234,4 +234,4 @@ inline void Machine::restart() {
     daemon->file_system->forget_all_remembered();
 }
 
-}  // namespace gshm::fuzz
+}  // namespace gshm::core::fuzz

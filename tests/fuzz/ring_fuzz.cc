@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace gshm;
+using namespace gshm::core;
 
 constexpr uint32_t kEntries = 8;
 

@@ -17,7 +17,7 @@ void touch(std::string_view text) {
 template <typename Vector>
 void touch_strings(const Vector* strings) {
     if (strings == nullptr) return;
-    for (const auto* text : *strings) touch(gshm::wire::view(text));
+    for (const auto* text : *strings) touch(gshm::core::wire::view(text));
 }
 
 void touch_ids(const flatbuffers::Vector<uint64_t>* ids) {
@@ -25,8 +25,8 @@ void touch_ids(const flatbuffers::Vector<uint64_t>* ids) {
     for (uint64_t id : *ids) sink = sink + id;
 }
 
-void read_request(const gshm::wire::Request& request) {
-    using namespace gshm::wire;
+void read_request(const gshm::core::wire::Request& request) {
+    using namespace gshm::core::wire;
     if (const auto* create = request.body_as_CreateObjects()) {
         for (const auto* item : *create->items()) {
             touch(view(item->name()));
@@ -65,8 +65,8 @@ void read_request(const gshm::wire::Request& request) {
     if (const auto* watch = request.body_as_WatchCreate()) touch(view(watch->prefix()));
 }
 
-void read_reply(const gshm::wire::Reply& reply) {
-    using namespace gshm::wire;
+void read_reply(const gshm::core::wire::Reply& reply) {
+    using namespace gshm::core::wire;
     touch(view(reply.message()));
     if (const auto* opened = reply.body_as_OpenReply()) {
         for (const auto* record : *opened->records()) sink = sink + record->id();
@@ -96,8 +96,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // A copy of exactly that size, so that a read beyond it is seen.
     auto* copy = static_cast<uint8_t*>(malloc(size == 0 ? 1 : size));
     for (size_t i = 0; i < size; ++i) copy[i] = data[i];
-    if (auto request = gshm::wire::decode_request({copy, size})) read_request(**request);
-    if (auto reply = gshm::wire::decode_reply({copy, size})) read_reply(**reply);
+    if (auto request = gshm::core::wire::decode_request({copy, size})) read_request(**request);
+    if (auto reply = gshm::core::wire::decode_reply({copy, size})) read_reply(**reply);
     free(copy);
     return 0;
 }

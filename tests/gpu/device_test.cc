@@ -3,7 +3,7 @@
 #include "device/cuda.h"
 #include "gpu.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 std::vector<DeviceCase> gpu_cases() {
@@ -25,4 +25,4 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceSuite, ::testing::ValuesIn(gpu_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

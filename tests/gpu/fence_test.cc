@@ -1,7 +1,7 @@
 // Fences on the GPU: streams of two processes, a kernel that takes its time, and one that is killed with its process.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct FenceCloser {
@@ -88,4 +88,4 @@ TEST_P(GpuFence, StreamsOfOneProcessKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuFiles : public GpuTest {
@@ -93,4 +93,4 @@ TEST_P(GpuFiles, HolesAreZeros) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

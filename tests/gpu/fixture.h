@@ -7,7 +7,7 @@
 #include "integration/daemon_fixture.h"
 #include "roles.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
@@ -137,4 +137,4 @@ inline std::vector<std::string> gpu_parameters() {
         return name;                                                                                    \
     })
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <dlfcn.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // Device code as text, compiled by the driver itself: no toolkit is needed. Runs on every GPU since Turing.
@@ -241,4 +241,4 @@ const FurtherCalls& FurtherCalls::get() {
     return calls;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 #include "cuda/driver.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct Closer {
     void operator()(gshm_client* client) const { gshm_disconnect(client); }
@@ -83,4 +83,4 @@ struct FurtherCalls {
     static const FurtherCalls& get();
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // Handles for others: descriptors, fabric handles, dma-bufs, with and without a daemon.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuHandles : public GpuTest {
@@ -125,4 +125,4 @@ TEST_P(GpuHandles, GarbageIsRefused) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

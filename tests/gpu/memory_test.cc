@@ -3,7 +3,7 @@
 
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuMemory : public GpuTest {};
@@ -113,4 +113,4 @@ TEST_P(GpuMemory, WritingThroughAReadOnlyPointerIsRecorded) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

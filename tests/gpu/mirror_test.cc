@@ -3,7 +3,7 @@
 
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct MirrorCloser {
@@ -175,4 +175,4 @@ TEST_P(GpuMirror, OutlivesItsHandleAndTheDaemon) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

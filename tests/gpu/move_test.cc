@@ -1,7 +1,7 @@
 // Objects that move between the host and a GPU, with kernels that read and write them before and after.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuMove : public GpuTest {
@@ -80,4 +80,4 @@ TEST_P(GpuMove, ALargeObject) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -3,7 +3,7 @@
 
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // Waits by the GPU's clock, then writes: a kernel that is slow for sure.
@@ -229,4 +229,4 @@ TEST_P(GpuPool, ProcessPoolsAreByOrdinal) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // Effects of the library on its process: CUDA contexts, and when CUDA is started.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuProcess : public GpuTest {
@@ -102,4 +102,4 @@ TEST_P(GpuProcess, TheCommandNeverStartsCuda) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

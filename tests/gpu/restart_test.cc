@@ -1,7 +1,7 @@
 // The daemon is killed and restarted: GPU data stays, and processes that map it do not notice.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuRestart : public GpuTest {
@@ -136,4 +136,4 @@ TEST_P(GpuRestart, AnotherTakesOver) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

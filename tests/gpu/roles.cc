@@ -9,7 +9,7 @@
 
 #include "gpu.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using Arguments = std::vector<std::string>;
@@ -290,4 +290,4 @@ std::vector<std::string> to_arguments(const gshm_handle_info& info) {
             std::to_string(info.size_bytes)};
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

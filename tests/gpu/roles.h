@@ -8,7 +8,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // In main(): plays the role and returns the exit status. 0 is success; otherwise its output has the reason.
 int play_role(const std::vector<std::string>& arguments);
@@ -25,4 +25,4 @@ std::string to_hex(const uint8_t* handle);
 // A handle info as arguments, in the order that the import parts take them.
 std::vector<std::string> to_arguments(const gshm_handle_info& info);
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

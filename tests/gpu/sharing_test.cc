@@ -1,7 +1,7 @@
 // The bytes of one process in another: objects, pointers, batches, kernels, further GPUs.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuSharing : public GpuTest {};
@@ -102,4 +102,4 @@ TEST_P(GpuSharing, AProcessThatCannotSeeTheGpuIsToldSo) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

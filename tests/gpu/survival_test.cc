@@ -1,7 +1,7 @@
 // After a process is killed: the data of its sealed objects remain, and no memory of the others.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuSurvival : public GpuTest {
@@ -125,4 +125,4 @@ TEST_P(GpuSurvival, AllMemoryComesBackWhenTheDaemonEnds) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // Memory that a program has already, of every kind that CUDA has; and 3FS's interface with it.
 #include "fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class GpuWrap : public GpuTest {
@@ -96,4 +96,4 @@ TEST_P(GpuWrap, ExamplesOf3fs) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

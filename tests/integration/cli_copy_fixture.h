@@ -14,7 +14,7 @@
 #include "daemon_fixture.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class CliCopyTest : public ::testing::Test, protected DaemonFixture {
 protected:
@@ -135,4 +135,4 @@ private:
     std::vector<std::string> mounted_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -10,7 +10,7 @@
 
 #include "daemon_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -378,4 +378,4 @@ TEST_F(Doctor, OneNodeIsNearToEverything) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 
 #include "cli_copy_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class CliGet : public CliCopyTest {
@@ -218,4 +218,4 @@ TEST_F(CliGet, InterruptedAtRandomMoments) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

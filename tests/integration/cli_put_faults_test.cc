@@ -6,7 +6,7 @@
 #include "cli_copy_fixture.h"
 #include "support/silent_file.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using CliPutFaults = CliCopyTest;
@@ -259,4 +259,4 @@ TEST_F(CliPutFaults, ProgressIsForTerminalsAlone) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -3,7 +3,7 @@
 
 #include "cli_copy_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using CliPut = CliCopyTest;
@@ -257,4 +257,4 @@ TEST(CliPutOnCuda, AFolderThereAndBack) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -130,4 +130,4 @@ TEST_F(CliReplace, DfAndHoldersShowWhatIsUnlinkedButHeld) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -12,7 +12,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -572,4 +572,4 @@ TEST(CliOnCuda, CopiesNeedNoDriverInTheCommand) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

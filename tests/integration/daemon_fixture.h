@@ -36,7 +36,7 @@
 #include <utility>
 #include <vector>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct RunResult {
     int exit_code = -1;  // 128 + signal if a signal ended it; -1 if it did not end in time and was killed
@@ -362,4 +362,4 @@ private:
     ChildProcess daemon_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

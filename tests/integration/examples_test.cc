@@ -19,7 +19,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -493,4 +493,4 @@ TEST_F(DemoTest, SaysWhatToDoWithoutABuild) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -9,7 +9,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // Rules for it, which it reads whenever the file changes. One for the program: the driver reads the variable once.
 inline const std::string fault_file = [] {
@@ -35,4 +35,4 @@ inline unsigned long fake_calls(const char* symbol) {
     return fake<unsigned long(const char*)>("fakecuda_calls")(symbol);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

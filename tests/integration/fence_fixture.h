@@ -10,7 +10,7 @@
 #include "survival_fixture.h"
 #include <gshm/fence.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 namespace hpp = ::gshm::v0;
 using hpp::Fence;
@@ -144,4 +144,4 @@ protected:
     hpp::Client hpp_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // Fences whose writers die, or end their sessions too early, with a daemon, with the next one and with none.
 #include "fence_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FenceSurvivalTest : public FenceTest {};
@@ -203,4 +203,4 @@ TEST_P(FenceSurvivalTest, AWriterThatDiesUnderTheNextDaemonOrUnderNone) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -2,7 +2,7 @@
 #include "base/limits.h"
 #include "fence_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Devices, FenceTest, ::testing::Values("host", "cuda:0"), device_of);
@@ -298,4 +298,4 @@ TEST_P(FenceTest, APageThatCannotBeRegistered) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

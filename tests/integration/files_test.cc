@@ -5,7 +5,7 @@
 #include "integration/ring_fixture.h"
 #include "support/silent_file.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FilesTest : public RingTest {
@@ -434,4 +434,4 @@ TEST_F(StagingOfTheDaemon, ThatIsNotToBeHadConcernsGpusAlone) {
 INSTANTIATE_TEST_SUITE_P(Devices, FilesTest, ::testing::Values("host", "cuda:0"), device_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -204,4 +204,4 @@ TEST_F(HppTest, MemoryWithoutADaemon) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

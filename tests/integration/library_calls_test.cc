@@ -1,7 +1,7 @@
 // The library's calls, rights and failures, against a real daemon.
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class LibraryCalls : public LibraryTest {
@@ -336,4 +336,4 @@ TEST_F(LibraryCalls, ObjectsOutliveTheirClientHandle) {
 
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

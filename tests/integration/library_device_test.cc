@@ -1,7 +1,7 @@
 // Requirements on every device, through the library and a real daemon.
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class LibraryOnDevice : public LibraryTest, public ::testing::WithParamInterface<const char*> {
@@ -279,4 +279,4 @@ TEST_P(LibraryOnDevice, ThreadsShareAClient) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -15,7 +15,7 @@
 #include "daemon_fixture.h"
 #include "gshm/gshm.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 using namespace std::chrono_literals;
 
@@ -126,4 +126,4 @@ protected:
     Client client_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

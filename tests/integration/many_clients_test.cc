@@ -4,7 +4,7 @@
 
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // The resources of gshmd.
@@ -158,4 +158,4 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

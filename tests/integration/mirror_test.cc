@@ -8,7 +8,7 @@
 #include "library_fixture.h"
 #include <gshm/mirror.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 namespace hpp = ::gshm::v0;
@@ -567,4 +567,4 @@ TEST_P(MirrorOnGpu, ACopyThatFailsIsAnErrorAndCanBeTriedAgain) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

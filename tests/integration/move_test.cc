@@ -4,7 +4,7 @@
 
 #include "survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct Way {
@@ -267,4 +267,4 @@ TEST_F(Move, ByTheCommand) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 #include "survival_fixture.h"
 #include <gshm/pool.hpp>
 
-namespace gshm::test::pools {
+namespace gshm::core::test::pools {
 
 namespace hpp = ::gshm::v0;
 using Memory = hpp::Pool;
@@ -54,4 +54,4 @@ protected:
     hpp::Client hpp_;
 };
 
-}  // namespace gshm::test::pools
+}  // namespace gshm::core::test::pools

@@ -1,7 +1,7 @@
 // The process's own pools: gshm_malloc and gshm_free.
 #include "pool_fixture.h"
 
-namespace gshm::test::pools {
+namespace gshm::core::test::pools {
 namespace {
 
 class PoolMalloc : public LibraryTest {
@@ -97,4 +97,4 @@ TEST_F(PoolMalloc, WithoutADaemonItFailsAndGoesOnLater) {
 }
 
 }  // namespace
-}  // namespace gshm::test::pools
+}  // namespace gshm::core::test::pools

@@ -3,7 +3,7 @@
 
 #include "pool_fixture.h"
 
-namespace gshm::test::pools {
+namespace gshm::core::test::pools {
 namespace {
 
 class PoolResources : public PoolFixture {};
@@ -74,4 +74,4 @@ TEST_P(PoolResources, ServesStandardContainers) {
 }
 
 }  // namespace
-}  // namespace gshm::test::pools
+}  // namespace gshm::core::test::pools

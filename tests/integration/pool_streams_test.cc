@@ -1,7 +1,7 @@
 // Pools on fake GPUs: frees in stream order.
 #include "pool_fixture.h"
 
-namespace gshm::test::pools {
+namespace gshm::core::test::pools {
 namespace {
 
 class PoolStreams : public PoolFixture {
@@ -160,4 +160,4 @@ TEST_P(PoolStreams, FailuresOfTheDriver) {
 }
 
 }  // namespace
-}  // namespace gshm::test::pools
+}  // namespace gshm::core::test::pools

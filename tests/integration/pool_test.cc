@@ -3,7 +3,7 @@
 
 #include "pool_fixture.h"
 
-namespace gshm::test::pools {
+namespace gshm::core::test::pools {
 namespace {
 
 class PoolTest : public PoolFixture {};
@@ -311,4 +311,4 @@ TEST_P(PoolTest, AForkedChildHasNoneOfIt) {
 }
 
 }  // namespace
-}  // namespace gshm::test::pools
+}  // namespace gshm::core::test::pools

@@ -11,7 +11,7 @@
 #include "wire/message.h"
 #include "wire/version.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class ProtocolTest : public ::testing::Test, protected DaemonFixture {
@@ -373,4 +373,4 @@ TEST(DaemonStart, SaysWhenDescriptorsAreTheBound) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Replace : public LibraryTest, public ::testing::WithParamInterface<const char*> {
@@ -233,4 +233,4 @@ TEST_F(ReplaceCalls, ALostDaemonIsSaid) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

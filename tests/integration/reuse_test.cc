@@ -1,7 +1,7 @@
 // Reused memory: the next owner must not see a byte of the previous one.
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Reuse : public LibraryTest, public ::testing::WithParamInterface<const char*> {
@@ -170,4 +170,4 @@ TEST_F(FreedMemory, CountsAsFree) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 
 #include "integration/survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class RingTest : public SurvivalOn {
 protected:
@@ -82,4 +82,4 @@ protected:
     std::vector<int> files_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 #include "wire/message.h"
 #include "wire/version.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class RingSurvivalTest : public RingTest {
@@ -233,4 +233,4 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
 INSTANTIATE_TEST_SUITE_P(Devices, RingSurvivalTest, ::testing::Values("host", "cuda:0"), device_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 
 #include "integration/ring_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 TEST_P(RingTest, RangesOfEveryKindArriveWhole) {
@@ -277,4 +277,4 @@ TEST_P(RingTest, TooLittleSharedMemoryIsSaidWhenItIsMade) {
 INSTANTIATE_TEST_SUITE_P(Devices, RingTest, ::testing::Values("host", "cuda:0"), device_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // Rings: a wait that another thread ends.
 #include "integration/ring_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // kill() returns before the threads have stopped.
@@ -46,4 +46,4 @@ TEST_P(RingTest, AWaitCanBeEndedFromOutside) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -3,7 +3,7 @@
 
 #include "integration/snapshot_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -231,4 +231,4 @@ TEST_F(SnapshotTest, TwoAtOnceInOneFolderAreRefused) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -12,7 +12,7 @@
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class SnapshotTest : public ::testing::Test, protected DaemonFixture {
 protected:
@@ -116,4 +116,4 @@ protected:
     }
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -1,7 +1,7 @@
 // gshm snapshot and gshm restore as a user meets them.
 #include "integration/snapshot_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -232,4 +232,4 @@ TEST_F(SnapshotTest, WhatAnOrdinaryUserRestoresIsTheirs) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

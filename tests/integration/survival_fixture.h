@@ -5,7 +5,7 @@
 #include "support/pattern.h"
 #include "support/workers.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class LibrarySurvivalTest : public LibraryTest {
 protected:
@@ -78,4 +78,4 @@ inline std::string device_of(const ::testing::TestParamInfo<const char*>& info) 
     return std::string(info.param) == "host" ? "host" : "cuda";
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

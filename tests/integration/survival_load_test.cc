@@ -2,7 +2,7 @@
 #include "integration/survival_fixture.h"
 #include "keeper/message.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class SurvivalUnderLoad : public LibrarySurvivalTest {
@@ -250,4 +250,4 @@ TEST_F(SurvivalUnderLoad, AnOrderlyEndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -3,7 +3,7 @@
 
 #include "integration/survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 TEST_P(SurvivalOn, ObjectsWithAllThatIsKnownOfThem) {
@@ -249,4 +249,4 @@ TEST_P(SurvivalOn, AForkedChildAndItsParent) {
 INSTANTIATE_TEST_SUITE_P(Devices, SurvivalOn, ::testing::Values("host", "cuda:0"), device_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

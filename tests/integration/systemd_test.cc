@@ -5,7 +5,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Systemd : public LibraryTest {
@@ -189,4 +189,4 @@ TEST_F(Systemd, MustBeThere) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

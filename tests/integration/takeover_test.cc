@@ -1,7 +1,7 @@
 // Failures of a takeover, and restarts with other options.
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Replaced : public LibraryTest {
@@ -138,4 +138,4 @@ TEST_F(Replaced, TheFolderGoesWithTheLast) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

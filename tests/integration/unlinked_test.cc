@@ -5,7 +5,7 @@
 
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class UnlinkedList : public LibraryTest {
@@ -138,4 +138,4 @@ TEST_F(UnlinkedList, OthersSeeTheirOwn) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -9,7 +9,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -477,4 +477,4 @@ TEST_F(WatchTest, TheCommandEndsAsItIsTold) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 #include "cuda/driver.h"
 #include "library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using cuda::CUdeviceptr;
@@ -212,4 +212,4 @@ TEST_F(WrapTest, AForkedChildWrapsItsOwnOrdinaryMemory) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

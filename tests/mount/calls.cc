@@ -11,7 +11,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kLongestName = 48;
@@ -328,4 +328,4 @@ int Calls::remove_attribute(const std::string& name, const std::string& attribut
                             ::lremovexattr(at(name).c_str(), attribute.c_str()));
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -20,7 +20,7 @@
 
 #include "mount/recorder.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct User {
     uid_t uid;
@@ -113,4 +113,4 @@ private:
 // Until clocks have visibly moved on.
 void pause_for_clock();
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -13,7 +13,7 @@
 
 #include "mount/calls.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr long kPauseNs = 15'000'000;  // more than a jiffy of the slowest kernel (10 ms)
@@ -105,4 +105,4 @@ void Calls::in_child(const std::string& what, const std::function<int()>& action
     recorder_.line(fmt::format("{}: {}", what, pid < 0 ? "no child" : ending(wait_for(pid))));
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -16,7 +16,7 @@
 
 #include "mount/recorder.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -281,4 +281,4 @@ std::string run_fsx(const std::string& path, uint64_t seed, int operations, FsxO
     return text.empty() ? text : fmt::format("seed {}: {}", seed, text);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct FsxOptions {
     bool use_mmap = true;
@@ -20,4 +20,4 @@ struct FsxOptions {
 // removes it. "" if every byte and size was correct; otherwise the difference, with the last 20 operations.
 std::string run_fsx(const std::string& path, uint64_t seed, int operations, FsxOptions options = {});
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -15,7 +15,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -574,4 +574,4 @@ TEST_F(MountExamples, PythonOfTheSeed) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -9,7 +9,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -354,4 +354,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, MountMemory, ::testing::Values(Way::passthrough, 
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -11,7 +11,7 @@
 
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // The whole program runs in a private mount namespace: its mounts end with it. There, users may open /dev/fuse (as on
@@ -211,4 +211,4 @@ uint64_t MountFixture::used_bytes() {
     return device.used_bytes;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

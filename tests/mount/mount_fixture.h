@@ -8,7 +8,7 @@
 
 #include "integration/daemon_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 enum class Way {
     passthrough,  // host memory, by root: the kernel reads and writes by itself
@@ -58,4 +58,4 @@ private:
 // An ordinary tmpfs, for comparison.
 const std::string& standard_folder();
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

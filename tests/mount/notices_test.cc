@@ -7,7 +7,7 @@
 
 #include "mount/survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class MountNotices : public SurvivalTest {
@@ -148,4 +148,4 @@ TEST_P(MountNotices, AFormerVersionIsItselfOrGoneButNotEmpty) {
 INSTANTIATE_TEST_SUITE_P(Ways, MountNotices, ::testing::Values(Way::passthrough, Way::through, Way::cuda), way_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 
 #include "mount/operations_scene.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr uid_t kOther = MountFixture::kNobody;
@@ -464,4 +464,4 @@ std::vector<Row> operation_rows() {
     return rows;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

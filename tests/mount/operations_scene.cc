@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 int64_t to_ns(const statx_timestamp& time) {
@@ -136,4 +136,4 @@ std::string difference(const Sights& before, const Sights& after) {
     return text;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

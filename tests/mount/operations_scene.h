@@ -12,7 +12,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 enum class Column { library, mount, command };
 std::string name_of(Column column);
@@ -81,4 +81,4 @@ Sights look_at(const std::string& folder, bool fresh);
 // "o: ctime; new n file 644; gone p"
 std::string difference(const Sights& before, const Sights& after);
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class OperationsTable : public ::testing::TestWithParam<Way>, protected MountFixture {
@@ -108,4 +108,4 @@ TEST(OperationsRows, ExceptionsDiffer) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

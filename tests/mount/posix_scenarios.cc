@@ -13,7 +13,7 @@
 
 #include <fmt/core.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr unsigned kHangSeconds = 120;  // no scenario takes a tenth of it
@@ -166,4 +166,4 @@ std::string compare(const Scenario& scenario, const std::string& dir_a, const st
     return text;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

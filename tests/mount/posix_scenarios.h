@@ -14,7 +14,7 @@
 
 #include "mount/recorder.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct Scenario {
     const char* name;  // also of the directory it runs in
@@ -51,4 +51,4 @@ std::span<const Scenario> mapping_scenarios();
 std::span<const Scenario> attribute_scenarios();
 std::span<const Scenario> lock_scenarios();
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

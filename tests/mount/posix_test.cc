@@ -8,7 +8,7 @@
 #include "mount/posix_scenarios.h"
 #include "mount/stress.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // Where it does not, and why; docs/mount.md has the same list for users.
@@ -63,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, PosixTest, ::testing::Values(Way::passthrough, Wa
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kLongestShown = 160;
@@ -106,4 +106,4 @@ std::string pattern(size_t size, unsigned seed) {
     return bytes;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

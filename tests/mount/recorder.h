@@ -6,7 +6,7 @@
 #include <string_view>
 #include <sys/stat.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // Lines are written to a descriptor, the writing end of a pipe that another process reads. So the children of a
 // scenario (other users) write into the same log, and the log of a crashed scenario is not lost.
@@ -36,4 +36,4 @@ std::string in_quotes(std::string_view bytes);
 // `size` bytes that look random and depend on the seed alone.
 std::string pattern(size_t size, unsigned seed);
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -9,7 +9,7 @@
 #include "mount/mount_fixture.h"
 #include "support/workers.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
@@ -189,4 +189,4 @@ TEST_P(MountReplace, ReusedMemoryShowsNothingOfItsFormerOwner) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -10,7 +10,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void set_and_get(Recorder& recorder, const std::string& dir) {
@@ -175,4 +175,4 @@ std::span<const Scenario> attribute_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -16,7 +16,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr off_t kFarthest = std::numeric_limits<off_t>::max();
@@ -293,4 +293,4 @@ std::span<const Scenario> data_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -14,7 +14,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void make_many(Calls& c, const std::string& folder, int count) {
@@ -182,4 +182,4 @@ std::span<const Scenario> directory_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

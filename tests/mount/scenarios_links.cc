@@ -9,7 +9,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void hard_links(Recorder& recorder, const std::string& dir) {
@@ -189,4 +189,4 @@ std::span<const Scenario> link_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

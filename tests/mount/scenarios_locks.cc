@@ -9,7 +9,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void whole_files(Recorder& recorder, const std::string& dir) {
@@ -166,4 +166,4 @@ std::span<const Scenario> lock_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

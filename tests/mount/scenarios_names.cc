@@ -11,7 +11,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void make_directories(Recorder& recorder, const std::string& dir) {
@@ -207,4 +207,4 @@ std::span<const Scenario> name_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

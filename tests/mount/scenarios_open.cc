@@ -9,7 +9,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 std::string proc_path(int fd) {
@@ -288,4 +288,4 @@ std::span<const Scenario> open_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr uid_t kSame = static_cast<uid_t>(-1);
@@ -257,4 +257,4 @@ std::span<const Scenario> owner_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void files(Recorder& recorder, const std::string& dir) {
@@ -249,4 +249,4 @@ std::span<const Scenario> rename_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -10,7 +10,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void modes(Recorder& recorder, const std::string& dir) {
@@ -232,4 +232,4 @@ std::span<const Scenario> rights_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

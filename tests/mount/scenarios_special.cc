@@ -11,7 +11,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 void fifos(Recorder& recorder, const std::string& dir) {
@@ -121,4 +121,4 @@ std::span<const Scenario> special_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

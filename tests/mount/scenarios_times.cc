@@ -13,7 +13,7 @@
 #include "mount/calls.h"
 #include "mount/posix_scenarios.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr timespec kNow{0, UTIME_NOW};
@@ -271,4 +271,4 @@ std::span<const Scenario> time_scenarios() {
     return kScenarios;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

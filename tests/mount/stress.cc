@@ -20,7 +20,7 @@
 #include "mount/recorder.h"
 #include "mount/stress_checks.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kSharedFolders = 6;
@@ -293,4 +293,4 @@ std::string run_stress(const std::string& dir, StressOptions options) {
     return ::access(root.c_str(), F_OK) == 0 ? "the tree cannot be removed" : "";
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

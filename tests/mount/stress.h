@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct StressOptions {
     int processes = 8;
@@ -21,4 +21,4 @@ struct StressOptions {
 // up, link counts are the number of names.
 std::string run_stress(const std::string& dir, StressOptions options = {});
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

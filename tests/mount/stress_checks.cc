@@ -12,7 +12,7 @@
 
 #include "mount/recorder.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct Header {
@@ -96,4 +96,4 @@ std::string check_consistency(const std::string& dir) {
     return Consistency().check(dir);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // The bytes of a file that contains its length and its seed, so that its completeness can be checked.
 std::string complete_file(size_t size, uint64_t seed);
@@ -17,4 +17,4 @@ std::string verify_complete(const std::string& bytes);
 // names; otherwise a line for each problem.
 std::string check_consistency(const std::string& dir);
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 #include "support/workers.h"
 #include <gshm/gshm.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class SurvivalTest : public ::testing::TestWithParam<Way>, protected MountFixture {
 protected:
@@ -56,4 +56,4 @@ inline std::string way_of(const ::testing::TestParamInfo<Way>& info) {
     return name_of(info.param);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

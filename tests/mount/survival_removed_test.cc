@@ -3,7 +3,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class MountSurvivalOfRemoved : public ::testing::Test, protected MountFixture {
@@ -34,4 +34,4 @@ TEST_F(MountSurvivalOfRemoved, RemovedObjectsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

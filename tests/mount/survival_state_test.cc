@@ -9,7 +9,7 @@
 
 #include "mount/survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class MountSurvivalOfState : public SurvivalTest {
@@ -293,4 +293,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, MountSurvivalOfState, ::testing::Values(Way::pass
                          way_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 
 #include "mount/survival_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr int kKills = 20;
@@ -333,4 +333,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, MountSurvivalOfNames,
                          ::testing::Values(Way::passthrough, Way::through, Way::user, Way::cuda), way_of);
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class MountWatch : public ::testing::TestWithParam<Way>, protected MountFixture {
@@ -76,4 +76,4 @@ TEST_P(MountWatch, WaitsUntilAFileIsGone) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 
 #include "support/fuse_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class BackingFiles : public ::testing::Test {
@@ -125,4 +125,4 @@ TEST_F(BackingFiles, OneOfANodeThatWasNotWrittenDownIsClosed) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -7,7 +7,7 @@
 #include "integration/library_fixture.h"
 #include "support/pattern.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -246,4 +246,4 @@ TEST_F(CatalogDamage, SalvageKeepsTheNamesThatCanBeRead) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

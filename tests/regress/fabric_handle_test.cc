@@ -13,7 +13,7 @@
 #include "integration/library_fixture.h"
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr const char* kHandle = "user.fabric_handle";
@@ -201,4 +201,4 @@ TEST_F(FabricHandle, ItsMakerEndsWithTheMemory) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

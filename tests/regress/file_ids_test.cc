@@ -7,7 +7,7 @@
 
 #include "support/fuse_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FileIds : public ::testing::TestWithParam<bool> {
@@ -114,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, FileIds, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Host" : "Gpu"; });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

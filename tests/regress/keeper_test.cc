@@ -5,7 +5,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class OrphanedKeeper : public LibraryTest {
@@ -63,4 +63,4 @@ TEST_F(OrphanedKeeper, IsListedByDoctor) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

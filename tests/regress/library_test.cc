@@ -3,7 +3,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Regress : public LibraryTest {
@@ -139,4 +139,4 @@ TEST_F(Regress, ADirectoryIsNeverSealed) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

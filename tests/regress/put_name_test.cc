@@ -5,7 +5,7 @@
 #include "integration/cli_copy_fixture.h"
 #include "support/silent_file.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr uint64_t kBytes = 8 << 20;
@@ -117,4 +117,4 @@ TEST_F(PutName, OfTheOldVersionStaysItsOwnUntilTheEnd) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 
 #include "support/fuse_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class ReplacedName : public ::testing::TestWithParam<bool> {
@@ -101,4 +101,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, ReplacedName, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Host" : "Gpu"; });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 #include "integration/library_fixture.h"
 #include "support/silent_file.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class Restart : public LibraryTest {
@@ -110,4 +110,4 @@ TEST_F(Restart, RightAfterAKill) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

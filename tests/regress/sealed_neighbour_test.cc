@@ -5,7 +5,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kBytes = 64 << 10;
@@ -167,4 +167,4 @@ TEST_F(SealedNeighbour, ThatIsGoneKeepsNobodyOut) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 
 #include "integration/snapshot_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using SnapshotOpenObject = SnapshotTest;
@@ -29,4 +29,4 @@ TEST_F(SnapshotOpenObject, AnUpdateHasTheBytesThatWereSealed) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

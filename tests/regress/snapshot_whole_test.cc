@@ -19,7 +19,7 @@
 #include "mount/mount_fixture.h"
 #include <gshm/gshm.h>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // All that can be seen of the names in the mount.
@@ -407,4 +407,4 @@ TEST_P(AnyTree, ComesBackButForWhatIsListed) {
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyTree, ::testing::Range(1u, 7u));
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

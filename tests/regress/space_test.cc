@@ -10,7 +10,7 @@
 
 #include "mount/mount_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr off_t kMiB = 1 << 20;
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, Space, ::testing::Values(Way::passthrough, Way::t
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

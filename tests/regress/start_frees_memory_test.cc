@@ -9,7 +9,7 @@
 #include "gshm/gshm.h"
 #include "integration/daemon_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class StartFreesMemory : public ::testing::Test, protected DaemonFixture {
@@ -91,4 +91,4 @@ TEST_F(StartFreesMemory, AfterTheCatalogKnows) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

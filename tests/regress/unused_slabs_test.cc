@@ -4,7 +4,7 @@
 
 #include "integration/library_fixture.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class UnusedSlabs : public LibraryTest {};
@@ -32,4 +32,4 @@ TEST_F(UnusedSlabs, ABatchAllocatesWhatItNeedsAndNoMore) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

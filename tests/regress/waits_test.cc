@@ -12,7 +12,7 @@
 #include "wire/message.h"
 #include "wire/version.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class WaitRegress : public ::testing::Test, protected MountFixture {
@@ -131,4 +131,4 @@ TEST_F(WaitRegress, ByADirectoryAndByAFurtherName) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

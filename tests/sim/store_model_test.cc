@@ -12,7 +12,7 @@
 #include "support/recount.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct ModelObject {
@@ -590,4 +590,4 @@ TEST(StoreModel, AnswersAsTheModelDoes) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

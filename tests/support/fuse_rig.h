@@ -21,7 +21,7 @@
 #include "support/memory_device.h"
 #include "support/quiet_backend.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 // Thrown where a daemon is killed in the midst of a request.
 struct Killed {};
@@ -416,4 +416,4 @@ private:
     std::unique_ptr<Daemon> daemon_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "store/extents.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class MemoryExtent final : public Extent {
 public:
@@ -107,4 +107,4 @@ private:
     mutable int64_t now_ = 0;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -13,7 +13,7 @@
 #include "memory/reclaim.h"
 #include "support/memory_device.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class ManualScheduler final : public Scheduler {
 public:
@@ -165,7 +165,7 @@ private:
             if (creation->spec.map) Extents::reach((*object)->extent, creation->session);
         } else {
             const auto need = std::get<ExtentNeed>(*made);
-            AllocationRequest request{need.device, need.size_bytes, need.least_bytes, {need.compressible}, 0, need.uid,
+            AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible}, 0, need.uid,
                                       creation->spec.map ? creation->session : 0};
             allocator.allocate(request, [this, creation, need](Result<std::shared_ptr<Extent>> memory) {
                 if (memory) creation->spec.extent = store.extents().add(need, std::move(*memory));
@@ -176,4 +176,4 @@ private:
     }
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 constexpr uint64_t mix(uint64_t value) {
     value += 0x9E3779B97F4A7C15;
@@ -61,4 +61,4 @@ private:
     uint64_t state_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

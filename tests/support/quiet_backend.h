@@ -5,7 +5,7 @@
 #include "fuse/backend.h"
 #include "memory/freed_extents.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class QuietBackend : public fuse::Backend {
 public:
@@ -47,4 +47,4 @@ private:
     std::unique_ptr<Memory> memory_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 
 #include "store/files.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 inline void expect_true_accounts(Store& store) {
     using Key = std::pair<DeviceIndex, uid_t>;
@@ -37,4 +37,4 @@ inline void expect_true_accounts(Store& store) {
     ASSERT_EQ(counted, users);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

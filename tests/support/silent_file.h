@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class SilentFile {
 public:
@@ -118,4 +118,4 @@ private:
     std::thread server_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

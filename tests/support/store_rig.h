@@ -4,7 +4,7 @@
 #include "store/store.h"
 #include "support/memory_device.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 struct StoreRig {
     explicit StoreRig(uid_t owner = 0) : store(clock, reclaimer, {owner, owner, 1, {}}, {first.info(), second.info()}) {
@@ -38,4 +38,4 @@ inline int code_of(const auto& result) {
     return result ? 0 : result.error().code;
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

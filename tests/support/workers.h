@@ -25,7 +25,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class Workers {
     struct Slot {
@@ -151,4 +151,4 @@ private:
     std::string said_;
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

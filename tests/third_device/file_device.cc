@@ -9,7 +9,7 @@
 
 #include "device/copier.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 // ---- addresses: reserved, so that nothing else has them, and of no use to the CPU ----
@@ -66,7 +66,7 @@ public:
         return {};
     }
     bool is_host_memory() const override { return false; }
-    gshm::Copier* copier() override { return this; }
+    gshm::core::Copier* copier() override { return this; }
     Result<int> descriptor(Access access) override {
         if (imported_) return kept_descriptor();
         if (access == Access::write) return fd_.get();
@@ -219,4 +219,4 @@ Result<std::unique_ptr<Extent>> FileDevice::import_fabric(const FabricHandle&, u
     return fail(EOPNOTSUPP, "{} has no fabric handles", info_.name);
 }
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

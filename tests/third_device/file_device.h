@@ -7,7 +7,7 @@
 
 #include "device/kinds.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 
 class FileDevice final : public Device {
 public:
@@ -34,4 +34,4 @@ private:
     UniqueFd folder_;  // empty: foreign
 };
 
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -12,7 +12,7 @@
 #include <gshm/pool.hpp>
 #include <gshm/ring.hpp>
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 namespace hpp = ::gshm::v0;
@@ -328,4 +328,4 @@ TEST_F(ThirdDevice, SpecsThatMeanNothingAreRefused) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -57,9 +57,9 @@ private:
 
 // What is left to do. What is taken may lead to more, so it is said when it is done.
 template <typename Task>
-class TaskQueue {
+class TaskList {
 public:
-    explicit TaskQueue(const Job& job) : job_(job) {}
+    explicit TaskList(const Job& job) : job_(job) {}
 
     void push(Task task) {
         const std::lock_guard lock(mutex_);

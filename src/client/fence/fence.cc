@@ -8,43 +8,43 @@
 #include "client/api.h"
 #include "fence/page.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 struct gshm_fence {
-    uint64_t generation = fork_generation();
+    uint64_t generation = fork_count();
     gshm_object* object = nullptr;  // held; in a forked child it may be gone
     Mapping mapping;
     fence::View page;
     bool writes = false;
-    std::unique_ptr<Queues> queues;  // of the device that the memory is on, where the page is registered; null: it has none
+    std::unique_ptr<Streams> streams;  // of the device that the memory is on, where the page is registered; null: it has none
     uint64_t last_published = 0;     // by this handle
-    std::map<uint64_t, Queues::Mark> waiting;  // after what queues, by their numbers, were last told to wait for
+    std::map<uint64_t, Streams::Mark> waiting;  // after what streams, by their numbers, were last told to wait for
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
-    Status check_queue(const void* stream) const {
+    Status check_stream(const void* stream) const {
         return check_argument(stream == nullptr || object->local != nullptr, "a handle without memory here knows no streams");
     }
-    // The queue reads the page when it comes there, which may be after this handle is closed.
+    // The stream reads the page when it comes there, which may be after this handle is closed.
     Status hold(void* stream, uint64_t wanted);
     Result<uint64_t> publish(void* stream);
     Status wait(void* stream, uint64_t wanted, fence::View::Deadline deadline);
 };
 
 Status gshm_fence::hold(void* stream, uint64_t wanted) {
-    const uint64_t number = TRY(queues->identify(stream));
-    TRY(queues->hold(stream, page.done_word(), wanted));
+    const uint64_t number = TRY(streams->identify(stream));
+    TRY(streams->hold(stream, page.done_word(), wanted));
     auto known = waiting.find(number);
-    if (known != waiting.end()) return queues->record(stream, known->second);
-    waiting[number] = TRY(queues->record(stream));
+    if (known != waiting.end()) return streams->record(stream, known->second);
+    waiting[number] = TRY(streams->record(stream));
     return {};
 }
 
 Result<uint64_t> gshm_fence::publish(void* stream) {
     TRY(check_argument(writes, "the fence was not opened for publishing: use GSHM_WRITE"));
-    TRY(check_queue(stream));
+    TRY(check_stream(stream));
     const uint64_t next = page.next();
-    if (queues == nullptr) {
+    if (streams == nullptr) {
         // What is done here is done; what others had on their way is not, and their count must not come after ours.
         TRY(page.await_end(next - 1, fence::View::Deadline::max()));
         page.done_word().store(next, std::memory_order_release);
@@ -52,19 +52,19 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
         return next;
     }
     // Generations are done in their order, whatever streams they come from.
-    if (!page.is_settled()) TRY(queues->hold(stream, page.done_word(), next - 1));
-    TRY(queues->signal(stream, page.done_word(), next));
+    if (!page.is_settled()) TRY(streams->hold(stream, page.done_word(), next - 1));
+    TRY(streams->signal(stream, page.done_word(), next));
     page.promise(next);
     last_published = next;
     return next;
 }
 
 Status gshm_fence::wait(void* stream, uint64_t wanted, fence::View::Deadline deadline) {
-    TRY(check_queue(stream));
+    TRY(check_stream(stream));
     // Not left to the GPU: work that waits there for somebody who has not even begun keeps others from it.
     TRY(page.await_promise(wanted, deadline));
     if (page.done() >= wanted) return page.check_lost(wanted);
-    if (queues == nullptr) return page.await_done(wanted, deadline);
+    if (streams == nullptr) return page.await_done(wanted, deadline);
     return hold(stream, wanted);
 }
 
@@ -75,7 +75,7 @@ class ClosedFences {
 public:
     void add(Device& device, gshm_fence& fence) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
-        fences_.push_back({&device, std::move(fence.mapping), std::move(fence.queues), fence.last_published,
+        fences_.push_back({&device, std::move(fence.mapping), std::move(fence.streams), fence.last_published,
                            std::move(fence.waiting)});
         std::erase_if(fences_, [](Closed& one) { return one.let_go(); });
     }
@@ -84,15 +84,15 @@ private:
     struct Closed {
         Device* device;
         Mapping mapping;
-        std::unique_ptr<Queues> queues;
+        std::unique_ptr<Streams> streams;
         uint64_t last_published;
-        std::map<uint64_t, Queues::Mark> waiting;
+        std::map<uint64_t, Streams::Mark> waiting;
 
         // False: not yet.
         bool let_go() {
             if (fence::View(mapping).done() < last_published) return false;
-            if (!std::ranges::all_of(waiting, [&](const auto& one) { return queues->is_passed(one.second); })) return false;
-            for (auto [number, mark] : waiting) queues->drop(mark);
+            if (!std::ranges::all_of(waiting, [&](const auto& one) { return streams->is_passed(one.second); })) return false;
+            for (auto [number, mark] : waiting) streams->drop(mark);
             device->unregister_host_memory({mapping.data(), mapping.size()});
             return true;
         }
@@ -127,7 +127,7 @@ constexpr std::chrono::milliseconds kAskAgain{5};
 Result<UniqueFd> ask_for_page(gshm_object& object, bool write) {
     const auto deadline = std::chrono::steady_clock::now() + kEndingPatience;
     for (;;) {
-        auto answer = object.core->link().call_on(
+        auto answer = object.core->connection().call_on(
             object.key.epoch, wire::RequestBody::OpenFence,
             [&](auto& out) { return wire::CreateOpenFence(out, object.id, write).Union(); }, Lost::retry);
         if (answer) {
@@ -147,11 +147,11 @@ Result<std::unique_ptr<gshm_fence>> open_fence(gshm_object& object, bool write) 
     auto fence = std::make_unique<gshm_fence>();
     fence->object = &object;
     fence->writes = write;
-    if (object.local != nullptr) fence->queues = TRY(object.local->make_queues());
+    if (object.local != nullptr) fence->streams = TRY(object.local->make_streams());
     auto file = TRY(ask_for_page(object, write));
-    fence->mapping = TRY(Mapping::create(file.get(), fence::kPageBytes, write || fence->queues != nullptr));
+    fence->mapping = TRY(Mapping::create(file.get(), fence::kPageBytes, write || fence->streams != nullptr));
     fence->page = fence::View(fence->mapping);
-    if (fence->queues != nullptr) {
+    if (fence->streams != nullptr) {
         if (auto registered = object.local->register_host_memory(fence->memory()); !registered) {
             if (write) fence->page.leave();
             return std::unexpected(registered.error());
@@ -162,7 +162,7 @@ Result<std::unique_ptr<gshm_fence>> open_fence(gshm_object& object, bool write) 
 
 Status check_use(const gshm_fence* fence) {
     TRY(check_argument(fence != nullptr, "fence is NULL"));
-    return check_generation(fence->generation);
+    return check_fork_count(fence->generation);
 }
 
 template <typename Body>
@@ -235,7 +235,7 @@ void gshm_fence_close(gshm_fence* fence) {
         fence->page.leave();
         per_process<Publishers>().remove(*fence->object);
     }
-    if (fence->queues != nullptr) per_process<ClosedFences>().add(*fence->object->local, *fence);
+    if (fence->streams != nullptr) per_process<ClosedFences>().add(*fence->object->local, *fence);
     let_go_of_object(fence->object);
 }
 

@@ -3,8 +3,8 @@
 #include "client/files/transfer.h"
 #include "client/files/verify.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 

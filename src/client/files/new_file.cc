@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 Result<NewFile> NewFile::create(const std::string& path) {
     struct stat status = {};
@@ -59,4 +59,4 @@ Status NewFile::commit() {
     return failed;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -5,7 +5,7 @@
 
 #include "base/fd.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class NewFile {
 public:
@@ -29,4 +29,4 @@ private:
     bool is_named_;  // by `part_`
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

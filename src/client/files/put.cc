@@ -10,8 +10,8 @@
 #include "client/files/transfer.h"
 #include "client/files/verify.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // Large enough that a round trip to gshmd does not show.
@@ -127,4 +127,4 @@ Status copy_stream(StreamReader& stream, gshm_object& object, const TransferProg
     return {};
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

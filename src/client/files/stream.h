@@ -9,7 +9,7 @@
 #include "client/files/transfer.h"
 #include "client/files/verify.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // Reads a stream in chunks.
 class StreamReader {
@@ -48,4 +48,4 @@ private:
 // Straight from the stream into the object, all of its bytes. EFBIG: the stream has more; ENODATA: fewer.
 Status copy_stream(StreamReader& stream, gshm_object& object, const TransferProgress& progress);
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

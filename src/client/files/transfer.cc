@@ -4,7 +4,7 @@
 
 #include "client/ring/ring.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // Large, so that a round costs nothing; small enough that progress is seen.
@@ -141,4 +141,4 @@ gshm_transfer_options TransferProgress::for_transfer() {
     return options;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -5,7 +5,7 @@
 
 #include "client/api.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 struct FileRange {
     uint64_t offset = 0;  // in the object
@@ -54,4 +54,4 @@ struct ObjectCloser {
 };
 using ObjectHandle = std::unique_ptr<gshm_object, ObjectCloser>;
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/size.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 constexpr size_t kBlockBytes = 4096;
@@ -139,4 +139,4 @@ Status StreamChecksum::compare_with(gshm_object& object, const std::string& name
     return difference(name, "the stream", "");
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

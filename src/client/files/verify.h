@@ -7,7 +7,7 @@
 
 #include "client/files/transfer.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // The part of a file that an object is a copy of.
 struct FilePart {
@@ -36,4 +36,4 @@ private:
     std::unique_ptr<State, Free> state_;
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -4,20 +4,20 @@
 
 #include "base/log.h"
 #include "client/api.h"
-#include "client/mirror/pinned_pool.h"
+#include "client/mirror/pinned_staging.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 struct gshm_mirror {
-    uint64_t generation = fork_generation();
+    uint64_t generation = fork_count();
     gshm_object* object = nullptr;  // held; in a forked child it may be gone
     uint64_t offset = 0;            // in the object
     std::span<std::byte> memory;
     bool writable = false;
     void* stream = nullptr;
     // Where the memory is from; none of them: it is the object's own.
-    PinnedPool::Block block;
+    PinnedStaging::Block block;
     std::unique_ptr<std::byte[]> own;  // for copies through the daemon
     std::map<uint64_t, uint64_t> marks;  // [begin, end), apart from each other
 
@@ -27,7 +27,7 @@ struct gshm_mirror {
     }
     Status check_writable() const {
         if (!writable) return fail(EACCES, "the mirror is for reading only");
-        return gshm::client::check_writable(*object);
+        return gshm::core::client::check_writable(*object);
     }
 
     void mark(uint64_t at, uint64_t bytes);
@@ -152,7 +152,7 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
     } else if (bytes != 0 && extent->is_host_memory()) {
         mirror->memory = {reinterpret_cast<std::byte*>(extent->address() + object.offset + options.offset), bytes};
     } else if (bytes != 0) {
-        mirror->block = TRY(PinnedPool::instance().take(*object.local, bytes));
+        mirror->block = TRY(PinnedStaging::instance().take(*object.local, bytes));
         mirror->memory = {mirror->block.data, bytes};
     }
     return mirror;
@@ -160,7 +160,7 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
 
 Status check_use(const gshm_mirror* mirror) {
     TRY(check_argument(mirror != nullptr, "mirror is NULL"));
-    return check_generation(mirror->generation);
+    return check_fork_count(mirror->generation);
 }
 
 template <typename Body>
@@ -172,7 +172,7 @@ int with_mirror(gshm_mirror* mirror, Body&& body) {
 }
 
 void give_memory_back(gshm_mirror& mirror) {
-    if (mirror.block.data != nullptr) PinnedPool::instance().give(mirror.block);
+    if (mirror.block.data != nullptr) PinnedStaging::instance().give(mirror.block);
 }
 
 }  // namespace
@@ -243,7 +243,7 @@ int gshm_mirror_destroy(gshm_mirror* mirror) {
 }
 
 void gshm_keep_pinned(uint64_t most_bytes) {
-    PinnedPool::instance().keep_at_most(most_bytes);
+    PinnedStaging::instance().keep_at_most(most_bytes);
 }
 
 }  // extern "C"

@@ -9,8 +9,8 @@
 #include "client/api.h"
 #include "client/pool/registry.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -33,7 +33,7 @@ auto without_exceptions(Body&& body) -> decltype(body()) {
 
 Status check_use(const gshm_pool* pool) {
     TRY(check_argument(pool != nullptr, "pool is NULL"));
-    return check_generation(pool->generation);
+    return check_fork_count(pool->generation);
 }
 
 template <typename Body>
@@ -116,7 +116,7 @@ Status gshm_pool::give_back(uint64_t address) {
     });
 }
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options) {
     gshm_pool_options chosen = GSHM_POOL_OPTIONS_INIT;
@@ -148,11 +148,11 @@ Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, 
     made->mode = options.mode;
     const uint64_t unit = std::max(info.granularity_bytes, Pool::kAlignment);
     const Pool::Options chosen = {unit, round_up(options.slab_bytes, unit), options.limit_bytes};
-    made->pool = std::make_unique<Pool>(chosen, *made, TRY(local->make_queues()));
+    made->pool = std::make_unique<Pool>(chosen, *made, TRY(local->make_streams()));
     return made;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client
 
 extern "C" {
 

@@ -8,31 +8,31 @@
 #include "client/object.h"
 #include "client/pool/pool.h"
 
-struct gshm_pool final : gshm::client::SlabSource {
-    uint64_t generation = gshm::client::fork_generation();
+struct gshm_pool final : gshm::core::client::SlabSource {
+    uint64_t generation = gshm::core::client::fork_count();
     gshm_client client;  // one more handle of the connection
     std::string device;  // at the daemon
     std::string prefix;  // of the slabs' names
     uint32_t mode = 0600;
     std::atomic<uint64_t> next_name = 0;
     std::atomic<bool> closing = false;  // what the daemon does not take back goes all the same
-    std::unique_ptr<gshm::client::Pool> pool;
+    std::unique_ptr<gshm::core::client::Pool> pool;
 
-    gshm::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
-    gshm::Status give_back(uint64_t address) override EXCLUDES(mutex);
+    gshm::core::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
+    gshm::core::Status give_back(uint64_t address) override EXCLUDES(mutex);
 
     struct Slab {
         gshm_object* object = nullptr;
         std::string name;
     };
-    gshm::Mutex mutex;  // nothing is called with it
+    gshm::core::Mutex mutex;  // nothing is called with it
     std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
 };
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // The options with defaults for what an older caller does not know, and checked.
 Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options);
 Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, const gshm_pool_options& options);
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // The first 32 bins are exact, one for each number of units.
 size_t PoolBins::bin_of(uint64_t bytes) {
@@ -69,4 +69,4 @@ void PoolBlockStock::give(PoolBlock* block) {
     unused_ = block;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <deque>
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 struct PoolLane;
 struct PoolSlab;
 
-// A stretch of a slab, used or free. Neighbours that are free are one as soon as the same queue is behind both.
+// A stretch of a slab, used or free. Neighbours that are free are one as soon as the same stream is behind both.
 struct PoolBlock {
     uint64_t address = 0;
     uint64_t bytes = 0;
@@ -69,4 +69,4 @@ private:
     PoolBlock* unused_ = nullptr;
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -6,8 +6,8 @@
 #include "client/api.h"
 #include "client/pool/api.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 namespace {
 
@@ -17,7 +17,7 @@ public:
     static ProcessPools& instance() {
         static std::atomic<ProcessPools*> current = nullptr;
         ProcessPools* pools = current.load(std::memory_order_acquire);
-        if (pools != nullptr && pools->generation_ == fork_generation()) return *pools;
+        if (pools != nullptr && pools->generation_ == fork_count()) return *pools;
         auto* made = new ProcessPools;
         if (current.compare_exchange_strong(pools, made, std::memory_order_acq_rel)) return *made;
         delete made;
@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    ProcessPools() : generation_(fork_generation()) {}
+    ProcessPools() : generation_(fork_count()) {}
 
     static Result<std::shared_ptr<Core>> connect() {
         gshm_client* client = nullptr;

@@ -7,7 +7,7 @@
 
 #include "base/size.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 constexpr uint64_t kUnit = PoolBins::kUnit;
@@ -41,8 +41,8 @@ bool is_full(const Status& status) {
 
 }  // namespace
 
-Pool::Pool(const Options& options, SlabSource& source, std::unique_ptr<Queues> queues)
-    : options_(options), source_(source), queues_(std::move(queues)) {}
+Pool::Pool(const Options& options, SlabSource& source, std::unique_ptr<Streams> streams)
+    : options_(options), source_(source), streams_(std::move(streams)) {}
 
 Pool::~Pool() {
     std::vector<uint64_t> addresses;
@@ -50,7 +50,7 @@ Pool::~Pool() {
         MutexLock lock(mutex_);
         (void)wait_for_all();  // a device that is lost does nothing any more
         for (auto& [id, lane] : lanes_) {
-            for (auto& marked : lane->marks) queues_->drop(marked.mark);
+            for (auto& marked : lane->marks) streams_->drop(marked.mark);
         }
         for (auto& [address, slab] : slabs_) addresses.push_back(address);
     }
@@ -125,22 +125,22 @@ void Pool::release(PoolBlock* block, PoolLane* lane, uint64_t turn) {
     list(block);
 }
 
-// ---- Queues ----
+// ---- Streams ----
 
 PoolLane* Pool::find_lane(uint64_t id) {
     auto found = lanes_.find(id);
     return found == lanes_.end() ? nullptr : found->second.get();
 }
 
-Status Pool::mark(PoolLane& lane, void* queue) {
+Status Pool::mark(PoolLane& lane, void* stream) {
     if (lane.marks.size() >= kMarksLooked) look(lane);
     if (lane.marks.size() >= kMarks) {
-        TRY(queues_->record(queue, lane.marks.back().mark));
+        TRY(streams_->record(stream, lane.marks.back().mark));
         lane.marks.back().turn = ++lane.turn;
         return {};
     }
     lane.marks.push_back({lane.turn + 1, nullptr});
-    auto recorded = queues_->record(queue);
+    auto recorded = streams_->record(stream);
     if (!recorded) {
         lane.marks.pop_back();
         return std::unexpected(std::move(recorded.error()));
@@ -152,9 +152,9 @@ Status Pool::mark(PoolLane& lane, void* queue) {
 
 void Pool::look(PoolLane& lane) {
     uint64_t passed = 0;
-    while (!lane.marks.empty() && queues_->is_passed(lane.marks.front().mark)) {
+    while (!lane.marks.empty() && streams_->is_passed(lane.marks.front().mark)) {
         passed = lane.marks.front().turn;
-        queues_->drop(lane.marks.front().mark);
+        streams_->drop(lane.marks.front().mark);
         lane.marks.pop_front();
     }
     while (lane.first != nullptr && lane.first->turn <= passed) {
@@ -172,7 +172,7 @@ void Pool::look_at_all() {
 }
 
 Status Pool::wait_for_all() {
-    std::vector<Queues::Mark> marks;
+    std::vector<Streams::Mark> marks;
     for (auto& [id, lane] : lanes_) {
         if (!lane->marks.empty()) marks.push_back(lane->marks.back().mark);
     }
@@ -180,7 +180,7 @@ Status Pool::wait_for_all() {
     mutex_.unlock();
     Status waited;
     for (auto* mark : marks) {
-        if (auto passed = queues_->wait(mark); !passed && waited) waited = std::move(passed);
+        if (auto passed = streams_->wait(mark); !passed && waited) waited = std::move(passed);
     }
     mutex_.lock();
     look_at_all();
@@ -213,80 +213,80 @@ void Pool::absorb_neighbours(PoolLane& lane) {
 
 // ---- Allocating ----
 
-// Without a wait: what the queue has freed itself, or what nobody is at work with; whichever fits better.
-PoolBlock* Pool::find_fit(const Wish& wish) {
-    PoolBlock* ready = ready_.find(wish.search);
-    PoolLane* lane = wish.any_queue ? nullptr : find_lane(wish.lane);
-    PoolBlock* own = lane != nullptr ? lane->free.find(wish.search) : nullptr;
+// Without a wait: what the stream has freed itself, or what nobody is at work with; whichever fits better.
+PoolBlock* Pool::find_fit(const BlockRequest& wanted) {
+    PoolBlock* ready = ready_.find(wanted.search);
+    PoolLane* lane = wanted.any_stream ? nullptr : find_lane(wanted.lane);
+    PoolBlock* own = lane != nullptr ? lane->free.find(wanted.search) : nullptr;
     if (own == nullptr || (ready != nullptr && ready->bytes < own->bytes)) return ready;
     return own;
 }
 
 // Null: there is none without a further slab.
-Result<PoolBlock*> Pool::find_elsewhere(const Wish& wish) {
+Result<PoolBlock*> Pool::find_elsewhere(const BlockRequest& wanted) {
     if (lanes_.empty()) return nullptr;
     look_at_all();
-    if (PoolBlock* block = find_fit(wish)) return block;
-    if (wish.any_queue) return nullptr;  // it would have to be waited for here
-    if (PoolLane* lane = find_lane(wish.lane)) {
+    if (PoolBlock* block = find_fit(wanted)) return block;
+    if (wanted.any_stream) return nullptr;  // it would have to be waited for here
+    if (PoolLane* lane = find_lane(wanted.lane)) {
         absorb_neighbours(*lane);
-        if (PoolBlock* block = lane->free.find(wish.search)) return block;
+        if (PoolBlock* block = lane->free.find(wanted.search)) return block;
     }
     PoolBlock* best = nullptr;
     for (auto& [id, lane] : lanes_) {
-        PoolBlock* block = lane->free.find(wish.search);
+        PoolBlock* block = lane->free.find(wanted.search);
         if (block != nullptr && (best == nullptr || block->bytes < best->bytes)) best = block;
     }
     if (best == nullptr) return nullptr;
     auto behind = std::ranges::find_if(best->lane->marks, [&](auto& marked) { return marked.turn >= best->turn; });
     assert(behind != best->lane->marks.end());  // else it would be for everybody
-    TRY(queues_->follow(wish.queue, behind->mark));
+    TRY(streams_->follow(wanted.stream, behind->mark));
     ++stats_.waits;
     return best;
 }
 
 // The used part; what remains is free as it was.
-PoolBlock* Pool::cut(PoolBlock* block, const Wish& wish) {
+PoolBlock* Pool::cut(PoolBlock* block, const BlockRequest& wanted) {
     PoolBlock* later = block->lane != nullptr ? block->later : nullptr;
     unlist(block);
-    const bool large = wish.bytes >= kLargeBytes;
-    const uint64_t at = large ? align_down(block->end() - wish.bytes, wish.alignment)
-                              : align_up(block->address, wish.alignment);
+    const bool large = wanted.bytes >= kLargeBytes;
+    const uint64_t at = large ? align_down(block->end() - wanted.bytes, wanted.alignment)
+                              : align_up(block->address, wanted.alignment);
     if (at > block->address) {
         PoolBlock* rest = split(block, at - block->address);
         list(block, later);
         block = rest;
     }
-    if (block->bytes > wish.bytes) list(split(block, wish.bytes), later);
+    if (block->bytes > wanted.bytes) list(split(block, wanted.bytes), later);
     return block;
 }
 
-Result<void*> Pool::allocate(uint64_t bytes, uint64_t alignment, void* queue) {
+Result<void*> Pool::allocate(uint64_t bytes, uint64_t alignment, void* stream) {
     if (bytes == 0) return nullptr;
     if (alignment == 0) alignment = kAlignment;
     if (!std::has_single_bit(alignment) || alignment > kMostAlignment) {
         return fail(EINVAL, "an alignment of {}: powers of two up to {} are possible", alignment, kMostAlignment);
     }
     if (bytes > kMostBytes) return fail(ENOMEM, "{} bytes are more than any device has", bytes);
-    Wish wish;
-    wish.alignment = std::max(alignment, kAlignment);
-    wish.bytes = align_up(bytes, kUnit);
-    wish.search = wish.bytes + wish.alignment - kAlignment;
-    wish.queue = queue;
-    wish.any_queue = queues_ == nullptr || queue == kNoQueue;
-    if (!wish.any_queue) wish.lane = TRY(queues_->identify(queue));
+    BlockRequest wanted;
+    wanted.alignment = std::max(alignment, kAlignment);
+    wanted.bytes = align_up(bytes, kUnit);
+    wanted.search = wanted.bytes + wanted.alignment - kAlignment;
+    wanted.stream = stream;
+    wanted.any_stream = streams_ == nullptr || stream == kNoStream;
+    if (!wanted.any_stream) wanted.lane = TRY(streams_->identify(stream));
 
     MutexLock lock(mutex_);
     int attempts = 0;
     PoolBlock* block = nullptr;
     for (;;) {
-        block = find_fit(wish);
-        if (block == nullptr) block = TRY(find_elsewhere(wish));
+        block = find_fit(wanted);
+        if (block == nullptr) block = TRY(find_elsewhere(wanted));
         if (block != nullptr) break;
         if (growing_) lock.wait(grown_);
-        else TRY(grow(wish, &attempts));
+        else TRY(grow(wanted, &attempts));
     }
-    block = cut(block, wish);
+    block = cut(block, wanted);
     used_.emplace(block->address, block);
     block->asked = bytes;
     PoolSlab& slab = *block->slab;
@@ -299,10 +299,10 @@ Result<void*> Pool::allocate(uint64_t bytes, uint64_t alignment, void* queue) {
     return reinterpret_cast<void*>(block->address);
 }
 
-Status Pool::deallocate(void* memory, uint64_t bytes, void* queue) {
+Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     if (memory == nullptr) return {};
-    const bool ordered = queues_ != nullptr && queue != kNoQueue;
-    const uint64_t id = ordered ? TRY(queues_->identify(queue)) : 0;
+    const bool ordered = streams_ != nullptr && stream != kNoStream;
+    const uint64_t id = ordered ? TRY(streams_->identify(stream)) : 0;
     MutexLock lock(mutex_);
     auto found = used_.find(reinterpret_cast<uint64_t>(memory));
     if (found == used_.end()) {
@@ -317,7 +317,7 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* queue) {
         lane = find_lane(id);
         if (lane == nullptr) lane = lanes_.emplace(id, std::make_unique<PoolLane>()).first->second.get();
         // A failure: it stays allocated, since nobody could tell when it may be used again.
-        TRY(mark(*lane, queue));
+        TRY(mark(*lane, stream));
     }
     used_.erase(found);
     PoolSlab& slab = *block->slab;
@@ -377,15 +377,15 @@ Status Pool::add_slab(uint64_t bytes) {
 }
 
 // As large as slabs are by now, or as there is room for; at least as large as is wanted now.
-Status Pool::try_to_grow(const Wish& wish) {
+Status Pool::try_to_grow(const BlockRequest& wanted) {
     const uint64_t unit = options_.granularity_bytes;
-    const uint64_t least = round_up(wish.search, unit);
+    const uint64_t least = round_up(wanted.search, unit);
     const uint64_t usual = round_up(std::max(options_.slab_bytes, std::min(stats_.reserved_bytes / 16, kLargestSlab)), unit);
     uint64_t room = ~uint64_t{0};
     if (options_.limit_bytes != 0) room = options_.limit_bytes - std::min(options_.limit_bytes, stats_.reserved_bytes);
     if (least > room) {
         return fail(ENOMEM, "{} bytes do not fit: the pool may have {} bytes, of which {} are in slabs and {} in use",
-                    wish.bytes, options_.limit_bytes, stats_.reserved_bytes, stats_.used_bytes);
+                    wanted.bytes, options_.limit_bytes, stats_.reserved_bytes, stats_.used_bytes);
     }
     for (uint64_t bytes = std::max(least, std::min(usual, room / unit * unit));;) {
         stats_.reserved_bytes += bytes;  // before it is there, so that the limit holds meanwhile
@@ -397,17 +397,17 @@ Status Pool::try_to_grow(const Wish& wish) {
     }
 }
 
-Status Pool::grow(const Wish& wish, int* attempts) {
-    struct Turn {
+Status Pool::grow(const BlockRequest& wanted, int* attempts) {
+    struct Growing {
         Pool& pool;
-        explicit Turn(Pool& of) NO_THREAD_SAFETY_ANALYSIS : pool(of) { pool.growing_ = true; }
-        ~Turn() NO_THREAD_SAFETY_ANALYSIS {
+        explicit Growing(Pool& of) NO_THREAD_SAFETY_ANALYSIS : pool(of) { pool.growing_ = true; }
+        ~Growing() NO_THREAD_SAFETY_ANALYSIS {
             pool.growing_ = false;
             pool.grown_.notify_all();
         }
     };
-    const Turn turn(*this);
-    auto grown = try_to_grow(wish);
+    const Growing growing(*this);
+    auto grown = try_to_grow(wanted);
     if (grown || !is_full(grown) || ++*attempts > 2) return grown;
     // What is still under way may be in the way: blocks become one when it is over. Else slabs may be that are too small.
     if (*attempts == 1) (void)wait_for_all();
@@ -485,4 +485,4 @@ Status Pool::trim(uint64_t keep_bytes) {
     return waited;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

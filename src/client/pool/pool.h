@@ -1,5 +1,5 @@
 // Memory of one device in pieces of any size, cut from slabs. It knows neither daemon nor driver, but where slabs come from
-// and the order of the device's queues: what was freed in a queue's order is used again in that queue at once, and in
+// and the order of the device's streams: what was freed in a stream's order is used again in that stream at once, and in
 // another after it was told to wait.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 #include "base/mutex.h"
 #include "client/pool/blocks.h"
-#include "device/queues.h"
+#include "device/streams.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // Where slabs come from and go to. Called by any thread, without the pool's lock; must not throw.
 class SlabSource {
@@ -35,11 +35,11 @@ struct PoolSlab {
     std::vector<uint64_t> starts;  // a bit for each unit, set where a used block begins
 };
 
-// A queue, and what was freed in its order and may not be over yet.
+// A stream, and what was freed in its order and may not be over yet.
 struct PoolLane {
     struct Marked {
         uint64_t turn;
-        Queues::Mark mark;
+        Streams::Mark mark;
     };
     uint64_t turn = 0;         // of the last free
     std::deque<Marked> marks;  // not known to be passed
@@ -61,7 +61,7 @@ public:
         uint64_t peak_used_bytes = 0;
         uint64_t allocations = 0;  // now
         uint64_t slabs = 0;
-        uint64_t waits = 0;  // so many times a queue was told to wait for another
+        uint64_t waits = 0;  // so many times a stream was told to wait for another
     };
     struct Place {
         uint64_t slab = 0;    // its address
@@ -70,18 +70,18 @@ public:
     };
     static constexpr uint64_t kAlignment = PoolBins::kUnit;
     static constexpr uint64_t kMostAlignment = uint64_t{1} << 30;
-    // For a queue: nobody is, or was, at work with it.
-    static inline void* const kNoQueue = reinterpret_cast<void*>(~uintptr_t{0});
+    // For a stream: nobody is, or was, at work with it.
+    static inline void* const kNoStream = reinterpret_cast<void*>(~uintptr_t{0});
 
-    // The source outlives the pool. queues null: there are none.
-    Pool(const Options& options, SlabSource& source, std::unique_ptr<Queues> queues);
+    // The source outlives the pool. streams null: there are none.
+    Pool(const Options& options, SlabSource& source, std::unique_ptr<Streams> streams);
     // Waits for what was freed; what was not freed goes as well.
     ~Pool();
 
     // Null for 0 bytes. ENOMEM: it would be more than the limit. ENOSPC: the device is full.
-    Result<void*> allocate(uint64_t bytes, uint64_t alignment, void* queue) EXCLUDES(mutex_);
+    Result<void*> allocate(uint64_t bytes, uint64_t alignment, void* stream) EXCLUDES(mutex_);
     // bytes as they were asked for; 0: not known. EINVAL, and nothing is changed: it is none of the pool's, or free.
-    Status deallocate(void* memory, uint64_t bytes, void* queue) EXCLUDES(mutex_);
+    Status deallocate(void* memory, uint64_t bytes, void* stream) EXCLUDES(mutex_);
     // Gives slabs back that are not in use, when what is under way with them is over, until no more than so much is left.
     Status trim(uint64_t keep_bytes) EXCLUDES(mutex_);
     Stats stats() EXCLUDES(mutex_);
@@ -90,21 +90,21 @@ public:
 
 private:
     // What an allocation wants.
-    struct Wish {
+    struct BlockRequest {
         uint64_t bytes = 0;      // rounded up
         uint64_t alignment = 0;
         uint64_t search = 0;     // a block of so many bytes has it, however it lies
-        void* queue = nullptr;
+        void* stream = nullptr;
         uint64_t lane = 0;
-        bool any_queue = false;  // to be used in no particular order, at once
+        bool any_stream = false;  // to be used in no particular order, at once
     };
 
-    PoolBlock* find_fit(const Wish& wish) REQUIRES(mutex_);
-    Result<PoolBlock*> find_elsewhere(const Wish& wish) REQUIRES(mutex_);
-    PoolBlock* cut(PoolBlock* block, const Wish& wish) REQUIRES(mutex_);
-    Status try_to_grow(const Wish& wish) REQUIRES(mutex_);
+    PoolBlock* find_fit(const BlockRequest& wanted) REQUIRES(mutex_);
+    Result<PoolBlock*> find_elsewhere(const BlockRequest& wanted) REQUIRES(mutex_);
+    PoolBlock* cut(PoolBlock* block, const BlockRequest& wanted) REQUIRES(mutex_);
+    Status try_to_grow(const BlockRequest& wanted) REQUIRES(mutex_);
     // By a slab, or by what could be done without one: look again. Called by one thread at a time.
-    Status grow(const Wish& wish, int* attempts) REQUIRES(mutex_);
+    Status grow(const BlockRequest& wanted, int* attempts) REQUIRES(mutex_);
     Status add_slab(uint64_t bytes) REQUIRES(mutex_);
     void remove_slab(PoolSlab* slab) REQUIRES(mutex_);
     bool can_go(const PoolSlab& slab) const REQUIRES(mutex_);
@@ -114,7 +114,7 @@ private:
     void give_back_surplus(PoolSlab* newest) REQUIRES(mutex_);
 
     PoolLane* find_lane(uint64_t id) REQUIRES(mutex_);
-    Status mark(PoolLane& lane, void* queue) REQUIRES(mutex_);
+    Status mark(PoolLane& lane, void* stream) REQUIRES(mutex_);
     // Looks which marks are passed; what was freed before them is for everybody.
     void look(PoolLane& lane) REQUIRES(mutex_);
     void look_at_all() REQUIRES(mutex_);
@@ -131,9 +131,9 @@ private:
 
     const Options options_;
     SlabSource& source_;
-    const std::unique_ptr<Queues> queues_;
+    const std::unique_ptr<Streams> streams_;
 
-    // Held while queues are told to wait, never while anybody waits.
+    // Held while streams are told to wait, never while anybody waits.
     Mutex mutex_;
     std::condition_variable grown_;
     bool growing_ GUARDED_BY(mutex_) = false;  // a thread is out for a slab
@@ -147,4 +147,4 @@ private:
     Stats stats_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

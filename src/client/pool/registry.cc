@@ -5,15 +5,15 @@
 
 #include "client/core.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
-PoolRegistry::PoolRegistry() : generation_(fork_generation()) {}
+PoolRegistry::PoolRegistry() : generation_(fork_count()) {}
 
 // Never destroyed: pools may outlive main(). In a child the parent's lock may be held for ever.
 PoolRegistry& PoolRegistry::instance() {
     static std::atomic<PoolRegistry*> current = nullptr;
     PoolRegistry* registry = current.load(std::memory_order_acquire);
-    if (registry != nullptr && registry->generation_ == fork_generation()) return *registry;
+    if (registry != nullptr && registry->generation_ == fork_count()) return *registry;
     auto* made = new PoolRegistry;
     if (current.compare_exchange_strong(registry, made, std::memory_order_acq_rel)) return *made;
     delete made;
@@ -43,7 +43,7 @@ Result<gshm_location> PoolRegistry::locate(const void* memory) {
     const auto& [base, slab] = *std::prev(next);
     const auto place = slab.pool->find(memory);
     if (!place) return fail(EINVAL, "{} is in memory of a pool, but not allocated", memory);
-    if (!slab.core->link().is_current(slab.epoch)) {
+    if (!slab.core->connection().is_current(slab.epoch)) {
         return fail(ESTALE, "the gshmd that knew the memory at {} is gone; it stays usable in this process alone", memory);
     }
     gshm_location location = {};
@@ -54,4 +54,4 @@ Result<gshm_location> PoolRegistry::locate(const void* memory) {
     return location;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

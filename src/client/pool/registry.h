@@ -8,7 +8,7 @@
 #include "client/pool/pool.h"
 #include "gshm/gshm.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class Core;
 
@@ -39,4 +39,4 @@ private:
     std::map<uint64_t, Slab> slabs_ GUARDED_BY(mutex_);  // by address
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

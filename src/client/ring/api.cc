@@ -2,8 +2,8 @@
 #include "client/api.h"
 #include "client/ring/ring.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 struct gshm_ring {
     std::unique_ptr<Ring> ring;

@@ -6,7 +6,7 @@
 #include "base/futex.h"
 #include "client/fork.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // Less than gshmd has: every process that does this pays for its own.
@@ -16,9 +16,9 @@ constexpr size_t kStagingBytes = size_t{64} << 20;
 Result<io::Engine*> process_engine(LocalRing::Kind kind, Device& device) {
     static Mutex* mutex = new Mutex;
     static io::Engine* engines[LocalRing::kKinds] = {};
-    static uint64_t generation = fork_generation();
+    static uint64_t generation = fork_count();
     MutexLock lock(*mutex);
-    if (std::exchange(generation, fork_generation()) != fork_generation()) {
+    if (std::exchange(generation, fork_count()) != fork_count()) {
         std::ranges::fill(engines, nullptr);  // a forked child: their threads are the parent's, and stay there
     }
     io::Engine*& engine = engines[kind];
@@ -98,7 +98,7 @@ void LocalRing::end(std::unique_ptr<Job> job, const Result<uint64_t>& bytes) {
     completions_.push_back({result, job->token, job->path});
     // With the lock: whoever takes it may destroy the ring, and waits for us then.
     completed_.fetch_add(1, std::memory_order_release);
-    gshm::wake(completed_);
+    gshm::core::wake(completed_);
 }
 
 bool LocalRing::take(ring::Completion* ret_completion) {
@@ -109,4 +109,4 @@ bool LocalRing::take(ring::Completion* ret_completion) {
     return true;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -10,7 +10,7 @@
 #include "io/engine.h"
 #include "ring/layout.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class LocalRing final : private io::Source {
 public:
@@ -60,4 +60,4 @@ private:
     std::deque<ring::Completion> completions_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "client/api.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // Of this process; a number is never used twice.
@@ -25,36 +25,36 @@ Result<std::unique_ptr<RemoteRing>> RemoteRing::create(std::shared_ptr<Core> cor
 
 RemoteRing::~RemoteRing() {
     if (!core_ || !is_attached()) return;  // it ends with its session
-    (void)core_->link().call(
+    (void)core_->connection().call(
         wire::RequestBody::RingDestroy,
         [&](auto& builder) { return wire::CreateRingDestroy(builder, number_).Union(); }, Lost::report);
 }
 
 Status RemoteRing::look_for_daemon() {
-    TRY(core_->link().call(
+    TRY(core_->connection().call(
         wire::RequestBody::Ping, [](auto& builder) { return wire::CreatePing(builder).Union(); }, Lost::retry));
     return {};
 }
 
 Status RemoteRing::attach() {
-    Link& link = core_->link();
-    for (int attempt = 0; attempt < Link::kAttempts; ++attempt) {
+    DaemonConnection& connection = core_->connection();
+    for (int attempt = 0; attempt < DaemonConnection::kAttempts; ++attempt) {
         TRY(look_for_daemon());
-        const uint64_t connection = link.connection();
-        if (connection_ != 0) producer_ = TRY(ring::Producer::create(entries_));
+        const uint64_t over = connection.number();
+        if (connection_number_ != 0) producer_ = TRY(ring::Producer::create(entries_));
         const uint32_t number = next_number();
         const int descriptors[] = {producer_.memory(), producer_.doorbell()};
-        auto made = link.call_on(
+        auto made = connection.call_on(
             0, wire::RequestBody::RingCreate,
             [&](auto& builder) { return wire::CreateRingCreate(builder, number).Union(); }, Lost::report, descriptors);
         // Asked over one connection, known over none.
         if (!made && made.error().code != ECONNRESET) return std::unexpected(made.error());
-        if (!made || link.connection() != connection) {
-            connection_ = connection;  // this memory was seen by somebody: it is not used again
+        if (!made || connection.number() != over) {
+            connection_number_ = over;  // this memory was seen by somebody: it is not used again
             continue;
         }
         number_ = number;
-        connection_ = connection;
+        connection_number_ = over;
         files_known_.clear();
         MutexLock lock(mutex_);
         for (auto& slot : slots_) slot.known = false;
@@ -116,7 +116,7 @@ Status RemoteRing::announce(std::span<const uint32_t> slots, std::unordered_map<
 }
 
 Status RemoteRing::announce_batch(std::span<const Wanted> wanted, std::unordered_map<uint32_t, Error>& ret_errors) {
-    auto answer = core_->link().call_on(wanted[0].epoch, wire::RequestBody::RingObjects, [&](auto& builder) {
+    auto answer = core_->connection().call_on(wanted[0].epoch, wire::RequestBody::RingObjects, [&](auto& builder) {
         std::vector<uint32_t> slots;
         std::vector<uint64_t> ids;
         std::vector<uint8_t> write;
@@ -147,7 +147,7 @@ Status RemoteRing::announce_batch(std::span<const Wanted> wanted, std::unordered
 Status RemoteRing::announce_file(uint32_t slot, int fd) {
     if (slot < files_known_.size() && files_known_[slot]) return {};
     const int descriptors[] = {fd};
-    TRY(core_->link().call_on(
+    TRY(core_->connection().call_on(
         0, wire::RequestBody::RingFile,
         [&](auto& builder) { return wire::CreateRingFile(builder, number_, slot).Union(); }, Lost::report, descriptors));
     if (slot >= files_known_.size()) files_known_.resize(slot + 1);
@@ -159,7 +159,7 @@ void RemoteRing::forget_file(uint32_t slot) {
     if (slot >= files_known_.size() || !files_known_[slot]) return;
     files_known_[slot] = false;
     if (!is_attached()) return;
-    (void)core_->link().call(
+    (void)core_->connection().call(
         wire::RequestBody::RingFile,
         [&](auto& builder) { return wire::CreateRingFile(builder, number_, slot).Union(); }, Lost::report);
 }
@@ -172,7 +172,7 @@ bool RemoteRing::release(const gshm_object& object) {
     Slot& slot = slots_[index];
     if (slot.held > 0) return false;
     if (slot.known && is_attached()) {
-        core_->link().post(
+        core_->connection().post(
             wire::RequestBody::RingRelease,
             [&](auto& builder) {
                 return wire::CreateRingRelease(builder, number_, builder.CreateVector(&index, 1)).Union();
@@ -185,4 +185,4 @@ bool RemoteRing::release(const gshm_object& object) {
     return true;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -13,7 +13,7 @@
 
 struct gshm_object;
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class RemoteRing {
 public:
@@ -24,7 +24,7 @@ public:
     void set_core(std::shared_ptr<Core> core) { core_ = std::move(core); }
     ring::Producer& producer() { return producer_; }
     // gshmd has not been replaced since attach(), as far as is known.
-    bool is_attached() const { return connection_ == core_->link().connection(); }
+    bool is_attached() const { return connection_number_ == core_->connection().number(); }
     // Asks gshmd whether it is there; waits for the next one if not.
     Status look_for_daemon();
     // Begins anew with the gshmd that is there now: an empty ring that knows nothing.
@@ -64,7 +64,7 @@ private:
     const uint32_t entries_;
     ring::Producer producer_;
     uint32_t number_ = 0;
-    uint64_t connection_ = 0;  // 0: not attached yet
+    uint64_t connection_number_ = 0;  // 0: not attached yet
     std::vector<bool> files_known_;
 
     Mutex mutex_;
@@ -73,4 +73,4 @@ private:
     std::unordered_map<const gshm_object*, uint32_t> by_object_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -8,7 +8,7 @@
 #include "base/futex.h"
 #include "base/limits.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // A gshmd that died wakes nobody: after so long without a completion it is asked whether it is there.
@@ -276,7 +276,7 @@ Status Ring::reach_daemon(State state) {
     for (int attempt = 0;; ++attempt) {
         auto reached = follow();
         if (reached && state == State::prepared) reached = push_remote(state);
-        if (reached || attempt == Link::kAttempts) return reached;
+        if (reached || attempt == DaemonConnection::kAttempts) return reached;
         const int code = reached.error().code;
         if (code != ECONNRESET && code != ERESTART && remote_->is_attached()) return reached;
     }
@@ -389,7 +389,7 @@ bool Ring::abandon() {
 void Ring::wake() {
     woken_ = true;
     local_word_.fetch_add(1);
-    gshm::wake(local_word_);
+    gshm::core::wake(local_word_);
 }
 
 Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {
@@ -425,4 +425,4 @@ Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t lea
     return taken;
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -12,7 +12,7 @@
 #include "client/object.h"
 #include "client/ring/remote_ring.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // For one thread at a time, but release() and wake().
 class Ring {
@@ -41,7 +41,7 @@ public:
     bool abandon();
     // A wait() that is under way, or the next that has to wait, ends at once.
     void wake();
-    Status check_use() const { return check_generation(generation_); }
+    Status check_use() const { return check_fork_count(generation_); }
 
     // The object is closed or sealed next: gshmd is told that this ring does not use it any more, if that is so.
     static void release(gshm_object& object);
@@ -93,7 +93,7 @@ private:
     void sleep(size_t missing, std::chrono::steady_clock::time_point until);
 
     std::shared_ptr<Core> core_;  // null while it is put aside
-    const uint64_t generation_ = fork_generation();
+    const uint64_t generation_ = fork_count();
     std::vector<Piece> pieces_;
     std::vector<uint32_t> free_pieces_;
     std::vector<Operation> operations_;
@@ -114,4 +114,4 @@ private:
     std::unordered_set<gshm_object*> objects_;  // whose `rings` this is among; guarded like those
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -2,8 +2,8 @@
 #include "client/api.h"
 #include "client/watch/watch.h"
 
-using namespace gshm;
-using namespace gshm::client;
+using namespace gshm::core;
+using namespace gshm::core::client;
 
 extern "C" {
 
@@ -12,7 +12,7 @@ int gshm_watch_create(gshm_client* client, const char* prefix, uint32_t flags, g
         TRY(check_argument(ret_watch != nullptr, "ret_watch is NULL"));
         TRY(check_argument((flags & ~uint32_t{GSHM_WATCH_EXISTING}) == 0, "unknown flags"));
         TRY(check_name_argument(prefix));
-        auto watch = TRY(Watch::create(core.link().dir(), core.link().timeout_ms(), prefix,
+        auto watch = TRY(Watch::create(core.connection().dir(), core.connection().timeout_ms(), prefix,
                                        (flags & GSHM_WATCH_EXISTING) != 0));
         *ret_watch = new gshm_watch{std::move(watch)};
         return {};

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 using std::chrono::milliseconds;
@@ -218,4 +218,4 @@ void Watch::cancel() {
     MutexLock lock(mutex_);
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

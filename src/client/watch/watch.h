@@ -14,7 +14,7 @@
 #include "client/greeting.h"
 #include "gshm/gshm.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 class Watch final : public ForkSensitive {
 public:
@@ -28,7 +28,7 @@ public:
     void cancel() EXCLUDES(mutex_);
     // An epoll descriptor, since the socket is another after gshmd was started anew.
     int fd() const { return poll_.get(); }
-    Status check_fork() const { return check_generation(generation_); }
+    Status check_fork() const { return check_fork_count(generation_); }
 
 private:
     struct Event {
@@ -55,7 +55,7 @@ private:
     const std::string dir_;
     const int connect_timeout_ms_;
     const std::string prefix_;
-    const uint64_t generation_ = fork_generation();
+    const uint64_t generation_ = fork_count();
     UniqueFd poll_;
     UniqueFd signal_;  // readable as long as there are events here, or the connection is lost
     std::atomic<bool> cancelled_ = false;
@@ -72,8 +72,8 @@ private:
     std::vector<uint8_t> buffer_ GUARDED_BY(mutex_);
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client
 
 struct gshm_watch {
-    std::unique_ptr<gshm::client::Watch> watch;
+    std::unique_ptr<gshm::core::client::Watch> watch;
 };

@@ -69,7 +69,7 @@ void FileTable::remove(int fd) {
     gone = found->second;
     state_->files.erase(gone->number());
     state_->files.erase(gone->fd());
-    generation_.fetch_add(1, std::memory_order_release);
+    version_.fetch_add(1, std::memory_order_release);
     lock.unlock();
 }
 

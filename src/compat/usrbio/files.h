@@ -43,13 +43,13 @@ public:
     void remove(int fd);
     std::shared_ptr<RegisteredFile> find(int fd) const;
     // Changes when a file is removed: earlier results may be invalid.
-    uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+    uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
 private:
     FileTable();
     struct State;
     State* state_;  // never destroyed: threads may use it during exit
-    std::atomic<uint64_t> generation_{0};
+    std::atomic<uint64_t> version_{0};
 };
 
 }  // namespace gshm::usrbio

@@ -44,7 +44,7 @@ Ior::Ior(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options
     completions_.resize(entries);
     slots_.resize(entries);
     for (int index = options.entries - 1; index >= 0; --index) free_.push_back(index);
-    generation_ = FileTable::instance().generation();
+    version_ = FileTable::instance().version();
 }
 
 Ior::~Ior() {
@@ -52,7 +52,7 @@ Ior::~Ior() {
 }
 
 Result<const Ior::AddedFile*> Ior::find_file(int fd) {
-    if (FileTable::instance().generation() != generation_ || !removed_.empty()) forget_removed_files();
+    if (FileTable::instance().version() != version_ || !removed_.empty()) forget_removed_files();
     if (auto found = files_.find(fd); found != files_.end()) return &found->second;
     AddedFile added{FileTable::instance().find(fd)};
     if (!added.file) return Error{EBADF, fmt::format("{} is not registered", fd)};
@@ -68,7 +68,7 @@ Result<const Ior::AddedFile*> Ior::find_file(int fd) {
 
 void Ior::forget_removed_files() {
     auto& table = FileTable::instance();
-    generation_ = table.generation();
+    version_ = table.version();
     for (auto at = files_.begin(); at != files_.end();) {
         if (table.find(at->first) == at->second.file) {
             ++at;

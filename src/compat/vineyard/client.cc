@@ -2,13 +2,13 @@
 #include <unistd.h>
 
 #include "ids.h"
-#include "session.h"
+#include "connection.h"
 
 namespace vineyard {
 
 using detail::BufferState;
 using detail::object_name;
-using detail::Session;
+using detail::Connection;
 using detail::to_status;
 
 namespace {
@@ -53,8 +53,8 @@ Client::~Client() = default;
 
 Status Client::Connect(const std::string& ipc_socket) {
     std::lock_guard lock(state_->mutex);
-    if (state_->session != nullptr) return Status::Invalid("the client is connected already");
-    return Session::open(ipc_socket, state_->session);
+    if (state_->connection != nullptr) return Status::Invalid("the client is connected already");
+    return Connection::open(ipc_socket, state_->connection);
 }
 
 Status Client::Connect() {
@@ -63,42 +63,42 @@ Status Client::Connect() {
 }
 
 bool Client::Connected() const {
-    std::shared_ptr<Session> session;
-    return state_->get(session).ok() && session->client().ping().has_value();
+    std::shared_ptr<Connection> connection;
+    return state_->get(connection).ok() && connection->client().ping().has_value();
 }
 
 void Client::Disconnect() {
-    std::shared_ptr<Session> session;  // ended after the lock is released
+    std::shared_ptr<Connection> connection;  // ended after the lock is released
     std::lock_guard lock(state_->mutex);
-    session.swap(state_->session);
+    connection.swap(state_->connection);
 }
 
 std::string Client::IPCSocket() const {
     std::lock_guard lock(state_->mutex);
-    return state_->session != nullptr ? state_->session->ipc_socket() : std::string();
+    return state_->connection != nullptr ? state_->connection->ipc_socket() : std::string();
 }
 
 // ---- Buffers ----
 
 Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload,
                                std::shared_ptr<MutableBuffer>& buffer, const std::string& device) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     if (size == 0) return Status::Invalid("a buffer has at least one byte");
     gshm::CreateSpec spec;
     spec.size_bytes = size;
-    spec.device = device.empty() ? session->device() : device;
-    spec.mode = session->mode();
+    spec.device = device.empty() ? connection->device() : device;
+    spec.mode = connection->mode();
     for (;;) {
         const ObjectID chosen = detail::random_id();
         spec.name = object_name(chosen);
-        auto object = session->client().create(spec);
+        auto object = connection->client().create(spec);
         if (!object) {
             if (object.error().code == EEXIST) continue;
             return to_status(object.error());
         }
-        auto state = std::make_shared<BufferState>(chosen, *std::move(object), true, session->created());
-        session->created()->add(chosen, state);
+        auto state = std::make_shared<BufferState>(chosen, *std::move(object), true, connection->created());
+        connection->created()->add(chosen, state);
         std::shared_ptr<MutableBuffer> made(new MutableBuffer(std::move(state)));
         Payload filled;
         filled.object_id = chosen;
@@ -121,9 +121,9 @@ Status Client::CreateGPUBuffer(const size_t size, ObjectID& id, Payload& payload
 }
 
 Status Client::GetGPUBuffer(const ObjectID id, const bool unsafe, std::shared_ptr<Buffer>& buffer) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
-    auto object = session->client().open(object_name(id), reading(unsafe));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
+    auto object = connection->client().open(object_name(id), reading(unsafe));
     if (!object) return about(id, object.error());
     buffer.reset(new Buffer(std::make_shared<BufferState>(id, *std::move(object), false, nullptr)));
     return Status::OK();
@@ -131,12 +131,12 @@ Status Client::GetGPUBuffer(const ObjectID id, const bool unsafe, std::shared_pt
 
 Status Client::GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
                              std::map<ObjectID, std::shared_ptr<Buffer>>& buffers) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     std::vector<std::string> names;
     names.reserve(ids.size());
     for (const ObjectID id : ids) names.push_back(object_name(id));
-    auto objects = session->client().open_batch(names, reading(unsafe));
+    auto objects = connection->client().open_batch(names, reading(unsafe));
     Failures failures;
     size_t index = 0;
     for (const ObjectID id : ids) {
@@ -151,30 +151,30 @@ Status Client::GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
 }
 
 Status Client::Seal(ObjectID const& id) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     // Through the existing handle, so that it rejects writes from now on too.
-    if (const auto mine = session->created()->find(id)) {
+    if (const auto mine = connection->created()->find(id)) {
         std::lock_guard lock(mine->mutex);
         if (auto sealed = mine->object.seal(); !sealed) return about(id, sealed.error(), StatusCode::kInvalid);
         mine->writable = false;
         return Status::OK();
     }
-    if (auto sealed = session->client().seal(object_name(id)); !sealed) {
+    if (auto sealed = connection->client().seal(object_name(id)); !sealed) {
         return about(id, sealed.error(), StatusCode::kInvalid);
     }
     return Status::OK();
 }
 
 Status Client::DelData(const ObjectID id, const bool force, const bool) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
-    const gshm::Client& client = session->client();
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
+    const gshm::Client& client = connection->client();
     const std::string name = object_name(id);
-    if (!force && session->created()->find(id) == nullptr)
+    if (!force && connection->created()->find(id) == nullptr)
         RETURN_ON_ERROR(check_finished(client, id, client.stat(name)));
     if (auto unlinked = client.unlink(name); !unlinked) return about(id, unlinked.error());
-    session->created()->remove(id);
+    connection->created()->remove(id);
     return Status::OK();
 }
 
@@ -191,9 +191,9 @@ Status Client::DelData(const std::vector<ObjectID>& ids, const bool force, const
 }
 
 Status Client::Exists(const ObjectID id, bool& exists) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
-    const auto info = session->client().stat(object_name(id));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
+    const auto info = connection->client().stat(object_name(id));
     if (!info && info.error().code != ENOENT) return about(id, info.error());
     exists = info.has_value();
     return Status::OK();
@@ -202,12 +202,12 @@ Status Client::Exists(const ObjectID id, bool& exists) {
 // ---- Names ----
 
 Status Client::PutName(const ObjectID id, const std::string& name) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     if (name.empty()) return Status::Invalid("a name has at least one character");
-    const gshm::Client& client = session->client();
+    const gshm::Client& client = connection->client();
     if (const auto info = client.stat(object_name(id)); !info) return about(id, info.error());
-    RETURN_ON_ERROR(session->make_names_folder());
+    RETURN_ON_ERROR(connection->make_names_folder());
     const std::string link = detail::name_link(name);
     const std::string target = detail::link_target(id);
     auto made = client.make_symlink(target, link);
@@ -224,10 +224,10 @@ Status Client::PutName(const ObjectID id, const std::string& name) {
 }
 
 Status Client::GetName(const std::string& name, ObjectID& id, const bool wait) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     if (name.empty()) return Status::Invalid("a name has at least one character");
-    const gshm::Client& client = session->client();
+    const gshm::Client& client = connection->client();
     const std::string link = detail::name_link(name);
     for (;;) {
         if (wait) {
@@ -252,10 +252,10 @@ Status Client::GetName(const std::string& name, ObjectID& id, const bool wait) {
 }
 
 Status Client::DropName(const std::string& name) {
-    std::shared_ptr<Session> session;
-    RETURN_ON_ERROR(state_->get(session));
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
     if (name.empty()) return Status::Invalid("a name has at least one character");
-    if (auto dropped = session->client().unlink(detail::name_link(name)); !dropped) {
+    if (auto dropped = connection->client().unlink(detail::name_link(name)); !dropped) {
         if (dropped.error().code == ENOENT) return Status::ObjectNotExists("there is no name \"" + name + "\"");
         return to_status(dropped.error());
     }

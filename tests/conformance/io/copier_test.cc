@@ -11,7 +11,7 @@
 #include "device/unavailable.h"
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -183,4 +183,4 @@ TEST(Staging, Chunks) {
 }
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

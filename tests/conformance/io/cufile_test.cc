@@ -8,7 +8,7 @@
 #include "io/cufile.h"
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -98,4 +98,4 @@ TEST(CuFileDeathTest, AbsentOrFailing) {
 }
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

@@ -8,7 +8,7 @@
 
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kKiB = 1 << 10;
@@ -95,7 +95,7 @@ TEST_P(Edges, FilesThatShrinkWhileTheyAreRead) {
         shrinker.join();
         ASSERT_TRUE(got) << got.error().message;
         EXPECT_GE(*got, left);
-        ASSERT_EQ(gshm::test::first_wrong(memory.get(0, *got), 9), *got);
+        ASSERT_EQ(gshm::core::test::first_wrong(memory.get(0, *got), 9), *got);
         // Also a small one, of a file that was larger when it was last looked at.
         auto small = read(file, left - 10, memory, 0, 4096);
         EXPECT_EQ(*source_->run(small), 10u);
@@ -211,4 +211,4 @@ TEST(IoFile, KnowsWhatIsInThePageCache) {
 }
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

@@ -6,7 +6,7 @@
 
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -16,7 +16,7 @@ protected:
     // Reads of all sizes from one file, checked.
     static void read_all(TestSource& source, TestFile& file, Memory& memory, uint64_t count, uint64_t seed) {
         constexpr uint64_t kRoom = 256 << 10;
-        gshm::test::Random random(seed);
+        gshm::core::test::Random random(seed);
         std::vector<std::unique_ptr<TestTransfer>> transfers;
         for (uint64_t i = 0; i < count; ++i) {
             transfers.push_back(std::make_unique<TestTransfer>(Direction::read, file.file(), random.below(4 * kMiB),
@@ -29,7 +29,7 @@ protected:
             ASSERT_TRUE(transfer->result) << transfer->result.error().message;
             ASSERT_EQ(*transfer->result, transfer->bytes);
             const std::string got = memory.get(transfer->address - memory.address(), transfer->bytes);
-            ASSERT_EQ(gshm::test::first_wrong(got, 1, transfer->file_offset), got.size());
+            ASSERT_EQ(gshm::core::test::first_wrong(got, 1, transfer->file_offset), got.size());
         }
     }
 };
@@ -64,7 +64,7 @@ TEST_P(Many, EnginesShareStagingMemory) {
             read_all(source, file, memory, 100, i);
             source.wait(large);
             ASSERT_TRUE(large.result) << large.result.error().message;
-            ASSERT_EQ(gshm::test::first_wrong(memory.get(32 * kMiB, 29 * kMiB), 1, i * 333), 29 * kMiB);
+            ASSERT_EQ(gshm::core::test::first_wrong(memory.get(32 * kMiB, 29 * kMiB), 1, i * 333), 29 * kMiB);
         });
     }
     for (auto& thread : threads) thread.join();
@@ -201,4 +201,4 @@ TEST_P(NoStaging, IsSaid) {
 INSTANTIATE_TEST_SUITE_P(All, NoStaging, ::testing::ValuesIn(cuda_cases()), case_name);
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

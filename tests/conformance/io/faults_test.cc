@@ -7,7 +7,7 @@
 #include "faulty_queue.h"
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -137,7 +137,7 @@ TEST_P(Faults, OneUserDoesNotTakeAllStagingMemory) {
     source_->wait(other);
     ASSERT_TRUE(other.result);
     EXPECT_EQ(*other.result, 90 * kMiB);
-    EXPECT_EQ(gshm::test::first_wrong(memory.get(100 * kMiB, 90 * kMiB), 1, 5), 90 * kMiB);
+    EXPECT_EQ(gshm::core::test::first_wrong(memory.get(100 * kMiB, 90 * kMiB), 1, 5), 90 * kMiB);
     for (auto& transfer : hung) {
         hung_source.wait(*transfer);
         EXPECT_TRUE(transfer->result);
@@ -188,7 +188,7 @@ TEST_P(Faults, WhoHasStagingMemoryLeavesSomeToOthers) {
 
 // Whatever part of a request is done, the rest follows, through the right descriptor.
 TEST_P(Faults, ShortAndInterrupted) {
-    use([random = std::make_shared<gshm::test::Random>(1)](const Request& request, uint64_t) -> std::optional<int32_t> {
+    use([random = std::make_shared<gshm::core::test::Random>(1)](const Request& request, uint64_t) -> std::optional<int32_t> {
         switch (random->below(8)) {
             case 0: return -EINTR;
             case 1: return -EAGAIN;
@@ -201,7 +201,7 @@ TEST_P(Faults, ShortAndInterrupted) {
     });
     const std::string content = pattern(5 * kMiB + 321, 1);
     Memory memory(device(), content.size() + 8192);
-    gshm::test::Random random(2);
+    gshm::core::test::Random random(2);
     for (int round = 0; round < 40; ++round) {
         TestFile from(content);
         TestFile to;
@@ -290,4 +290,4 @@ TEST_P(Faults, DirectRefusedAfterAll) {
 INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_cases()), case_name);
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

@@ -8,7 +8,7 @@
 
 #include "io/queue.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 
 class FaultyQueue final : public Queue {
 public:
@@ -48,4 +48,4 @@ private:
     std::deque<Event> answers_;
 };
 
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

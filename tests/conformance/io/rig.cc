@@ -10,7 +10,7 @@
 #include "device/cuda.h"
 #include "device/host.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 template <typename T>
@@ -183,4 +183,4 @@ Result<std::unique_ptr<Engine>> IoSuite::make_wrapped(Engine::Options options, W
                               });
 }
 
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

@@ -16,9 +16,9 @@
 #include "io/engine_core.h"
 #include "support/pattern.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 
-using gshm::test::pattern;
+using gshm::core::test::pattern;
 
 // Loads the fake driver first. Both live as long as the process.
 Device& host_device();
@@ -143,4 +143,4 @@ protected:
     std::unique_ptr<TestSource> source_;
 };
 
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

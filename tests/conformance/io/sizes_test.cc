@@ -3,7 +3,7 @@
 
 #include "rig.h"
 
-namespace gshm::io::test {
+namespace gshm::core::io::test {
 namespace {
 
 constexpr uint64_t kKiB = 1 << 10;
@@ -121,4 +121,4 @@ TEST_P(Sizes, WaysTaken) {
 INSTANTIATE_TEST_SUITE_P(All, Sizes, ::testing::ValuesIn(all_cases()), case_name);
 
 }  // namespace
-}  // namespace gshm::io::test
+}  // namespace gshm::core::io::test

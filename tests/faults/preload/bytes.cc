@@ -13,7 +13,7 @@
 
 #include "decide.h"
 
-using gshm::faults::system_error;
+using gshm::core::faults::system_error;
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace gshm::faults {
+namespace gshm::core::faults {
 namespace {
 
 struct Range {
@@ -97,7 +97,7 @@ int system_error(const void* caller, const char* call, int error, bool interrupt
     return 0;
 }
 
-}  // namespace gshm::faults
+}  // namespace gshm::core::faults
 
 // The fake driver asks here, if it finds the function.
 FAULTS_EXPORT int gshm_test_device_error(const char* call) {
@@ -105,7 +105,7 @@ FAULTS_EXPORT int gshm_test_device_error(const char* call) {
     for (const char* left : {"Release", "Free", "Unmap", "Destroy", "Unregister", "Pop", "GetError"}) {
         if (strstr(call, left) != nullptr) return 0;
     }
-    if (!gshm::faults::fails(gshm::faults::Class::device, call)) return 0;
+    if (!gshm::core::faults::fails(gshm::core::faults::Class::device, call)) return 0;
     constexpr int kOutOfMemory = 2;
     constexpr int kSystemNotReady = 802;
     bool takes = strstr(call, "Create") != nullptr || strstr(call, "Reserve") != nullptr;

@@ -5,7 +5,7 @@
 
 #include "faults/control.h"
 
-namespace gshm::faults {
+namespace gshm::core::faults {
 
 enum class Caller { other, gshmd, sqlite };
 
@@ -24,10 +24,10 @@ Function* next(Function*, const char* name) {
     return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-}  // namespace gshm::faults
+}  // namespace gshm::core::faults
 
 #define FAULTS_EXPORT extern "C" __attribute__((visibility("default")))
 // The function `name` of the next library, looked up once.
 #define FAULTS_NEXT(name) \
-    static auto* const real = ::gshm::faults::next(&::name, #name)
+    static auto* const real = ::gshm::core::faults::next(&::name, #name)
 #define FAULTS_CALLER __builtin_return_address(0)

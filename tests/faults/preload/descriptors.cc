@@ -16,7 +16,7 @@
 
 #include "decide.h"
 
-using gshm::faults::system_error;
+using gshm::core::faults::system_error;
 
 // A call that answers -1 and errno.
 #define FAULTS_CALL(result, name, parameters, arguments, error, interruptible) \
@@ -124,8 +124,8 @@ FAULTS_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event
 
 FAULTS_EXPORT int epoll_wait(int epoll, epoll_event* events, int count, int timeout) {
     FAULTS_NEXT(epoll_wait);
-    bool own = gshm::faults::caller_at(FAULTS_CALLER) == gshm::faults::Caller::gshmd;
-    if (own && gshm::faults::fails(gshm::faults::Class::interrupted, "epoll_wait")) {
+    bool own = gshm::core::faults::caller_at(FAULTS_CALLER) == gshm::core::faults::Caller::gshmd;
+    if (own && gshm::core::faults::fails(gshm::core::faults::Class::interrupted, "epoll_wait")) {
         errno = EINTR;
         return -1;
     }

@@ -10,8 +10,8 @@ thread_local int injected = SQLITE_OK;
 
 int error_for(const void* caller, const char* call, int code) {
     injected = SQLITE_OK;
-    bool fails = gshm::faults::caller_at(caller) == gshm::faults::Caller::gshmd &&
-                 gshm::faults::fails(gshm::faults::Class::sqlite, call);
+    bool fails = gshm::core::faults::caller_at(caller) == gshm::core::faults::Caller::gshmd &&
+                 gshm::core::faults::fails(gshm::core::faults::Class::sqlite, call);
     return injected = fails ? code : SQLITE_OK;
 }
 

@@ -1,6 +1,6 @@
 #include "integration/torture/journal.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 
 std::string folder_of(unsigned user) {
     return "u" + std::to_string(user);
@@ -41,4 +41,4 @@ std::string settle(Journal& journal, const Look& look) {
     return {};
 }
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 
 // An object or file: none at all if the seed is 0. Its bytes are derived from the seed, its attribute is a number.
 struct Version {
@@ -87,4 +87,4 @@ struct Look {
 };
 std::string settle(Journal& journal, const Look& look);
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

@@ -10,7 +10,7 @@
 #include "gshm/gshm.h"
 #include "support/pattern.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 namespace {
 
 using test::Random;
@@ -269,4 +269,4 @@ std::string read_objects(const Task& task) {
     return {};
 }
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

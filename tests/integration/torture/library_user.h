@@ -7,7 +7,7 @@
 #include "gshm/gshm.h"
 #include "integration/torture/journal.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 
 struct CloseHandle {
     void operator()(gshm_client* client) const { gshm_disconnect(client); }
@@ -29,4 +29,4 @@ std::string describe_bytes(const std::string& bytes);
 std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
                     bool* ret_draft);
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

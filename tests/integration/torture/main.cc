@@ -18,7 +18,7 @@
 #include "integration/torture/library_user.h"
 #include "integration/torture/verify.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -322,8 +322,8 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture
 
 int main(int argc, char** argv) {
-    return gshm::torture::run(argc, argv);
+    return gshm::core::torture::run(argc, argv);
 }

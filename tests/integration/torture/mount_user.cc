@@ -13,7 +13,7 @@
 #include "support/pattern.h"
 #include "integration/torture/library_user.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 namespace {
 
 using test::Random;
@@ -262,4 +262,4 @@ std::string use_mount(const Task& task) {
     return MountUser(task).run();
 }
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

@@ -13,7 +13,7 @@
 #include "keeper/message.h"
 #include "integration/torture/library_user.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 namespace {
 
 // Closed memory is freed asynchronously: waits for that, up to a minute.
@@ -165,4 +165,4 @@ int64_t kept_descriptors(const std::string& dir) {
     return kept;
 }
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

@@ -5,7 +5,7 @@
 
 #include "integration/torture/journal.h"
 
-namespace gshm::torture {
+namespace gshm::core::torture {
 
 struct Verified {
     uint64_t objects = 0;
@@ -20,4 +20,4 @@ std::string verify_catalog(const std::string& dir, const std::string& scratch);
 // How many descriptors the keeper holds; < 0: there is none.
 int64_t kept_descriptors(const std::string& dir);
 
-}  // namespace gshm::torture
+}  // namespace gshm::core::torture

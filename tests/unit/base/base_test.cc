@@ -9,7 +9,7 @@
 #include "base/runtime_dir.h"
 #include "base/size.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 int code_of(const Status& status) {
@@ -98,4 +98,4 @@ TEST(Result, TryPassesErrorsOn) {
 }
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 // The example of the paper that defines SipHash-2-4.
@@ -33,4 +33,4 @@ TEST(KeyedHash, TablesWithOtherKeysHaveAnotherOrder) {
 }
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core

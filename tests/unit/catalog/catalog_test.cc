@@ -10,7 +10,7 @@
 #include "support/recount.h"
 #include "support/memory_device.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr size_t kLedgerBytes = 1 << 20;
@@ -369,4 +369,4 @@ TEST_F(CatalogTest, ANewerCatalogIsRefused) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -5,7 +5,7 @@
 
 #include "pool_rig.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 class PoolQueues : public PoolRig {};
@@ -119,10 +119,10 @@ TEST_F(PoolQueues, WithoutAQueueItIsWaitedForHere) {
     const uint64_t at = take(kUnit, 0, queue(1));
     shared_->work(1);
     EXPECT_EQ(drop(at, kUnit, queue(1)), 0);
-    EXPECT_EQ(take(kUnit, 0, Pool::kNoQueue), at);
+    EXPECT_EQ(take(kUnit, 0, Pool::kNoStream), at);
     EXPECT_EQ(shared_->waits, 1);
     EXPECT_TRUE(shared_->follows.empty());
-    EXPECT_EQ(drop(at, kUnit, Pool::kNoQueue), 0);
+    EXPECT_EQ(drop(at, kUnit, Pool::kNoStream), 0);
     EXPECT_EQ(take(kUnit, 0, queue(2)), at) << "nobody was at work with it";
     EXPECT_TRUE(shared_->follows.empty());
 }
@@ -294,4 +294,4 @@ TEST_F(PoolQueues, ManyThreads) {
 }
 
 }  // namespace
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -13,7 +13,7 @@
 
 #include "client/pool/pool.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 inline constexpr uint64_t kKiB = 1 << 10;
 inline constexpr uint64_t kMiB = 1 << 20;
@@ -53,8 +53,8 @@ public:
     std::vector<uint64_t> asked_;
 };
 
-// Queues are small numbers. What is on one is done when the test says so.
-class FakeQueues final : public Queues {
+// Streams are small numbers. What is on one is done when the test says so.
+class FakeQueues final : public Streams {
 public:
     struct Record {
         uint64_t queue = 0;
@@ -162,4 +162,4 @@ protected:
     std::unique_ptr<Pool> pool_;
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

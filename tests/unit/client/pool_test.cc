@@ -3,7 +3,7 @@
 
 #include "pool_rig.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 class PoolTest : public PoolRig {};
@@ -199,4 +199,4 @@ TEST_F(PoolTest, FragmentationStaysLow) {
 }
 
 }  // namespace
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -14,7 +14,7 @@
 
 #ifdef GSHM_HAS_CUDA_H
 
-namespace ours = gshm::cuda;
+namespace ours = gshm::core::cuda;
 
 #define SAME_SIZE(type, theirs) static_assert(sizeof(ours::type) == sizeof(theirs))
 #define SAME_FIELD(type, theirs, field) static_assert(offsetof(ours::type, field) == offsetof(theirs, field))

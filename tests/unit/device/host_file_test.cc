@@ -7,7 +7,7 @@
 #include "device/host.h"
 #include "device/limit.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -94,4 +94,4 @@ TEST_F(HostFileTest, CopiesFromOthers) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

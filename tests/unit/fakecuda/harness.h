@@ -14,7 +14,7 @@
 
 namespace fakecuda_test {
 
-using namespace gshm::cuda;
+using namespace gshm::core::cuda;
 
 struct Library {
 #define FAKECUDA_MEMBER(member, symbol, signature) CUresult(*member) signature = nullptr;

@@ -7,7 +7,7 @@
 
 #include "fence/page.h"
 
-namespace gshm::fence {
+namespace gshm::core::fence {
 namespace {
 
 using namespace std::chrono_literals;
@@ -115,4 +115,4 @@ TEST_F(FencePage, SleepersWithoutTheRightToWriteWake) {
 }
 
 }  // namespace
-}  // namespace gshm::fence
+}  // namespace gshm::core::fence

@@ -5,7 +5,7 @@
 
 #include "support/memory_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 using Memory = Result<std::shared_ptr<Extent>>;
@@ -20,8 +20,8 @@ protected:
     std::shared_ptr<Extent> take_all_but(uint64_t bytes) {
         return *rig_.devices.first.allocate(16 * kPage - bytes, {});
     }
-    void begin(uint64_t bytes, uint64_t least_bytes) {
-        const AllocationRequest request{0, bytes, least_bytes, {}, 0};
+    void begin(uint64_t bytes, uint64_t min_bytes) {
+        const AllocationRequest request{0, bytes, min_bytes, {}, 0};
         auto done = [this](Memory memory) { result_ = std::move(memory); };
         if (GetParam() == Way::loop) return rig_.scheduler.post([this, request, done] { rig_.allocator.allocate(request, done); });
         thread_ = std::jthread([this, request, done] {
@@ -97,4 +97,4 @@ TEST(AllocationSteps, EndWithTheErrorWhenTheLeastWasAskedFor) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

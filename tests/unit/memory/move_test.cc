@@ -5,7 +5,7 @@
 #include "support/memory_rig.h"
 #include "support/recount.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct MoveTest : ::testing::Test {
@@ -129,4 +129,4 @@ TEST_F(MoveTest, EndsWithTheDaemon) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -3,7 +3,7 @@
 
 #include "support/memory_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -167,4 +167,4 @@ TEST_F(ReclaimTest, ThePatienceWithAPileEnds) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -14,7 +14,7 @@
 #include "ring/producer.h"
 #include "support/pattern.h"
 
-namespace gshm::ring {
+namespace gshm::core::ring {
 namespace {
 
 using namespace std::chrono_literals;
@@ -220,4 +220,4 @@ TEST(Ring, WhatIsNoRingIsRefused) {
 }
 
 }  // namespace
-}  // namespace gshm::ring
+}  // namespace gshm::core::ring

@@ -4,7 +4,7 @@
 #include "support/recount.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct AccountsTest : ::testing::Test {
@@ -83,4 +83,4 @@ TEST_F(AccountsTest, MoveWithTheDevice) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -6,7 +6,7 @@
 #include "fuse/known_nodes.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class FilesTest : public ::testing::Test {
@@ -235,4 +235,4 @@ TEST_F(FilesTest, TheKernelIsToldWhatItDidNotDoItself) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

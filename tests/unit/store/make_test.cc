@@ -2,7 +2,7 @@
 
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class MakeTest : public ::testing::Test {
@@ -111,4 +111,4 @@ TEST_F(MakeTest, WhatIsToBeKeptOutlivesItsSession) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -9,7 +9,7 @@
 #include "store/files.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 struct Told final : TreeObserver {
@@ -152,4 +152,4 @@ TEST_F(OperationsTest, ADirectoryReplacesAnEmptyOneByEveryWay) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -4,7 +4,7 @@
 #include "device/device.h"
 #include "store/watches.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 template <typename Enum>
@@ -44,4 +44,4 @@ static_assert(number(kHandleFabric) == GSHM_HANDLE_FABRIC);
 static_assert(number(kHandleDmaBuf) == GSHM_HANDLE_DMABUF);
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core

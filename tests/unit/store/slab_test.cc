@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "store/slab.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 TEST(Slab, TakesAlignedRangesUntilFull) {
@@ -59,4 +59,4 @@ TEST(Slab, RandomUseNeverOverlapsAndComesBackWhole) {
 }
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core

@@ -3,7 +3,7 @@
 #include "base/limits.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class StoreTest : public ::testing::Test {
@@ -328,4 +328,4 @@ TEST_F(StoreTest, HoldersNameEachSession) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

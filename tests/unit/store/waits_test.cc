@@ -9,7 +9,7 @@
 #include "store/watches.h"
 #include "support/store_rig.h"
 
-namespace gshm::test {
+namespace gshm::core::test {
 namespace {
 
 class WaitsTest : public ::testing::Test {
@@ -235,4 +235,4 @@ TEST_F(WaitsTest, ManyWaitsAreFoundByTheirNames) {
 }
 
 }  // namespace
-}  // namespace gshm::test
+}  // namespace gshm::core::test

@@ -10,7 +10,7 @@
 #include "store/files.h"
 #include "support/store_rig.h"
 
-namespace gshm {
+namespace gshm::core {
 namespace {
 
 using test::code_of;
@@ -357,4 +357,4 @@ TEST(NamePrefix, IsCheckedAsANameIs) {
 }
 
 }  // namespace
-}  // namespace gshm
+}  // namespace gshm::core

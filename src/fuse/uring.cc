@@ -1,4 +1,4 @@
-#include "fuse/ring.h"
+#include "fuse/uring.h"
 
 #include <algorithm>
 #include <cassert>
@@ -8,7 +8,7 @@
 #include "base/guarded_copy.h"
 #include "base/log.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 namespace {
 
 constexpr size_t kHeaderBytes = 4096;
@@ -25,57 +25,57 @@ Result<size_t> possible_processors() {
     std::getline(std::ifstream("/sys/devices/system/cpu/possible"), text);
     if (text == "0") return 1;
     if (sscanf(text.c_str(), "0-%zu", &last) != 1 || text != fmt::format("0-{}", last)) {
-        return gshm::fail(ENOTSUP, "processors '{}' cannot be counted", text);
+        return gshm::core::fail(ENOTSUP, "processors '{}' cannot be counted", text);
     }
     return last + 1;
 }
 
 }  // namespace
 
-RingEntry::RingEntry(int fd, uint16_t queue, std::span<std::byte> memory)
+UringEntry::UringEntry(int fd, uint16_t queue, std::span<std::byte> memory)
     : fd_(fd),
       queue_(queue),
       memory_(memory),
       payload_(memory.subspan(kHeaderBytes)),
-      parts_{{memory.data(), sizeof(RingHeader)}, {payload_.data(), payload_.size()}} {
-    ring_.ring_fd = -1;
+      parts_{{memory.data(), sizeof(UringHeader)}, {payload_.data(), payload_.size()}} {
+    uring_.ring_fd = -1;
 }
 
-Result<std::unique_ptr<RingEntry>> RingEntry::create(int fd, uint16_t queue, std::span<std::byte> memory) {
-    std::unique_ptr<RingEntry> entry(new RingEntry(fd, queue, memory));
-    int made = io_uring_queue_init(1, &entry->ring_, IORING_SETUP_SQE128);
+Result<std::unique_ptr<UringEntry>> UringEntry::create(int fd, uint16_t queue, std::span<std::byte> memory) {
+    std::unique_ptr<UringEntry> entry(new UringEntry(fd, queue, memory));
+    int made = io_uring_queue_init(1, &entry->uring_, IORING_SETUP_SQE128);
     if (made < 0) {
-        entry->ring_.ring_fd = -1;
-        return gshm::fail(-made, "no io_uring: {}", strerror(-made));
+        entry->uring_.ring_fd = -1;
+        return gshm::core::fail(-made, "no io_uring: {}", strerror(-made));
     }
     return entry;
 }
 
-RingEntry::~RingEntry() {
-    if (ring_.ring_fd >= 0) io_uring_queue_exit(&ring_);
+UringEntry::~UringEntry() {
+    if (uring_.ring_fd >= 0) io_uring_queue_exit(&uring_);
 }
 
-void RingEntry::prepare(uint32_t command, uint64_t commit_id) {
-    io_uring_sqe* slot = io_uring_get_sqe(&ring_);  // there is one: what was prepared before has been completed
+void UringEntry::prepare(uint32_t command, uint64_t commit_id) {
+    io_uring_sqe* slot = io_uring_get_sqe(&uring_);  // there is one: what was prepared before has been completed
     io_uring_prep_rw(IORING_OP_URING_CMD, slot, fd_, nullptr, 0, 0);
     slot->cmd_op = command;
     if (command == kRingRegister) {
         slot->addr = reinterpret_cast<uint64_t>(parts_);
         slot->len = std::size(parts_);
     }
-    const RingCommand body{0, commit_id, queue_, {}};
+    const UringCommand body{0, commit_id, queue_, {}};
     memcpy(reinterpret_cast<std::byte*>(slot) + offsetof(io_uring_sqe, cmd), &body, sizeof body);
 }
 
-std::optional<int> RingEntry::completed() {
+std::optional<int> UringEntry::completed() {
     io_uring_cqe* done = nullptr;
-    if (io_uring_peek_cqe(&ring_, &done) != 0) return std::nullopt;
+    if (io_uring_peek_cqe(&uring_, &done) != 0) return std::nullopt;
     int result = done->res;
-    io_uring_cqe_seen(&ring_, done);
+    io_uring_cqe_seen(&uring_, done);
     return result;
 }
 
-Status RingEntry::enroll() {
+Status UringEntry::enroll() {
     // Where its requests come from: whoever waits for the answer leaves that processor to us, and to wake one on
     // another takes longer than most requests. One that is switched off sends none.
     cpu_set_t* here = CPU_ALLOC(queue_ + 1u);
@@ -84,25 +84,25 @@ Status RingEntry::enroll() {
     sched_setaffinity(0, CPU_ALLOC_SIZE(queue_ + 1u), here);
     CPU_FREE(here);
     prepare(kRingRegister, 0);
-    int submitted = io_uring_submit(&ring_);
-    if (submitted < 0) return gshm::fail(-submitted, "io_uring: {}", strerror(-submitted));
+    int submitted = io_uring_submit(&uring_);
+    if (submitted < 0) return gshm::core::fail(-submitted, "io_uring: {}", strerror(-submitted));
     // Success is told by a request; refusal at once.
     io_uring_cqe* done = nullptr;
-    if (io_uring_peek_cqe(&ring_, &done) != 0 || done->res >= 0) return {};
-    return gshm::fail(-done->res, "the kernel refuses: {}", strerror(-done->res));
+    if (io_uring_peek_cqe(&uring_, &done) != 0 || done->res >= 0) return {};
+    return gshm::core::fail(-done->res, "the kernel refuses: {}", strerror(-done->res));
 }
 
-bool RingEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& stopping) {
+bool UringEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& stopping) {
     std::optional<int> result;
     if (awake.count() > 0) {
         const auto sleep_at = std::chrono::steady_clock::now() + awake;
-        io_uring_submit(&ring_);
+        io_uring_submit(&uring_);
         while (!(result = completed()) && std::chrono::steady_clock::now() < sleep_at) {
             sched_yield();  // whoever is to send the next one may need this core
         }
     }
     while (!result) {
-        int waited = io_uring_submit_and_wait(&ring_, 1);
+        int waited = io_uring_submit_and_wait(&uring_, 1);
         result = completed();
         if (result) break;
         if (stopping) return false;
@@ -119,7 +119,7 @@ bool RingEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& s
     return false;
 }
 
-Call RingEntry::take() {
+Call UringEntry::take() {
     const auto& in = *reinterpret_cast<const fuse_in_header*>(header().in_out);
     size_t payload_bytes = std::min<size_t>(header().entry.payload_bytes, payload_.size());
     // The header says how long it is altogether.
@@ -129,7 +129,7 @@ Call RingEntry::take() {
                 payload_);
 }
 
-void RingEntry::send(std::span<const iovec> parts) {
+void UringEntry::send(std::span<const iovec> parts) {
     auto out = *static_cast<const fuse_out_header*>(parts[0].iov_base);
     size_t bytes = 0;
     for (const iovec& part : parts.subspan(1)) {
@@ -149,17 +149,17 @@ void RingEntry::send(std::span<const iovec> parts) {
     prepare(kRingCommitAndFetch, header().entry.commit_id);
 }
 
-Result<std::unique_ptr<Ring>> Ring::create(Backend& backend, int fd, size_t payload_bytes) {
+Result<std::unique_ptr<Uring>> Uring::create(Backend& backend, int fd, size_t payload_bytes) {
     auto queues = TRY(possible_processors());
     size_t count = queues * entries_per_queue(queues);
     size_t entry_bytes = kHeaderBytes + payload_bytes;
-    std::unique_ptr<Ring> ring(new Ring(backend, count * entry_bytes));
-    if (ring->memory_.bytes().empty()) return gshm::fail(ENOMEM, "no memory for its buffers");
+    std::unique_ptr<Uring> ring(new Uring(backend, count * entry_bytes));
+    if (ring->memory_.bytes().empty()) return gshm::core::fail(ENOMEM, "no memory for its buffers");
     for (size_t i = 0; i < count; ++i) {
         auto memory = ring->memory_.bytes().subspan(i * entry_bytes, entry_bytes);
-        ring->entries_.push_back(TRY(RingEntry::create(fd, static_cast<uint16_t>(i % queues), memory)));
+        ring->entries_.push_back(TRY(UringEntry::create(fd, static_cast<uint16_t>(i % queues), memory)));
     }
     return ring;
 }
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

@@ -1,4 +1,4 @@
-#include "client/mirror/pinned_pool.h"
+#include "client/mirror/pinned_staging.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "client/fork.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
@@ -16,28 +16,28 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 }  // namespace
 
-PinnedPool::PinnedPool() : generation_(fork_generation()) {}
+PinnedStaging::PinnedStaging() : generation_(fork_count()) {}
 
 // Never destroyed: mirrors may outlive main(). What the parent had is not mapped in a child, where its lock may be held
 // for ever.
-PinnedPool& PinnedPool::instance() {
-    static std::atomic<PinnedPool*> current = nullptr;
-    PinnedPool* pool = current.load(std::memory_order_acquire);
-    if (pool != nullptr && pool->generation_ == fork_generation()) return *pool;
-    auto* made = new PinnedPool;
+PinnedStaging& PinnedStaging::instance() {
+    static std::atomic<PinnedStaging*> current = nullptr;
+    PinnedStaging* pool = current.load(std::memory_order_acquire);
+    if (pool != nullptr && pool->generation_ == fork_count()) return *pool;
+    auto* made = new PinnedStaging;
     if (current.compare_exchange_strong(pool, made, std::memory_order_acq_rel)) return *made;
     delete made;
     return *pool;
 }
 
 // Powers of two while they are small, so that few kinds serve all; then steps of an eighth, so that little is wasted.
-size_t PinnedPool::rounded(size_t bytes) {
+size_t PinnedStaging::rounded(size_t bytes) {
     bytes = std::max(bytes, kPageBytes);
     if (bytes <= kLargestCut) return std::bit_ceil(bytes);
     return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kPageBytes));
 }
 
-Result<PinnedMemory> PinnedPool::map(Device& device, size_t bytes) {
+Result<PinnedMemory> PinnedStaging::map(Device& device, size_t bytes) {
     auto mapped = PinnedMemory::map(bytes, {.alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes,
                                             .numa_node = device.info().numa_node});
     if (!mapped) return fail(ENOMEM, "no memory for a mirror of {} bytes", bytes);
@@ -51,7 +51,7 @@ Result<PinnedMemory> PinnedPool::map(Device& device, size_t bytes) {
     return mapped;
 }
 
-Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
+Result<PinnedStaging::Block> PinnedStaging::take(Device& device, size_t bytes) {
     const Key key{&device, rounded(bytes)};
     if (key.bytes <= kLargestCut) {
         for (;;) {
@@ -92,7 +92,7 @@ Result<PinnedPool::Block> PinnedPool::take(Device& device, size_t bytes) {
     return Block{data, key.bytes, &device};
 }
 
-std::vector<PinnedMemory> PinnedPool::excess() {
+std::vector<PinnedMemory> PinnedStaging::excess() {
     std::vector<PinnedMemory> out;
     while (kept_ > most_) {
         auto found = regions_.find(large_.front().data);
@@ -104,7 +104,7 @@ std::vector<PinnedMemory> PinnedPool::excess() {
     return out;
 }
 
-void PinnedPool::give(Block block) {
+void PinnedStaging::give(Block block) {
     std::vector<PinnedMemory> gone;  // without the lock
     {
         MutexLock lock(mutex_);
@@ -119,7 +119,7 @@ void PinnedPool::give(Block block) {
     }
 }
 
-void PinnedPool::keep_at_most(size_t bytes) {
+void PinnedStaging::keep_at_most(size_t bytes) {
     std::vector<PinnedMemory> gone;  // without the lock
     {
         MutexLock lock(mutex_);
@@ -128,4 +128,4 @@ void PinnedPool::keep_at_most(size_t bytes) {
     }
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -13,12 +13,12 @@
 #include "base/mutex.h"
 #include "device/pinned_memory.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
-class PinnedPool {
+class PinnedStaging {
 public:
     // The process's; a forked child has one of its own.
-    static PinnedPool& instance();
+    static PinnedStaging& instance();
 
     // Whose has taken it until it is given back. Begins at a page; what is in it is not defined.
     struct Block {
@@ -50,7 +50,7 @@ private:
         std::byte* data;
     };
 
-    PinnedPool();
+    PinnedStaging();
     static size_t rounded(size_t bytes);
     Result<PinnedMemory> map(Device& device, size_t bytes) EXCLUDES(mutex_);
     // Takes out what is beyond the bound, oldest first, to be unmapped without the lock.
@@ -67,4 +67,4 @@ private:
     bool warned_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

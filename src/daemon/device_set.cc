@@ -1,4 +1,4 @@
-#include "daemon/device_pool.h"
+#include "daemon/device_set.h"
 
 #include <algorithm>
 #include <future>
@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
-namespace gshm {
+namespace gshm::core {
 
 namespace {
 
@@ -40,9 +40,9 @@ Result<Spec> parse_spec(std::string_view text) {
 
 }  // namespace
 
-Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const std::vector<std::string>& specs,
+Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std::vector<std::string>& specs,
                                                        uint64_t limit_bytes, UniqueFd host_folder) {
-    std::unique_ptr<DevicePool> pool(new DevicePool(loop));
+    std::unique_ptr<DeviceSet> pool(new DeviceSet(loop));
     pool->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
     if (specs.empty()) TRY(pool->add_unasked(limit_bytes));
@@ -52,7 +52,7 @@ Result<std::unique_ptr<DevicePool>> DevicePool::create(EventLoop& loop, const st
     return pool;
 }
 
-Status DevicePool::add_unasked(uint64_t limit_bytes) {
+Status DeviceSet::add_unasked(uint64_t limit_bytes) {
     for (const DeviceKind* kind : device_kinds()) {
         if (kind->unasked == DeviceKind::Unasked::nothing) continue;
         auto added = add(*kind, "", limit_bytes);
@@ -63,14 +63,14 @@ Status DevicePool::add_unasked(uint64_t limit_bytes) {
     return {};
 }
 
-Status DevicePool::add(const std::string& text, uint64_t limit_bytes) {
+Status DeviceSet::add(const std::string& text, uint64_t limit_bytes) {
     auto spec = TRY(parse_spec(text));
     auto added = add(*spec.kind, spec.which, spec.limit_bytes != 0 ? spec.limit_bytes : limit_bytes);
     if (added || added.error().code != EINVAL) return added;
     return fail(EINVAL, "'{}' is not a device: {} (examples: {})", text, added.error().message, device_spec_examples());
 }
 
-Status DevicePool::add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes) {
+Status DeviceSet::add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes) {
     auto opened = TRY(kind.open(which, limit_bytes));
     for (const auto& error : opened.left_out) log_error("a device is left out: {}", error.message);
     if (opened.devices.empty() && !opened.left_out.empty()) return std::unexpected(std::move(opened.left_out[0]));
@@ -78,7 +78,7 @@ Status DevicePool::add(const DeviceKind& kind, std::string_view which, uint64_t 
     return {};
 }
 
-Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes) {
+Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes) {
     if (find(device->info().name)) return fail(EEXIST, "device {} is named twice", device->info().name);
     if (auto* host = dynamic_cast<HostDevice*>(device.get())) {
         host_ = host;
@@ -94,20 +94,20 @@ Status DevicePool::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes
     return {};
 }
 
-uint64_t DevicePool::used_bytes(DeviceIndex index) const {
+uint64_t DeviceSet::used_bytes(DeviceIndex index) const {
     // Read first: what is taken from there in between is counted twice rather than not at all.
     const uint64_t freed = freed_->bytes(index);
     const uint64_t used = slots_[index].device->used_bytes();
     return used - std::min(used, freed);
 }
 
-std::vector<DeviceInfo> DevicePool::infos() const {
+std::vector<DeviceInfo> DeviceSet::infos() const {
     std::vector<DeviceInfo> infos;
     for (const auto& slot : slots_) infos.push_back(slot.device->info());
     return infos;
 }
 
-Result<DeviceIndex> DevicePool::find(std::string_view name) const {
+Result<DeviceIndex> DeviceSet::find(std::string_view name) const {
     if (name.empty() && !slots_.empty()) return 0;
     std::string names;
     for (DeviceIndex i = 0; i < slots_.size(); ++i) {
@@ -117,38 +117,38 @@ Result<DeviceIndex> DevicePool::find(std::string_view name) const {
     return fail(ENODEV, "there is no device \"{}\"; gshmd has: {}", name, names);
 }
 
-Status DevicePool::check(DeviceIndex index) const {
+Status DeviceSet::check(DeviceIndex index) const {
     if (slots_[index].failure.empty()) return {};
     return fail(ENODEV, "{} has failed and is refused until gshmd is started again: {}", info(index).name,
                 slots_[index].failure);
 }
 
-void DevicePool::report(DeviceIndex index, const Error& error) {
+void DeviceSet::report(DeviceIndex index, const Error& error) {
     if (!error.device_lost || !slots_[index].failure.empty()) return;
     slots_[index].failure = error.message;
     log_error("{} has failed: {}", info(index).name, error.message);
 }
 
-void DevicePool::submit(DeviceIndex index, Work work, Done done) {
+void DeviceSet::submit(DeviceIndex index, Work work, Done done) {
     submit_to(*slots_[index].worker, index, std::move(work), std::move(done));
 }
 
-void DevicePool::submit_reclaim(DeviceIndex index, Work work, Done done) {
+void DeviceSet::submit_reclaim(DeviceIndex index, Work work, Done done) {
     submit_to(*slots_[index].reclaimer, index, std::move(work), std::move(done));
 }
 
-void DevicePool::wait_for_reclaimed(DeviceIndex index) {
+void DeviceSet::wait_for_reclaimed(DeviceIndex index) {
     std::promise<void> reached;
     slots_[index].reclaimer->submit([&] { reached.set_value(); });
     reached.get_future().wait();
     if (also_wait_) also_wait_();
 }
 
-std::optional<int> DevicePool::host_folder() {
+std::optional<int> DeviceSet::host_folder() {
     return host_ == nullptr ? std::nullopt : host_->folder();
 }
 
-void DevicePool::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {
+void DeviceSet::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {
     worker.submit([this, index, device = slots_[index].device.get(), work = std::move(work), done = std::move(done)]() mutable {
         Status status = work(*device);
         work = nullptr;  // release what it holds in this thread: it may be an extent
@@ -159,4 +159,4 @@ void DevicePool::submit_to(Worker& worker, DeviceIndex index, Work work, Done do
     });
 }
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -15,7 +15,7 @@
 #include "device/device.h"
 #include "wire/message.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 
 // What this process holds of an object, in leases.
 struct Held {
@@ -42,17 +42,17 @@ struct Answer {
 // What to do when the connection is lost between request and reply.
 enum class Lost { retry, report };
 
-class Link final : public ForkSensitive {
+class DaemonConnection final : public ForkSensitive {
 public:
     // A gshmd that dies at every request is not asked for ever.
     static constexpr int kAttempts = 20;
     using Build = std::function<flatbuffers::Offset<void>(flatbuffers::FlatBufferBuilder&)>;
 
-    static Result<std::unique_ptr<Link>> create(std::string dir, int timeout_ms);
+    static Result<std::unique_ptr<DaemonConnection>> create(std::string dir, int timeout_ms);
     // Ends the session, also if the connection is lost.
-    ~Link() override;
+    ~DaemonConnection() override;
 
-    // Asked when a session is taken up again: what is held of it. Calls nothing of the link.
+    // Asked when a session is taken up again: what is held of it. Calls nothing of the connection.
     using CountHeld = std::function<void(uint64_t epoch, HeldObjects& held)>;
     void set_count_held(CountHeld count) EXCLUDES(mutex_);
 
@@ -74,7 +74,7 @@ public:
         return epoch == epoch_;
     }
     // A number that changes with every connection: what is known to gshmd by connection must be told again.
-    uint64_t connection() EXCLUDES(mutex_);
+    uint64_t number() EXCLUDES(mutex_);
     // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away. `counted`:
     // only if what is held was counted so many times; since then gshmd has been told of it.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted = std::nullopt)
@@ -94,7 +94,7 @@ private:
         uint64_t epoch = 0;
     };
 
-    Link(std::string dir, int timeout_ms);
+    DaemonConnection(std::string dir, int timeout_ms);
     void abandon_in_child() override;
 
     Status ensure_connected() REQUIRES(mutex_);
@@ -121,14 +121,14 @@ private:
 
     const std::string dir_;
     const int timeout_ms_;
-    const uint64_t generation_ = fork_generation();
+    const uint64_t generation_ = fork_count();
 
     Mutex mutex_;
     std::condition_variable changed_;
     // Shared with whoever reads or polls without the lock, so that its number is not reused under them.
     std::shared_ptr<UniqueFd> socket_ GUARDED_BY(mutex_);
     uint64_t epoch_ GUARDED_BY(mutex_) = 0;
-    uint64_t connection_ GUARDED_BY(mutex_) = 0;
+    uint64_t number_ GUARDED_BY(mutex_) = 0;
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
     Secret secret_ GUARDED_BY(mutex_);  // of the session; none: it cannot be taken up again
     CountHeld count_held_ GUARDED_BY(mutex_);
@@ -147,4 +147,4 @@ private:
     std::vector<uint8_t> buffer_;  // the reader's
 };
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

@@ -13,14 +13,14 @@
 #include "fuse/call.h"
 #include "fuse/pinned.h"
 
-namespace gshm::fuse {
+namespace gshm::core::fuse {
 
 // One entry of one queue. All but create() is for the one thread that serves it.
-class RingEntry final : public Channel {
+class UringEntry final : public Channel {
 public:
     // The first page of the memory is for the header, the rest for payload.
-    static Result<std::unique_ptr<RingEntry>> create(int fd, uint16_t queue, std::span<std::byte> memory);
-    ~RingEntry() override;
+    static Result<std::unique_ptr<UringEntry>> create(int fd, uint16_t queue, std::span<std::byte> memory);
+    ~UringEntry() override;
 
     uint16_t queue() const { return queue_; }
     // Afterwards the kernel may use it; it uses none before all queues have one. The thread stays on the queue's
@@ -35,8 +35,8 @@ public:
     void send(std::span<const iovec> parts) override;
 
 private:
-    RingEntry(int fd, uint16_t queue, std::span<std::byte> memory);
-    RingHeader& header() const { return *reinterpret_cast<RingHeader*>(memory_.data()); }
+    UringEntry(int fd, uint16_t queue, std::span<std::byte> memory);
+    UringHeader& header() const { return *reinterpret_cast<UringHeader*>(memory_.data()); }
     void prepare(uint32_t command, uint64_t commit_id);
     // What has come, if anything has: 0 for a request, or an error.
     std::optional<int> completed();
@@ -46,22 +46,22 @@ private:
     const std::span<std::byte> memory_;
     const std::span<std::byte> payload_;
     const iovec parts_[2];
-    io_uring ring_ = {};
+    io_uring uring_ = {};
 };
 
-class Ring {
+class Uring {
 public:
     // Payloads of so many bytes at most.
-    static Result<std::unique_ptr<Ring>> create(Backend& backend, int fd, size_t payload_bytes);
+    static Result<std::unique_ptr<Uring>> create(Backend& backend, int fd, size_t payload_bytes);
 
     size_t size() const { return entries_.size(); }
-    RingEntry& entry(size_t index) { return *entries_[index]; }
+    UringEntry& entry(size_t index) { return *entries_[index]; }
 
 private:
-    Ring(Backend& backend, size_t bytes) : memory_(backend, bytes) {}
+    Uring(Backend& backend, size_t bytes) : memory_(backend, bytes) {}
 
     Pinned memory_;
-    std::vector<std::unique_ptr<RingEntry>> entries_;
+    std::vector<std::unique_ptr<UringEntry>> entries_;
 };
 
-}  // namespace gshm::fuse
+}  // namespace gshm::core::fuse

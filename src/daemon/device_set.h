@@ -15,15 +15,15 @@
 #include "memory/freed_extents.h"
 #include "store/extents.h"
 
-namespace gshm {
+namespace gshm::core {
 
-class DevicePool final : public Devices {
+class DeviceSet final : public Devices {
 public:
     // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G", as device/kinds.h has them; none: all GPUs, then host.
     // limit_bytes bounds each device whose spec does not (0: its capacity). One that cannot be started is there, but
     // failed.
     // host_folder: the private tmpfs that an earlier daemon's host memory is in; empty: none.
-    static Result<std::unique_ptr<DevicePool>> create(EventLoop& loop, const std::vector<std::string>& specs,
+    static Result<std::unique_ptr<DeviceSet>> create(EventLoop& loop, const std::vector<std::string>& specs,
                                                       uint64_t limit_bytes, UniqueFd host_folder);
 
     size_t size() const { return slots_.size(); }
@@ -55,7 +55,7 @@ private:
         std::string failure;
     };
 
-    explicit DevicePool(EventLoop& loop) : loop_(loop) {}
+    explicit DeviceSet(EventLoop& loop) : loop_(loop) {}
     Status add_unasked(uint64_t limit_bytes);
     Status add(const std::string& spec, uint64_t limit_bytes);
     Status add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes);
@@ -70,4 +70,4 @@ private:
     std::unique_ptr<FreedExtents> freed_;  // before the devices go
 };
 
-}  // namespace gshm
+}  // namespace gshm::core

@@ -1,4 +1,4 @@
-#include "client/link.h"
+#include "client/connection.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 
 #include "base/limits.h"
 
-namespace gshm::client {
+namespace gshm::core::client {
 namespace {
 
 // Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
@@ -35,18 +35,18 @@ Error error_of(const wire::Reply& reply) {
 
 }  // namespace
 
-Link::Link(std::string dir, int timeout_ms)
+DaemonConnection::DaemonConnection(std::string dir, int timeout_ms)
     : dir_(std::move(dir)), timeout_ms_(timeout_ms), buffer_(limits::kMessageBytes) {}
 
-Result<std::unique_ptr<Link>> Link::create(std::string dir, int timeout_ms) {
-    std::unique_ptr<Link> link(new Link(std::move(dir), timeout_ms));
-    MutexLock lock(link->mutex_);
-    TRY(link->ensure_connected());
-    return link;
+Result<std::unique_ptr<DaemonConnection>> DaemonConnection::create(std::string dir, int timeout_ms) {
+    std::unique_ptr<DaemonConnection> connection(new DaemonConnection(std::move(dir), timeout_ms));
+    MutexLock lock(connection->mutex_);
+    TRY(connection->ensure_connected());
+    return connection;
 }
 
-Link::~Link() {
-    if (!check_generation(generation_)) return;  // a forked child: the lock may be held for ever
+DaemonConnection::~DaemonConnection() {
+    if (!check_fork_count(generation_)) return;  // a forked child: the lock may be held for ever
     MutexLock lock(mutex_);
     // A gshmd that is killed before it has heard this would, started anew, keep what the session held for as long as this
     // process lives: so the answer is waited for, and the next one is told if need be.
@@ -57,7 +57,7 @@ Link::~Link() {
     }
 }
 
-bool Link::say_goodbye() {
+bool DaemonConnection::say_goodbye() {
     flatbuffers::FlatBufferBuilder builder;
     const uint64_t id = next_id_++;
     auto body = wire::CreateGoodbye(builder);
@@ -83,22 +83,22 @@ bool Link::say_goodbye() {
     }
 }
 
-void Link::set_count_held(CountHeld count) {
+void DaemonConnection::set_count_held(CountHeld count) {
     MutexLock lock(mutex_);
     count_held_ = std::move(count);
 }
 
-uint64_t Link::connection() {
+uint64_t DaemonConnection::number() {
     MutexLock lock(mutex_);
-    return connection_;
+    return number_;
 }
 
-void Link::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
+void DaemonConnection::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
     // No lock: this thread is the child's only one.
     if (socket_) ::close(socket_->take());
 }
 
-Status Link::ensure_connected() {
+Status DaemonConnection::ensure_connected() {
     if (socket_) return {};
     using std::chrono::milliseconds;
     auto deadline = std::chrono::steady_clock::now() + milliseconds(timeout_ms_);
@@ -110,19 +110,19 @@ Status Link::ensure_connected() {
     }
 }
 
-Status Link::connect_once() {
+Status DaemonConnection::connect_once() {
     auto greeting = TRY(greet(dir_, timeout_ms_, next_id_++, secret_));
     devices_ = std::move(greeting.devices);
     instance_ = greeting.instance;
     secret_ = greeting.secret;
     if (greeting.resumed) TRY(reconcile(greeting.socket.get()));
     else ++epoch_;
-    ++connection_;
+    ++number_;
     socket_ = std::make_shared<UniqueFd>(std::move(greeting.socket));
     return {};
 }
 
-Status Link::reconcile(int socket) {
+Status DaemonConnection::reconcile(int socket) {
     HeldObjects held;
     if (count_held_) {
         ++counted_;
@@ -153,7 +153,7 @@ Status Link::reconcile(int socket) {
     return {};
 }
 
-void Link::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
+void DaemonConnection::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
     if (socket != socket_) return;
     shutdown(socket->get(), SHUT_RDWR);  // wakes a reader
     socket_.reset();
@@ -167,7 +167,7 @@ void Link::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
     changed_.notify_all();
 }
 
-Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, const Sending& sending) {
+Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind, const Build& build, const Sending& sending) {
     static thread_local flatbuffers::FlatBufferBuilder builder(16 << 10);
     MutexLock lock(mutex_);
     for (int attempt = 0;; ++attempt) {
@@ -209,7 +209,7 @@ Result<Link::Ticket> Link::start(wire::RequestBody kind, const Build& build, con
 }
 
 // A full socket may be full because gshmd waits for us to read: so read, unless another thread does.
-void Link::wait_until_writable() {
+void DaemonConnection::wait_until_writable() {
     bool reader = !reading_;
     auto socket = socket_;
     pollfd events = {socket->get(), static_cast<short>(reader ? POLLIN | POLLOUT : POLLOUT), 0};
@@ -223,7 +223,7 @@ void Link::wait_until_writable() {
     changed_.notify_all();
 }
 
-void Link::read_one() {
+void DaemonConnection::read_one() {
     reading_ = true;
     uint64_t epoch = epoch_;
     auto socket = socket_;
@@ -255,7 +255,7 @@ void Link::read_one() {
     pending->second.answer = std::move(answer);
 }
 
-Result<Answer> Link::finish(Ticket ticket) {
+Result<Answer> DaemonConnection::finish(Ticket ticket) {
     MutexLock lock(mutex_);
     for (;;) {
         auto pending = pending_.find(ticket.id);
@@ -269,7 +269,7 @@ Result<Answer> Link::finish(Ticket ticket) {
     }
 }
 
-Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost,
+Result<Answer> DaemonConnection::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost,
                              std::span<const int> descriptors) {
     for (int attempt = 0;; ++attempt) {
         Ticket ticket = TRY(start(kind, build, {.descriptors = descriptors, .only_epoch = epoch}));
@@ -282,7 +282,7 @@ Result<Answer> Link::call_on(uint64_t epoch, wire::RequestBody kind, const Build
     }
 }
 
-void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
+void DaemonConnection::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
                     const OnAnswer& on_answer) {
     auto begin = [&](size_t i) { return start(kind, builds[i], {.descriptors = {}, .grants = grants}); };
     std::vector<Result<Ticket>> tickets;
@@ -306,8 +306,8 @@ void Link::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lo
     }
 }
 
-void Link::post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted) {
+void DaemonConnection::post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted) {
     (void)start(kind, build, {.descriptors = {}, .only_epoch = epoch, .expect = false, .only_counted = counted});
 }
 
-}  // namespace gshm::client
+}  // namespace gshm::core::client

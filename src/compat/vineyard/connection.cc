@@ -1,4 +1,4 @@
-#include "session.h"
+#include "connection.h"
 
 #include <climits>
 #include <cstdlib>
@@ -75,7 +75,7 @@ Status failed_to_connect(const gshm::Error& error) {
 
 }  // namespace
 
-Status Session::open(const std::string& ipc_socket, std::shared_ptr<Session>& ret_session) {
+Status Connection::open(const std::string& ipc_socket, std::shared_ptr<Connection>& ret_connection) {
     const auto mode = chosen_mode();
     if (!mode) return to_status(mode.error());
     const auto folder = find_folder(ipc_socket);
@@ -86,26 +86,26 @@ Status Session::open(const std::string& ipc_socket, std::shared_ptr<Session>& re
     if (!device) return failed_to_connect(device.error());
     if (auto made = make_shared_folder(*client, kFolder); !made) return failed_to_connect(made.error());
 
-    auto session = std::make_shared<Session>();
-    session->ipc_socket_ = ipc_socket;
-    session->client_ = *std::move(client);
-    session->device_ = *device;
-    session->mode_ = *mode;
-    ret_session = std::move(session);
+    auto connection = std::make_shared<Connection>();
+    connection->ipc_socket_ = ipc_socket;
+    connection->client_ = *std::move(client);
+    connection->device_ = *device;
+    connection->mode_ = *mode;
+    ret_connection = std::move(connection);
     return Status::OK();
 }
 
-Status Session::make_names_folder() {
+Status Connection::make_names_folder() {
     if (has_names_folder_) return Status::OK();
     if (auto made = make_shared_folder(client_, kNamesFolder); !made) return to_status(made.error());
     has_names_folder_ = true;
     return Status::OK();
 }
 
-Status ClientState::get(std::shared_ptr<Session>& ret_session) const {
+Status ClientState::get(std::shared_ptr<Connection>& ret_connection) const {
     std::lock_guard lock(mutex);
-    if (session == nullptr) return Status::ConnectionError("the client is not connected");
-    ret_session = session;
+    if (connection == nullptr) return Status::ConnectionError("the client is not connected");
+    ret_connection = connection;
     return Status::OK();
 }
 

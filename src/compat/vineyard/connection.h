@@ -8,10 +8,10 @@
 
 namespace vineyard::detail {
 
-class Session {
+class Connection {
 public:
     // Connects, and makes the folder for buffers if it does not exist.
-    static Status open(const std::string& ipc_socket, std::shared_ptr<Session>& ret_session);
+    static Status open(const std::string& ipc_socket, std::shared_ptr<Connection>& ret_connection);
 
     const gshm::Client& client() const { return client_; }
     const std::string& ipc_socket() const { return ipc_socket_; }
@@ -33,9 +33,9 @@ private:
 
 struct ClientState {
     mutable std::mutex mutex;
-    std::shared_ptr<Session> session;  // null: not connected
+    std::shared_ptr<Connection> connection;  // null: not connected
 
-    Status get(std::shared_ptr<Session>& ret_session) const;
+    Status get(std::shared_ptr<Connection>& ret_connection) const;
 };
 
 }  // namespace vineyard::detail
