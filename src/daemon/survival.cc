@@ -319,7 +319,7 @@ void Survival::put_all() {
     if (int fd = maker_ ? maker_->socket() : -1; fd >= 0) keeper_->put(kMaker, fd);
     for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
-        if (auto fd = extent->memory->kept_descriptor()) keeper_->put(extent->key, *fd);
+        if (auto fd = extent->memory->descriptor_for_keeper()) keeper_->put(extent->key, *fd);
     }
     for (const auto& [key, fd] : leaving_) keeper_->put(key, fd.get());
 }
@@ -339,7 +339,7 @@ void Survival::changed(StoredExtent& extent) {
         extent.kept = true;
         if (extent.memory->file() != nullptr) keep_host_folder();
         // Before the catalog speaks of it.
-        auto fd = extent.memory->kept_descriptor();
+        auto fd = extent.memory->descriptor_for_keeper();
         extent.lost_at_end = !fd;
         if (fd) {
             note_extent(extent);
@@ -355,7 +355,7 @@ void Survival::changed(StoredExtent& extent) {
 void Survival::erased(const StoredExtent& extent) {
     catalog_->erased(extent);
     dropped_.push_back(extent.key);
-    if (auto fd = extent.memory->kept_descriptor(); fd && extent.kept) {
+    if (auto fd = extent.memory->descriptor_for_keeper(); fd && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
     count_change();

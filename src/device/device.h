@@ -140,7 +140,7 @@ public:
     // Imports do not keep their descriptor by default: a client may map thousands of extents.
     void keep_descriptor(UniqueFd fd) { kept_ = std::move(fd); }
     // The descriptor that keeps the memory alive in another process, for restore().
-    Result<int> kept_descriptor() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
+    Result<int> descriptor_for_keeper() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
     // A copy for the caller.
     Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
@@ -202,7 +202,7 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
-    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of Extent::kept_descriptor(), as if
+    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of Extent::descriptor_for_keeper(), as if
     // it were allocated here. size_bytes and options are the original ones, and so is lasting_handle().
     virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle* handle = nullptr);

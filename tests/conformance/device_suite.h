@@ -135,7 +135,7 @@ TEST_P(DeviceSuite, TakesUpWhatWasAllocatedBefore) {
     auto extent = allocate(2);
     const auto data = pattern(2 * unit_, 6);
     ASSERT_TRUE(extent->copy_in(0, data));
-    auto kept = UniqueFd::clone(*extent->kept_descriptor());
+    auto kept = UniqueFd::clone(*extent->descriptor_for_keeper());
     extent.reset();
     auto again = device_->restore(std::move(*kept), 2 * unit_, {});
     ASSERT_TRUE(again) << again.error().message;
