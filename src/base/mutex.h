@@ -23,6 +23,10 @@ public:
     explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : lock_(mutex.mutex_) {}
     ~MutexLock() RELEASE() {}
     void wait(std::condition_variable& condition) { condition.wait(lock_); }
+    template <typename Time>
+    void wait_until(std::condition_variable& condition, const Time& time) {
+        condition.wait_until(lock_, time);
+    }
     void unlock() RELEASE() { lock_.unlock(); }
     void lock() ACQUIRE() { lock_.lock(); }
 

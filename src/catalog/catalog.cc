@@ -19,6 +19,7 @@ constexpr const char* kPragmas = R"(
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = OFF;
 PRAGMA temp_store = MEMORY;
+PRAGMA cache_spill = OFF;
 )";
 // The last column is the checksum of the others.
 constexpr const char* kTables = R"(
@@ -48,26 +49,26 @@ std::vector<std::string> Catalog::files(const std::string& path) {
     return {path, path + "-wal", path + "-shm", path + "-journal"};
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::open_as(const std::string& path, Use use, CatalogSum* sum) {
+Result<std::unique_ptr<Catalog>> Catalog::open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal) {
     const auto mode = use == Use::make ? Database::Mode::make : Database::Mode::existing;
-    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path, mode)), use, sum));
+    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path, mode)), use, sum, journal));
     TRY(catalog->prepare());
     return catalog;
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path, CatalogSum* sum) {
-    return open_as(path, Use::make, sum);
+Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path, CatalogSum* sum, Journal* journal) {
+    return open_as(path, Use::make, sum, journal);
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum) {
+Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum, Journal* journal) {
     // SQLite treats an empty file as new and deletes its log.
     struct stat status = {};
     if (stat(path.c_str(), &status) != 0) return fail(errno, "{}: {}", path, strerror(errno));
     if (status.st_size == 0) return fail(EUCLEAN, "{} is empty", path);
-    return open_as(path, Use::existing, &sum);
+    return open_as(path, Use::existing, &sum, journal);
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path) {
+Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path, Journal* journal) {
     // All rows may still be in the log, which SQLite reads only beside a file that is not empty.
     auto file = UniqueFd::adopt(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     struct stat status = {};
@@ -75,7 +76,7 @@ Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path) {
     if (!file || fstat(file.get(), &status) != 0 || (status.st_size == 0 && ftruncate(file.get(), kPageBytes) != 0)) {
         return fail(errno, "{}: {}", path, strerror(errno));
     }
-    return open_as(path, Use::salvage, nullptr);
+    return open_as(path, Use::salvage, nullptr, journal);
 }
 
 Status Catalog::prepare() {
@@ -90,8 +91,25 @@ Status Catalog::prepare() {
     } else if (found == 0 && use_ == Use::existing) {
         return fail(EUCLEAN, "the catalog has no format version");
     }
-    TRY(read_small_tables());
-    if (use_ != Use::salvage) TRY(prepare_statements());
+    auto applied = [&]() -> Status {
+        TRY(prepare_statements());
+        return journal_ == nullptr ? Status{} : apply_journal();
+    }();
+    if (!applied) TRY(note_damage(applied.error()));
+    return read_small_tables();
+}
+
+Status Catalog::apply_journal() {
+    TRY(journal_->check());
+    if (journal_->is_empty()) return {};
+    MutexLock lock(mutex_);
+    TRY(begin_.run());
+    auto applied = journal_->each([&](std::string_view rows) REQUIRES(mutex_) -> Status {
+        auto done = run(rows);
+        return done ? done : note_damage(done.error());
+    });
+    if (!applied) return note_damage(applied.error());
+    applied_ = *applied;
     return {};
 }
 
@@ -106,7 +124,6 @@ Status Catalog::prepare_statements() {
     begin_ = TRY(database_.prepare("BEGIN"));
     commit_ = TRY(database_.prepare("COMMIT"));
     rollback_ = TRY(database_.prepare("ROLLBACK"));
-    put_value_ = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"));
     statements_[kPutNode] = TRY(database_.prepare(
         "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
     statements_[kEraseNode] = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
@@ -115,7 +132,8 @@ Status Catalog::prepare_statements() {
     statements_[kEraseExtent] = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
     statements_[kPutMark] = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?, ?)"));
     statements_[kEraseMark] = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
-    statements_[kPutDevice] = TRY(database_.prepare("INSERT INTO devices VALUES (?, ?, ?, ?)"));
+    statements_[kPutDevice] = TRY(database_.prepare("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?)"));
+    statements_[kPutValue] = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"));
     return {};
 }
 
@@ -129,46 +147,31 @@ std::optional<std::string> Catalog::value(std::string_view key) const {
 
 Status Catalog::set_value(std::string_view key, std::string_view value) {
     auto found = values_.find(key);
-    if (found != values_.end() && found->second.bytes == value) return {};
-    MutexLock lock(mutex_);
-    uint64_t row = 0;
-    TRY(transact([&](uint64_t& sum) REQUIRES(mutex_) -> Status {
-        TRY(put_value(key, value, sum));
-        row = sum - total_ + (found == values_.end() ? 0 : found->second.sum);
-        return {};
-    }));
+    if (found != values_.end() && found->second.bytes == value) return write_rows();
+    const uint64_t row = rows_.add(kPutValue).bind_blob(key).bind_blob(value).bound_sum();
+    rows_.bind(row).delta += row - (found == values_.end() ? 0 : found->second.sum);
     values_[std::string(key)] = {std::string(value), row};
-    return {};
+    return write_rows();
 }
 
-Status Catalog::put_value(std::string_view key, std::string_view value, uint64_t& sum) {
-    const uint64_t row = put_value_.bind_blob(key).bind_blob(value).bound_sum();
-    auto found = values_.find(key);
-    sum += row - (found == values_.end() ? 0 : found->second.sum);
-    return put_value_.bind(row).run();
-}
-
-Status Catalog::transact(const std::function<Status(uint64_t& sum)>& change) {
+Status Catalog::transact(const std::function<Status()>& change) {
     auto done = try_transact(change);
     // SQLite reports some I/O errors as corruption. Damage is detected at a start; here the file was intact.
     if (!done && done.error().code == EUCLEAN) return fail(EIO, "{}", done.error().message);
     return done;
 }
 
-Status Catalog::try_transact(const std::function<Status(uint64_t& sum)>& change) {
+Status Catalog::try_transact(const std::function<Status()>& change) {
     if (database_.is_in_transaction()) TRY(rollback_.run());  // left by a commit whose rollback failed
     TRY(begin_.run());
-    uint64_t sum = total_;
-    auto written = change(sum);
-    if (written && sum_ != nullptr) sum_->next.store(sum, std::memory_order_release);
+    auto written = change();
     if (written) written = commit_.run();
-    if (!written) {
-        (void)rollback_.run();
-        return written;
-    }
-    if (sum_ != nullptr) sum_->last.store(sum, std::memory_order_release);
-    total_ = sum;
-    return {};
+    if (!written) (void)rollback_.run();
+    return written;
+}
+
+Status Catalog::run(std::string_view rows) {
+    return Rows::run(rows, [&](uint8_t writes) { return writes <= kPutValue ? &statements_[writes] : nullptr; });
 }
 
 // ---- loading ----
@@ -232,48 +235,33 @@ Status Catalog::forget_done() {
 
 Status Catalog::erase_done(std::map<uint64_t, MarkRow>::iterator end) {
     if (end == done_.begin()) return {};
-    TRY(write());  // rows gathered before
-    MutexLock lock(mutex_);
-    TRY(transact([&](uint64_t& sum) -> Status {
-        for (auto mark = done_.begin(); mark != end; ++mark) {
-            sum -= mark->second.sum;
-            TRY(statement(kEraseMark).bind(mark->first).run());
-        }
-        return {};
-    }));
+    gather();
+    for (auto mark = done_.begin(); mark != end; ++mark) {
+        rows_.delta -= mark->second.sum;
+        rows_.add(kEraseMark).bind(mark->first);
+    }
     done_.erase(done_.begin(), end);
-    return {};
+    return write_rows();
 }
 
 void Catalog::gather() {
-    const bool nothing = nodes_.empty() && extents_.empty() && erased_nodes_.empty() && erased_extents_.empty() &&
-                         marks_.empty() && added_devices_.empty();
-    if (nothing) return;
-    Rows rows;
-    {
-        MutexLock lock(gathered_mutex_);
-        if (!spare_.empty()) {
-            rows = std::move(spare_.back());
-            spare_.pop_back();
-        }
-    }
     for (const auto& device : added_devices_) {
         const uint64_t row =
-            rows.add(kPutDevice).bind(device.number).bind_blob(device.name).bind_blob(device.uuid).bound_sum();
-        rows.delta += row;
-        rows.bind(row);
+            rows_.add(kPutDevice).bind(device.number).bind_blob(device.name).bind_blob(device.uuid).bound_sum();
+        rows_.delta += row;
+        rows_.bind(row);
     }
     for (const Erased& node : erased_nodes_) {
-        rows.delta -= node.sum;
-        rows.add(kEraseNode).bind(node.id);
+        rows_.delta -= node.sum;
+        rows_.add(kEraseNode).bind(node.id);
     }
     for (const Erased& extent : erased_extents_) {
-        rows.delta -= extent.sum;
-        rows.add(kEraseExtent).bind(extent.id);
+        rows_.delta -= extent.sum;
+        rows_.add(kEraseExtent).bind(extent.id);
     }
-    for (const auto& [key, extent] : extents_) gather(*extent, rows);
-    for (const auto& [id, node] : nodes_) gather(*node, rows);
-    gather_marks(rows);
+    for (const auto& [key, extent] : extents_) gather(*extent);
+    for (const auto& [id, node] : nodes_) gather(*node);
+    gather_marks();
     devices_.insert(devices_.end(), added_devices_.begin(), added_devices_.end());
     added_devices_.clear();
     nodes_.clear();
@@ -281,113 +269,126 @@ void Catalog::gather() {
     erased_nodes_.clear();
     erased_extents_.clear();
     marks_.clear();
-    MutexLock lock(gathered_mutex_);
-    gathered_.push_back(std::move(rows));
 }
 
-Status Catalog::write() {
-    MutexLock lock(mutex_);
-    {
-        MutexLock gathered(gathered_mutex_);
-        for (Rows& rows : gathered_) writing_.push_back(std::move(rows));
-        gathered_.clear();
-    }
-    if (writing_.empty()) return {};
-    TRY(transact([&](uint64_t& sum) REQUIRES(mutex_) -> Status {
-        for (const Rows& rows : writing_) {
-            sum += rows.delta;
-            TRY(rows.write([&](uint8_t writes) -> Statement& { return statement(writes); }));
+Status Catalog::commit() {
+    gather();
+    return write_rows();
+}
+
+Status Catalog::write_rows() {
+    if (rows_.empty()) return {};
+    const uint64_t sum = total_ + rows_.delta;
+    if (sum_ != nullptr) sum_->next.store(sum, std::memory_order_release);
+    if (journal_ == nullptr || !journal_->append(rows_.bytes())) {
+        // Later rows must not reach the file before earlier ones, nor a transaction be lost between the two.
+        if (journal_ != nullptr) TRY(drain());
+        if (journal_ == nullptr || !journal_->append(rows_.bytes())) {
+            MutexLock lock(mutex_);
+            TRY(write_rows_to_file());
         }
-        return {};
-    }));
-    constexpr size_t kSpare = 4;
-    MutexLock spare(gathered_mutex_);
-    for (Rows& rows : writing_) {
-        rows.clear();
-        if (spare_.size() < kSpare) spare_.push_back(std::move(rows));
     }
-    writing_.clear();
+    if (sum_ != nullptr) sum_->last.store(sum, std::memory_order_release);
+    total_ = sum;
+    rows_.clear();
     return {};
 }
 
-void Catalog::gather_marks(Rows& rows) {
+// There is no journal, or they are too large for it.
+Status Catalog::write_rows_to_file() {
+    return transact([&]() REQUIRES(mutex_) { return run(rows_.bytes()); });
+}
+
+Status Catalog::drain() {
+    MutexLock lock(mutex_);
+    if (journal_ == nullptr || journal_->is_empty()) return {};
+    uint64_t place = 0;
+    TRY(transact([&]() REQUIRES(mutex_) -> Status {
+        place = TRY(journal_->each([&](std::string_view rows) REQUIRES(mutex_) { return run(rows); }));
+        return {};
+    }));
+    journal_->drop(place);
+    return {};
+}
+
+void Catalog::gather_marks() {
     auto forget = [&](uint64_t request) -> bool {
         auto found = done_.find(request);
         if (found == done_.end()) return false;
-        rows.delta -= found->second.sum;
+        rows_.delta -= found->second.sum;
         done_.erase(found);
         return true;
     };
     for (const Mark& mark : marks_) {
-        if (mark.answered != 0 && forget(mark.answered)) rows.add(kEraseMark).bind(mark.answered);
+        if (mark.answered != 0 && forget(mark.answered)) rows_.add(kEraseMark).bind(mark.answered);
         forget(mark.request);
-        const uint64_t row = rows.add(kPutMark).bind(mark.request).bind(mark.node).bound_sum();
+        const uint64_t row = rows_.add(kPutMark).bind(mark.request).bind(mark.node).bound_sum();
         done_[mark.request] = {mark.node, row};
-        rows.delta += row;
-        rows.bind(row);
+        rows_.delta += row;
+        rows_.bind(row);
     }
 }
 
-void Catalog::gather(Node& node, Rows& rows) {
+void Catalog::gather(Node& node) {
     node.unrecorded = false;
     std::string more = encode_more(node);
-    rows.add(kPutNode).bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
-    rows.bind(node.uid).bind(node.gid);
-    rows.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);
-    if (node.first_link.parent == nullptr) rows.bind_null().bind_null().bind_blob(node.first_link.name);
-    else rows.bind(node.first_link.parent->id).bind(node.first_link.cookie).bind_blob(node.first_link.name);
+    rows_.add(kPutNode).bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
+    rows_.bind(node.uid).bind(node.gid);
+    rows_.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);
+    if (node.first_link.parent == nullptr) rows_.bind_null().bind_null().bind_blob(node.first_link.name);
+    else rows_.bind(node.first_link.parent->id).bind(node.first_link.cookie).bind_blob(node.first_link.name);
     if (node.kind == NodeKind::object) {
         const auto& object = static_cast<const Object&>(node);
-        rows.bind(device_numbers_[object.device]).bind(uint32_t{static_cast<uint8_t>(object.state)});
-        rows.bind(object.flags).bind(object.size_bytes);
-        rows.bind(object.extent == nullptr ? 0 : object.extent->key).bind(object.offset).bind(object.creator);
-        rows.bind(object.file_modified_ns).bind(object.file_accessed_ns);
+        rows_.bind(device_numbers_[object.device]).bind(uint32_t{static_cast<uint8_t>(object.state)});
+        rows_.bind(object.flags).bind(object.size_bytes);
+        rows_.bind(object.extent == nullptr ? 0 : object.extent->key).bind(object.offset).bind(object.creator);
+        rows_.bind(object.file_modified_ns).bind(object.file_accessed_ns);
     } else {
         const auto* directory =
             node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
-        if (directory != nullptr && directory->device) rows.bind(device_numbers_[*directory->device]);
-        else rows.bind_null();
-        for (int i = 0; i < 8; ++i) rows.bind_null();
+        if (directory != nullptr && directory->device) rows_.bind(device_numbers_[*directory->device]);
+        else rows_.bind_null();
+        for (int i = 0; i < 8; ++i) rows_.bind_null();
     }
     bool implicit = node.kind == NodeKind::directory && static_cast<const Directory&>(node).implicit;
-    rows.bind(uint32_t{implicit});
-    if (node.kind == NodeKind::symlink) rows.bind_blob(static_cast<const Symlink&>(node).target);
-    else rows.bind_null_blob();
+    rows_.bind(uint32_t{implicit});
+    if (node.kind == NodeKind::symlink) rows_.bind_blob(static_cast<const Symlink&>(node).target);
+    else rows_.bind_null_blob();
     if (node.kind == NodeKind::special) {
-        rows.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
+        rows_.bind(static_cast<const Special&>(node).type).bind(static_cast<const Special&>(node).number);
     } else {
-        rows.bind_null().bind_null();
+        rows_.bind_null().bind_null();
     }
-    if (more.empty()) rows.bind_null_blob();
-    else rows.bind_blob(more);
-    const uint64_t row = rows.bound_sum();
-    rows.delta += row - node.row_sum;
+    if (more.empty()) rows_.bind_null_blob();
+    else rows_.bind_blob(more);
+    const uint64_t row = rows_.bound_sum();
+    rows_.delta += row - node.row_sum;
     node.row_sum = row;
-    rows.bind(row);
+    rows_.bind(row);
 }
 
-void Catalog::gather(StoredExtent& extent, Rows& rows) {
+void Catalog::gather(StoredExtent& extent) {
     extent.unrecorded = false;
-    rows.add(kPutExtent).bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
-    rows.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
-    rows.bind(uint32_t{extent.memory->file() != nullptr});
-    rows.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
+    rows_.add(kPutExtent).bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
+    rows_.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
+    rows_.bind(uint32_t{extent.memory->file() != nullptr});
+    rows_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
     if (extent.pool == nullptr) {
-        rows.bind_null().bind_null().bind_null().bind_null_blob();
+        rows_.bind_null().bind_null().bind_null().bind_null_blob();
     } else {
         const SlabKey& key = extent.pool->key;
-        rows.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
+        rows_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
     }
-    rows.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});
+    rows_.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});
     std::string_view handle_bytes;
     if (const FabricHandle* handle = extent.memory->lasting_handle()) {
         handle_bytes = {reinterpret_cast<const char*>(handle->data()), handle->size()};
     }
-    rows.bind_blob(handle_bytes);
-    const uint64_t row = rows.bound_sum();
-    rows.delta += row - extent.row_sum;
+    rows_.bind_blob(handle_bytes);
+    const uint64_t row = rows_.bound_sum();
+    rows_.delta += row - extent.row_sum;
     extent.row_sum = row;
-    rows.bind(row);
+    rows_.bind(row);
 }
 
 }  // namespace gshm::core

@@ -1,23 +1,26 @@
-// The catalog: the part of the store that must outlive gshmd, in an SQLite file. Changes are gathered and written in
-// one transaction, before they are reported to anyone. A kill at any instruction leaves all of a transaction or
-// nothing. Not thread-safe, as the store, except write(): the store can change while rows of earlier changes are
-// written.
+// The catalog: the part of the store that must outlive gshmd, in an SQLite file and in a journal in memory that outlives
+// gshmd. A commit appends the rows of all changes to the journal, before they are reported to anyone; drain() moves them
+// to the file. A kill at any instruction leaves all of a commit or nothing. Without a journal a commit writes to the file.
+// Not thread-safe, as the store, except drain().
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
+#include "catalog/journal.h"
 #include "catalog/rows.h"
 #include "store/restore.h"
 
 namespace gshm::core {
 
 // The sum of all row checksums, in memory that outlives the process and the files: a commit sets `next` before and
-// `last` after. After a kill the rows have one of the two sums; any other sum is damage or an outdated file.
+// `last` after. After a kill the rows, those of the journal included, have one of the two sums; any other sum is damage or
+// an outdated file.
 struct CatalogSum {
     std::atomic<uint64_t> last;
     std::atomic<uint64_t> next;
@@ -27,14 +30,17 @@ class RowReader;
 
 class Catalog {
 public:
-    // Opens it, or makes an empty one. EPROTO: written by a newer gshmd. `sum` is kept up to date.
-    static Result<std::unique_ptr<Catalog>> create(const std::string& path, CatalogSum* sum = nullptr);
+    // Opens it, or makes an empty one. EPROTO: written by a newer gshmd. `sum` is kept up to date. The journal is empty.
+    static Result<std::unique_ptr<Catalog>> create(const std::string& path, CatalogSum* sum = nullptr,
+                                                   Journal* journal = nullptr);
     // Opens an existing catalog whose sum must match: see check(). Until then its files are not written. ENOENT,
     // EUCLEAN (damaged), EPROTO.
-    static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum);
-    // Opens a damaged catalog for reading: damaged rows are skipped and counted. Rows behind an unreadable page are
-    // read from the other end.
-    static Result<std::unique_ptr<Catalog>> salvage(const std::string& path);
+    static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum, Journal* journal = nullptr);
+    // Opens a damaged catalog for reading, with the rows of its journal: damaged rows are skipped and counted. Rows behind
+    // an unreadable page are read from the other end. Neither the files nor the journal are changed.
+    static Result<std::unique_ptr<Catalog>> salvage(const std::string& path, Journal* journal = nullptr);
+    // From now on commits append to it. It is empty.
+    void use_journal(Journal& journal) { journal_ = &journal; }
     // The files of a catalog, for removal.
     static std::vector<std::string> files(const std::string& path);
 
@@ -79,20 +85,17 @@ public:
     Result<std::unordered_map<uint64_t, NodeId>> done();
     Status forget_done();
 
-    // Converts the changes so far to rows for the next write().
-    void gather() EXCLUDES(gathered_mutex_);
-    // From any thread, also while the store changes: writes all gathered rows, in order, in one transaction. If it
-    // fails, the next call writes them.
-    Status write() EXCLUDES(mutex_, gathered_mutex_);
-    Status commit() {
-        gather();
-        return write();
-    }
+    // Makes the changes so far durable. If it fails, the next commit includes them. Waits for the file if the journal is
+    // full.
+    Status commit() EXCLUDES(mutex_);
+    // From any thread: moves the rows of the journal to the file, in one transaction.
+    Status drain() EXCLUDES(mutex_);
 
 private:
     enum class Use { make, existing, salvage };
-    Catalog(Database database, Use use, CatalogSum* sum) : database_(std::move(database)), use_(use), sum_(sum) {}
-    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum);
+    Catalog(Database database, Use use, CatalogSum* sum, Journal* journal)
+        : database_(std::move(database)), use_(use), sum_(sum), journal_(journal) {}
+    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal);
     Status prepare();
     Status set_up();
     Status prepare_statements();
@@ -100,34 +103,42 @@ private:
     // Reads every row of a table, ordered by the first column. EUCLEAN from `on_row` is damage.
     Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
     Status note_damage(Error error);
-    // `change` runs in a transaction and updates the sum of the rows.
-    Status transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
-    Status try_transact(const std::function<Status(uint64_t& sum)>& change) REQUIRES(mutex_);
-    Status put_value(std::string_view key, std::string_view value, uint64_t& sum) REQUIRES(mutex_);
-    void gather(Node& node, Rows& rows);
-    void gather(StoredExtent& extent, Rows& rows);
-    void gather_marks(Rows& rows);
+    // `change` runs in a transaction of the file.
+    Status transact(const std::function<Status()>& change) REQUIRES(mutex_);
+    Status try_transact(const std::function<Status()>& change) REQUIRES(mutex_);
+    Status run(std::string_view rows) REQUIRES(mutex_);
+    // Applies the journal in a transaction that check() commits.
+    Status apply_journal() EXCLUDES(mutex_);
+    // Converts the changes since the last call to rows_.
+    void gather();
+    void gather(Node& node);
+    void gather(StoredExtent& extent);
+    void gather_marks();
+    Status write_rows() EXCLUDES(mutex_);
+    Status write_rows_to_file() REQUIRES(mutex_);
     struct MarkRow {
         NodeId node;
         uint64_t sum;
     };
     // Erases marks before the end.
     Status erase_done(std::map<uint64_t, MarkRow>::iterator end) EXCLUDES(mutex_);
-    enum Writes : uint8_t { kPutNode, kEraseNode, kPutExtent, kEraseExtent, kPutMark, kEraseMark, kPutDevice };
-    Statement& statement(uint8_t writes) { return statements_[writes]; }
+    // The numbers are in journals: they do not change.
+    enum Writes : uint8_t {
+        kPutNode = 0, kEraseNode = 1, kPutExtent = 2, kEraseExtent = 3, kPutMark = 4, kEraseMark = 5, kPutDevice = 6,
+        kPutValue = 7
+    };
 
     Mutex mutex_;  // guards the database once it is loaded; taken after the store lock
     Database database_;
     Use use_;
     CatalogSum* sum_;             // null: not checked
-    uint64_t total_ = 0;          // sum of all rows, as last read or written
+    Journal* journal_;            // null: commits write to the file
+    std::optional<uint64_t> applied_;  // the place in the journal up to which its rows are in the open transaction
+    uint64_t total_ = 0;          // sum of all rows, as last read or committed
     Damage damage_;
-    Statement begin_, commit_, rollback_, put_value_;
-    Statement statements_[kPutDevice + 1];  // by Writes
-    std::vector<Rows> writing_ GUARDED_BY(mutex_);  // gathered, and not yet written
-    Mutex gathered_mutex_;                          // no other lock is taken while it is held
-    std::vector<Rows> gathered_ GUARDED_BY(gathered_mutex_);
-    std::vector<Rows> spare_ GUARDED_BY(gathered_mutex_);  // empty, for reuse of their memory
+    Statement begin_, commit_, rollback_;
+    Statement statements_[kPutValue + 1];  // by Writes
+    Rows rows_;                            // gathered, and not yet committed
     // The small tables, as in the file.
     struct Value {
         std::string bytes;
@@ -144,7 +155,7 @@ private:
     std::vector<int64_t> device_numbers_;                     // by index
     std::map<int64_t, DeviceIndex> device_indexes_;           // by number
 
-    // Since the last gather().
+    // Since the last commit().
     std::unordered_map<NodeId, Node*> nodes_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;
     struct Erased {

@@ -197,6 +197,12 @@ Status Catalog::check() {
         }
         sum_->last = sum_->next = total_;
     }
+    if (applied_) {
+        MutexLock lock(mutex_);
+        TRY(commit_.run());
+        journal_->drop(*applied_);
+        applied_.reset();
+    }
     database_.allow_checkpoints();
     return {};
 }

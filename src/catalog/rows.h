@@ -1,10 +1,10 @@
-// Rows to be written, each with its statement. One thread gathers them, another writes them.
+// Rows to be written, each with its statement, as bytes: for the journal and for SQLite.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "catalog/sqlite.h"
 
@@ -14,30 +14,29 @@ class Rows {
 public:
     // Begins a row; its values follow, in the order of the statement's parameters.
     Rows& add(uint8_t statement) {
-        rows_.push_back({values_.size(), statement});
+        bytes_.push_back(static_cast<char>(kRow | statement));
         sum_ = {};
         return *this;
     }
     Rows& bind(int64_t value) {
         sum_.add(value);
-        values_.push_back({Kind::number, 0, value});
-        return *this;
+        return put(kNumber, value);
     }
     Rows& bind(uint64_t value) { return bind(static_cast<int64_t>(value)); }
     Rows& bind(uint32_t value) { return bind(static_cast<int64_t>(value)); }
     Rows& bind_null() {
         sum_.add(0);
-        values_.push_back({Kind::null, 0, 0});
+        bytes_.push_back(kNull);
         return *this;
     }
     Rows& bind_null_blob() {
         sum_.add(std::string_view());
-        values_.push_back({Kind::null, 0, 0});
+        bytes_.push_back(kNull);
         return *this;
     }
     Rows& bind_blob(std::string_view bytes) {
         sum_.add(bytes);
-        values_.push_back({Kind::blob, static_cast<uint32_t>(bytes.size()), static_cast<int64_t>(bytes_.size())});
+        put(kBlob, static_cast<uint32_t>(bytes.size()));
         bytes_ += bytes;
         return *this;
     }
@@ -46,43 +45,67 @@ public:
     // The change of the catalog's sum by these rows.
     uint64_t delta = 0;
 
-    bool empty() const { return rows_.empty(); }
+    bool empty() const { return bytes_.empty(); }
+    std::string_view bytes() const { return bytes_; }
     void clear() {
-        rows_.clear();
-        values_.clear();
+        constexpr size_t kMostBytes = 1 << 20;
+        if (bytes_.capacity() > kMostBytes) bytes_ = {};
         bytes_.clear();
         delta = 0;
     }
-    // Runs the statements, by their numbers.
+
+    // Runs the statements of such bytes. `statement_of` returns a statement by its number; null: there is none.
     template <typename StatementOf>
-    Status write(StatementOf&& statement_of) const {
-        for (size_t i = 0; i < rows_.size(); ++i) {
-            Statement& statement = statement_of(rows_[i].statement);
-            const size_t end = i + 1 < rows_.size() ? rows_[i + 1].first : values_.size();
-            for (size_t at = rows_[i].first; at < end; ++at) {
-                const Value& value = values_[at];
-                if (value.kind == Kind::number) statement.bind(value.number);
-                else if (value.kind == Kind::null) statement.bind_null();
-                else statement.bind_blob(std::string_view(bytes_).substr(static_cast<size_t>(value.number), value.bytes));
+    static Status run(std::string_view bytes, StatementOf&& statement_of) {
+        Statement* statement = nullptr;
+        auto invalid = [&]() -> Status {
+            if (statement != nullptr) statement->reset();
+            return fail(EUCLEAN, "the catalog: a row of the journal is invalid");
+        };
+        while (!bytes.empty()) {
+            const auto tag = static_cast<uint8_t>(take<char>(bytes));
+            if ((tag & kRow) != 0) {
+                if (statement != nullptr) TRY(statement->run());
+                statement = statement_of(static_cast<uint8_t>(tag & ~kRow));
+                if (statement == nullptr) return invalid();
+            } else if (statement == nullptr) {
+                return invalid();
+            } else if (tag == kNull) {
+                statement->bind_null();
+            } else if (tag == kNumber && bytes.size() >= sizeof(int64_t)) {
+                statement->bind(take<int64_t>(bytes));
+            } else if (tag == kBlob && bytes.size() >= sizeof(uint32_t)) {
+                const auto size = take<uint32_t>(bytes);
+                if (size > bytes.size()) return invalid();
+                statement->bind_blob(bytes.substr(0, size));
+                bytes.remove_prefix(size);
+            } else {
+                return invalid();
             }
-            TRY(statement.run());
         }
-        return {};
+        return statement == nullptr ? Status{} : statement->run();
     }
 
 private:
-    enum class Kind : uint8_t { number, null, blob };
-    struct Value {
-        Kind kind;
-        uint32_t bytes;   // of a blob
-        int64_t number;   // or the offset of a blob
-    };
-    struct Row {
-        size_t first;  // index of its first value
-        uint8_t statement;
-    };
-    std::vector<Row> rows_;
-    std::vector<Value> values_;
+    // A byte before each row and each value.
+    enum Tag : uint8_t { kNumber = 0, kNull = 1, kBlob = 2, kRow = 0x80 };
+
+    template <typename Value>
+    Rows& put(Tag tag, Value value) {
+        char bytes[1 + sizeof value];
+        bytes[0] = static_cast<char>(tag);
+        memcpy(bytes + 1, &value, sizeof value);
+        bytes_.append(bytes, sizeof bytes);
+        return *this;
+    }
+    template <typename Value>
+    static Value take(std::string_view& bytes) {
+        Value value;
+        memcpy(&value, bytes.data(), sizeof value);
+        bytes.remove_prefix(sizeof value);
+        return value;
+    }
+
     std::string bytes_;
     RowSum sum_;  // of the current row
 };

@@ -34,6 +34,8 @@ public:
 
     // Runs it to the end and resets it.
     Status run();
+    // Forgets its parameters.
+    void reset();
     // Calls `on_row` for every row, which reads the columns.
     template <typename OnRow>
     Status each(OnRow&& on_row) {
@@ -61,7 +63,6 @@ private:
         void operator()(sqlite3_stmt* statement) const;
     };
     Result<bool> step();
-    void reset();
 
     std::unique_ptr<sqlite3_stmt, Finalize> statement_;
     int next_ = 1;

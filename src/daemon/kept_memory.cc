@@ -9,8 +9,12 @@
 namespace gshm::core {
 namespace {
 
-constexpr uint64_t kMagic = 0x3265'7065'656b'7367;
-constexpr uint64_t kHeadBytes = 4096;
+constexpr uint64_t kMagic = 0x3365'7065'656b'7367;
+constexpr uint64_t kFormerMagic = 0x3265'7065'656b'7367;  // without a journal
+// About ten thousand objects that are created before the first is in the file.
+constexpr uint64_t kJournalBytes = uint64_t{4} << 20;
+constexpr uint64_t kJournalOffset = 4096;
+constexpr uint64_t kHeadBytes = kJournalOffset + kJournalBytes;
 // Of address space; the file grows as it is needed. Four million leases and open files.
 constexpr uint64_t kMappedBytes = kHeadBytes + (uint64_t{256} << 20);
 
@@ -32,11 +36,13 @@ Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
     KeptMemory made(std::move(fd));
     struct stat status = {};
     if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
-    if (!S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
+    uint64_t magic = 0;
+    if (!S_ISREG(status.st_mode) || ::pread(made.fd(), &magic, sizeof magic, 0) != sizeof magic) magic = 0;
+    if (magic == kFormerMagic) return fail(EPROTO, "its ledger was left by an older gshmd, whose format this one does not read");
+    if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
     }
     TRY(made.map(static_cast<uint64_t>(status.st_size)));
-    if (made.head().magic != kMagic) return fail(EUCLEAN, "the keeper has something else for the ledger");
     return made;
 }
 
@@ -48,6 +54,7 @@ uint64_t KeptMemory::device_sum(const DeviceInfo& device) {
 
 Status KeptMemory::map(uint64_t used_bytes) {
     memory_ = TRY(Mapping::create(fd_.get(), kMappedBytes, true));
+    journal_ = std::make_unique<Journal>(std::span(memory_.data(), memory_.size()).subspan(kJournalOffset, kJournalBytes));
     ledger_ = std::make_unique<Ledger>(
         std::span(memory_.data(), memory_.size()).subspan(kHeadBytes), used_bytes - kHeadBytes,
         [fd = fd_.get()](uint64_t bytes) -> Status {

@@ -1,6 +1,6 @@
-// Memory of gshmd's own that outlives it, in a file without a name whose descriptor is with the keeper: the ledger, and
-// what the rows of the catalog add up to. No tool reaches it by a path, so the files in the runtime folder can be held
-// against it.
+// Memory of gshmd's own that outlives it, in a file without a name whose descriptor is with the keeper: the ledger, the
+// catalog's journal, and the sum of the catalog's rows. No tool reaches it by a path, so the files in the runtime folder can
+// be compared with it.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "catalog/catalog.h"
+#include "catalog/journal.h"
 #include "store/ledger.h"
 
 namespace gshm::core {
@@ -15,19 +16,21 @@ namespace gshm::core {
 class KeptMemory {
 public:
     static Result<KeptMemory> create();
-    // That of an earlier daemon. EUCLEAN: it is something else.
+    // That of an earlier daemon. EUCLEAN: it is something else. EPROTO: it has an older format.
     static Result<KeptMemory> adopt(UniqueFd fd);
 
     int fd() const { return fd_.get(); }
     CatalogSum& catalog_sum() { return head().catalog_sum; }
+    Journal& journal() const { return *journal_; }
     Ledger& ledger() const { return *ledger_; }
 
     // What belongs to it is complete: before that there is nothing to lose.
     bool is_ready() const { return head().ready != 0; }
     void set_ready() { head().ready = 1; }
 
-    // How far a salvage has come. One that was interrupted is begun again, and nothing else is done before.
-    enum class Salvage : uint32_t { none = 0, moving = 1, filling = 2 };
+    // The progress of a salvage. One that was interrupted is begun again, and nothing else is done before. `filled`: the new
+    // catalog is complete; the journal still has rows of the damaged one.
+    enum class Salvage : uint32_t { none = 0, moving = 1, filling = 2, filled = 3 };
     Salvage salvage() const { return static_cast<Salvage>(head().salvage.load()); }
     void set_salvage(Salvage salvage) { head().salvage = static_cast<uint32_t>(salvage); }
 
@@ -47,6 +50,7 @@ private:
 
     UniqueFd fd_;
     Mapping memory_;
+    std::unique_ptr<Journal> journal_;
     std::unique_ptr<Ledger> ledger_;
 };
 

@@ -348,76 +348,17 @@ std::vector<EventLoop::Task> Server::slab_arrived(const SlabKey& key) {
     return std::move(slabs_under_way_.extract(key).mapped());
 }
 
-uint64_t Server::gather() {
-    const uint64_t through = survival_.gather();
-    reclaim_.gather(through);
-    return through;
-}
-
-void Server::finish_commit() {
-    survival_.finish_commit();
-    reclaim_.committed(survival_.committed());
-}
-
 Status Server::commit() {
     if (!survival_.is_pending() && !reclaim_.is_pending()) return {};
-    auto written = survival_.write(gather());
-    finish_commit();
-    return written;
-}
-
-Status Server::commit_all() {
-    uint64_t through = 0;
-    {
-        auto turn = loop_.enter();
-        through = gather();
-    }
-    TRY(survival_.write(through));
-    if (survival_.has_finished() || reclaim_.has_gathered()) {
-        auto turn = loop_.enter();
-        finish_commit();
-    }
+    TRY(survival_.commit());
+    reclaim_.committed();
     return {};
 }
 
-void Server::wake_committed() {
-    commits_.fetch_add(1, std::memory_order_release);
-    commits_.notify_all();
-}
-
-Status Server::commit_through(uint64_t change) {
-    // A commit takes less time than a sleeping thread to wake; with few cores the thread that commits needs them.
-    constexpr unsigned kFewCores = 4;
-    static const int spins = std::thread::hardware_concurrency() > kFewCores ? 2000 : 0;
-    while (survival_.committed() < change) {
-        uint64_t wanted = wanted_.load(std::memory_order_relaxed);
-        while (wanted < change && !wanted_.compare_exchange_weak(wanted, change)) {
-        }
-        const uint32_t commits = commits_.load();
-        std::thread::id committer;
-        if (committer_.compare_exchange_strong(committer, std::this_thread::get_id()) ||
-            committer == std::this_thread::get_id()) {
-            auto committed = commit_all();
-            wake_committed();
-            TRY(std::move(committed));
-            continue;
-        }
-        for (int i = 0; i < spins && commits_.load(std::memory_order_acquire) == commits; ++i) TurnMutex::pause();
-        commits_.wait(commits);
-    }
-    return {};
-}
-
-void Server::commit_for_others() {
-    if (committer_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
-    constexpr int kRounds = 32;  // then another thread, so that this one serves its clients again
-    for (int i = 0; i < kRounds && survival_.committed() < wanted_.load(); ++i) {
-        if (!commit_all()) break;
-        wake_committed();
-    }
-    committer_.store({});
-    // One that began to wait in between takes the place now.
-    wake_committed();
+Status Server::commit_pending() {
+    if (!survival_.is_pending()) return {};
+    auto turn = loop_.enter();
+    return commit();
 }
 
 }  // namespace gshm::core

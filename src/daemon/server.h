@@ -70,12 +70,8 @@ public:
 
     // What was changed so far outlives gshmd when this returns. In one's turn.
     Status commit();
-    // The same for the changes up to that one (Survival::changes()), by a thread that does not hold the lock: one commits
-    // for all that wait.
-    Status commit_through(uint64_t change);
-    // To be called when the answers have been sent: the thread that has committed goes on for those that came meanwhile, so
-    // that the catalog stays in one core's cache.
-    void commit_for_others();
+    // The same in a thread that does not hold the lock. Takes it only if a change is not committed.
+    Status commit_pending();
 
     // Before the loop runs: clients are served by so many threads.
     Status start_clients(unsigned threads);
@@ -136,9 +132,6 @@ private:
     Fences fences_;
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
     std::unique_ptr<ClientLoops> client_loops_;
-    std::atomic<std::thread::id> committer_;  // the thread that commits for all; none: the next that needs it
-    std::atomic<uint64_t> wanted_ = 0;        // changes that threads wait for
-    std::atomic<uint32_t> commits_ = 0;       // that have ended
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
@@ -147,10 +140,6 @@ private:
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
-    uint64_t gather();
-    void finish_commit();
-    Status commit_all();
-    void wake_committed();
     std::atomic<bool> ending_ = false;
     std::shared_ptr<Session> successor_;  // null: there is none
     uint64_t takeover_request_ = 0;

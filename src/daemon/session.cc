@@ -56,23 +56,22 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     out.session = this;
     if (good && serve_shared(**request)) {
         server_.close_later(std::move(descriptors));
-        return finish_replies();
+        // A thread of the mount may have left the lock with a change that the answer speaks of, and is about to commit it.
+        return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
+    Status recorded;
     {
         auto turn = server_.loop().enter();
         if (is_over()) {
             out.session = nullptr;
             return;
         }
-        const uint64_t before = server_.survival().changes();
         if (good) dispatch(**request, descriptors);
         if (good && try_again_later(**request, packet)) return;
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
-        seen_ = server_.survival().changes();
-        // Nothing is said, and others commit their own changes.
-        if (out.replies.empty() && seen_ == before) seen_ = 0;
+        recorded = server_.commit();
     }
-    finish_replies();
+    finish_replies(recorded);
     // Whether a request took them or none had asked for them.
     server_.close_later(std::move(descriptors));
 }
@@ -107,7 +106,7 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
 bool Session::serve_shared(const wire::Request& request) {
     using wire::RequestBody;
     switch (request.body_type()) {
-        case RequestBody::Ping: seen_ = 0; return reply_ok(request.id()), true;
+        case RequestBody::Ping: return reply_ok(request.id()), true;
         case RequestBody::OpenObjects:
         case RequestBody::Release:
         case RequestBody::Stat: break;
@@ -115,8 +114,6 @@ bool Session::serve_shared(const wire::Request& request) {
     }
     auto turn = server_.loop().enter_shared();
     if (is_over()) return true;
-    // Nobody changes anything now: what is seen here is that, and nothing later.
-    seen_ = server_.survival().changes();
     switch (request.body_type()) {
         case RequestBody::OpenObjects: return open_shared(request.id(), *request.body_as_OpenObjects());
         case RequestBody::Release: return release_shared(*request.body_as_Release());
@@ -124,11 +121,9 @@ bool Session::serve_shared(const wire::Request& request) {
     }
 }
 
-void Session::finish_replies() {
+void Session::finish_replies(const Status& recorded) {
     Outbox& out = outbox();
     out.session = nullptr;
-    // A reply may speak of changes of its own session or of others: all of them are committed first.
-    auto recorded = server_.commit_through(seen_);
     for (auto& [begin, bytes, id, error, changes, unwritten, descriptors, keeps] : out.replies) {
         if (!recorded && changes) {
             auto turn = server_.loop().enter();
@@ -142,7 +137,6 @@ void Session::finish_replies() {
     out.replies.clear();
     out.bytes.clear();
     end_outbox();
-    server_.commit_for_others();
 }
 
 void Session::send(wire::Bytes packet, std::span<const int> descriptors) {

@@ -86,8 +86,8 @@ private:
     bool stat_shared(uint64_t request, const wire::Stat& stat);
     // Under the lock: a request that was refused because of what others hold is served once more when they have been heard.
     bool try_again_later(const wire::Request& request, wire::Bytes packet);
-    // Sends what was answered, when the changes that it speaks of are written.
-    void finish_replies();
+    // Sends the answers. `recorded`: whether the changes that they speak of are committed.
+    void finish_replies(const Status& recorded);
     void end_with(const Error& error);
     void dispatch(const wire::Request& request, std::vector<UniqueFd>& descriptors);
 
@@ -157,7 +157,6 @@ private:
     SessionId id_;
     bool ended_ = false;
     bool trying_again_ = false;  // of the connection's thread
-    uint64_t seen_ = 0;  // the changes of the store that the answers under way may speak of
     Store::SessionSecret secret_;
     bool greeted_ = false;
     bool resumed_ = false;

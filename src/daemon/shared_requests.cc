@@ -57,7 +57,6 @@ bool Session::release_shared(const wire::Release& release) {
     if (release.unmapped() != nullptr) {
         for (uint64_t extent : *release.unmapped()) has_.erase(extent);
     }
-    seen_ = 0;  // nothing is answered
     return true;
 }
 

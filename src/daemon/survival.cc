@@ -87,8 +87,9 @@ Status Survival::take_up(bool salvage) {
     instance_ = kept_.instance;
     keeper_->resume(instance_);
     if (salvage) return begin_salvage();
+    if (memory_->salvage() == KeptMemory::Salvage::filled) end_salvage();
     if (memory_->salvage() != KeptMemory::Salvage::none) return fail(EUCLEAN, "a salvage has not come to its end");
-    catalog_ = TRY(Catalog::open(catalog_path(), memory_->catalog_sum()));
+    catalog_ = TRY(Catalog::open(catalog_path(), memory_->catalog_sum(), &memory_->journal()));
     if (catalog_->value("instance") != std::to_string(instance_)) {
         return fail(EUCLEAN, "{} is not the catalog of what the keeper has", catalog_path());
     }
@@ -129,7 +130,8 @@ Status Survival::make_catalog() {
     // It has everybody's names in it; SQLite's other files get the mode of this one.
     auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
-    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum()));
+    // During a salvage the journal has rows of the damaged one.
+    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum(), salvaging_ ? nullptr : &memory_->journal()));
     return {};
 }
 
@@ -265,13 +267,16 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     }
     kept_.descriptors.clear();
     keep_host_folder();
-    count_change();  // Nothing else may have been: what is dropped is forgotten by the commit.
+    note_change();  // Nothing else may have been: what is dropped is forgotten by the commit.
     TRY(commit());
     if (salvaging_) {
-        memory_->set_salvage(KeptMemory::Salvage::none);
+        end_salvage();
+        catalog_->use_journal(memory_->journal());
         report_salvaged(restorer);
         damaged_.reset();
     }
+    writer_ = std::make_unique<CatalogWriter>([this] { return drain(); });
+    writer_->wake();
     release_unused_makes();
     return sessions;
 }
@@ -326,12 +331,12 @@ void Survival::put_all() {
 
 void Survival::changed(Node& node) {
     catalog_->changed(node);
-    count_change();
+    note_change();
 }
 
 void Survival::erased(const Node& node) {
     catalog_->erased(node);
-    count_change();
+    note_change();
 }
 
 void Survival::changed(StoredExtent& extent) {
@@ -349,7 +354,7 @@ void Survival::changed(StoredExtent& extent) {
         }
     }
     catalog_->changed(extent);
-    count_change();
+    note_change();
 }
 
 void Survival::erased(const StoredExtent& extent) {
@@ -358,61 +363,45 @@ void Survival::erased(const StoredExtent& extent) {
     if (auto fd = extent.memory->descriptor_for_keeper(); fd && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
-    count_change();
+    note_change();
 }
 
 void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {
     if (!catalog_) return;
     catalog_->mark_done(request, node, answered);
-    count_change();
+    note_change();
 }
 
 Status Survival::commit() {
     if (!is_pending()) return {};
-    auto written = write(gather());
-    finish_commit();
-    return written;
-}
-
-uint64_t Survival::gather() {
-    const uint64_t through = changes();
-    if (!catalog_) return through;
-    catalog_->gather();
-    if (!dropped_.empty()) {
-        dropping_.emplace_back(through, std::move(dropped_));
-        dropped_.clear();
-        finished_.fetch_add(1, std::memory_order_relaxed);
-    }
-    return through;
-}
-
-Status Survival::write(uint64_t through) {
     if (catalog_) {
-        auto written = catalog_->write();
-        if (!written) written = catalog_->write();  // a failure that passes is none
-        const bool failed = failing_.exchange(!written, std::memory_order_relaxed);
-        if (!written) {
-            if (!failed) log_error("{}: nothing can be changed until it can be written", written.error().message);
-            return written;
+        // Rows that the file does not take stay in the journal, which must not fill up with them.
+        if (is_failing()) TRY(drain());
+        auto committed = catalog_->commit();
+        if (!committed) committed = catalog_->commit();  // a failure that passes is none
+        if (!committed) {
+            if (!failing_.exchange(true)) log_error("{}: nothing can be changed until it can be written", committed.error().message);
+            return committed;
         }
-        if (failed) log_info("the catalog can be written again");
+        if (writer_) writer_->wake();
     }
-    uint64_t before = committed();
-    while (before < through && !committed_.compare_exchange_weak(before, through, std::memory_order_release)) {
-    }
+    pending_ = false;
+    // Only now: until then the catalog still spoke of them.
+    if (!dropped_.empty()) forget(std::exchange(dropped_, {}));
     return {};
 }
 
-void Survival::finish_commit() {
-    // Only now: until then the catalog still spoke of them.
-    while (!dropping_.empty() && dropping_.front().first <= committed()) {
-        forget(dropping_.front().second);
-        dropping_.pop_front();
-        finished_.fetch_sub(1, std::memory_order_relaxed);
-    }
+Status Survival::drain() {
+    auto drained = catalog_->drain();
+    if (!drained) drained = catalog_->drain();  // a failure that passes is none
+    const bool failed = failing_.exchange(!drained);
+    if (!drained && !failed) log_error("{}: nothing can be changed until it can be written", drained.error().message);
+    if (drained && failed) log_info("the catalog can be written again");
+    return drained;
 }
 
 void Survival::discard() {
+    writer_.reset();
     if (keeper_) keeper_->stop();
     close();
     remove_files();
@@ -430,6 +419,9 @@ void Survival::forget_store() {
 
 void Survival::close() {
     forget_store();
+    writer_.reset();
+    // Otherwise the next daemon does it.
+    if (catalog_) (void)catalog_->drain();
     catalog_.reset();
     keeper_.reset();
 }

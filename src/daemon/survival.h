@@ -10,6 +10,7 @@
 #include <string>
 
 #include "catalog/catalog.h"
+#include "daemon/catalog_writer.h"
 #include "daemon/device_set.h"
 #include "daemon/keeper.h"
 #include "daemon/maker.h"
@@ -70,25 +71,13 @@ public:
     Result<std::unordered_map<uint64_t, NodeId>> done() {
         return catalog_ ? catalog_->done() : decltype(catalog_->done()){};
     }
-    // What was changed is written down when this returns: from now on it outlives gshmd. It is to be called before
-    // anyone is told.
+    // The changes so far outlive gshmd when this returns. It is called before any client is told of them.
     Status commit();
-    // The same in three steps, so that the store can change during the second. gather() returns changes(). write() is for
-    // any thread, without the store's lock, and may find that another one has written already.
-    uint64_t gather();
-    Status write(uint64_t through);
-    // Lets go of the memory that the catalog does not speak of any more.
-    void finish_commit();
-    // From any thread: there is some.
-    bool has_finished() const { return finished_.load(std::memory_order_relaxed) > 0; }
 
     // ---- from any thread ----
-    // How many changes there were, and how many of them are committed.
-    uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
-    uint64_t committed() const { return committed_.load(std::memory_order_acquire); }
-    // There is something to commit. False means that there was nothing a moment ago.
-    bool is_pending() const { return committed() != changes(); }
-    // The last commit did not succeed.
+    // There are changes that are not committed. False means that there were none a moment ago.
+    bool is_pending() const { return pending_.load(std::memory_order_acquire); }
+    // The catalog's file could not be written.
     bool is_failing() const { return failing_.load(std::memory_order_relaxed); }
 
     // At the end: everything is let go of, and no trace is left.
@@ -118,12 +107,16 @@ private:
     void note_extent(const StoredExtent& extent);
     void find_extent_notes();
     void forget(const std::vector<uint64_t>& keys);
+    // Moves committed rows to the catalog's file.
+    Status drain();
 
     // survival_salvage.cc
     // EUCLEAN with all that a user must know; other errors as they are.
     Error damaged(Error error) const;
     std::string describe_kept() const;
     Status begin_salvage();
+    // The new catalog is complete.
+    void end_salvage();
     Status move_damaged_files();
     Status load_salvaged(Restorer& restorer, DeviceSet& devices);
     void report_salvaged(const Restorer& restorer) const;
@@ -152,14 +145,10 @@ private:
     size_t left_out_ = 0;  // entries of the ledger, by a salvage
     uint64_t instance_ = 0;
     bool resuming_ = false;
-    void count_change() { changes_.fetch_add(1, std::memory_order_release); }
-    std::atomic<uint64_t> changes_ = 0;
-    std::atomic<uint64_t> committed_ = 0;
+    void note_change() { pending_.store(true, std::memory_order_release); }
+    std::atomic<bool> pending_ = false;
     std::atomic<bool> failing_ = false;
-    std::vector<uint64_t> dropped_;  // to be let go of after the next commit
-    // Gathered, by the changes that must be committed first.
-    std::deque<std::pair<uint64_t, std::vector<uint64_t>>> dropping_;
-    std::atomic<size_t> finished_ = 0;  // of dropping_
+    std::vector<uint64_t> dropped_;  // keys that the keeper is to drop after the next commit
     // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
     std::unordered_map<uint64_t, UniqueFd> leaving_;
     Store* store_ = nullptr;         // once it is loaded
@@ -169,6 +158,7 @@ private:
     bool host_folder_kept_ = false;
     std::set<FabricHandle> handles_;       // that the catalog speaks of, while it is loaded
     std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
+    std::unique_ptr<CatalogWriter> writer_;  // last: its thread uses the catalog
 };
 
 }  // namespace gshm::core

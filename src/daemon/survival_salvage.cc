@@ -97,13 +97,14 @@ Status Survival::move_damaged_files() {
 
 Status Survival::begin_salvage() {
     salvaging_ = true;
+    if (memory_ && memory_->salvage() == KeptMemory::Salvage::filled) end_salvage();
     if (!memory_) {
         memory_ = TRY(KeptMemory::create());
         keeper_->put(kLedger, memory_->fd());
         memory_->set_ready();
     }
     TRY(move_damaged_files());
-    auto damaged = Catalog::salvage(catalog_path() + ".damaged");
+    auto damaged = Catalog::salvage(catalog_path() + ".damaged", &memory_->journal());
     if (damaged) damaged_ = std::move(*damaged);
     else log_error("nothing can be read of the catalog: {}", damaged.error().message);
     TRY(make_catalog());
@@ -114,6 +115,13 @@ Status Survival::begin_salvage() {
     }
     find_extent_notes();
     return {};
+}
+
+void Survival::end_salvage() {
+    // One store makes the new catalog valid and the journal void.
+    memory_->set_salvage(KeptMemory::Salvage::filled);
+    memory_->journal().clear();
+    memory_->set_salvage(KeptMemory::Salvage::none);
 }
 
 // Extents of which only the ledger speaks, or nobody.

@@ -29,18 +29,8 @@ void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const 
     free(device, std::move(memory), former.uid);
 }
 
-void Reclaim::gather(uint64_t through) {
-    if (zeroing_.empty()) return;
-    gathered_.emplace_back(through, std::exchange(zeroing_, {}));
-    gathered_count_.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Reclaim::committed(uint64_t through) {
-    while (!gathered_.empty() && gathered_.front().first <= through) {
-        zero_now(std::move(gathered_.front().second));
-        gathered_.pop_front();
-        gathered_count_.fetch_sub(1, std::memory_order_relaxed);
-    }
+void Reclaim::committed() {
+    if (!zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
 }
 
 void Reclaim::zero_now(std::vector<Zeroing> freed) {

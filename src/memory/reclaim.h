@@ -23,13 +23,9 @@ public:
     // With a catalog nothing is zeroed before it has forgotten whose it was: a daemon that is killed before must find the
     // bytes of objects that the catalog still speaks of.
     void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
-    // The changes of the store through that number are going to be written to the catalog.
-    void gather(uint64_t through);
-    // They were.
-    void committed(uint64_t through);
-    bool is_pending() const { return !zeroing_.empty() || !gathered_.empty(); }
-    // From any thread.
-    bool has_gathered() const { return gathered_count_.load(std::memory_order_relaxed) > 0; }
+    // The catalog has all changes of the store.
+    void committed();
+    bool is_pending() const { return !zeroing_.empty(); }
     // Called when large memory has been freed here. Calls `done` in the loop when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
@@ -63,8 +59,6 @@ private:
     Departures* departures_ = nullptr;
     AfterFree after_free_;
     std::vector<Zeroing> zeroing_;
-    std::deque<std::pair<uint64_t, std::vector<Zeroing>>> gathered_;  // by the changes that are to be committed first
-    std::atomic<size_t> gathered_count_ = 0;
     bool awaits_commit_ = false;
     bool stopped_ = false;
     bool drops_idle_ = false;  // a timer is set

@@ -14,17 +14,34 @@ namespace gshm::core::test {
 namespace {
 
 constexpr size_t kLedgerBytes = 1 << 20;
+constexpr size_t kJournalBytes = 16 << 10;  // so little that it is full now and then
 const Credentials kRoot{0, 0, 1, {}};
 const Credentials kUser{1000, 1000, 2, {}};
 
-// Memory that outlives the daemon: extents by key, and the ledger.
+// Memory that outlives the daemon: extents by key, the ledger, the catalog's journal and sum.
 struct Kept {
     std::unordered_map<uint64_t, std::shared_ptr<Extent>> extents;
+    std::vector<std::byte> journal_bytes = std::vector<std::byte>(kJournalBytes);
+    Journal journal{journal_bytes};
+    CatalogSum sum{};
     std::unique_ptr<std::byte[], void (*)(void*)> ledger{static_cast<std::byte*>(aligned_alloc(64, kLedgerBytes)), free};
     uint64_t ledger_bytes = 0;
 
     Kept() { memset(ledger.get(), 0, kLedgerBytes); }
+    // A kill at this moment.
+    Kept(const Kept& other) : extents(other.extents), journal_bytes(other.journal_bytes), ledger_bytes(other.ledger_bytes) {
+        memcpy(ledger.get(), other.ledger.get(), kLedgerBytes);
+        sum.last = other.sum.last.load();
+        sum.next = other.sum.next.load();
+    }
 };
+
+std::unique_ptr<Catalog> open_catalog(const std::string& path, Kept& kept) {
+    auto opened = std::filesystem::exists(path) ? Catalog::open(path, kept.sum, &kept.journal)
+                                                : Catalog::create(path, &kept.sum, &kept.journal);
+    EXPECT_TRUE(opened) << opened.error().message;
+    return std::move(*opened);
+}
 
 // A store as the daemon has it, without the daemon.
 class Daemon final : private Recorder {
@@ -33,7 +50,7 @@ public:
         : kept_(kept),
           device_("memory", uint64_t{1} << 40),
           store(clock_, reclaimer_, kRoot, {device_.info()}),
-          catalog(std::move(*Catalog::create(folder + "/gshm.db"))),
+          catalog(open_catalog(folder + "/gshm.db", kept)),
           ledger_(std::span(kept.ledger.get(), kLedgerBytes), kept.ledger_bytes,
                   [this](uint64_t bytes) -> Status {
                       kept_.ledger_bytes = bytes;
@@ -48,6 +65,8 @@ public:
             return found == kept_.extents.end() ? nullptr : found->second;
         }));
         EXPECT_TRUE(catalog->load_nodes(restorer));
+        const auto checked = catalog->check();
+        EXPECT_TRUE(checked) << checked.error().message;
         store.set_recorder(this);
         auto finished = restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) { return process.pid != 666; });
         EXPECT_TRUE(finished) << finished.error().message;
@@ -134,14 +153,11 @@ protected:
     ~CatalogTest() override { std::filesystem::remove_all(folder_); }
 
     // The contents that the next daemon finds after a kill at this moment.
-    std::string describe_after_kill(Kept& kept) {
+    std::string describe_after_kill(const Kept& kept) {
         std::string copy = folder_ + "/copy";
         std::filesystem::remove_all(copy);
         std::filesystem::copy(folder_ + "/first", copy);
-        Kept then;
-        then.extents = kept.extents;
-        memcpy(then.ledger.get(), kept.ledger.get(), kLedgerBytes);
-        then.ledger_bytes = kept.ledger_bytes;
+        Kept then(kept);
         Daemon next(copy, then);
         return describe(next.store);
     }
@@ -152,6 +168,8 @@ protected:
     }
 
     std::string folder_;
+    ManualClock clock_;
+    ImmediateReclaimer reclaimer_;
 };
 
 TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
@@ -201,8 +219,64 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
                 break;
         }
         ASSERT_TRUE(daemon.catalog->commit());
-        ASSERT_EQ(describe(daemon.store), describe_after_kill(kept)) << "step " << step;
+        const std::string expected = describe(daemon.store);
+        ASSERT_EQ(expected, describe_after_kill(kept)) << "step " << step;
+        if (pick(4) != 0) continue;
+        const Kept before(kept);  // killed when the file has the rows, and the journal still has them, too
+        ASSERT_TRUE(daemon.catalog->drain());
+        ASSERT_EQ(expected, describe_after_kill(before)) << "step " << step;
+        ASSERT_TRUE(kept.journal.is_empty());
+        ASSERT_EQ(expected, describe_after_kill(kept)) << "step " << step;
     }
+}
+
+TEST_F(CatalogTest, RowsLargerThanTheJournalAreWrittenToTheFile) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    const SessionId session = begin(daemon, kRoot);
+    ASSERT_TRUE(daemon.create(session, {"before", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.catalog->commit());
+    ASSERT_FALSE(kept.journal.is_empty());
+    const Attributes large{{"large", std::string(2 * kJournalBytes, 'x')}};
+    ASSERT_TRUE(daemon.create(session, {"large", 100, 0, 0600, kCreateKeep, &large, nullptr}));
+    ASSERT_TRUE(daemon.catalog->commit());
+    EXPECT_TRUE(kept.journal.is_empty());
+    EXPECT_EQ(describe_after_kill(kept), describe(daemon.store));
+}
+
+// Damage to the journal is refused, and a salvage finds the rows that the file has.
+TEST_F(CatalogTest, ADamagedJournalIsRefused) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    const SessionId session = begin(daemon, kRoot);
+    ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.catalog->commit());
+    size_t refused = 0;
+    for (size_t at = 0; at < 600; at += 3) {
+        Kept damaged(kept);
+        damaged.journal_bytes[at] ^= std::byte{4};
+        std::string copy = folder_ + "/copy";
+        std::filesystem::remove_all(copy);
+        std::filesystem::copy(folder_ + "/first", copy);
+        // A byte after the entries, or one that hides them all: then the sum notices.
+        auto load = [&]() -> Status {
+            auto opened = TRY(Catalog::open(copy + "/gshm.db", damaged.sum, &damaged.journal));
+            Store store(clock_, reclaimer_, kRoot, daemon.store.devices());
+            Restorer restorer(store);
+            TRY(opened->use_devices(store.devices()));
+            TRY(opened->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+            TRY(opened->load_nodes(restorer));
+            TRY(opened->check());
+            EXPECT_EQ(store.object_count(), 1u);
+            return {};
+        };
+        if (auto loaded = load(); !loaded) {
+            ++refused;
+            EXPECT_EQ(loaded.error().code, EUCLEAN) << loaded.error().message;
+        }
+        EXPECT_TRUE(Catalog::salvage(copy + "/gshm.db", &damaged.journal)) << "byte " << at;
+    }
+    EXPECT_GT(refused, 50u);
 }
 
 TEST_F(CatalogTest, WhatWasNotCommittedIsNotThere) {
