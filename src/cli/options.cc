@@ -38,8 +38,8 @@ Example:
   gshm create demo/x --size 8M && gshm ls -l demo
 `gshm COMMAND --help` has more; docs/cli.md has it all.)";
 
-// The library takes [a,b] for a list of two and ++ for an end, and forgets -- once a first name was there. A mark
-// in front makes an argument a plain value whatever it looks like; it is taken off again where the value is stored.
+// CLI11 parses [a,b] as a list and ++ as an end marker, and ignores -- after the first positional. An argument with
+// this prefix is always a plain value. The prefix is removed where the value is stored.
 constexpr char kMark = '\x01';
 
 std::vector<std::string> marked_arguments(int argc, const char* const* argv) {
@@ -55,7 +55,7 @@ std::vector<std::string> marked_arguments(int argc, const char* const* argv) {
             argument.insert(0, 1, kMark);
         arguments.push_back(std::move(argument));
     }
-    std::ranges::reverse(arguments);  // the library takes them from the back
+    std::ranges::reverse(arguments);  // CLI11 takes them from the back
     return arguments;
 }
 
@@ -68,7 +68,7 @@ CLI::Option* unmark(CLI::Option* option) {
         ""));
 }
 
-// Positionals that are a list and what follows it, such as "SOURCE... NAME", say themselves how many they are.
+// For positionals such as "SOURCE... NAME", the name already shows the count.
 class HelpFormatter : public CLI::Formatter {
 public:
     std::string make_option_usage(const CLI::Option* option) const override {
@@ -115,7 +115,7 @@ public:
         const auto unknown = app_.remaining();
         if (!chosen.empty()) {
             hint = fmt::format("see `gshm {} --help`", chosen.front()->get_name());
-            // It matters more than an argument that is missing, which it may have been meant to be.
+            // An unknown option is reported before a missing argument, which may follow from it.
             for (const auto& argument : chosen.front()->remaining())
                 if (argument.starts_with('-')) {
                     message = "unknown option " + argument;
@@ -131,7 +131,7 @@ public:
     }
 
 private:
-    // In each command too, so that they may stand before and after it.
+    // Added to each command too, so that they may stand before or after it.
     void add_globals(CLI::App& app) {
         unmark(app.add_option("--dir", line_.dir, "gshmd's runtime folder"))->type_name("DIR");
         app.add_flag("--json", line_.json, "JSON instead of tables");
@@ -148,7 +148,7 @@ private:
         CLI::Option* names(std::vector<std::string> Args::*member, const char* text) const {
             return unmark(app->add_option("NAME", (*args).*member, text))->required()->type_name("");
         }
-        // Two or more: CLI11 cannot tell a list from what follows it, so the command does.
+        // Two or more values. CLI11 cannot separate a list from the positional after it, so the command does.
         CLI::Option* several(const char* positionals, std::vector<std::string> Args::*member, const char* text) const {
             return unmark(app->add_option(positionals, (*args).*member, text))->required()->expected(2, 1 << 28)->type_name("");
         }
@@ -159,14 +159,14 @@ private:
             constexpr const char* kText = "such as cuda:0 or host; default: gshmd's first";
             return unmark(app->add_option("--device", (*args).*member, kText))->type_name("DEVICE");
         }
-        // A value that one of numbers.h reads; the member may be a std::optional.
+        // A value for one of the parsers in numbers.h; the member may be a std::optional.
         template <typename Member, typename Parse>
         CLI::Option* number(const std::string& option, Member Args::*member, Parse parse, const char* type,
                             const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
             return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
         }
-        // A positional that may be left out, which differs from an empty one.
+        // An optional positional, which differs from an empty one.
         CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::*member,
                                    const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = value; };

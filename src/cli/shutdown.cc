@@ -9,7 +9,7 @@
 
 namespace gshm::cli {
 
-// Returns when the daemon takes no connections any more, so that the next command line may start another.
+// Returns when the daemon accepts no connections any more, so that the next command can start another one.
 int cmd_shutdown(Context& context, const ShutdownArgs& args) {
     using namespace std::chrono_literals;
     constexpr auto kPatience = 10s;

@@ -1,4 +1,4 @@
-// The daemon, and what it needs to start.
+// The daemon and the conditions for its start.
 #include <cerrno>
 #include <cstring>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace gshm::cli {
 namespace {
 
-// The folder itself, or the first one on the way to it that exists.
+// The folder itself, or its nearest ancestor that exists.
 std::string nearest_folder(std::string folder) {
     while (!folder.empty() && ::access(folder.c_str(), F_OK) != 0) {
         const auto slash = folder.find_last_of('/');
@@ -83,7 +83,7 @@ void check_keeper(const Machine& machine, const DaemonInfo& info, Findings& ret_
     if (info.keeper != 0) {
         finding.found = fmt::format("gshm-keeper (pid {}) holds the memory should gshmd die", info.keeper);
     } else {
-        // systemd's store of descriptors is told by the environment that systemd gives to a service of that kind.
+        // systemd sets FDSTORE in the environment of a service that has a descriptor store.
         const auto environment = machine.read(fmt::format("/proc/{}/environ", info.pid)).value_or("");
         const bool store = environment.find("FDSTORE=") != environment.npos;
         finding.health = store ? Health::ok : Health::warning;

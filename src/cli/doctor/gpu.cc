@@ -1,4 +1,4 @@
-// What the GPUs and their driver can do.
+// Features of the GPUs and their driver.
 #include <algorithm>
 #include <cstdlib>
 
@@ -14,7 +14,7 @@ constexpr const char* kNoGpu = "there is no GPU that could have it";
 constexpr const char* kImexFolder = "/dev/nvidia-caps-imex-channels";
 constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
 
-// "580.95.05" of the line that begins "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  ..."
+// "580.95.05" in the line "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  ..."
 std::string driver_version(const Machine& machine) {
     const auto text = machine.read("/proc/driver/nvidia/version");
     if (!text) return {};
@@ -32,7 +32,7 @@ std::string row_of(const std::string& text, std::string_view key) {
     return {};
 }
 
-// Names of the GPUs that have a kind of handles, and of those that do not.
+// Names of the GPUs that support a kind of handle, and of those that do not.
 std::pair<std::vector<std::string>, std::vector<std::string>> split_by(const LocalGpus& local, uint32_t kind) {
     std::pair<std::vector<std::string>, std::vector<std::string>> names;
     for (const auto& gpu : local.gpus) (gpu.handle_kinds & kind ? names.first : names.second).emplace_back(gpu.name);
@@ -45,7 +45,8 @@ LocalGpus find_local_gpus() {
     LocalGpus local;
     for (const auto& device : local_devices().value_or(std::vector<DeviceInfo>()))
         if (std::string_view(device.name) != "host") local.gpus.push_back(device);
-    // Where there is none the library says why, if asked for memory there; it gets no further than that.
+    // The library explains a missing GPU only in the error of an allocation. Without a GPU, the allocation fails at
+    // that point.
     if (local.gpus.empty())
         if (const auto object = Object::allocate("cuda", 1); !object) local.failure = object.error().message;
     return local;

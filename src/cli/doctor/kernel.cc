@@ -1,4 +1,4 @@
-// What the kernel allows: io_uring, FUSE, RDMA.
+// Kernel features: io_uring, FUSE, RDMA.
 #include <cerrno>
 #include <cstring>
 #include <sys/syscall.h>
@@ -12,7 +12,8 @@
 namespace gshm::cli {
 namespace {
 
-// Tried, since a container's filter of system calls does not show anywhere else. The number is the same everywhere.
+// The call is tried, since the seccomp filter of a container is not visible elsewhere. Its number is the same on all
+// architectures.
 int try_io_uring() {
     constexpr long kIoUringSetup = 425;
     struct Parameters {

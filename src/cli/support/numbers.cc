@@ -20,7 +20,7 @@ constexpr uint64_t kSizeMax = (uint64_t{1} << 63) - 1;
     throw Failure::usage(fmt::format("{} {}: {}", option, printable(text), wanted));
 }
 
-// Binary digits that a unit stands for; nothing if it is not one. KB and MB are left out: they mean two things.
+// The power of two for a unit; nullopt if it is unknown. KB and MB are not accepted, since they are ambiguous.
 std::optional<int> unit_shift(std::string_view unit) {
     if (unit.empty() || unit == "B") return 0;
     constexpr std::string_view kUnits = "KMGT";
@@ -36,7 +36,7 @@ struct Prefix {
     std::string_view rest;
 };
 
-// The number that text begins with, decimal or 0x.
+// The number at the start of a text, decimal or 0x.
 Prefix parse_prefix(std::string_view text) {
     const bool hex = text.starts_with("0x") || text.starts_with("0X");
     const auto digits = text.substr(hex ? 2 : 0);
