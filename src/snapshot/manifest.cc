@@ -38,7 +38,7 @@ std::string instance_text(uint64_t instance) {
     return fmt::format("{:016x}", instance);
 }
 
-// A member or an element that is an integer. The JSON library converts any number, and what is out of range as well.
+// An integer member or element. The JSON library also converts other numbers and values out of range.
 template <std::integral Integer>
 Integer integer(const Json& json, auto where) {
     const Json& value = json.at(where);
@@ -271,7 +271,7 @@ Status write_manifest(const std::string& folder, const Manifest& manifest) {
         return fail(EILSEQ, "a name cannot be written down: {}", error.what());
     }
     const std::string part = path_of(folder) + ".part";
-    ::unlink(part.c_str());  // of a run that was cut off; and whatever else it is, it is not to be written through
+    ::unlink(part.c_str());  // from an interrupted run; a symbolic link there must not be followed
     auto file = UniqueFd::adopt(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file || !write_whole(file, text) || ::fsync(file.get()) != 0 || ::close(file.take()) != 0 ||
         ::rename(part.c_str(), path_of(folder).c_str()) != 0)
@@ -289,7 +289,7 @@ Result<std::optional<Manifest>> read_manifest(const std::string& folder) {
     if (!text) return fail_errno(path.c_str(), text.error().code);
     try {
         return parse(*text);
-    } catch (const std::exception& error) {  // those of the JSON library among them
+    } catch (const std::exception& error) {  // includes those of the JSON library
         return fail(EIO, "{} is damaged: {}", path, error.what());
     }
 }
