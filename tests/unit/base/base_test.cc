@@ -29,7 +29,7 @@ TEST(Name, RefusesWhatIsNoPath) {
     }
     EXPECT_EQ(code_of(check_name(std::string_view("a\0b", 3))), EINVAL);
     EXPECT_EQ(code_of(check_name(std::string(limits::kNamePartBytes + 1, 'x'))), ENAMETOOLONG);
-    std::string deep = "d";  // as deep as its bytes allow
+    std::string deep = "d";  // as deep as the byte limit allows
     while (deep.size() + 2 <= limits::kNameBytes) deep += "/d";
     EXPECT_EQ(code_of(check_name(deep)), 0);
     EXPECT_EQ(code_of(check_name(deep + "/d")), ENAMETOOLONG);
