@@ -35,7 +35,7 @@ TEST_P(FenceTest, CountsAndIsWaitedFor) {
     later.join();
 }
 
-// There and back: each answers with a byte that the other can only have read in time.
+// There and back: each side answers with a byte that depends on the byte it has read.
 TEST_P(FenceTest, HandsBytesOverBetweenProcesses) {
     constexpr uint64_t kRounds = 200;
     make_for_others("there");
@@ -168,7 +168,7 @@ TEST_P(FenceTest, AReaderMayCloseItBeforeItsStreamHasWaited) {
             slow.synchronize();
             ASSERT_EQ(code(reader.check(generation)), 0);
         }
-        Fence::open(object).value();  // closing this one looks after the other
+        Fence::open(object).value();  // this close also checks earlier closed pages
         busy.go_on();
         busy.synchronize();
     }

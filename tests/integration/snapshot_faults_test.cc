@@ -21,7 +21,7 @@ protected:
         place = manifest_entry("bad")["chunks"][1];
         restart();
     }
-    // Checking and restoring both name the file and the object; intact objects are restored, damaged ones are not.
+    // Checking and restoring both report the file and the object. Intact objects are restored, damaged ones are not.
     void is_refused(const std::string& object, const Args& texts, const Args& intact) {
         for (const Args& command : {Args{"restore", "--dry-run", saved()}, Args{"restore", saved()}}) {
             Args all = texts;
@@ -114,7 +114,7 @@ protected:
     void expect_all() {
         for (unsigned i = 0; i < kObjects; ++i) EXPECT_TRUE(cat(name(i)) == noise(kObjectBytes, i)) << i;
     }
-    // Runs the command and ends it by the signal once the condition holds; it may be too late for that. True: it was not.
+    // Runs the command and sends the signal when the condition holds. True: the signal was in time.
     bool interrupt(const Args& command, const std::function<bool()>& when) {
         ChildProcess child;
         EXPECT_TRUE(child.spawn(cli_argv(command)));
@@ -158,7 +158,7 @@ TEST_P(InterruptionTest, ARestoreGoesOn) {
         });
     }
     ASSERT_TRUE(interrupted);
-    // Whatever has its name is whole, and of the rest there is nothing.
+    // Every named object is complete, and the others have left nothing behind.
     EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}).find(".gshm-restore") == std::string::npos; }));
     unsigned there = 0;
     for (unsigned i = 0; i < kObjects; ++i) {
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, InterruptionTest, ::testing::Values(SIGKILL, S
 
 TEST_F(SnapshotTest, ADiskThatIsFullIsNoLoss) {
     put("a", noise(8 * kChunk, 1));
-    // A limit for files stands for the disk's end.
+    // A file size limit simulates a full disk.
     const std::string command = "ulimit -f " + std::to_string(3 * kChunk / 512) + "; exec \"$0\" \"$@\"";
     Args argv = {"/bin/sh", "-c", command};
     const auto snapshot = cli_argv({"snapshot", "-j", "1", saved()});
