@@ -22,7 +22,7 @@ Manifest read_snapshot(const SnapshotFolder& folder) {
     if (auto manifest = take(core::read_manifest(folder.path()))) return std::move(*manifest);
     const bool begun = !take(folder.data_files()).empty();
     throw Failure(ENOENT, fmt::format("{} has no {}snapshot", printable(folder.path()), begun ? "complete " : ""),
-                  begun ? "run the `gshm snapshot` again that was interrupted" : "");
+                  begun ? "run the interrupted `gshm snapshot` again" : "");
 }
 
 // Keeps only the entries at or below the names, and the directories above them. Returns the names without an entry.
@@ -292,7 +292,7 @@ int cmd_restore(Context& context, const RestoreArgs& args) {
     try {
         restore.run();
     } catch (const Interrupted&) {
-        context.warn("interrupted; what is restored stays, and the same command goes on with the rest");
+        context.warn("interrupted; restored objects are kept, and the same command continues with the rest");
         throw;
     }
     if (context.json()) context.print(restore.result(folder.path()));

@@ -14,7 +14,7 @@ public:
     void remove(const std::string& given) {
         const auto name = without_trailing_slashes(given);
         if (name.empty() && given.starts_with('/'))
-            throw Failure::usage("rm does not remove everything at once", "name what to remove; `gshm ls` lists it");
+            throw Failure::usage("rm does not remove everything at once", "name the objects; `gshm ls` lists them");
         const auto unlinked = context_.client().unlink(name);
         if (unlinked) {
             removed_.push_back(name);
@@ -36,7 +36,7 @@ private:
     void remove_directory(const std::string& name) {
         if (!args_.recursive)
             throw Failure(EISDIR, printable(name) + " is a directory",
-                          "`gshm rm -r` removes it with all that is in it");
+                          "`gshm rm -r` removes it with all its entries");
         std::optional<Failure> first;
         remove_entries(name, first);
         if (first) throw *first;

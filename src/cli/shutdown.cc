@@ -33,7 +33,7 @@ int cmd_shutdown(Context& context, const ShutdownArgs& args) {
         context.print(record);
     } else {
         context.print(fmt::format("gshmd (pid {}) has ended{}\n", info.pid,
-                                  args.keep ? "; what it held stays for the next one" : ""));
+                                  args.keep ? "; its objects are kept for the next one" : ""));
     }
     return 0;
 }

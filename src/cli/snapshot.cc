@@ -21,8 +21,8 @@ namespace {
 
 constexpr int kAttempts = 3;  // for an object that changes while it is read
 
-constexpr const char* kGoOn = "what is there stays; run the same command again to go on";
-constexpr const char* kMakeRoom = "what is there stays; make room and run the same command again to go on";
+constexpr const char* kGoOn = "saved chunks are kept; run the same command again to continue";
+constexpr const char* kMakeRoom = "saved chunks are kept; make room and run the same command again to continue";
 
 // An object that is being saved.
 struct Item {
@@ -279,7 +279,7 @@ std::optional<Manifest> read_earlier(Context& context, const SnapshotFolder& fol
         return earlier;
     } catch (const Failure& failure) {
         if (failure.code() != EIO) throw;
-        if (!update) throw Failure(EIO, failure.what(), "--update writes a new one, of what is in gshmd now");
+        if (!update) throw Failure(EIO, failure.what(), "--update writes a new one with the current objects of gshmd");
         context.warn(fmt::format("{}; a new one is written", failure.what()));
         return std::nullopt;
     }

@@ -39,7 +39,7 @@ int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) {
         TRY(check_argument(memory != nullptr && ret_object != nullptr, "memory or ret_object is NULL"));
         auto address = reinterpret_cast<uint64_t>(memory);
         if (size_bytes == 0 || size_bytes > limits::kObjectBytes || address > UINT64_MAX - size_bytes) {
-            return fail(EINVAL, "{} bytes at {:#x} are no memory", size_bytes, address);
+            return fail(EINVAL, "{} bytes at {:#x} are not memory", size_bytes, address);
         }
         *ret_object = TRY(wrap(address, size_bytes)).release();
         return {};

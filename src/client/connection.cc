@@ -177,7 +177,7 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }
         if (sending.only_counted && counted_ != *sending.only_counted) {
-            return fail(ESTALE, "gshmd has been told since what is held");
+            return fail(ESTALE, "gshmd has been told of the held leases since");
         }
         Ticket ticket{next_id_++, epoch_};
         builder.Clear();

@@ -11,7 +11,7 @@
 namespace gshm::core {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little endian, and so is what is copied here");
+static_assert(std::endian::native == std::endian::little, "the format is little endian, and structs are copied");
 
 constexpr char kMagic[8] = {'g', 's', 'h', 'm', 'c', 'h', 'n', 'k'};
 constexpr uint32_t kVersion = 1;

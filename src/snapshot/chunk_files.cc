@@ -34,7 +34,7 @@ std::string ChunkReader::check_header(std::span<const std::byte> bytes, const Ch
     if (!ChunkHeader::decode(bytes, header)) return "its header is damaged";
     if (header.codec != place.codec || header.stored_bytes != place.stored_bytes || header.raw_bytes != raw_bytes ||
         header.checksum != place.checksum || header.offset != offset)
-        return "its header is another chunk's";
+        return "its header belongs to another chunk";
     return {};
 }
 

@@ -52,7 +52,7 @@ Result<SnapshotFolder> SnapshotFolder::open(const std::string& given, Use use) {
         // Data files are removed later, so the folder must not contain other files.
         for (const auto& name : TRY(list_folder(path)))
             if (run_of(name) == 0 && !name.starts_with("manifest.jsonl"))
-                return fail(ENOTEMPTY, "{} has something else in it: {}", path, name);
+                return fail(ENOTEMPTY, "{} contains other files: {}", path, name);
     }
     return SnapshotFolder(path, std::move(lock));
 }

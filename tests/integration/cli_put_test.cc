@@ -77,7 +77,7 @@ TEST_F(CliPut, WhatMakesNoSenseMovesNothing) {
     fails(4, {"put", file("missing"), "x"}, {"missing"});
     fails(4, {"put", a, "x", "--device", "cuda:9"}, {"cuda:9"});
     fails(9, {"put", file("other"), "x"}, {"is a directory", "put -r"});
-    fails(9, {"put", "-", "dir/"}, {"no name of its own"}, "text");
+    fails(9, {"put", "-", "dir/"}, {"no file name"}, "text");
     EXPECT_EQ(ok({"ls", "-r"}), "taken\n");
 }
 

@@ -180,7 +180,7 @@ TEST_P(FenceTest, OneHandleOfAProcessPublishes) {
     auto fence = Fence::open(object, {.write = true}).value();
     const auto refused = Fence::open(again, {.write = true});
     ASSERT_EQ(code(refused), EBUSY);
-    EXPECT_EQ(refused.error().message, "this process publishes here already");
+    EXPECT_EQ(refused.error().message, "this process already publishes on this fence");
     EXPECT_EQ(fence.publish().value(), 1u);
     fence.close();
     EXPECT_EQ(Fence::open(again, {.write = true}).value().publish().value(), 2u);

@@ -279,7 +279,7 @@ TEST_F(SnapshotWhole, WhatCannotBeSavedIsListed) {
     EXPECT_EQ(left_out.size(), 5u);
     EXPECT_EQ(left_out.at("pipe"), "it is a pipe, a socket or a device file");
     EXPECT_EQ(left_out.at("odd\\xff"), "its name is not UTF-8");
-    EXPECT_EQ(left_out.at("odd-folder\\xff"), "its name is not UTF-8; nor is what is in it saved");
+    EXPECT_EQ(left_out.at("odd-folder\\xff"), "its name is not UTF-8; its entries are not saved either");
     EXPECT_EQ(left_out.at("kept"), "its attribute \\xff, whose name is not UTF-8");
     // A restore also reports this.
     const auto checked = run_cli({"--json", "restore", "--dry-run", saved()});

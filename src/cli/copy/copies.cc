@@ -39,7 +39,7 @@ Record Copied::record() const {
 }
 
 Failure differs(const Error& error) {
-    return {EIO, error.message, "if nobody was writing to them meanwhile, memory or disk is damaged"};
+    return {EIO, error.message, "if no process wrote to them meanwhile, memory or disk is damaged"};
 }
 
 Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes,

@@ -50,7 +50,7 @@ private:
         if (info.kind != GSHM_KIND_DIRECTORY) return add_entry(name, file, info, true);
         if (!args_.recursive)
             throw Failure(EISDIR, fmt::format("{} is a directory", name.empty() ? "/" : printable(name)),
-                          "`gshm get -r` gets all that is in it");
+                          "`gshm get -r` gets all its entries");
         directories_ = true;
         add_directory(name, file);
     }

@@ -65,7 +65,7 @@ private:
         if (S_ISDIR(info.st_mode)) {
             if (!args_.recursive)
                 throw Failure(EISDIR, fmt::format("{} is a directory", printable(source)),
-                              "`gshm put -r` puts all that is in it");
+                              "`gshm put -r` puts all its files");
             folders_ = true;
             return add_folder(source, name);
         }
@@ -81,7 +81,7 @@ private:
 
     void add_standard_input() {
         if (into_)
-            throw Failure(EISDIR, "standard input has no name of its own to have in a directory",
+            throw Failure(EISDIR, "standard input has no file name to use in a directory",
                           "put it alone, and name the object");
         struct stat info {};
         const off_t begin = ::lseek(STDIN_FILENO, 0, SEEK_CUR);

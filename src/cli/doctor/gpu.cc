@@ -75,11 +75,11 @@ void check_driver(const Machine& machine, const LocalGpus& local, Findings& ret_
         finding.found += fmt::format(", {} {} usable", local.gpus.size(), local.gpus.size() == 1 ? "GPU" : "GPUs");
     } else if (version.empty() && present == 0) {
         finding.health = Health::missing;
-        finding.found = "no NVIDIA GPU and no driver: gshm has the memory of the host alone";
+        finding.found = "no NVIDIA GPU and no driver: gshm has only host memory";
     } else if (version.empty()) {
         finding.health = Health::missing;
         finding.needed = true;
-        finding.found = fmt::format("{} NVIDIA GPU(s) on the bus, but no driver has them", present);
+        finding.found = fmt::format("{} NVIDIA GPU(s) on the bus, but no driver is loaded for them", present);
         finding.remedy = "install NVIDIA's driver and load it with `modprobe nvidia nvidia_uvm`";
     } else {
         finding.health = Health::missing;
@@ -116,9 +116,9 @@ void check_gpus(const Machine& machine, const LocalGpus& local, Findings& ret_fi
         finding.found = fmt::format("{} at {} ({}) is not usable from here", gpu.model, gpu.address, gpu.uuid);
         if (visible)
             finding.remedy =
-                fmt::format("CUDA_VISIBLE_DEVICES is {}: unset it if that is not meant", printable(visible));
+                fmt::format("CUDA_VISIBLE_DEVICES is {}: unset it if that is not intended", printable(visible));
         else if (has_mig)
-            finding.remedy = "if it is divided by MIG this is as it should be";
+            finding.remedy = "this is expected if it is divided by MIG";
         else
             finding.remedy =
                 "it may lack VMM (CUDA 11.4 or newer), or have failed: see `nvidia-smi` and the kernel's log";

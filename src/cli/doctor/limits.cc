@@ -52,7 +52,7 @@ void check_memlock(const Machine& machine, const std::string& process, Findings&
         finding.health = Health::warning;
         finding.found = "the limit of locked memory is not known";
     } else if (machine.has_capability(process, kCapIpcLock)) {
-        finding.found = fmt::format("{}, which does not bind root{}", text(limit->soft), whose(process));
+        finding.found = fmt::format("{}, which does not apply to root{}", text(limit->soft), whose(process));
     } else if (limit->soft < kStagingBytes) {
         finding.health = Health::warning;
         finding.found = fmt::format("{} may be locked{}, staging wants {}: copies between files and GPUs are slower",

@@ -98,7 +98,7 @@ private:
         // The mount accepts any bytes in a name. The library, which restores it, does not.
         const bool is_directory = info.kind == GSHM_KIND_DIRECTORY;
         if (const auto reason = unusable(name))
-            return leave_out(name, *reason + (is_directory && info.size_bytes > 0 ? "; nor is what is in it saved" : ""));
+            return leave_out(name, *reason + (is_directory && info.size_bytes > 0 ? "; its entries are not saved either" : ""));
         switch (info.kind) {
             case GSHM_KIND_DIRECTORY:
                 seen_.erase(name);

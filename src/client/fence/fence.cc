@@ -24,7 +24,7 @@ struct gshm_fence {
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
     Status check_stream(const void* stream) const {
-        return check_argument(stream == nullptr || object->local != nullptr, "a handle without memory here knows no streams");
+        return check_argument(stream == nullptr || object->local != nullptr, "a handle without a mapping has no streams");
     }
     // The stream reads the page when it reaches the wait, which may be after this handle is closed.
     Status hold(void* stream, uint64_t wanted);
@@ -110,7 +110,7 @@ public:
     Status add(const gshm_object& object) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         if (objects_.emplace(object.core.get(), object.id).second) return {};
-        return fail(EBUSY, "this process publishes here already");
+        return fail(EBUSY, "this process already publishes on this fence");
     }
     void remove(const gshm_object& object) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);

@@ -154,7 +154,7 @@ int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec*
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(path != nullptr, "path is NULL"));
         TRY(check_arguments(spec, options));
-        TRY(check_argument(spec->size_bytes == 0, "the file says how large the object is: size_bytes must be 0"));
+        TRY(check_argument(spec->size_bytes == 0, "the object has the size of the file: size_bytes must be 0"));
         // O_NONBLOCK, since the open of a fifo waits for a writer.
         const auto file = UniqueFd::adopt(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         struct stat status = {};

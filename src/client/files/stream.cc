@@ -118,12 +118,12 @@ Status copy_stream(StreamReader& stream, gshm_object& object, const TransferProg
     uint64_t done = 0;
     for (size_t bytes = chunk.size(); bytes == chunk.size();) {
         bytes = TRY(stream.read(chunk.data(), chunk.size()));
-        if (bytes > size - done) return fail(EFBIG, "the stream brings more than the {} bytes that it should", size);
+        if (bytes > size - done) return fail(EFBIG, "the stream has more than the {} bytes expected", size);
         TRY(copy_in(object, done, {chunk.data(), bytes}));
         done += bytes;
         TRY(progress.moved(done, size));
     }
-    if (done < size) return fail(ENODATA, "the stream ended after {} of the {} bytes that it should bring", done, size);
+    if (done < size) return fail(ENODATA, "the stream ended after {} of the {} bytes expected", done, size);
     return {};
 }
 

@@ -130,7 +130,7 @@ Result<gshm_mirror_options> read_options(const gshm_mirror_options* options) {
     }
     constexpr uint32_t kKnown = GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown mirror flags {:#x}", chosen.flags & ~kKnown);
-    TRY(check_argument(chosen.flags != 0, "a mirror that is neither loaded nor written is of no use"));
+    TRY(check_argument(chosen.flags != 0, "a mirror must be loaded, written or both"));
     return chosen;
 }
 
@@ -146,7 +146,7 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
     mirror->stream = options.stream;
     Extent* extent = object.extent();
     if (extent == nullptr && object.key.extent != 0) {
-        TRY(check_argument(options.stream == nullptr, "the daemon, which copies for this handle, knows no streams of yours"));
+        TRY(check_argument(options.stream == nullptr, "the daemon copies for this handle, and cannot use streams of this process"));
         mirror->own = std::make_unique_for_overwrite<std::byte[]>(bytes);
         mirror->memory = {mirror->own.get(), bytes};
     } else if (bytes != 0 && extent->is_host_memory()) {
@@ -235,7 +235,7 @@ int gshm_mirror_destroy(gshm_mirror* mirror) {
         std::unique_ptr<gshm_mirror> gone(mirror);
         TRY(check_use(mirror));  // in a forked child, its memory and its object are gone
         auto flushed = mirror->flush();
-        if (!flushed) log_error("what was changed in a mirror is lost: {}", flushed.error().message);
+        if (!flushed) log_error("changes in a mirror are lost: {}", flushed.error().message);
         give_memory_back(*mirror);
         let_go_of_object(mirror->object);
         return flushed;

@@ -117,7 +117,7 @@ void gshm_free(void* memory, ssize_t size, int device, void* stream) {
     bool over = false;
     const int code = guarded([&]() -> Status {
         Pool* pool = ProcessPools::instance().find(device);
-        if (pool == nullptr) return fail(EINVAL, "{} is of no pool of this process", memory);
+        if (pool == nullptr) return fail(EINVAL, "{} is not from a pool of this process", memory);
         auto freed = pool->deallocate(memory, size > 0 ? static_cast<uint64_t>(size) : 0, stream);
         over = !freed && freed.error().code == ENODEV;  // at process exit the driver may be gone already
         return freed;

@@ -60,7 +60,7 @@ Status RemoteRing::attach() {
         for (auto& slot : slots_) slot.known = false;
         return {};
     }
-    return fail(ECONNRESET, "gshmd ends again and again");
+    return fail(ECONNRESET, "gshmd ends repeatedly");
 }
 
 uint32_t RemoteRing::hold(gshm_object& object, bool write, bool* ret_is_new) {

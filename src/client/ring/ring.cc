@@ -138,7 +138,7 @@ Status Ring::check(const gshm_io& io) const {
         at += range.bytes;
         if (reads && object.sealed) return fail(EPERM, "the object is sealed and cannot be written");
         if (reads && object.access == Access::read) return fail(EACCES, "the object was opened for reading only");
-        if (object.core && object.core != core_) return fail(EXDEV, "the object is another connection's than the ring");
+        if (object.core && object.core != core_) return fail(EXDEV, "the object belongs to another connection");
     }
     if (io.range_count > free_pieces_.size()) return fail(EAGAIN, "the ring is full");
     return {};
