@@ -26,7 +26,7 @@ inline Status check_name_argument(const char* name) {
     if (name == nullptr) return fail(EINVAL, "a name is NULL");
     size_t bytes = strlen(name);
     if (bytes <= limits::kNameBytes) return {};
-    return fail(ENAMETOOLONG, "the name has {} bytes; {} are allowed", bytes, limits::kNameBytes);
+    return fail(ENAMETOOLONG, "the name has {} bytes; the limit is {}", bytes, limits::kNameBytes);
 }
 
 // Runs a body that returns Status. Returns 0 or -errno.
