@@ -7,18 +7,17 @@
 namespace gshm::core {
 
 Result<uint64_t> parse_size(std::string_view text) {
+    const bool hex = text.starts_with("0x") || text.starts_with("0X");
+    const std::string_view digits = text.substr(hex ? 2 : 0);
     uint64_t number = 0;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number, hex ? 16 : 10);
     if (error == std::errc::result_out_of_range) return fail(ERANGE, "size '{}' is too large", text);
-    if (error != std::errc()) return fail(EINVAL, "'{}' is not a size (examples: 4096, 64K, 8M, 4G)", text);
-    std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-    if (suffix.ends_with("iB")) suffix.remove_suffix(2);
-    unsigned shift = 0;
-    if (suffix == "K" || suffix == "k") shift = 10;
-    else if (suffix == "M" || suffix == "m") shift = 20;
-    else if (suffix == "G" || suffix == "g") shift = 30;
-    else if (suffix == "T" || suffix == "t") shift = 40;
-    else if (!suffix.empty()) return fail(EINVAL, "'{}' is not a size (examples: 4096, 64K, 8M, 4G)", text);
+    const std::string_view unit = digits.substr(static_cast<size_t>(end - digits.data()));
+    const bool plain = unit.empty() || unit == "B";
+    const size_t letter = plain ? 0 : std::string_view("KkMmGgTt").find(unit[0]);
+    const bool known = plain || (letter != std::string_view::npos && (unit.size() == 1 || unit.substr(1) == "iB"));
+    if (error != std::errc() || !known) return fail(EINVAL, "'{}' is not a size (examples: 4096, 64K, 8M, 4G)", text);
+    const size_t shift = plain ? 0 : (letter / 2 + 1) * 10;
     if (number > (limits::kObjectBytes >> shift)) return fail(ERANGE, "size '{}' is too large", text);
     return number << shift;
 }

@@ -1,4 +1,4 @@
-// Sizes as text: 4096, 8M; whole numbers with K, M, G or T, powers of 1024.
+// Sizes as text: 4096, 0x1000, 8M, 8MiB; whole numbers with K, M, G or T, powers of 1024.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 namespace gshm::core {
 
+// EINVAL: not a size. ERANGE: more than 2^63 - 1. KB and MB are not accepted, since they are ambiguous.
 Result<uint64_t> parse_size(std::string_view text);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {

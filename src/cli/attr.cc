@@ -42,7 +42,7 @@ void show_all(Context& context, const std::string& name) {
     context.print(table.text());
 }
 
-// The bytes as they are; on a terminal as text that cannot harm it.
+// Writes the raw bytes to a pipe or a file. On a terminal, text is printed as it is and other bytes in hex.
 void show_one(Context& context, const std::string& name, const Attribute& attribute) {
     if (context.json()) {
         Record record;

@@ -13,7 +13,7 @@ int cmd_cat(Context& context, const CatArgs& args) {
     const uint64_t size = object.size();
     if (args.offset > size)
         throw Failure::usage(fmt::format("--offset {}: {} has {} bytes", args.offset, args.name, size));
-    // As read(2) does: what lies beyond the end is not there.
+    // A range beyond the end is shortened, as read(2) does.
     const uint64_t end = args.offset + std::min(args.length.value_or(size), size - args.offset);
 
     std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, end - args.offset)), '\0');

@@ -1,5 +1,5 @@
-// The commands: one file and one function each, which returns the exit code or throws a Failure. options.cc fills the
-// arguments. Names and files are as the user wrote them.
+// The commands. Each has a file and a function, which returns the exit code or throws a Failure. options.cc fills the
+// arguments. Names and paths are exactly as the user typed them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Context;
 struct CreateArgs {
     std::string name;
     uint64_t size_bytes = 0;
-    std::string device;  // empty: the daemon's first
+    std::string device;  // empty: the daemon's first device
     uint32_t mode = 0600;
     std::optional<uint8_t> fill;
     bool compressible = false;
@@ -41,7 +41,7 @@ struct NamesArgs {  // stat, seal
 };
 
 struct HoldersArgs {
-    std::optional<std::string> name;  // none: all that has no name any more
+    std::optional<std::string> name;  // none: all unlinked objects that are still held
     bool exact_bytes = false;
 };
 
@@ -57,10 +57,10 @@ struct CatArgs {
 };
 
 struct PutArgs {
-    std::vector<std::string> sources_and_name;  // the last one is the name
+    std::vector<std::string> sources_and_name;  // the last one is the object's name
     std::string device;
     std::optional<uint32_t> mode;
-    std::optional<uint64_t> size_bytes;  // of standard input or a pipe, if it is known
+    std::optional<uint64_t> size_bytes;  // expected size of standard input or a pipe
     bool replace = false;
     bool recursive = false;
     bool verify = false;
@@ -75,8 +75,8 @@ struct GetArgs {
 struct SnapshotArgs {
     std::string folder;
     std::vector<std::string> names;  // none: everything
-    unsigned threads = 0;            // 0: as many as are useful
-    int level = 1;                   // of zstd; 0: not compressed
+    unsigned threads = 0;            // 0: chosen by the number of processors
+    int level = 1;                   // of zstd; 0: no compression
     bool update = false;
 };
 
@@ -84,7 +84,7 @@ struct RestoreArgs {
     std::string folder;
     std::vector<std::string> names;  // none: everything
     unsigned threads = 0;
-    std::string device;  // empty: each its own
+    std::string device;  // empty: the device that each object was on
     bool replace = false;
     bool dry_run = false;
 };
@@ -107,15 +107,15 @@ struct WaitArgs {
     std::string name;
     bool sealed = false;
     bool gone = false;
-    int timeout_ms = -1;  // for ever
+    int timeout_ms = -1;  // -1: no timeout
 };
 
 struct WatchArgs {
     std::string prefix;
     bool existing = false;
     bool exact_bytes = false;
-    unsigned count = 0;   // 0: without end
-    int timeout_ms = -1;  // for ever
+    unsigned count = 0;   // 0: no limit
+    int timeout_ms = -1;  // -1: no timeout
 };
 
 struct AttrArgs {

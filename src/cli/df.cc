@@ -37,7 +37,7 @@ Record space_record(const DeviceInfo& device) {
     return record;
 }
 
-// What one process holds on one device that no name leads to any more.
+// The unlinked memory that one process holds on one device.
 struct Hold {
     std::string device;
     Holder holder;
@@ -45,7 +45,7 @@ struct Hold {
     uint64_t objects = 0;
 };
 
-// The largest first.
+// Sorted by size, the largest first.
 std::vector<Hold> list_holds(Context& context) {
     std::map<std::pair<std::string, int32_t>, Hold> holds;
     for (const auto& entry : context.unlinked()) {

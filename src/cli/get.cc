@@ -18,7 +18,7 @@
 namespace gshm::cli {
 namespace {
 
-// Of the file, or of the object.
+// The failure belongs to the file or to the object.
 [[noreturn]] void throw_failure(const Error& error, const GetItem& item) {
     switch (error.code) {
         case ECANCELED: throw Stopped{};
@@ -28,7 +28,7 @@ namespace {
         case EFBIG: throw Failure::of_file(error.code, error.message, "nothing was written");
         default: break;
     }
-    // Names have no slash in front.
+    // Object names never begin with a slash.
     if (error.message.starts_with(item.file) || error.message.starts_with('/'))
         throw Failure::of_file(error.code, error.message);
     throw Failure::of_error(error, item.name);
@@ -40,8 +40,8 @@ Copied get(const Client& client, const GetItem& item, bool verify, const gshm::P
     return {item.name, item.file, got->bytes, static_cast<double>(got->duration_ns) / 1e9, got->path};
 }
 
-// Calls write(bytes) for all of an object, in order. By this thread and with signals as they are: what is written to
-// directly has nothing to clear away, and a write that waits ends at once.
+// Calls write(bytes) for all bytes of an object, in order. It runs in this thread with default signal handling: a
+// direct write leaves nothing to clean up, and a signal ends a blocked write at once.
 template <typename Write>
 Copied get_directly(Context& context, const std::string& name, const std::string& file, Write write) {
     auto object = context.open(name);
@@ -66,7 +66,7 @@ int get_to_standard_output(Context& context, const GetArgs& args) {
     return context.for_each(names, [&](const std::string& name) { get_directly(context, name, "-", write_stdout); });
 }
 
-// /dev/null, a fifo: what exists and is no regular file is not replaced.
+// Special files such as /dev/null and fifos are written to, not replaced.
 bool is_written_directly(const std::string& file) {
     struct stat info {};
     return ::stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);

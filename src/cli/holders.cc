@@ -35,7 +35,7 @@ std::string last_name_text(const UnlinkedEntry& entry) {
     return entry.former() ? name + " (before it was resized)" : name;
 }
 
-// Everything that is unlinked but held: a line for each holder, with the object beside it.
+// All objects that are unlinked but held: a line for each holder and object.
 int print_unlinked(Context& context, bool exact_bytes) {
     std::vector<Record> records;
     Accounts accounts;

@@ -11,11 +11,11 @@ namespace {
 
 struct Shown {
     std::string name;   // from the root
-    std::string shown;  // from the listed path, or from the root if recursive; with a slash after a directory
+    std::string shown;  // relative to the listed path, or the full name if recursive; directories end in a slash
     StatInfo info;
 };
 
-// A path that names an object is listed as that object, under its full name; so may be a directory's only entry.
+// The path of an object is listed under its full name. A directory may also have a single entry of that name.
 bool is_object(Context& context, const std::string& path) {
     return !path.empty() && context.stat(path).kind == GSHM_KIND_OBJECT;
 }
@@ -66,7 +66,7 @@ int cmd_ls(Context& context, const LsArgs& args) {
     } else if (args.details) {
         context.print(details_text(entries, args.exact_bytes));
     } else {
-        // A program that reads this gets the names as they are; a terminal gets nothing that it could obey.
+        // A pipe gets the exact names. A terminal gets them without control characters.
         const bool terminal = ::isatty(STDOUT_FILENO);
         std::string text;
         for (const auto& entry : entries) text += (terminal ? printable(entry.shown) : entry.shown) + '\n';

@@ -1,4 +1,4 @@
-// gshm: the command line of gshmd, on the public C interface alone.
+// gshm: the command line of gshmd. It uses only the public interface.
 #include <cerrno>
 #include <exception>
 #include <signal.h>
@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
         return static_cast<int>(failure.exit_code());
     } catch (const Interrupted& interrupted) {
         end_by(interrupted);
-    } catch (const std::exception& error) {  // no memory, above all
+    } catch (const std::exception& error) {  // std::bad_alloc in most cases
         for_errors.report(Failure(ENOMEM, ExitCode::failed, error.what()));
         return static_cast<int>(ExitCode::failed);
     }

@@ -4,9 +4,9 @@
 namespace gshm::cli {
 namespace {
 
-// As mv(1): into a directory, under the old last part.
+// Follows mv(1): into an existing directory under the last part of the old name.
 std::string target_of(Context& context, const std::string& from, const std::string& to) {
-    if (to.empty()) return to;  // a mistake, and not the root
+    if (to.empty()) return to;  // invalid; not the root directory
     const auto path = without_trailing_slashes(to);
     bool directory = path != to;
     if (!directory) {

@@ -31,15 +31,15 @@ Exit codes:
   6  the name exists
   7  no space on the device or the disk, or beyond an object's end
   8  timed out
-  9  not possible as things are: a directory, in use, not supported by the device
- 10  done but for some: the snapshot is without what is named
+  9  not possible: a directory, in use, or not supported by the device
+ 10  partly done: the snapshot lacks the listed names
 
 Example:
   gshm create demo/x --size 8M && gshm ls -l demo
 `gshm COMMAND --help` has more; docs/cli.md has it all.)";
 
-// The library takes [a,b] for a list of two and ++ for an end, and forgets -- once a first name was there. A mark
-// in front makes an argument a plain value whatever it looks like; it is taken off again where the value is stored.
+// CLI11 parses [a,b] as a list and ++ as an end marker, and ignores -- after the first positional. An argument with
+// this prefix is always a plain value. The prefix is removed where the value is stored.
 constexpr char kMark = '\x01';
 
 std::vector<std::string> marked_arguments(int argc, const char* const* argv) {
@@ -55,7 +55,7 @@ std::vector<std::string> marked_arguments(int argc, const char* const* argv) {
             argument.insert(0, 1, kMark);
         arguments.push_back(std::move(argument));
     }
-    std::ranges::reverse(arguments);  // the library takes them from the back
+    std::ranges::reverse(arguments);  // CLI11 takes them from the back
     return arguments;
 }
 
@@ -68,7 +68,7 @@ CLI::Option* unmark(CLI::Option* option) {
         ""));
 }
 
-// Positionals that are a list and what follows it, such as "SOURCE... NAME", say themselves how many they are.
+// For positionals such as "SOURCE... NAME", the name already shows the count.
 class HelpFormatter : public CLI::Formatter {
 public:
     std::string make_option_usage(const CLI::Option* option) const override {
@@ -115,7 +115,7 @@ public:
         const auto unknown = app_.remaining();
         if (!chosen.empty()) {
             hint = fmt::format("see `gshm {} --help`", chosen.front()->get_name());
-            // It matters more than an argument that is missing, which it may have been meant to be.
+            // An unknown option is reported before a missing argument, which may follow from it.
             for (const auto& argument : chosen.front()->remaining())
                 if (argument.starts_with('-')) {
                     message = "unknown option " + argument;
@@ -131,7 +131,7 @@ public:
     }
 
 private:
-    // In each command too, so that they may stand before and after it.
+    // Added to each command too, so that they may stand before or after it.
     void add_globals(CLI::App& app) {
         unmark(app.add_option("--dir", line_.dir, "gshmd's runtime folder"))->type_name("DIR");
         app.add_flag("--json", line_.json, "JSON instead of tables");
@@ -148,7 +148,7 @@ private:
         CLI::Option* names(std::vector<std::string> Args::*member, const char* text) const {
             return unmark(app->add_option("NAME", (*args).*member, text))->required()->type_name("");
         }
-        // Two or more: CLI11 cannot tell a list from what follows it, so the command does.
+        // Two or more values. CLI11 cannot separate a list from the positional after it, so the command does.
         CLI::Option* several(const char* positionals, std::vector<std::string> Args::*member, const char* text) const {
             return unmark(app->add_option(positionals, (*args).*member, text))->required()->expected(2, 1 << 28)->type_name("");
         }
@@ -159,14 +159,14 @@ private:
             constexpr const char* kText = "such as cuda:0 or host; default: gshmd's first";
             return unmark(app->add_option("--device", (*args).*member, kText))->type_name("DEVICE");
         }
-        // A value that one of numbers.h reads; the member may be a std::optional.
+        // A value for one of the parsers in numbers.h; the member may be a std::optional.
         template <typename Member, typename Parse>
         CLI::Option* number(const std::string& option, Member Args::*member, Parse parse, const char* type,
                             const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
             return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
         }
-        // A positional that may be left out, which differs from an empty one.
+        // An optional positional, which differs from an empty one.
         CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::*member,
                                    const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = value; };
@@ -204,22 +204,22 @@ private:
 };
 
 void Parser::add_daemon_commands() {
-    add("ping", cmd_ping, "whether gshmd answers, and how fast", "gshm ping");
+    add("ping", cmd_ping, "check that gshmd answers, and how fast", "gshm ping");
 
-    add("doctor", cmd_doctor, "what this machine has of what gshm can use, and what to do about the rest",
+    add("doctor", cmd_doctor, "check this machine for the features that gshm can use",
         "gshm doctor --json");
 
-    const auto devices = add("devices", cmd_devices, "the devices and what they can do", "gshm devices --json");
+    const auto devices = add("devices", cmd_devices, "list the devices and their features", "gshm devices --json");
     devices.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
-    const auto df = add("df", cmd_df, "how full each device is", "gshm df -b");
+    const auto df = add("df", cmd_df, "show the used and free memory of each device", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
     const auto umount = add("umount", cmd_umount, "unmount gshmd's mount; its objects stay", "gshm umount");
-    umount.flag("-l,--lazy", &UmountArgs::lazy, "although files are open in it");
+    umount.flag("-l,--lazy", &UmountArgs::lazy, "even if files in it are open");
 
     const auto shutdown = add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown --keep");
-    shutdown.flag("--keep", &ShutdownArgs::keep, "what it holds stays, for the gshmd that is started next");
+    shutdown.flag("--keep", &ShutdownArgs::keep, "keep its objects for the next gshmd");
 }
 
 void Parser::add_name_commands() {
@@ -238,8 +238,8 @@ void Parser::add_name_commands() {
 
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
     rm.names(&RmArgs::names, "objects; directories with -r");
-    rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all that is in them");
-    rm.flag("-f,--force", &RmArgs::force, "a name that is not there is no failure");
+    rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all their entries");
+    rm.flag("-f,--force", &RmArgs::force, "ignore names that do not exist");
 
     const auto wait = add("wait", cmd_wait, "wait until a name exists, or until it does not", "gshm wait models/w0 --sealed --timeout 30");
     wait.name("NAME", &WaitArgs::name, "object");
@@ -247,23 +247,23 @@ void Parser::add_name_commands() {
     wait.flag("--gone", &WaitArgs::gone, "until it is deleted, renamed or replaced")->excludes(sealed);
     wait.number("--timeout", &WaitArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
 
-    const auto watch = add("watch", cmd_watch, "what happens to names, a line each, as it happens",
+    const auto watch = add("watch", cmd_watch, "print changes of names as they happen, one per line",
                            R"(gshm watch models/ --existing
   gshm watch models/w0 --count 1 --timeout 60)");
-    watch.name("PREFIX", &WatchArgs::prefix, "what names begin with, such as models/; default: all")->required(false);
-    watch.flag("--existing", &WatchArgs::existing, "first what is there already");
+    watch.name("PREFIX", &WatchArgs::prefix, "beginning of the names, such as models/; default: all names")->required(false);
+    watch.flag("--existing", &WatchArgs::existing, "first list the existing names");
     watch.flag("-b,--bytes", &WatchArgs::exact_bytes, "sizes in bytes");
     const auto count = [](const std::string& option, const std::string& text) {
         return parse_count(option, text, 1, 1u << 30);
     };
-    watch.number("--count", &WatchArgs::count, count, "N", "end after so many events; default: never");
+    watch.number("--count", &WatchArgs::count, count, "N", "end after N events; default: never");
     watch.number("--timeout", &WatchArgs::timeout_ms, parse_seconds, "SECONDS", "end after this; default: never");
 }
 
 void Parser::add_object_commands() {
     const auto create = add("create", cmd_create, "create an object of zeros, open for writing",
                             "gshm create demo/x --size 8M --device cuda:0 --mode 0640 --fill 0xff");
-    create.name("NAME", &CreateArgs::name, "its name; directories on the way are made");
+    create.name("NAME", &CreateArgs::name, "its name; missing directories are created");
     create.number("--size", &CreateArgs::size_bytes, parse_size, "SIZE", "such as 8M")->required();
     create.device(&CreateArgs::device);
     create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
@@ -271,58 +271,58 @@ void Parser::add_object_commands() {
     create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
     create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
 
-    const auto stat = add("stat", cmd_stat, "all that is known of objects", "gshm stat models/w0");
+    const auto stat = add("stat", cmd_stat, "show all properties of objects", "gshm stat models/w0");
     stat.names(&NamesArgs::names, "objects or directories");
 
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
 
     const auto holders =
-        add("holders", cmd_holders, "the processes that hold an object, or memory without a name", "gshm holders models/w0");
-    holders.optional_text("NAME", &HoldersArgs::name, "object; none: all that is unlinked but still held");
+        add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects", "gshm holders models/w0");
+    holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
 
     const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",
                           "gshm attr models/w0 shape '[4096,4096]'");
     attr.name("NAME", &AttrArgs::name, "object");
     attr.optional_text("KEY", &AttrArgs::key, "attribute to read, set or remove; none: list all");
-    attr.optional_text("VALUE", &AttrArgs::value, "what to set it to");
+    attr.optional_text("VALUE", &AttrArgs::value, "its new value");
     attr.flag("-d,--delete", &AttrArgs::remove, "remove KEY");
     attr.flag("-x,--hex", &AttrArgs::hex, "VALUE is bytes in hex");
 }
 
 void Parser::add_copy_commands() {
     const auto write =
-        add("write", cmd_write, "standard input into an object", "echo hello | gshm write demo/x --offset 4K");
+        add("write", cmd_write, "write standard input to an object", "echo hello | gshm write demo/x --offset 4K");
     write.name("NAME", &WriteArgs::name, "object, not sealed");
     write.number("--offset", &WriteArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
 
     const auto cat =
-        add("cat", cmd_cat, "an object to standard output", "gshm cat demo/x --offset 4K --length 16 | xxd");
+        add("cat", cmd_cat, "write an object to standard output", "gshm cat demo/x --offset 4K --length 16 | xxd");
     cat.name("NAME", &CatArgs::name, "object");
     cat.number("--offset", &CatArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
-    cat.number("--length", &CatArgs::length, parse_size, "SIZE", "how much, less if it ends before; default: all");
+    cat.number("--length", &CatArgs::length, parse_size, "SIZE", "bytes, cut at the end of the object; default: all");
 
-    const auto put = add("put", cmd_put, "files into new, sealed objects, which get their names when they are whole", R"(gshm put w0.bin models/w0 --device cuda:0
-  gshm put -r llama/ models/llama          (all that is in the folder)
+    const auto put = add("put", cmd_put, "copy files to new, sealed objects, which get their names when complete", R"(gshm put w0.bin models/w0 --device cuda:0
+  gshm put -r llama/ models/llama          (all files in the folder)
   zstd -dc w0.zst | gshm put - models/w0   (standard input))");
     put.several("SOURCE... NAME", &PutArgs::sources_and_name,
                 "files (- is standard input; folders with -r), then the object to create, or a directory for them");
-    put.flag("-r,-R,--recursive", &PutArgs::recursive, "folders with all that is in them");
-    put.flag("--replace", &PutArgs::replace, "in place of an object of that name; else a name that exists is refused");
+    put.flag("-r,-R,--recursive", &PutArgs::recursive, "folders with all their files");
+    put.flag("--replace", &PutArgs::replace, "replace an existing object; by default it is an error");
     put.flag("--verify", &PutArgs::verify, "compare the object with the file before it gets its name");
     put.device(&PutArgs::device);
-    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of what is replaced");
-    put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "how much standard input or a pipe will bring, if known");
+    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of the replaced object");
+    put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "size of standard input or a pipe, if known");
 
-    const auto get = add("get", cmd_get, "objects into files, which are replaced when the copy is whole",
+    const auto get = add("get", cmd_get, "copy objects to files, which are replaced when the copy is complete",
                          R"(gshm get models/w0 w0.bin
-  gshm get -r models/llama backup/         (all that is in the directory)
+  gshm get -r models/llama backup/         (all objects in the directory)
   gshm get models/w0 - | sha256sum         (standard output))");
     get.several("NAME... FILE", &GetArgs::names_and_file,
                 "objects (directories with -r), then the file to write, a folder for them, or - (standard output)");
-    get.flag("-r,-R,--recursive", &GetArgs::recursive, "directories with all that is in them");
-    get.flag("--verify", &GetArgs::verify, "compare what is on the disk with the object before it takes its place");
+    get.flag("-r,-R,--recursive", &GetArgs::recursive, "directories with all their entries");
+    get.flag("--verify", &GetArgs::verify, "compare the written file with the object before it is renamed");
 }
 
 void Parser::add_snapshot_commands() {
@@ -332,21 +332,21 @@ void Parser::add_snapshot_commands() {
     const auto level = [](const std::string& option, const std::string& text) {
         return static_cast<int>(parse_count(option, text, 0, 19));
     };
-    const auto snapshot = add("snapshot", cmd_snapshot, "objects into a folder, for `gshm restore`; goes on if interrupted",
+    const auto snapshot = add("snapshot", cmd_snapshot, "save objects to a folder; continues if interrupted",
                               "gshm snapshot /backup/gpu models/llama");
-    snapshot.name("DIR", &SnapshotArgs::folder, "folder for it; made if it is not there");
+    snapshot.name("DIR", &SnapshotArgs::folder, "folder of the snapshot; created if missing");
     snapshot.names(&SnapshotArgs::names, "objects and directories; default: everything")->required(false);
     snapshot.number("-j,--threads", &SnapshotArgs::threads, threads, "N", "threads; default: by the processors");
     snapshot.number("--level", &SnapshotArgs::level, level, "N", "of zstd, 0 (none) to 19; default: 1");
-    snapshot.flag("--update", &SnapshotArgs::update, "bring the snapshot that is there up to date");
+    snapshot.flag("--update", &SnapshotArgs::update, "update the existing snapshot");
 
-    const auto restore = add("restore", cmd_restore, "objects from a folder of `gshm snapshot`; goes on if interrupted",
+    const auto restore = add("restore", cmd_restore, "restore objects from a snapshot; continues if interrupted",
                              "gshm restore /backup/gpu");
     restore.name("DIR", &RestoreArgs::folder, "folder of the snapshot");
-    restore.names(&RestoreArgs::names, "only these, or what is below them; default: everything")->required(false);
+    restore.names(&RestoreArgs::names, "only these, and all names below them; default: everything")->required(false);
     restore.number("-j,--threads", &RestoreArgs::threads, threads, "N", "threads; default: by the processors");
-    restore.device(&RestoreArgs::device)->description("put everything there; default: where it was");
-    restore.flag("--replace", &RestoreArgs::replace, "names that exist with other contents");
+    restore.device(&RestoreArgs::device)->description("restore everything to this device; default: the saved one");
+    restore.flag("--replace", &RestoreArgs::replace, "replace names that exist with other contents");
     restore.flag("-n,--dry-run", &RestoreArgs::dry_run, "check every byte of the snapshot and load nothing");
 }
 

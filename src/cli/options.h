@@ -1,4 +1,4 @@
-// The command line, read. The only place that knows the library that reads it.
+// Parses the command line. No other file depends on CLI11.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@ namespace gshm::cli {
 class Context;
 
 struct CommandLine {
-    std::string dir;  // empty: the default one
+    std::string dir;  // empty: the default folder
     bool json = false;
-    std::string text;                      // help or version: print this, and nothing else is to do
+    std::string text;                      // help or version: the program only prints this
     std::function<int(Context&)> command;  // empty if there is text
 };
 
 // Throws a usage Failure.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
-// Whether --json is among the arguments: for the errors of a command line that cannot be read.
+// Whether --json is among the arguments, for errors of a command line that cannot be parsed.
 bool wants_json(int argc, const char* const* argv);
 
 }  // namespace gshm::cli

@@ -37,7 +37,8 @@ std::string source_text(const PutItem& item) {
 UniqueFd open_source(const PutItem& item) {
     const bool standard = item.source == "-";
     const bool stream = item.kind == PutItem::Kind::stream;
-    // A stream is opened when it has a writer, as it is for cat(1). A fifo in the place of a file would hold us as well.
+    // Opening a fifo waits for its writer, as cat(1) does. O_NONBLOCK avoids this wait for a fifo that has replaced a
+    // file.
     const int flags = O_RDONLY | O_CLOEXEC | (stream ? 0 : O_NONBLOCK);
     auto source = UniqueFd::adopt(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(item.source.c_str(), flags));
     struct stat info {};
@@ -45,7 +46,7 @@ UniqueFd open_source(const PutItem& item) {
     if (stream) return source;
     if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode))
         throw Failure(EINVAL, ExitCode::failed, fmt::format("{} is no regular file any more", printable(item.source)));
-    // The daemon reads through this descriptor, and is to wait for the disk.
+    // The daemon reads through this descriptor, with blocking reads.
     if (!standard) ::fcntl(source.get(), F_SETFL, ::fcntl(source.get(), F_GETFL) & ~O_NONBLOCK);
     return source;
 }
@@ -72,7 +73,7 @@ UniqueFd open_source(const PutItem& item) {
     throw Failure::of_error(error, item.name);
 }
 
-// The object has no name before it is whole; the library sees to that.
+// The library names the object after its last byte is written.
 Copied put(const Client& client, const PutItem& item, const PutArgs& args, const gshm::Progress& progress) {
     const auto source = open_source(item);
     const auto put = client.put_fd(source.get(),
@@ -83,13 +84,14 @@ Copied put(const Client& client, const PutItem& item, const PutArgs& args, const
                                     .empty = args.size_bytes == 0u},
                                    {.replace = args.replace, .verify = args.verify, .progress = progress});
     if (!put) throw_failure(put.error(), item);
-    // Good to know, but no reason to fail: another may have the name by now.
+    // The attribute is only informative, so errors are ignored: the name may belong to another object by now.
     const auto words = fmt::format("{}", fmt::join(path_words(put->path), "+"));
     if (!words.empty()) (void)client.set_attribute(item.name, "transfer", words);
     return {item.name, item.source, put->bytes, static_cast<double>(put->duration_ns) / 1e9, put->path};
 }
 
-// By this thread, and with signals as they are: there is nothing to clear away, and a read that waits ends at once.
+// Runs in this thread with default signal handling: there is nothing to clean up, and a signal ends a blocked read at
+// once.
 Copied put_stream(Context& context, const PutItem& item, const PutArgs& args) {
     Progress line(item.name, args.size_bytes.value_or(0), !context.json());
     return put(context.client(), item, args, [&](uint64_t done_bytes, uint64_t) {

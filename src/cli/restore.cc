@@ -22,10 +22,10 @@ Manifest read_snapshot(const SnapshotFolder& folder) {
     if (auto manifest = take(core::read_manifest(folder.path()))) return std::move(*manifest);
     const bool begun = !take(folder.data_files()).empty();
     throw Failure(ENOENT, fmt::format("{} has no {}snapshot", printable(folder.path()), begun ? "complete " : ""),
-                  begun ? "run the `gshm snapshot` again that was interrupted" : "");
+                  begun ? "run the interrupted `gshm snapshot` again" : "");
 }
 
-// Only what is at or below the names, and the directories on the way. The names that nothing is at are returned.
+// Keeps only the entries at or below the names, and the directories above them. Returns the names without an entry.
 std::set<std::string> select(Manifest& manifest, const std::vector<std::string>& given) {
     if (given.empty()) return {};
     std::set<std::string> missing;
@@ -115,7 +115,7 @@ public:
     }
 
 private:
-    // Before anything is made.
+    // Runs before anything is created.
     void check_devices() {
         devices_ = context_.devices();
         std::string all;
@@ -157,14 +157,15 @@ private:
         }
     }
 
-    // A few objects at a time, in turns: the kernel lets only one thread at once write to an object's memory. Only a few,
-    // since a restore that is killed has to begin again with those that it has begun.
+    // Interleaves the chunks of a few objects, since the kernel lets only one thread at a time write to an object's
+    // memory. The group is small, since objects that are incomplete when a restore is killed are restored again from
+    // the start.
     void push_tasks(TaskList<Task>& queue, unsigned at_once) const {
         std::vector<RestoreObject*> group;
         const auto push_group = [&] {
             for (uint64_t i = 0; !group.empty(); ++i) {
                 for (auto* object : group) queue.push({object, i});
-                // One without bytes has one task, too: to be made.
+                // An empty object also has one task, which creates it.
                 std::erase_if(group, [&](auto* object) { return i + 1 >= object->saved().chunks.size(); });
             }
         };
@@ -184,7 +185,7 @@ private:
             attempt(object, [&] {
                 if (object.saved().size_bytes() > 0) load_chunk(*task, client, reader);
             });
-            // Whoever is done last; one without bytes had a task, but no chunk.
+            // The last task finishes the object. An empty object has a task, but no chunk.
             if (object.left == 0 || --object.left == 0) {
                 attempt(object, [&] { object.finish(client); });
                 if (object.failed) object.drop(client);
@@ -193,7 +194,7 @@ private:
         }
     }
 
-    // Nothing more is done for an object that has failed.
+    // A failed object is skipped.
     template <typename Body>
     void attempt(RestoreObject& object, Body&& body) {
         if (object.failed) return;
@@ -225,7 +226,7 @@ private:
     std::atomic<uint64_t> read_chunks_ = 0;
 };
 
-// Reads and checks every chunk; all that are damaged are named.
+// Reads and checks every chunk, and reports all damaged ones.
 Record verify(const RestoreArgs& args, const SnapshotFolder& folder, const Manifest& manifest, Job& job) {
     struct Piece {
         const SavedObject* object;
@@ -291,7 +292,7 @@ int cmd_restore(Context& context, const RestoreArgs& args) {
     try {
         restore.run();
     } catch (const Interrupted&) {
-        context.warn("interrupted; what is restored stays, and the same command goes on with the rest");
+        context.warn("interrupted; restored objects are kept, and the same command continues with the rest");
         throw;
     }
     if (context.json()) context.print(restore.result(folder.path()));

@@ -14,7 +14,7 @@ public:
     void remove(const std::string& given) {
         const auto name = without_trailing_slashes(given);
         if (name.empty() && given.starts_with('/'))
-            throw Failure::usage("rm does not remove everything at once", "name what to remove; `gshm ls` lists it");
+            throw Failure::usage("rm does not remove everything at once", "name the objects; `gshm ls` lists them");
         const auto unlinked = context_.client().unlink(name);
         if (unlinked) {
             removed_.push_back(name);
@@ -32,11 +32,11 @@ private:
         return info && gshm::is_directory(*info);
     }
 
-    // Everything that may be removed goes; the first that may not is the failure.
+    // Removes every entry that it may remove, and reports the first failure.
     void remove_directory(const std::string& name) {
         if (!args_.recursive)
             throw Failure(EISDIR, printable(name) + " is a directory",
-                          "`gshm rm -r` removes it with all that is in it");
+                          "`gshm rm -r` removes it with all its entries");
         std::optional<Failure> first;
         remove_entries(name, first);
         if (first) throw *first;
@@ -55,8 +55,8 @@ private:
             else
                 unlink(name, first);
         }
-        // One that the library made went with its last entry; one that the mount made stays until now.
-        // Whatever keeps it was a failure already.
+        // A directory that the library made implicitly is removed with its last entry. One that was made through the
+        // mount is removed here. If an entry is left, its failure is already recorded.
         (void)context_.client().unlink(directory);
     }
 
@@ -64,7 +64,7 @@ private:
         const auto unlinked = context_.client().unlink(name);
         if (unlinked)
             removed_.push_back(name);
-        else if (unlinked.error().code != ENOENT && !first)  // gone meanwhile is as good
+        else if (unlinked.error().code != ENOENT && !first)  // removed meanwhile is fine
             first = Failure::of_error(unlinked.error(), name);
     }
 

@@ -9,7 +9,7 @@
 
 namespace gshm::cli {
 
-// Returns when the daemon takes no connections any more, so that the next command line may start another.
+// Returns when the daemon accepts no connections any more, so that the next command can start another one.
 int cmd_shutdown(Context& context, const ShutdownArgs& args) {
     using namespace std::chrono_literals;
     constexpr auto kPatience = 10s;
@@ -33,7 +33,7 @@ int cmd_shutdown(Context& context, const ShutdownArgs& args) {
         context.print(record);
     } else {
         context.print(fmt::format("gshmd (pid {}) has ended{}\n", info.pid,
-                                  args.keep ? "; what it held stays for the next one" : ""));
+                                  args.keep ? "; its objects are kept for the next one" : ""));
     }
     return 0;
 }

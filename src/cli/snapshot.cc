@@ -19,18 +19,18 @@
 namespace gshm::cli {
 namespace {
 
-constexpr int kAttempts = 3;  // to read an object that changes
+constexpr int kAttempts = 3;  // for an object that changes while it is read
 
-constexpr const char* kGoOn = "what is there stays; run the same command again to go on";
-constexpr const char* kMakeRoom = "what is there stays; make room and run the same command again to go on";
+constexpr const char* kGoOn = "saved chunks are kept; run the same command again to continue";
+constexpr const char* kMakeRoom = "saved chunks are kept; make room and run the same command again to continue";
 
-// An object under way.
+// An object that is being saved.
 struct Item {
     SavedObject* saved = nullptr;
-    std::atomic<uint64_t> left = 0;    // chunks of this attempt
-    std::atomic<bool> lost = false;    // it cannot be read: it will be left out
-    std::string reason;                // of that; written once, before its last chunk is done
-    std::atomic<bool> shorter = false;  // than it was when this attempt began
+    std::atomic<uint64_t> left = 0;    // chunks left in this attempt
+    std::atomic<bool> lost = false;    // it cannot be read and is left out
+    std::string reason;                // why it is lost; written once, before its last chunk is done
+    std::atomic<bool> shorter = false;  // than at the start of this attempt
     int attempts = 1;
 };
 
@@ -106,7 +106,7 @@ private:
             if (--task->item->left == 0 && !job_.stopping()) finish(*task->item, reader);
             queue_.done();
         }
-        // Also when interrupted: what is whole need not be written again.
+        // Also after an interruption: complete chunks need not be written again.
         take(writer.finish());
         written_bytes_ += writer.written_bytes();
     }
@@ -121,7 +121,7 @@ private:
 
         const auto* found = find_old(object, offset);
         if (found != nullptr && found->raw_bytes != raw_bytes) found = nullptr;
-        // The bytes of a sealed object are those of then; of any other they must be looked at.
+        // The bytes of a sealed object never change. Those of an open object are read and compared.
         const bool same = found != nullptr && object.sealed && found->object == object.identity;
         if (same && is_whole(*found, object, offset, old)) return reuse(*found, ret_place, raw_bytes);
 
@@ -135,8 +135,8 @@ private:
         job_.advance(raw_bytes);
     }
 
-    // Of an open object no time says that its bytes are still the same: memory that is mapped changes without one, and
-    // sealing is no writing. So its chunks are never taken for those of the sealed object.
+    // Nothing shows that the bytes of an open object are unchanged: writes to mapped memory change no time, and neither
+    // does sealing. So its chunks are never reused for the sealed object.
     static Identity chunk_identity(const SavedObject& object) {
         constexpr int64_t kOpen = INT64_MIN;
         Identity identity = object.identity;
@@ -144,7 +144,7 @@ private:
         return identity;
     }
 
-    // By what the object is, else by its name: the daemon may be another than at the time.
+    // By the object's identity, else by its name: the snapshot may be from another daemon.
     const ChunkIndex::Found* find_old(const SavedObject& object, uint64_t offset) const {
         if (const auto* found = index_.find(object.identity.instance, object.identity.id, offset)) return found;
         const auto earlier = earlier_.find(object.name());
@@ -153,7 +153,7 @@ private:
     }
 
     static bool is_whole(const ChunkIndex::Found& found, const SavedObject& object, uint64_t offset, ChunkReader& old) {
-        // One that is not is written again.
+        // A damaged chunk is written again.
         return old.read(found.place, found.raw_bytes, object.name(), offset).has_value();
     }
 
@@ -188,7 +188,8 @@ private:
         }
     }
 
-    // All its chunks are there. If it has changed meanwhile they do not belong together.
+    // Called when all chunks are saved. If the object has changed meanwhile, its chunks are inconsistent and are saved
+    // again.
     void finish(Item& item, ObjectReader& reader) {
         SavedObject& object = *item.saved;
         if (item.lost || object.sealed) return;
@@ -236,7 +237,7 @@ private:
             if (std::ranges::find(manifest_.files, file) == manifest_.files.end()) take(folder_.remove(file));
     }
 
-    // Only what a chunk is used of is named; chunks then have other numbers for their files.
+    // Keeps only the files that a chunk refers to, and renumbers them in the chunks.
     void keep_files(const std::set<uint32_t>& used) {
         std::map<uint32_t, uint32_t> numbers;
         std::vector<std::string> names;
@@ -278,7 +279,7 @@ std::optional<Manifest> read_earlier(Context& context, const SnapshotFolder& fol
         return earlier;
     } catch (const Failure& failure) {
         if (failure.code() != EIO) throw;
-        if (!update) throw Failure(EIO, failure.what(), "--update writes a new one, of what is in gshmd now");
+        if (!update) throw Failure(EIO, failure.what(), "--update writes a new one with the current objects of gshmd");
         context.warn(fmt::format("{}; a new one is written", failure.what()));
         return std::nullopt;
     }

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::seconds(30);  // for a gshmd that is started anew
+constexpr auto kPatience = std::chrono::seconds(30);  // for a gshmd that restarts
 constexpr auto kPause = milliseconds(50);
 
 const char* event_text(const Event& event) {
@@ -79,7 +79,7 @@ Record record_of(const Event& event) {
     return record;
 }
 
-// Signals are blocked but while it waits, so that none comes between a look and the wait.
+// Signals are blocked except during the wait, so that none is lost between a check and the wait.
 class Waiter {
 public:
     explicit Waiter(int fd) : fds_{{fd, POLLIN, 0}, {STDOUT_FILENO, 0, 0}} {
@@ -92,7 +92,8 @@ public:
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
 
-    // For an event or, without them, for the time alone. False: nobody reads what is written any more.
+    // Waits for an event, or only for the timeout if for_events is false. Returns false if the reader of standard
+    // output is gone.
     bool wait(std::optional<steady_clock::time_point> until, bool for_events) {
         timespec left = {};
         if (until) {
@@ -140,13 +141,13 @@ int cmd_watch(Context& context, const WatchArgs& args) {
         if (event.error().code == ETIMEDOUT) {
             read = waiter.wait(until, true);
         } else {
-            // One that is started anew is waited for.
+            // A restarting daemon is waited for.
             lost = lost.value_or(now);
             if (event.error().code != ECONNREFUSED || now - *lost > kPatience)
                 throw Failure::of_error(event.error(), args.prefix);
             read = waiter.wait(now + kPause, false);
         }
-        if (!read) write_stdout("\n");  // which ends as it should
+        if (!read) write_stdout("\n");  // ends the program with SIGPIPE
         interrupt.throw_if_interrupted();
     }
     return 0;

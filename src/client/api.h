@@ -1,4 +1,4 @@
-// Helpers of the C functions: argument checks, and no exception ever crosses the edge.
+// Helpers of the C functions: argument checks, and the conversion of exceptions to error codes.
 #pragma once
 
 #include <cstring>
@@ -15,20 +15,21 @@ inline Status check_argument(bool good, const char* what) {
     return fail(EINVAL, "{}", what);
 }
 
-// In batches a name that is too long fails for itself: as much of it is sent as lets the daemon say so.
+// A name that is too long fails alone in its batch. It is cut to one byte over the limit, so that the daemon rejects
+// it.
 inline size_t sent_length(const char* name) {
     return strnlen(name, limits::kNameBytes + 1);
 }
 
-// The daemon checks names in full; what cannot even be a message is refused here.
+// The daemon validates names. This check only rejects those that do not fit a message.
 inline Status check_name_argument(const char* name) {
     if (name == nullptr) return fail(EINVAL, "a name is NULL");
     size_t bytes = strlen(name);
     if (bytes <= limits::kNameBytes) return {};
-    return fail(ENAMETOOLONG, "the name has {} bytes; {} are allowed", bytes, limits::kNameBytes);
+    return fail(ENAMETOOLONG, "the name has {} bytes; the limit is {}", bytes, limits::kNameBytes);
 }
 
-// Runs a body that returns Status; 0 or -errno.
+// Runs a body that returns Status. Returns 0 or -errno.
 template <typename Body>
 int guarded(Body&& body) {
     try {
@@ -70,7 +71,7 @@ inline Status check_writable(const gshm_object& object) {
     return {};
 }
 
-// A call whose answer must have a certain body.
+// The body of a reply, or EPROTO if it has another type.
 #define GSHM_BODY(answer, Type)                                                                      \
     ({                                                                                               \
         const auto* typed_body_ = (answer).reply->body_as_##Type();                                  \

@@ -22,7 +22,7 @@ Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_i
     TRY(check_argument(ret_devices != nullptr || capacity == 0, "ret_devices is NULL"));
     size_t count = std::min(devices.size(), capacity);
     for (size_t i = 0; i < count; ++i) {
-        // The first entry's size stands for all: entries are that far apart.
+        // The size in the first entry is the stride of the array.
         auto* entry = reinterpret_cast<gshm_device_info*>(reinterpret_cast<char*>(ret_devices) +
                                                           i * ret_devices[0].struct_size);
         entry->struct_size = ret_devices[0].struct_size;

@@ -1,4 +1,4 @@
-// gshm.h: an open object's bytes, handles for others, and memory without a daemon.
+// gshm.h: copies, exported handles, and memory without a daemon.
 #include <cstring>
 
 #include "base/limits.h"
@@ -59,7 +59,7 @@ Result<Exported> export_there(gshm_object& object, HandleKind kind) {
     return exported;
 }
 
-// The owner exports: the daemon for its objects, this process for its own memory.
+// The daemon exports its objects, and this process its own memory.
 Result<Exported> export_object(gshm_object& object, HandleKind kind) {
     return object.core ? export_there(object, kind) : export_here(object, kind);
 }

@@ -1,4 +1,4 @@
-// gshm.h: who holds objects, with a name and without.
+// gshm.h: holders of objects, with and without a name.
 #include <algorithm>
 #include <cstring>
 
@@ -37,7 +37,7 @@ Status check_room(const gshm_holder* ret_holders, size_t capacity, const size_t*
                           "ret_count or ret_holders is NULL");
 }
 
-// One page into the listing; where the next one begins, or 0.
+// Adds one page to the listing. Returns the cookie of the next page, or 0.
 Result<uint64_t> take_page(const Answer& answer, gshm_listing& listing) {
     const auto* body = GSHM_BODY(answer, UnlinkedReply);
     bool whole = body->names()->size() == body->records()->size() &&

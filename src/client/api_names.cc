@@ -12,17 +12,17 @@ using namespace gshm::core::client;
 namespace {
 
 struct SortKey {
-    uint64_t bytes;  // the first eight that tell names apart
+    uint64_t bytes;  // the first eight bytes after the common prefix
     uint32_t entry;
 };
 
-// Byte by byte from the last, so that its cost for each key does not grow with their number.
+// A radix sort from the lowest byte, so that the cost per key does not grow with their number.
 void radix_sort(std::vector<SortKey>& keys) {
     std::vector<SortKey> other(keys.size());
     for (unsigned shift = 0; shift < 64; shift += 8) {
         std::array<size_t, 257> starts = {};
         for (const auto& key : keys) ++starts[(key.bytes >> shift & 0xFF) + 1];
-        if (std::find(starts.begin(), starts.end(), keys.size()) != starts.end()) continue;  // all alike in this byte
+        if (std::find(starts.begin(), starts.end(), keys.size()) != starts.end()) continue;  // same in all keys
         for (size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
         for (const auto& key : keys) other[starts[key.bytes >> shift & 0xFF]++] = key;
         keys.swap(other);
@@ -31,7 +31,7 @@ void radix_sort(std::vector<SortKey>& keys) {
 
 }  // namespace
 
-// By the eight bytes after what all names begin with, and by the whole name where those are equal.
+// Sorts by the eight bytes after the common prefix of all names, and by the whole name if those are equal.
 void gshm_listing::sort() {
     if (entries.empty()) return;
     std::string_view common = name(entries[0]);
@@ -107,7 +107,7 @@ Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
 }
 
 Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_info* ret_info) {
-    // Which object it is must be known here: should gshmd be started anew meanwhile, the next one is asked for the same.
+    // The client remembers the object's id: after a restart of gshmd it waits for the same object.
     auto found = TRY(core.connection().call(
         wire::RequestBody::Stat,
         [&](auto& builder) {
@@ -160,7 +160,7 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
     return {};
 }
 
-// `path` is listed, `prefix` is put before its names.
+// Lists `path`, with `prefix` before each name.
 Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive, gshm_listing& listing) {
     std::vector<std::string> directories;
     uint64_t cookie = 0;
@@ -171,7 +171,7 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
             Lost::retry));
         const auto* body = GSHM_BODY(answer, ListReply);
         if (body->names()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a listing");
-        // Room for all at once; the bound is for a daemon that is not to be trusted.
+        // Reserves for all entries at once. The bound limits the damage by an untrusted daemon.
         if (cookie == 0) listing.entries.reserve(listing.entries.size() + std::min<size_t>(body->total(), 1 << 24));
         for (unsigned i = 0; i < body->names()->size(); ++i) {
             const auto& record = *body->records()->Get(i);
@@ -184,13 +184,13 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
     } while (cookie != 0);
     for (const auto& name : directories) {
         auto listed = list_into(core, path.empty() ? name : path + "/" + name, prefix + name + "/", true, listing);
-        // Removed while we looked: then it has no entries.
+        // A directory that is removed meanwhile has no entries.
         if (!listed && listed.error().code != ENOENT) return listed;
     }
     return {};
 }
 
-// What path names is an object: the listing is that one entry.
+// For a path that names an object: the listing is this single entry.
 Status list_object(Core& core, const char* path, gshm_listing& listing) {
     auto answer = TRY(core.connection().call(
         wire::RequestBody::Stat,
@@ -217,9 +217,9 @@ Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_
     return write_bytes(wire::view(GSHM_BODY(answer, BytesReply)->bytes()), ret_bytes, capacity, ret_count);
 }
 
-// Seal and unlink answer with one status for one name.
+// Seal and unlink return one status for one name.
 Status call_for_status(Core& core, wire::RequestBody kind, const DaemonConnection::Build& build) {
-    // What can be done twice is asked for again.
+    // Idempotent requests are sent again.
     bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute ||
                  kind == wire::RequestBody::Move;
     auto answer = TRY(core.connection().call(kind, build, again ? Lost::retry : Lost::report));
@@ -495,7 +495,7 @@ int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names,
                            "ret_bytes or ret_names is NULL"));
         std::string names;
         for (bool more = true; more;) {
-            // The last name that is known, without the NUL at its end.
+            // The last known name, without its NUL.
             const size_t begin = names.empty() ? 0 : names.rfind('\0', names.size() - 2) + 1;
             const auto after = names.empty() ? std::string() : names.substr(begin, names.size() - 1 - begin);
             auto answer = TRY(core.connection().call(

@@ -26,7 +26,7 @@ Status copy_path(const std::string& path, char* ret_path, size_t capacity) {
 
 constexpr size_t kChunkBytes = limits::kMessageBytes - (16 << 10);
 
-// Splits [0, count) so that each part fits a message: by number, and by the bytes each element takes.
+// Splits [0, count) into parts that fit a message, by the number of elements and by their bytes.
 template <typename BytesOf>
 std::vector<std::pair<size_t, size_t>> split(size_t count, size_t most, BytesOf&& bytes_of) {
     std::vector<std::pair<size_t, size_t>> parts;
@@ -56,8 +56,8 @@ struct Batch {
     Access access;
     gshm_object** ret_objects;
     int* ret_status;
-    const gshm_create_spec* created = nullptr;  // the elements' specs, if they are being created
-    int first = 0;                              // first failing status
+    const gshm_create_spec* created = nullptr;  // the specs of the elements, for a create
+    int first = 0;                              // status of the first failure
     std::string first_message = {};
 
     void fail_at(size_t index, const Error& error) {
@@ -80,7 +80,7 @@ Result<gshm_object*> make_object(Batch& batch, const wire::OpenRecord& record, A
     object->offset = record.offset();
     const RemoteDevice* remote = TRY(answer.device(record.device()));
     object->device = remote->name;
-    if (batch.map && record.extent() != 0) {  // an empty file of the mount has none
+    if (batch.map && record.extent() != 0) {  // an empty file of the mount has no extent
         UniqueFd descriptor;
         if (record.descriptor() >= 0 && static_cast<size_t>(record.descriptor()) < answer.descriptors.size()) {
             descriptor = std::move(answer.descriptors[static_cast<size_t>(record.descriptor())]);
@@ -103,7 +103,7 @@ void release_lease(Core& core, uint64_t id, Access access, uint64_t epoch) {
         epoch);
 }
 
-// An object that was made but cannot be used here must not stay.
+// Removes a created object that cannot be used here.
 void unlink_created(Core& core, const char* name, uint64_t epoch) {
     (void)core.connection().call_on(epoch, wire::RequestBody::Unlink, [&](auto& builder) {
         auto text = builder.CreateString(name);
@@ -111,7 +111,7 @@ void unlink_created(Core& core, const char* name, uint64_t epoch) {
     });
 }
 
-// Turns the answers to one chunk into handles.
+// Turns the answer to one part into handles.
 void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) {
     const wire::OpenReply* reply = answer ? answer->reply->body_as_OpenReply() : nullptr;
     if (reply == nullptr || reply->records()->size() != end - begin) {
@@ -128,7 +128,7 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
         }
         auto object = make_object(batch, record, *answer);
         if (!object) {
-            // The name of one that has none yet is another's.
+            // An unnamed object has no name to remove: the name in its spec may belong to another object.
             bool named = batch.created != nullptr && (batch.created[i].flags & GSHM_UNNAMED) == 0;
             if (named) unlink_created(batch.core, batch.created[i].name, answer->epoch);
             release_lease(batch.core, record.id(), batch.access, answer->epoch);
@@ -142,7 +142,7 @@ void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) 
 
 Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pair<size_t, size_t>>& parts,
                  const std::vector<DaemonConnection::Build>& builds, Lost lost) {
-    // Each answer's extents are mapped, and its descriptors closed, before the next is read.
+    // The extents of each answer are mapped, and its descriptors closed, before the next answer is read.
     batch.core.connection().call_all(kind, builds, lost, batch.access, [&](size_t i, Result<Answer> answer) {
         take_answer(batch, parts[i].first, parts[i].second, std::move(answer));
     });
@@ -150,7 +150,7 @@ Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pa
     return std::unexpected(Error{batch.first, batch.first_message});
 }
 
-// The library's view of a spec: newer fields that an older caller does not know have their defaults.
+// A copy of the spec in which fields that an older caller does not know have their defaults.
 Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
     gshm_create_spec chosen = GSHM_CREATE_SPEC_INIT;
     TRY(check_argument(spec->struct_size >= 24 && spec->struct_size <= sizeof chosen,
@@ -248,7 +248,7 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
     }
     Access access = (flags & GSHM_WRITE) != 0 ? Access::write : Access::read;
     Batch batch{*client->core, client, map, access, ret_objects, ret_status};
-    // Opening twice does no harm: a lease of a lost connection has ended with it.
+    // Opening again is safe: the leases of a lost connection end with it.
     return run_batch(batch, wire::RequestBody::OpenObjects, parts, builds, Lost::retry);
 }
 
@@ -258,7 +258,7 @@ Status check_batch(const void* items, size_t count, gshm_object** ret_objects, i
                           "ret_objects or ret_status is NULL");
 }
 
-// The value of an attribute of a file in the mount.
+// The value of an extended attribute of a file in the mount.
 Result<std::string> read_file_attribute(const char* path, const char* name) {
     struct statfs kind = {};
     if (statfs(path, &kind) != 0) return fail(errno, "cannot look at {}: {}", path, strerror(errno));
@@ -278,8 +278,8 @@ Result<std::string> read_file_attribute(const char* path, const char* name) {
 namespace gshm::core::client {
 
 void close_objects(std::span<gshm_object* const> objects) {
-    // By connection, since a batch may mix objects of several, and by what gshmd has been told meanwhile: one that was
-    // let go of twice would be another's.
+    // Grouped by connection, since a batch may mix them, and by the `counted` number: after a reconcile the leases of
+    // removed objects are already released, and a second release would drop the lease of another handle.
     struct Leases {
         std::shared_ptr<Core> core;
         std::vector<uint64_t> read;
@@ -310,11 +310,11 @@ void close_objects(std::span<gshm_object* const> objects) {
     for (gshm_object* object : objects) {
         if (object == nullptr) continue;
         if (!object->check_use()) {
-            (void)object->own.release();  // a forked child: the driver must not be touched
+            (void)object->own.release();  // a forked child must not call the driver
             delete object;
             continue;
         }
-        // Whoever ends the last transfer comes back here.
+        // The end of the last transfer calls this function again.
         if (object->transfers.fetch_or(gshm_object::kClosing, std::memory_order_acq_rel) != 0) continue;
         Ring::release(*object);
         if (object->core) {
@@ -341,7 +341,7 @@ void hold_object(gshm_object& object) {
 
 void let_go_of_object(gshm_object* object) {
     if (object->transfers.fetch_sub(1, std::memory_order_acq_rel) != (gshm_object::kClosing | 1)) return;
-    object->transfers = 0;  // it was to be closed, and waited for us
+    object->transfers = 0;  // the close was deferred to the last transfer
     close_objects({&object, 1});
 }
 
@@ -428,7 +428,7 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
                 *ret_object = object;
                 return {};
             }
-            // Another object may have got the name meanwhile; the kernel hears of it a moment later.
+            // The name may belong to another object by now, of which the kernel learns a moment later.
             constexpr int kAttempts = 50;
             if (opened.error().code != ENOENT || attempt == kAttempts) return opened;
             usleep(1000);

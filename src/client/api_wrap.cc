@@ -1,4 +1,4 @@
-// gshm.h: memory that the caller has already, and what goes with it: waiting for the GPU, and CUDA's older handles.
+// gshm.h: memory that the caller already has, waiting for its GPU work, and CUDA IPC handles.
 #include "client/api.h"
 #include "client/import.h"
 #include "device/cuda.h"
@@ -9,7 +9,7 @@ using namespace gshm::core::client;
 
 namespace {
 
-// The driver is asked only where somebody has started it already: ordinary memory costs no CUDA start.
+// The driver is used only if the process has already initialized it: wrapping host memory never starts CUDA.
 Result<std::unique_ptr<gshm_object>> wrap(uint64_t address, uint64_t size_bytes) {
     auto object = std::make_unique<gshm_object>();
     object->size_bytes = size_bytes;
@@ -39,7 +39,7 @@ int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) {
         TRY(check_argument(memory != nullptr && ret_object != nullptr, "memory or ret_object is NULL"));
         auto address = reinterpret_cast<uint64_t>(memory);
         if (size_bytes == 0 || size_bytes > limits::kObjectBytes || address > UINT64_MAX - size_bytes) {
-            return fail(EINVAL, "{} bytes at {:#x} are no memory", size_bytes, address);
+            return fail(EINVAL, "{} bytes at {:#x} are not memory", size_bytes, address);
         }
         *ret_object = TRY(wrap(address, size_bytes)).release();
         return {};
@@ -48,7 +48,7 @@ int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) {
 
 int gshm_sync(gshm_object* object) {
     return with_object(object, [](gshm_object& one) -> Status {
-        // Without a pointer this process cannot have asked for anything.
+        // Without a mapping, this process cannot have work pending.
         return one.extent() != nullptr ? one.extent()->sync() : Status();
     });
 }

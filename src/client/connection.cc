@@ -12,7 +12,7 @@
 namespace gshm::core::client {
 namespace {
 
-// Enough to keep both sides busy; few enough that answers nobody reads yet fit the socket.
+// Enough to keep both sides busy, and few enough that unread answers fit into the socket.
 constexpr size_t kWindow = 4;
 constexpr int kGoodbyeTimeoutMs = 5000;
 
@@ -46,10 +46,10 @@ Result<std::unique_ptr<DaemonConnection>> DaemonConnection::create(std::string d
 }
 
 DaemonConnection::~DaemonConnection() {
-    if (!check_fork_count(generation_)) return;  // a forked child: the lock may be held for ever
+    if (!check_fork_count(generation_)) return;  // a forked child: the mutex may be held forever
     MutexLock lock(mutex_);
-    // A gshmd that is killed before it has heard this would, started anew, keep what the session held for as long as this
-    // process lives: so the answer is waited for, and the next one is told if need be.
+    // If gshmd is killed before it reads the Goodbye, the next gshmd keeps the leases of this session until the process
+    // ends. So this waits for the reply, and tells the next gshmd if necessary.
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
         if (!socket_ && ((secret_.low | secret_.high) == 0 || !connect_once())) return;
         if (say_goodbye()) return;
@@ -62,7 +62,7 @@ bool DaemonConnection::say_goodbye() {
     const uint64_t id = next_id_++;
     auto body = wire::CreateGoodbye(builder);
     auto packet = wire::finish_request(builder, id, wire::RequestBody::Goodbye, body.Union());
-    // Without end only if it is stopped.
+    // Times out only if gshmd is stopped.
     auto ready = [&](short events) REQUIRES(mutex_) {
         pollfd wanted = {socket_->get(), events, 0};
         return poll(&wanted, 1, kGoodbyeTimeoutMs) != 0;
@@ -94,7 +94,7 @@ uint64_t DaemonConnection::number() {
 }
 
 void DaemonConnection::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
-    // No lock: this thread is the child's only one.
+    // No lock: this is the only thread of the child.
     if (socket_) ::close(socket_->take());
 }
 
@@ -155,12 +155,12 @@ Status DaemonConnection::reconcile(int socket) {
 
 void DaemonConnection::lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) {
     if (socket != socket_) return;
-    shutdown(socket->get(), SHUT_RDWR);  // wakes a reader
+    shutdown(socket->get(), SHUT_RDWR);  // wakes the reader
     socket_.reset();
     for (auto& [id, pending] : pending_) {
         if (pending.done) continue;
         pending.done = true;
-        // ERESTART: it was replaced, and has not done what it has not answered.
+        // ERESTART: gshmd was replaced, and requests without a reply have had no effect.
         pending.answer = std::unexpected(Error{error.code == ERESTART ? ERESTART : ECONNRESET,
                                                "the connection to gshmd was lost: " + error.message});
     }
@@ -177,7 +177,7 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }
         if (sending.only_counted && counted_ != *sending.only_counted) {
-            return fail(ESTALE, "gshmd has been told since what is held");
+            return fail(ESTALE, "gshmd has been told of the held leases since");
         }
         Ticket ticket{next_id_++, epoch_};
         builder.Clear();
@@ -190,14 +190,15 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
                 pending_.erase(ticket.id);
                 const int code = outcome.error().code;
                 if (code == EMSGSIZE) return std::unexpected(outcome.error());
-                // It has gone; what it has said before is heard first, as others may wait for that.
+                // The connection is closed. Replies that gshmd sent before are read first, since other threads may wait
+                // for them.
                 while (socket_ == socket && (code == EPIPE || code == ECONNRESET)) {
                     if (reading_) lock.wait(changed_);
                     else read_one();
                 }
                 lose(socket, outcome.error());
                 if (attempt >= kAttempts) return std::unexpected(outcome.error());
-                break;  // nothing went out: once more, over a new connection
+                break;  // nothing was sent: try again on a new connection
             }
             wait_until_writable();
             if (socket_ != socket) {
@@ -208,7 +209,7 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
     }
 }
 
-// A full socket may be full because gshmd waits for us to read: so read, unless another thread does.
+// The socket may be full because gshmd waits for this client to read. So this reads, unless another thread does.
 void DaemonConnection::wait_until_writable() {
     bool reader = !reading_;
     auto socket = socket_;
@@ -231,8 +232,8 @@ void DaemonConnection::read_one() {
     auto received = wire::receive_packet(socket->get(), buffer_, true);
     mutex_.lock();
     reading_ = false;
-    changed_.notify_all();  // someone else may have to read now
-    // It was lost meanwhile: who waited for this has been told so, and what it grants is not held any more.
+    changed_.notify_all();  // another thread may have to read now
+    // The connection was lost meanwhile: its waiting requests have failed, and its leases are gone.
     if (socket != socket_) return;
     if (!received) return lose(socket, received.error());
     if (received->end) return lose(socket, {ECONNRESET, "gshmd has gone"});

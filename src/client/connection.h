@@ -1,4 +1,4 @@
-// The connection to gshmd: requests in flight by id, from any thread; made again when it is lost.
+// The connection to gshmd. Any thread may have requests in flight, matched by id. A lost connection is opened again.
 #pragma once
 
 #include <condition_variable>
@@ -17,21 +17,21 @@
 
 namespace gshm::core::client {
 
-// What this process holds of an object, in leases.
+// The leases that this process has on an object.
 struct Held {
     uint32_t readers = 0;
     uint32_t writers = 0;
 };
 using HeldObjects = std::unordered_map<uint64_t, Held>;  // by id
 
-// A verified reply. `epoch` tells which session it came from: leases and extent ids are that session's. A session
-// outlives its connection if gshmd is started anew and takes it up.
+// A verified reply. `epoch` identifies the session that sent it: leases and extent ids belong to that session. A
+// session outlives its connection if a restarted gshmd resumes it.
 struct Answer {
     std::vector<uint8_t> bytes;
     std::vector<UniqueFd> descriptors;
     uint64_t epoch = 0;
     const wire::Reply* reply = nullptr;
-    std::shared_ptr<const std::vector<RemoteDevice>> devices;  // what a record's device index means
+    std::shared_ptr<const std::vector<RemoteDevice>> devices;  // indexed by the device number of a record
 
     Result<const RemoteDevice*> device(size_t index) const {
         if (index < devices->size()) return &(*devices)[index];
@@ -39,44 +39,45 @@ struct Answer {
     }
 };
 
-// What to do when the connection is lost between request and reply.
+// The reaction to a connection that is lost between request and reply.
 enum class Lost { retry, report };
 
 class DaemonConnection final : public ForkSensitive {
 public:
-    // A gshmd that dies at every request is not asked for ever.
+    // Bounds the retries against a gshmd that dies at every request.
     static constexpr int kAttempts = 20;
     using Build = std::function<flatbuffers::Offset<void>(flatbuffers::FlatBufferBuilder&)>;
 
     static Result<std::unique_ptr<DaemonConnection>> create(std::string dir, int timeout_ms);
-    // Ends the session, also if the connection is lost.
+    // Ends the session, even if the connection is lost.
     ~DaemonConnection() override;
 
-    // Asked when a session is taken up again: what is held of it. Calls nothing of the connection.
+    // Called when a session is resumed, to count the leases still held. Must not call the connection.
     using CountHeld = std::function<void(uint64_t epoch, HeldObjects& held)>;
     void set_count_held(CountHeld count) EXCLUDES(mutex_);
 
-    // The reply, whatever it says; an Error if there is none, or if the reply is an error without a body.
+    // Returns any reply that has a body. Returns an Error if there is no reply, or for an error reply without a body.
     Result<Answer> call(wire::RequestBody kind, const Build& build, Lost lost) EXCLUDES(mutex_) {
         return call_on(0, kind, build, lost);
     }
-    // The same, but in the session of that epoch or not at all (ESTALE): ids and leases are a session's own.
+    // The same, but only in the session of that epoch (else ESTALE), since ids and leases belong to a session.
     Result<Answer> call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost = Lost::report,
                            std::span<const int> descriptors = {}) EXCLUDES(mutex_);
-    // Several requests in flight, a few at a time; hands over the answers in the order of the requests. If they grant
-    // leases (an OpenReply), these count as held until on_answer has returned.
+    // Keeps several requests in flight and passes the answers on in the order of the requests. Leases that an answer
+    // grants (OpenReply) count as held until on_answer returns.
     using OnAnswer = std::function<void(size_t index, Result<Answer> answer)>;
     void call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
                   const OnAnswer& on_answer) EXCLUDES(mutex_);
-    // As far as is known: ids of that session still mean the same.
+    // Whether ids of that session are still valid, as far as is known.
     bool is_current(uint64_t epoch) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         return epoch == epoch_;
     }
-    // A number that changes with every connection: what is known to gshmd by connection must be told again.
+    // A number that changes with every connection. State that gshmd keeps per connection must be sent again when it
+    // changes.
     uint64_t number() EXCLUDES(mutex_);
-    // Without a reply, in the session of that epoch or not at all. Does not wait for a gshmd that is away. `counted`:
-    // only if what is held was counted so many times; since then gshmd has been told of it.
+    // Sends without a reply, only in the session of that epoch. Does not wait for an absent gshmd. With `counted`, it
+    // sends only if the leases have been counted that many times: a later count has already told gshmd.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted = std::nullopt)
         EXCLUDES(mutex_);
 
@@ -86,7 +87,7 @@ public:
 private:
     struct Pending {
         bool done = false;
-        std::optional<Access> grants;  // leases of that kind
+        std::optional<Access> grants;  // leases of this kind
         Result<Answer> answer = std::unexpected(Error{ECONNRESET, {}});
     };
     struct Ticket {
@@ -99,13 +100,13 @@ private:
 
     Status ensure_connected() REQUIRES(mutex_);
     Status connect_once() REQUIRES(mutex_);
-    // False: the connection was lost before the answer.
+    // False: the connection was lost before the reply.
     bool say_goodbye() REQUIRES(mutex_);
-    // Tells a gshmd that has taken the session up what is still held.
+    // Tells a gshmd that has resumed the session which leases are still held.
     Status reconcile(int socket) REQUIRES(mutex_);
-    // Ends the connection that this socket is, unless another has taken its place.
+    // Closes the connection of this socket, unless a new one has replaced it.
     void lose(const std::shared_ptr<UniqueFd>& socket, const Error& error) REQUIRES(mutex_);
-    // Sends; connects first, and again if the connection turns out to be dead before anything went out.
+    // Sends a request. Connects first, and again if the connection fails before anything was sent.
     struct Sending {
         std::span<const int> descriptors;
         uint64_t only_epoch = 0;
@@ -115,7 +116,7 @@ private:
     };
     Result<Ticket> start(wire::RequestBody kind, const Build& build, const Sending& sending) EXCLUDES(mutex_);
     Result<Answer> finish(Ticket ticket) EXCLUDES(mutex_);
-    // Reads one packet, with the lock let go meanwhile. The caller has made sure that nobody else does.
+    // Reads one packet with the lock released. The caller has ensured that no other thread reads.
     void read_one() REQUIRES(mutex_);
     void wait_until_writable() REQUIRES(mutex_);
 
@@ -125,15 +126,16 @@ private:
 
     Mutex mutex_;
     std::condition_variable changed_;
-    // Shared with whoever reads or polls without the lock, so that its number is not reused under them.
+    // Shared with threads that read or poll without the lock, so that its descriptor is not closed and reused
+    // meanwhile.
     std::shared_ptr<UniqueFd> socket_ GUARDED_BY(mutex_);
     uint64_t epoch_ GUARDED_BY(mutex_) = 0;
     uint64_t number_ GUARDED_BY(mutex_) = 0;
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
-    Secret secret_ GUARDED_BY(mutex_);  // of the session; none: it cannot be taken up again
+    Secret secret_ GUARDED_BY(mutex_);  // of the session; none: it cannot be resumed
     CountHeld count_held_ GUARDED_BY(mutex_);
-    uint64_t counted_ GUARDED_BY(mutex_) = 0;  // how many times it was called
-    // By answers that nobody has made objects of yet.
+    uint64_t counted_ GUARDED_BY(mutex_) = 0;  // number of calls
+    // Leases of answers that have not become objects yet.
     struct Granted {
         uint64_t epoch = 0;
         Access access = Access::read;
@@ -144,7 +146,7 @@ private:
     bool reading_ GUARDED_BY(mutex_) = false;
     std::unordered_map<uint64_t, Pending> pending_ GUARDED_BY(mutex_);
     std::shared_ptr<const std::vector<RemoteDevice>> devices_ GUARDED_BY(mutex_);
-    std::vector<uint8_t> buffer_;  // the reader's
+    std::vector<uint8_t> buffer_;  // of the thread that reads
 };
 
 }  // namespace gshm::core::client

@@ -67,7 +67,7 @@ Core::~Core() {
         connection_->set_count_held({});
         return;
     }
-    // In a forked child the driver must not be touched: let the process's end clean up.
+    // A forked child must not call the driver. The mappings end with the process.
     for (auto& [key, mapped] : extents_) (void)mapped.extent.release();
 }
 
@@ -78,7 +78,7 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
     if (found == extents_.end()) {
         Device* device = TRY(LocalDevices::instance().by_uuid(remote.uuid, remote.name));
         if (!descriptor) {
-            // gshmd has sent it before, to another thread that has not mapped it yet or has just unmapped it.
+            // gshmd sent the descriptor before, to a thread that has not mapped it yet or has just unmapped it.
             auto answer = TRY(connection_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
                 return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
             }, Lost::retry));
@@ -126,7 +126,7 @@ Status Core::ensure_staging(uint64_t epoch) {
     return {};
 }
 
-// A copy can be done twice; over a new connection the staging memory is told first.
+// A copy can be repeated. A new connection needs the staging memory attached first.
 Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t bytes, bool into_object) {
     for (int attempt = 0;; ++attempt) {
         auto copied = ensure_staging(epoch);
@@ -137,7 +137,7 @@ Status Core::copy_piece(uint64_t id, uint64_t epoch, uint64_t offset, uint64_t b
             if (answer) return {};
             copied = std::unexpected(answer.error());
         }
-        // Told over one connection, copied over the next: EINVAL.
+        // EINVAL: the staging memory was attached to one connection, and the copy was sent over the next.
         bool lost = copied.error().code == ECONNRESET || connection_->number() != staging_.connection;
         if (!lost || attempt == DaemonConnection::kAttempts) return copied;
     }

@@ -1,4 +1,4 @@
-// What a client and its objects share: the connection and the extents that are mapped here.
+// The state shared by a client and its objects: the connection and the mapped extents.
 #pragma once
 
 #include <map>
@@ -16,14 +16,14 @@ namespace gshm::core::client {
 
 class Ring;
 
-// Mapped once, used by every object in it.
+// An extent that is mapped once for all its objects.
 struct MappedExtent {
     std::unique_ptr<Extent> extent;
-    Device* device = nullptr;  // here
+    Device* device = nullptr;  // of this process
     size_t users = 0;
 };
 
-// Which extent of which session, in which access.
+// An extent of a session, with the access that it is mapped for.
 struct ExtentKey {
     uint64_t epoch = 0;
     uint64_t extent = 0;
@@ -39,24 +39,25 @@ public:
     DaemonConnection& connection() { return *connection_; }
     Status check_fork() const { return check_fork_count(generation_); }
 
-    // Maps the extent of an opened object, or finds it mapped. `descriptor` is what came with the answer, if any.
+    // Maps the extent of an opened object, or finds its mapping. `descriptor` came with the answer, if any.
     Result<MappedExtent*> map(const ExtentKey& key, const wire::OpenRecord& record, const RemoteDevice& remote,
                               UniqueFd descriptor) EXCLUDES(extents_mutex_);
-    // True if that was the last user, and the extent is no longer mapped.
+    // True: this was the last user, and the extent is unmapped.
     bool unmap(const ExtentKey& key) EXCLUDES(extents_mutex_);
 
-    // ---- the objects that are open, so that gshmd can be told should it be started anew ----
+    // ---- the open objects, for the reconcile with a restarted gshmd ----
     void add(gshm_object* object) EXCLUDES(objects_mutex_);
-    // Returns how many times they had been counted: if it is once more when the lease is to be released, it is already.
+    // Returns how many times the leases had been counted. If they are counted again before the release is sent, gshmd
+    // has already released this one.
     uint64_t remove(gshm_object* object) EXCLUDES(objects_mutex_);
 
-    // ---- rings that nobody uses for now; see Ring::put_aside() ----
-    // Null: there is none of that size.
+    // ---- idle rings; see Ring::put_aside() ----
+    // Null: there is no idle ring of that size.
     std::unique_ptr<Ring> take_ring(uint32_t entries) EXCLUDES(rings_mutex_);
-    // False: there are enough.
+    // False: enough rings are kept.
     bool keep_ring(std::unique_ptr<Ring>& ring) EXCLUDES(rings_mutex_);
 
-    // Through the daemon, piece by piece.
+    // Copies through the daemon, piece by piece.
     Status copy_in(uint64_t id, uint64_t epoch, uint64_t offset, std::span<const std::byte> source)
         EXCLUDES(staging_mutex_);
     Status copy_out(uint64_t id, uint64_t epoch, uint64_t offset, std::span<std::byte> destination)
@@ -64,12 +65,12 @@ public:
 
 private:
     struct Staging {
-        uint64_t connection = 0;  // that knows of it
+        uint64_t connection = 0;  // the number of the connection that it is attached to
         UniqueFd file;
         Mapping mapping;
     };
 
-    static constexpr size_t kIdleRings = 8;  // a thread that moves files needs one
+    static constexpr size_t kIdleRings = 8;  // one for each thread that transfers files
 
     explicit Core(std::unique_ptr<DaemonConnection> connection);
     void count_held(uint64_t epoch, HeldObjects& held) EXCLUDES(objects_mutex_);
@@ -81,16 +82,16 @@ private:
     std::unique_ptr<DaemonConnection> connection_;
     const uint64_t generation_;
 
-    // Held while an extent is imported, so that two threads do not import one extent twice. Never together with
-    // staging_mutex_; the connection's own lock is taken inside both.
+    // Held during an import, so that two threads do not import the same extent. Never held together with
+    // staging_mutex_. The lock of the connection is taken inside both.
     Mutex extents_mutex_;
     std::map<ExtentKey, MappedExtent> extents_ GUARDED_BY(extents_mutex_);
 
-    Mutex objects_mutex_;  // inside of all others; nothing is called with it
+    Mutex objects_mutex_;  // innermost; no calls are made under it
     gshm_object* objects_ GUARDED_BY(objects_mutex_) = nullptr;
     uint64_t counted_ GUARDED_BY(objects_mutex_) = 0;
 
-    Mutex rings_mutex_;  // nothing is called with it
+    Mutex rings_mutex_;  // no calls are made under it
     std::vector<std::unique_ptr<Ring>> idle_rings_ GUARDED_BY(rings_mutex_);
 
     Mutex staging_mutex_;

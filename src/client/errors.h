@@ -1,11 +1,11 @@
-// From Result to the C convention: a negative errno, and the sentence for gshm_last_error().
+// From Result to the C convention: a negative errno, and the message for gshm_last_error().
 #pragma once
 
 #include "base/result.h"
 
 namespace gshm::core::client {
 
-// Remembers the error for this thread and returns -code.
+// Stores the error for this thread and returns -code.
 int set_last_error(const Error& error);
 const char* last_error();
 

@@ -9,13 +9,13 @@ namespace gshm::core::client {
 namespace {
 
 struct Registry {
-    std::mutex mutex;  // held across fork(), so that the child finds the set whole
+    std::mutex mutex;  // held across fork(), so that the child sees a consistent set
     std::unordered_set<ForkSensitive*> members;
     std::atomic<uint64_t> generation{1};
 };
 
 Registry& registry() {
-    static auto* instance = new Registry;  // never destroyed: fork() may come late
+    static auto* instance = new Registry;  // never destroyed: fork() may happen during exit
     return *instance;
 }
 

@@ -1,5 +1,5 @@
-// What happens to clients in a forked child: their sockets are closed there, so that the session ends with the process
-// that made it, and every use is refused.
+// Clients in a forked child: their sockets are closed there, so that the session ends with the process that made it,
+// and every use of them fails.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace gshm::core::client {
 
-// Something with a descriptor that a child must not keep. Adds itself while it lives.
+// An object with a descriptor that a child must close. Registered for its lifetime.
 class ForkSensitive {
 public:
     ForkSensitive();
@@ -17,15 +17,16 @@ public:
     ForkSensitive(const ForkSensitive&) = delete;
     ForkSensitive& operator=(const ForkSensitive&) = delete;
 
-    // In the child, where only async-signal-safe calls are allowed and other threads' locks are held for ever.
+    // Runs in the child, where only async-signal-safe calls are allowed and locks of other threads stay held forever.
     virtual void abandon_in_child() = 0;
 };
 
-// Differs from a remembered value in a child made since.
+// Changes in a forked child. Comparing it with a stored value detects a fork.
 uint64_t fork_count();
 Status check_fork_count(uint64_t remembered);
 
-// One for each process: in a child the parent's locks may be held for ever. Never destroyed, since handles may outlive main().
+// One instance for each process, since locks of the parent may be held forever in a child. Never destroyed, since
+// handles may outlive main().
 template <typename T>
 T& per_process() {
     struct Made {

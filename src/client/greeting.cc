@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kGreetingTimeoutMs = 5000;
 
-// Always ECONNREFUSED: ENOENT, when it comes from a call that had to reconnect, is for objects.
+// Always ECONNREFUSED: a call that reconnects uses ENOENT for missing objects.
 std::unexpected<Error> not_running(const std::string& dir) {
     auto standard = default_runtime_dir();
     bool is_default = standard && *standard == dir;
@@ -43,9 +43,9 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
                                    secret.low, secret.high);
     auto packet = wire::finish_request(builder, request, wire::RequestBody::Hello, hello.Union());
     auto sent = wire::send_packet(socket->get(), packet, {}, true);
-    // EPIPE: it has closed the connection before it heard us. Why is in what it said.
+    // EPIPE: gshmd closed the connection before it read the Hello. Its reply has the reason.
     if (!sent && sent.error().code != EPIPE) return std::unexpected(sent.error());
-    // A daemon that is stopped accepts connections all the same.
+    // A stopped daemon still accepts connections.
     pollfd ready = {socket->get(), POLLIN, 0};
     if (poll(&ready, 1, std::max(timeout_ms, kGreetingTimeoutMs)) == 0) {
         return fail(ETIMEDOUT, "gshmd at {} does not answer", dir);

@@ -1,4 +1,4 @@
-// The first words of a connection to gshmd.
+// The handshake of a connection to gshmd.
 #pragma once
 
 #include <memory>
@@ -23,13 +23,13 @@ struct Greeting {
     UniqueFd socket;
     std::shared_ptr<const std::vector<RemoteDevice>> devices;
     uint64_t instance = 0;
-    Secret secret;         // by which the session can be taken up again
-    bool resumed = false;  // it is the session that was asked for, and gshmd waits for Reconcile
+    Secret secret;         // resumes the session later
+    bool resumed = false;  // the requested session is resumed, and gshmd waits for Reconcile
 };
 
 // Connects once. ECONNREFUSED: no gshmd is there.
 Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request, const Secret& secret);
-// Worth trying again, for a gshmd that is being started: EPIPE and ECONNRESET if it dies before or while it is greeted.
+// Whether a retry may succeed because gshmd is starting. EPIPE and ECONNRESET: it died before or during the handshake.
 bool may_come(const Error& error);
 
 }  // namespace gshm::core::client

@@ -1,4 +1,4 @@
-// What the imports of gshm.h have in common.
+// Helpers of the import functions of gshm.h.
 #pragma once
 
 #include "client/api.h"

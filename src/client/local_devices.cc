@@ -15,7 +15,7 @@ Result<LocalDevices::Known*> LocalDevices::search(const DeviceKind& kind) {
     Known& known = known_[&kind];
     if (known.searched) return &known;
     auto opened = TRY(kind.open("", 0));
-    // A device that was asked for by itself before stays the one that is used.
+    // A device that was opened by name before is kept.
     for (auto& device : opened.devices) known.devices.push_back(std::move(device));
     known.searched = true;
     return &known;

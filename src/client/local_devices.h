@@ -1,4 +1,4 @@
-// The devices of this process, found when they are first needed and kept for its life.
+// The devices of this process, opened on first use and kept until its end.
 #pragma once
 
 #include <map>
@@ -16,21 +16,21 @@ class LocalDevices {
 public:
     static LocalDevices& instance();
 
-    // "host", "cuda:N" with this process's ordinals, "cuda" for the first; in general a spec without a limit.
+    // "host", "cuda:N" with the ordinals of this process, "cuda" for the first GPU; in general a spec without a limit.
     Result<Device*> by_name(std::string_view name) EXCLUDES(mutex_);
-    // What the daemon calls by this name and uuid.
+    // The device that has this name and UUID at the daemon.
     Result<Device*> by_uuid(std::string_view uuid, std::string_view name_at_daemon) EXCLUDES(mutex_);
-    // All that are found without being named: GPUs first, then host.
+    // All devices that are found without a name: GPUs first, then host.
     std::vector<DeviceInfo> infos() EXCLUDES(mutex_);
 
 private:
     struct Known {
         bool searched = false;
         std::vector<std::unique_ptr<Device>> devices;
-        std::map<std::string, Device*, std::less<>> by_spec;  // as they were asked for
+        std::map<std::string, Device*, std::less<>> by_spec;  // by the spec that they were opened with
     };
 
-    // Of that kind, with all that can be found in it.
+    // The devices of a kind, after a search for all of them.
     Result<Known*> search(const DeviceKind& kind) REQUIRES(mutex_);
     Result<Device*> find(const DeviceKind& kind, std::string_view uuid, std::string_view name) REQUIRES(mutex_);
 

@@ -141,7 +141,7 @@ private:
         return true;
     }
 
-    // Other peers may have unread messages: a killed daemon may have put what the next one asks for.
+    // Other peers may have unread messages: a killed daemon may have put descriptors that the next one lists.
     void hear_others(int peer) {
         for (int other : std::vector<int>(peers_)) {
             while (other != peer && is_readable(other) && read_one(other)) {}

@@ -20,7 +20,7 @@ Next AllocationSteps::waited(bool freed) {
     return Next::attempt;
 }
 
-// Lives as long as something is going to call it back.
+// Kept alive by the callbacks that refer to it.
 class Allocator::InLoop : public std::enable_shared_from_this<InLoop> {
 public:
     InLoop(Allocator& allocator, const AllocationRequest& request, Done done)
@@ -56,7 +56,7 @@ private:
     const AllocationRequest request_;
     AllocationSteps steps_;
     Done done_;
-    std::shared_ptr<Departures::Wait> wait_;  // null: the device has not refused anything
+    std::shared_ptr<Departures::Wait> wait_;  // null: the device has not refused an attempt
 };
 
 void Allocator::allocate(const AllocationRequest& request, Done done) {
@@ -65,7 +65,7 @@ void Allocator::allocate(const AllocationRequest& request, Done done) {
 }
 
 void Allocator::wait_for_pile(const AllocationRequest& request) {
-    // The loop may have ended, and then nobody answers.
+    // The promise is shared, since the loop may have ended and never run the task.
     auto answer = std::make_shared<std::promise<void>>();
     auto answered = answer->get_future();
     scheduler_.post([&departures = departures_, request, answer] {
@@ -109,7 +109,7 @@ Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<
 
 std::shared_ptr<Extent> Allocator::take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
                                               SessionId maps) {
-    // Kept memory was not made by gshm-maker.
+    // Kept memory was not allocated by gshm-maker.
     const bool has_handles = (devices_.device(device).info().handle_kinds & kHandleFabric) != 0;
     if (options.lasting_handle && has_handles) return nullptr;
     return devices_.freed().take(device, bytes, options.compressible, maps);
@@ -133,8 +133,8 @@ Result<std::shared_ptr<Extent>> Allocator::attempt_at_once(DeviceIndex device, u
                                                            const AllocateOptions& options) {
     std::shared_ptr<Extent> extent = TRY(devices_.device(device).allocate(bytes, options));
     if (!options.shared) return extent;
-    // The slow part of handing it out. While the extent is there: a process without free descriptors is told apart from
-    // one without memory.
+    // Exporting is the slow part of sharing, so it is done here. The extent still exists at this point, so a lack of
+    // descriptors is distinguished from a lack of memory.
     auto descriptor = extent->descriptor(Access::write);
     if (!descriptor) return std::unexpected(explain_descriptor_limit(descriptor.error()));
     return extent;

@@ -1,6 +1,6 @@
-// Memory of a device. Memory of the same size that was freed before comes first. A user whose freed memory piles up
-// waits for that. On a full device empty slabs and kept memory are freed, memory on its way out is waited for, and at last
-// the least that would do is asked for. The same steps are driven in the loop, which never waits, and in threads,
+// Allocates memory of a device. Kept memory of the same size is used first. A user whose freed memory piles up waits
+// for it to be freed. On a full device, empty slabs and kept memory are freed, then the request waits for memory that
+// is being freed, and at last asks for the minimum. The same steps run in the loop, which never blocks, and in threads,
 // which do.
 #pragma once
 
@@ -14,25 +14,25 @@ namespace gshm::core {
 
 struct AllocationRequest {
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;   // as Device::allocate() takes them
-    uint64_t min_bytes = 0;  // what would do, where the device has not that much left
+    uint64_t size_bytes = 0;   // as for Device::allocate()
+    uint64_t min_bytes = 0;  // accepted if the device has not that much left
     AllocateOptions options;
     NodeId waiting = 0;   // the object that needs the memory; 0: a new one
     uid_t uid = 0;        // of the object
-    SessionId maps = 0;   // the one session that is to get a descriptor of it, at once; 0: none, or others may as well
+    SessionId maps = 0;   // the only session that gets a descriptor, at once; 0: none, or several
 };
 
-// What comes next in an allocation. Pure logic, for one thread at a time.
+// The steps of an allocation. Pure logic, for one thread at a time.
 class AllocationSteps {
 public:
     enum class Next { attempt, wait, end };
 
     AllocationSteps(uint64_t size_bytes, uint64_t min_bytes) : bytes_(size_bytes), least_bytes_(min_bytes) {}
-    // To be asked for in the next attempt.
+    // The size of the next attempt.
     uint64_t bytes() const { return bytes_; }
-    // An attempt has ended so: `wait` if the device is full, else `end`.
+    // The result of an attempt: `wait` if the device is full, else `end`.
     static Next attempted(const Status& status);
-    // A wait has ended so: `attempt`, or `end` with the error of the last attempt.
+    // The result of a wait: `attempt`, or `end` with the error of the last attempt.
     Next waited(bool freed);
 
 private:
@@ -46,21 +46,22 @@ public:
         : scheduler_(scheduler), devices_(devices), departures_(departures) {}
 
     using Done = std::move_only_function<void(Result<std::shared_ptr<Extent>>)>;
-    // In the loop; `done` is called there.
+    // Runs in the loop; `done` is called there.
     void allocate(const AllocationRequest& request, Done done);
     // The same in a thread that holds no gate.
     Result<std::shared_ptr<Extent>> allocate_blocking(const AllocationRequest& request);
-    // Without a wait for anything but the reclaimer. In any thread but the loop's and the reclaimer's, also with a gate.
+    // Waits for nothing but the reclaimer. From any thread but the loop's and the reclaimer's, also with a gate held.
     Result<std::shared_ptr<Extent>> attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
                                             SessionId maps = 0);
-    // Without any wait, for the loop: little memory, of a device whose memory is the processor's.
+    // Never waits, for use in the loop: small sizes, on a device with host memory.
     Result<std::shared_ptr<Extent>> attempt_at_once(DeviceIndex device, uint64_t bytes, const AllocateOptions& options);
 
-    // Repeats an operation that fails with ENOSPC, as an allocation is. In a thread that holds no gate. on_wait(true)
-    // is called before the first wait, and forbids it with false; on_wait(false) after the last.
+    // Repeats an operation that fails with ENOSPC, like an allocation. From a thread that holds no gate. on_wait(true)
+    // is called before the first wait, and prevents it by returning false. on_wait(false) is called after the last
+    // wait.
     using OnWait = std::function<bool(bool)>;
     Status retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation, const OnWait& on_wait);
-    // In a thread that holds no gate: waits until, compared with the free bytes, not much memory is on its way out.
+    // Waits while much memory, compared with the free bytes, is being freed. From a thread that holds no gate.
     void wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid, const std::function<uint64_t()>& free_bytes);
 
     Departures& departures() { return departures_; }

@@ -9,12 +9,12 @@ namespace gshm::core {
 class Departures::Wait {
 public:
     DeviceIndex device = 0;
-    Ticket until = 0;  // departures with lower tickets are waited for
+    Ticket until = 0;  // waits for departures with lower tickets
     std::vector<Ticket> moves;
     std::vector<NodeId> nameless;
     uint64_t freed = 0;
-    bool tried = false;  // the request was tried again since the wait began
-    bool last = false;   // and for the last time: what others free from now on is theirs
+    bool tried = false;  // the request was repeated since the wait began
+    bool last = false;   // for the last time: memory freed later is for other requests
     Scheduler::Time deadline;
     Scheduler::Time nameless_deadline;
     std::optional<Scheduler::TimerId> timer;
@@ -106,7 +106,7 @@ std::shared_ptr<Departures::Wait> Departures::wait(DeviceIndex device, NodeId wa
     return wait;
 }
 
-// Nothing of what it waits for is left, or the time is over.
+// Nothing is left to wait for, or the deadline has passed.
 bool Departures::is_over(Wait& wait) {
     const auto now = scheduler_.now();
     if (given_up_ || now >= wait.deadline) return true;
@@ -116,7 +116,7 @@ bool Departures::is_over(Wait& wait) {
         const Object* object = store_.object(id);
         return object == nullptr || !Store::is_nameless(*object);
     });
-    // Their memory is with the reclaimer now.
+    // The reclaimer has their memory now.
     if (gone > 0) wait.until = next_ticket_;
     if (now >= wait.nameless_deadline) {
         for (NodeId id : wait.nameless) store_.object(id)->awaited = true;
@@ -151,7 +151,7 @@ void Departures::look() {
             continue;
         }
         at = waits_.erase(at);
-        // Once in any case: memory may have been freed between the refusal and the begin of the wait.
+        // At least once: memory may have been freed between the refusal and the start of the wait.
         const bool again = !given_up_ && !wait->last && (changed || !wait->tried);
         wait->tried = true;
         wait->last = over;
@@ -168,7 +168,7 @@ void Departures::set_given_up(bool given_up) {
 
 bool Departures::Blocking::next() {
     if (departures_.has_given_up()) return false;
-    // The loop may have ended, and then nobody answers.
+    // The promise is shared, since the loop may have ended and never run the task.
     auto answer = std::make_shared<std::promise<bool>>();
     auto answered = answer->get_future();
     scheduler_.post([&departures = departures_, wait = wait_, device = device_, waiting = waiting_, answer] {

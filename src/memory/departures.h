@@ -1,6 +1,6 @@
-// Memory that is on its way out of a device. A device that says it is full has room soon while there is some: extents
-// that the reclaimer has not freed yet, files of which two copies exist while their bytes move, and files without a name
-// whose last close or forget the kernel has queued. All calls in the loop's turn, unless it is said otherwise.
+// Memory that is being freed on a device. While there is some, a full device will have room soon: extents that the
+// reclaimer has not freed yet, files with two copies while their bytes move, and files without a name whose last close
+// or forget the kernel has queued. All calls are in the loop's turn, unless stated otherwise.
 #pragma once
 
 #include <atomic>
@@ -21,48 +21,47 @@ class Departures {
 public:
     // The longest wait of a request.
     static constexpr std::chrono::seconds kPatience{3};
-    // The longest wait for a file without a name: a process may have it open for as long as it likes. Each such file is
+    // The longest wait for a file without a name, since a process may keep it open indefinitely. Each such file is
     // waited for once.
     static constexpr std::chrono::seconds kNamelessPatience{1};
 
     Departures(Scheduler& scheduler, Store& store) : scheduler_(scheduler), store_(store), devices_(store.devices().size()) {}
 
-    // Memory of so many bytes is about to be freed, until end(). What a move frees may be on its way for a further while
-    // then.
+    // Announces that memory will be freed, until end(). The memory of a move may then go to the reclaimer.
     enum class Kind { reclaim, move };
     using Ticket = uint64_t;
     Ticket begin(DeviceIndex device, Kind kind, uint64_t bytes, uid_t uid);
     void end(DeviceIndex device, Ticket ticket, bool freed = true);
-    // Memory was freed at once.
+    // Records that memory was freed at once.
     void freed(DeviceIndex device);
-    // Compared with the free bytes of the device, there are many on their way out (of these some are counted as free
-    // already); or the user's are piling up.
+    // Whether much memory is being freed, compared with the free bytes of the device (which may already include some of
+    // it), or the user's freed memory piles up.
     bool is_worth_waiting(DeviceIndex device, uint64_t free_bytes, uid_t uid) const;
 
-    // Memory that a user has freed piles up where the reclaiming thread gets less time than the user. A pile is too high
-    // for a new object if it has more than kPileBytes, and more than the user's objects on the device and the new one
-    // together.
+    // The memory that a user has freed piles up if the reclaiming thread gets less CPU time than the user. A pile is
+    // too high for a new object if it exceeds both kPileBytes and the sum of the user's objects on the device and the
+    // new one.
     static constexpr uint64_t kPileBytes = uint64_t{64} << 20;
     uint64_t pile_bytes(DeviceIndex device, uid_t uid) const;
     bool is_piled(DeviceIndex device, uid_t uid, uint64_t new_bytes) const;
-    // `done` is called in the loop when the pile is not too high any more, or after kPatience.
+    // Calls `done` in the loop when the pile is no longer too high, or after kPatience.
     void wait_for_pile(DeviceIndex device, uid_t uid, uint64_t new_bytes, Scheduler::Task done);
 
-    // The wait of one request that a full device has refused. It waits for what is on its way when it begins, and for
-    // what that brings about; not for what others free later.
+    // The wait of a request that a full device has refused. It covers memory that is being freed when the wait begins,
+    // and the memory that follows from it. It does not cover memory that others free later.
     class Wait;
     // Frees the empty slabs of the device. waiting: the object that needs the memory; 0: a new one.
     std::shared_ptr<Wait> wait(DeviceIndex device, NodeId waiting);
-    // `done` is called in the loop: true when memory was freed since the last call, false when there is
-    // nothing left to wait for.
+    // Calls `done` in the loop: with true after memory was freed since the last call, with false when nothing is left
+    // to wait for.
     using Done = std::move_only_function<void(bool freed)>;
     void next(std::shared_ptr<Wait> wait, Done done);
-    // The same wait in a thread, which is not the loop's and holds neither its turn nor a gate: the memory may have to
-    // pass that.
+    // The same wait in a thread other than the loop's. The thread holds neither the turn nor a gate, which the freeing
+    // may need.
     class Blocking;
-    // How many requests wait now.
+    // The number of waiting requests.
     size_t waiting() const { return waits_.size() + pile_waits_.size(); }
-    // Ends all waits, and those that are begun until it is called with false.
+    // Ends all waits. New waits end at once until it is called with false.
     void set_given_up(bool given_up);
     // From any thread.
     bool has_given_up() const { return given_up_.load(std::memory_order_relaxed); }
@@ -75,8 +74,8 @@ private:
     };
     struct OfDevice {
         std::map<Ticket, Departure> departures;
-        std::unordered_map<uid_t, uint64_t> piles;  // bytes of reclaims
-        uint64_t freed = 0;  // how often memory was
+        std::unordered_map<uid_t, uint64_t> piles;  // bytes being reclaimed, by user
+        uint64_t freed = 0;  // how often memory was freed
     };
     struct PileWait {
         DeviceIndex device;
@@ -94,7 +93,7 @@ private:
     Store& store_;
     std::vector<OfDevice> devices_;
     Ticket next_ticket_ = 1;
-    std::list<std::shared_ptr<Wait>> waits_;  // with a `done`
+    std::list<std::shared_ptr<Wait>> waits_;  // those with a `done`
     std::list<PileWait> pile_waits_;
     std::atomic<bool> given_up_ = false;
 };

@@ -7,7 +7,7 @@
 namespace gshm::core {
 
 Error explain_descriptor_limit(Error error) {
-    // Drivers report it in words of their own, so ask the kernel.
+    // Drivers report this limit with their own errors, so the kernel is asked.
     if (error.code != EMFILE && error.code != ENFILE) {
         int probe = fcntl(0, F_DUPFD_CLOEXEC, 0);
         if (probe >= 0) close(probe);

@@ -1,4 +1,4 @@
-// The devices, as this folder sees them: with a thread for slow calls, a thread for what is given back, and their health.
+// The interface to the devices: each has a thread for slow calls, a thread for freeing memory, and its health.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,26 @@ class FreedExtents;
 
 class Devices {
 public:
-    // `work` runs in the device's thread, then `done`, with its result, in the loop. An error that says that the device
-    // is lost marks it so first.
+    // `work` runs in the thread of the device, then `done` runs in the loop with its result. An error that means that
+    // the device is lost first marks it as failed.
     using Work = std::move_only_function<Status(Device&)>;
     using Done = std::move_only_function<void(Status)>;
 
     virtual ~Devices() = default;
     virtual Device& device(DeviceIndex index) = 0;
-    // In one's turn: ENODEV with the reason once the device has failed.
+    // In the caller's turn. ENODEV with the reason after the device has failed.
     virtual Status check(DeviceIndex index) const = 0;
-    // In the loop: an error that says that the device is lost makes it so.
+    // In the loop. An error that means that the device is lost marks it as failed.
     virtual void report(DeviceIndex index, const Error& error) = 0;
     virtual void submit(DeviceIndex index, Work work, Done done) = 0;
-    // The same in a second thread of the device's, for what is given back to it: nothing there waits for anything.
+    // The same in the second thread of the device, which frees memory and never waits for other work.
     virtual void submit_reclaim(DeviceIndex index, Work work, Done done) = 0;
-    // Returns when the memory that was given back so far is free. In any thread but the loop's and the reclaimer's.
+    // Returns when all memory submitted so far is freed. From any thread but the loop's and the reclaimer's.
     virtual void wait_for_reclaimed(DeviceIndex index) = 0;
     virtual FreedExtents& freed() = 0;
 };
 
-// "gshmd has reached its limit of N open descriptors" if that is so, else the error as it is.
+// Replaces the error by "gshmd has reached its limit of N open descriptors" if that is the cause.
 Error explain_descriptor_limit(Error error);
 
 }  // namespace gshm::core

@@ -6,8 +6,8 @@ namespace gshm::core {
 
 bool FreedExtents::takes(DeviceIndex device, const Extent& memory, const FormerUse& former) const {
     if (!former.dedicated || former.reached_by_others) return false;
-    // A file of the kernel's is cheap to make, and processes may map it through the mount. Memory of gshm-maker is known
-    // there by its handle.
+    // Kernel files are cheap to create, and processes may map them through the mount. gshm-maker knows its memory by
+    // the handle.
     if (const_cast<Extent&>(memory).file() != nullptr || memory.lasting_handle() != nullptr) return false;
     return memory.size() <= capacities_[device] / kShare;
 }
@@ -36,7 +36,7 @@ std::shared_ptr<Extent> FreedExtents::take(DeviceIndex device, uint64_t bytes, b
     auto fits = [&](const Entry& entry, SessionId only_for) {
         return entry.memory->size() == bytes && entry.compressible == compressible && entry.only_for == only_for;
     };
-    // First what others have no use for.
+    // Memory that only this session may get comes first.
     for (SessionId only_for : {maps, SessionId{0}}) {
         auto found = std::ranges::find_if(of.entries, [&](const Entry& entry) { return fits(entry, only_for); });
         if (found != of.entries.end()) return remove(of, found);

@@ -1,5 +1,5 @@
-// Freed memory of devices whose allocations go through a driver, zeroed and kept for a while for the next object of the
-// same size. Only memory that nobody else can reach is kept: docs/adr/0015. Safe from any thread.
+// Freed memory of devices with driver allocations, zeroed and kept for a while for the next object of the same size.
+// Only memory that no other process can reach is kept: docs/adr/0015. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -14,38 +14,38 @@ namespace gshm::core {
 
 class FreedExtents {
 public:
-    // Memory that is not used again until then is given back to the device.
+    // Memory that is unused for this time is freed.
     static constexpr std::chrono::seconds kIdle{2};
-    // Of a device's capacity, one part in so many is kept at most.
+    // At most one part in kShare of a device's capacity is kept.
     static constexpr uint64_t kShare = 8;
 
     using Memory = std::vector<std::shared_ptr<Extent>>;
 
-    // With the capacity of each device.
+    // capacities: of each device.
     explicit FreedExtents(std::vector<uint64_t> capacities) : devices_(capacities.size()), capacities_(std::move(capacities)) {}
 
-    // Whether memory that was used so may be kept.
+    // Whether memory with this former use may be kept.
     bool takes(DeviceIndex device, const Extent& memory, const FormerUse& former) const;
-    // It is zeros. Returns the memory that there is no room for any more, for the caller to free.
+    // The memory is zeroed. Returns the memory that exceeds the bound, for the caller to free.
     [[nodiscard]] Memory add(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former,
                              Scheduler::Time now) EXCLUDES(mutex_);
-    // Null: there is none. maps: the session that is to get a writable descriptor of it; 0: none, or others as well.
+    // Null: there is none. maps: the session that will get a writable descriptor; 0: none, or several sessions.
     std::shared_ptr<Extent> take(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps) EXCLUDES(mutex_);
-    // Counted as free.
+    // These bytes count as free.
     uint64_t bytes(DeviceIndex device) const EXCLUDES(mutex_);
 
-    // ---- what is given back; for the caller to free, not in the loop ----
+    // ---- removed memory, for the caller to free outside of the loop ----
     [[nodiscard]] Memory drop(DeviceIndex device) EXCLUDES(mutex_);
-    // Added before then.
+    // Added before that time.
     [[nodiscard]] Memory drop_before(DeviceIndex device, Scheduler::Time time) EXCLUDES(mutex_);
-    // That only this session may get.
+    // Reserved for this session.
     [[nodiscard]] Memory drop_of(DeviceIndex device, SessionId session) EXCLUDES(mutex_);
 
 private:
     struct Entry {
         std::shared_ptr<Extent> memory;
         bool compressible = false;
-        SessionId only_for = 0;  // 0: for anybody
+        SessionId only_for = 0;  // 0: for any session
         Scheduler::Time since;
     };
     struct OfDevice {

@@ -11,7 +11,7 @@
 namespace gshm::core {
 namespace {
 
-// Between two pieces a move may be given up.
+// A move can be cancelled between two pieces.
 constexpr uint64_t kPieceBytes = uint64_t{64} << 20;
 
 }  // namespace
@@ -43,7 +43,7 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
         const uint64_t piece = std::min(kPieceBytes, wanted.kept_bytes - at);
         if (moved) moved = (*memory)->copy_from(at, *gate.memory, gate.offset + at, piece);
     }
-    // The old memory is freed by the reclaimer, which says so.
+    // The reclaimer frees the old memory and reports that.
     const bool freed = !moved && memory.has_value();
     if (freed) memory->reset();
     auto turn = scheduler_.enter();
@@ -92,7 +92,7 @@ void Mover::stop() {
     worker_.reset();
 }
 
-// Reserves a place, or allocates. Without the gate: memory that is waited for may have to pass it.
+// Reserves a place in a slab, or allocates. Without the gate, since the freeing of other memory may need it.
 Result<Mover::Target> Mover::allocate(const Job& job) {
     for (;;) {
         Target target;
@@ -134,7 +134,7 @@ Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_
         const uint64_t piece = std::min(kPieceBytes, target.bytes - at);
         auto copied = target.memory->copy_from(target.place.offset + at, source, offset + at, piece);
         if (copied) continue;
-        // The error does not tell which of the two is lost.
+        // The error does not say which of the two devices is lost.
         std::byte probe;
         const bool is_readable = source.copy_out(offset + at, {&probe, 1}).has_value();
         scheduler_.post([&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device},
@@ -150,11 +150,11 @@ Status Mover::run(const Job& job) {
     std::unique_lock alone(job.gate->mutex, std::defer_lock);
     uint32_t write_opens = 0;
     bool sealed = false;
-    // In one's turn, when the bytes are about to be copied and when they have been.
+    // In the caller's turn, before and after the copy.
     auto check = [&]() -> Status {
         TRY(devices_.check(job.to));
         TRY(store_.check_move(*job.object, job.to, job.keep));
-        // Not in its place any more, or of another size than memory was allocated for.
+        // The object has moved, or its size differs from the allocated one.
         if (job.object->extent == nullptr || job.object->size_bytes != target.bytes) {
             return fail(EBUSY, "\"{}\" was changed while it moved", Tree::path_of(*job.object));
         }
@@ -168,7 +168,7 @@ Status Mover::run(const Job& job) {
     };
     auto attempt = [&]() -> Status {
         TRY(begin());
-        // Of a sealed object nobody changes the bytes, so that others may read them meanwhile.
+        // The bytes of a sealed object cannot change, so readers may continue meanwhile.
         if (sealed) shared.lock();
         else alone.lock();
         TRY(begin());

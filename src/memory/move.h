@@ -1,6 +1,6 @@
-// Other memory for an object that stays the same: more of it or less, out of a slab, with a handle of its own, or on
-// another device. The bytes are copied while the object's gate is held, shared where nobody can write to them. Sessions
-// that map the old memory keep it, or the move is refused.
+// Gives an object other memory: larger or smaller, out of a slab, with its own handle, or on another device. The bytes
+// are copied while the object's gate is held, shared if they cannot be written. Sessions that map the old memory keep
+// it, or the move is refused.
 #pragma once
 
 #include <functional>
@@ -17,27 +17,27 @@ public:
     Mover(Scheduler& scheduler, Devices& devices, Allocator& allocator, Store& store)
         : scheduler_(scheduler), devices_(devices), allocator_(allocator), store_(store) {}
 
-    // ---- memory of its own, on the device where it is; sessions keep what they map ----
+    // ---- dedicated memory on the same device; sessions keep their mappings ----
     struct Resize {
-        uint64_t capacity_bytes = 0;  // of the memory, at least
-        uint64_t kept_bytes = 0;      // from the beginning
-        uint64_t size_bytes = 0;      // of the object afterwards
-        bool for_tidiness = false;    // given up (ECANCELED) when the object loses its last name
+        uint64_t capacity_bytes = 0;  // minimum capacity of the memory
+        uint64_t kept_bytes = 0;      // copied from the beginning
+        uint64_t size_bytes = 0;      // of the object after the resize
+        bool for_tidiness = false;    // cancelled (ECANCELED) when the object loses its last name
     };
-    // In a thread that has pinned the object and holds its gate alone, and not in its turn. Does not wait for memory of
-    // others: see Allocator::retry().
+    // From a thread that has pinned the object and holds its gate exclusively, outside of its turn. Does not wait for
+    // memory of other objects: see Allocator::retry().
     Status resize(Object& object, Gate& gate, const Resize& wanted);
-    // In the loop: at most 1 MiB, of a device whose memory is the processor's, of an object that nobody works on.
+    // In the loop: at most 1 MiB, on a device with host memory, for an object without work in progress.
     Status leave_slab(Object& object);
 
     // ---- to another device ----
-    // What becomes of a move if sessions map the object.
+    // The behaviour if sessions map the object.
     enum class Holders { refuse, keep };
     using Done = std::move_only_function<void(Status)>;
-    // In the loop, and `done` is called there; the catalog is to be written then. The object keeps its id, names, state,
-    // attributes and times, but for the time of its last change.
+    // Runs in the loop, and calls `done` there, when the catalog is to be written. The object keeps its id, names,
+    // state, attributes and times, except the time of its last change.
     void move(Object& object, DeviceIndex to, Holders holders, Done done);
-    // Returns when no move is under way; those that were not begun fail. Not in one's turn.
+    // Returns when no move is under way. Moves that have not begun fail. Not in the caller's turn.
     void stop();
 
 private:
@@ -47,10 +47,10 @@ private:
         DeviceIndex to = 0;
         bool keep = false;
     };
-    // Where the bytes go to. Freed unless the object has taken it.
+    // The destination of the bytes. Freed unless the object takes it.
     struct Target {
         Place place;                     // in a slab; without an extent: dedicated
-        std::shared_ptr<Extent> memory;  // of either
+        std::shared_ptr<Extent> memory;  // in both cases
         uint64_t bytes = 0;
         ExtentNeed need;
     };

@@ -20,7 +20,7 @@ void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const 
         if (!awaits_commit_) zero_now(std::exchange(zeroing_, {}));
         return;
     }
-    // A small file is closed in less time than it takes to wake a thread.
+    // Closing a small file takes less time than waking a thread.
     constexpr uint64_t kSmallBytes = 1 << 20;
     if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
         memory.reset();
@@ -67,8 +67,8 @@ void Reclaim::zero_whole(Zeroing whole) {
 }
 
 void Reclaim::free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) {
-    // Other processes of ours hold the memory, too, until they read that it is dropped. For a little memory the wait is
-    // not worth it.
+    // Other processes of gshm also hold the memory until they process its drop. For small memory the wait is not
+    // worthwhile.
     constexpr uint64_t kLargeBytes = 16 << 20;
     const bool large = memory->size() >= kLargeBytes;
     const auto ticket = departures_->begin(device, Departures::Kind::reclaim, memory->size(), uid);
@@ -86,7 +86,7 @@ void Reclaim::free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid
 }
 
 void Reclaim::free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> memory) {
-    // Counted to no user: it was kept for our convenience.
+    // Not counted for any user: gshmd kept the memory for its own purposes.
     constexpr uid_t kNobody = static_cast<uid_t>(-1);
     for (auto& extent : memory) free(device, std::move(extent), kNobody);
 }

@@ -1,5 +1,5 @@
-// Memory on its way back: zeroed or freed in the devices' reclaiming threads, after the catalog has forgotten whose it
-// was; some of it is kept for the next object. In one's turn.
+// Frees or zeroes memory in the reclaiming threads of the devices, after the catalog has recorded that it is free. Some
+// of it is kept for the next object. All calls are made in the caller's turn.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,13 @@ class Reclaim final : public Reclaimer {
 public:
     Reclaim(Scheduler& scheduler, Devices& devices) : scheduler_(scheduler), devices_(devices) {}
 
-    // Before anything is reclaimed.
+    // Called before anything is reclaimed.
     void use(Store& store, Departures& departures) {
         store_ = &store;
         departures_ = &departures;
     }
-    // With a catalog nothing is zeroed before it has forgotten whose it was: a daemon that is killed before must find the
-    // bytes of objects that the catalog still speaks of.
+    // With a catalog, memory is zeroed only after the catalog has recorded that it is free. If the daemon is killed
+    // before that, the next one must find the bytes of all objects in the catalog.
     void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
     // The catalog has all changes of the store.
     void committed();
@@ -29,9 +29,9 @@ public:
     // Called when large memory has been freed here. Calls `done` in the loop when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
-    // The memory belongs to the next daemon: nothing is zeroed any more.
+    // Stops zeroing: the memory now belongs to the next daemon.
     void stop() { stopped_ = true; }
-    // Memory that only this session would have got again.
+    // Frees the memory that is reserved for this session.
     void end_session(SessionId session);
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,

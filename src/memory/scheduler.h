@@ -1,5 +1,5 @@
-// The loop, as this folder sees it: tasks, timers and turns. The daemon implements it over its event loop; tests run
-// tasks by hand and set the time.
+// The interface to the loop: tasks, timers and turns. The daemon implements it with its event loop. Tests run the tasks
+// and set the time themselves.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ public:
     using TimerId = std::pair<Time, uint64_t>;
 
     virtual ~Scheduler() = default;
-    // From any thread: runs the task in the loop.
+    // Runs the task in the loop. From any thread.
     virtual void post(Task task) = 0;
     // In the loop.
     virtual TimerId after(std::chrono::milliseconds delay, Task task) = 0;
     virtual void cancel(const TimerId& timer) = 0;
     virtual Time now() const { return std::chrono::steady_clock::now(); }
-    // The store is for one thread at a time; while the lock is held it is the caller's.
+    // The store is for one thread at a time. The caller owns it while it holds the returned lock.
     [[nodiscard]] virtual Turn enter() = 0;
 };
 

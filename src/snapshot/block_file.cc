@@ -11,12 +11,12 @@
 namespace gshm::core {
 namespace {
 
-// Appending in steps of this lays a file out in long pieces, however many are written at once.
+// Reserving in steps of this size keeps files contiguous, even if many are written at once.
 constexpr uint64_t kReserveBytes = uint64_t{64} << 20;
 
 UniqueFd open_direct(const std::string& path, int flags) {
     int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
-    // Such as tmpfs before Linux 6.6.
+    // For example tmpfs before Linux 6.6.
     if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), (flags & ~O_EXCL) | O_CLOEXEC, 0600);
     return UniqueFd::adopt(fd);
 }
@@ -48,7 +48,7 @@ Result<BlockFile> BlockFile::open(const std::string& path) {
 void BlockFile::make_room(uint64_t end) {
     if (!reserves_ || end <= room_end_) return;
     const uint64_t wanted = std::max(end, room_end_ + kReserveBytes);
-    // A file system that cannot, or that is nearly full: then as it comes.
+    // If the file system does not support it or is nearly full, nothing more is reserved.
     reserves_ = ::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(room_end_),
                             static_cast<off_t>(wanted - room_end_)) == 0;
     room_end_ = wanted;
@@ -60,7 +60,7 @@ Status BlockFile::write(uint64_t offset, std::span<const std::byte> blocks) {
         const ssize_t count = ::pwrite(file_.get(), blocks.data(), blocks.size(), static_cast<off_t>(offset));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail_errno(path_.c_str());
-        // A disk that is nearly full may take a part that is no whole block; the next attempt then says why.
+        // A nearly full disk may accept part of a block. The next attempt reports the error.
         const auto whole = static_cast<size_t>(count) / kBlockBytes * kBlockBytes;
         if (whole == 0) return fail_errno(path_.c_str(), ENOSPC);
         blocks = blocks.subspan(whole);

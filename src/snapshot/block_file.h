@@ -1,5 +1,5 @@
-// Files that are read and written past the page cache where the file system allows it: what is written once and read
-// once would only push other things out.
+// Files that are read and written without the page cache if the file system allows it. Their contents are written once
+// and read once, and would only displace other pages.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace gshm::core {
 
 inline constexpr size_t kBlockBytes = 4096;
 
-// Aligned to a block; all zeros.
+// Aligned to a block, and zeroed.
 class BlockBuffer {
 public:
     explicit BlockBuffer(size_t bytes);  // a multiple of a block
@@ -31,17 +31,17 @@ private:
 
 class BlockFile {
 public:
-    // A new file.
+    // Creates a new file.
     static Result<BlockFile> create(const std::string& path);
     static Result<BlockFile> open(const std::string& path);
 
     const std::string& path() const { return path_; }
     // Whole blocks, aligned in memory and in the file.
     Status write(uint64_t offset, std::span<const std::byte> blocks);
-    // Reads the blocks that [offset, offset + bytes) lies in. The result is that range in the buffer, cut off at the end
-    // of the file.
+    // Reads the blocks that contain [offset, offset + bytes). Returns that range in the buffer, cut at the end of the
+    // file.
     Result<std::span<std::byte>> read(uint64_t offset, size_t bytes, const BlockBuffer& buffer) const;
-    // Gives back room beyond the end, and waits until all is on the disk.
+    // Frees reserved space beyond the end, and waits until everything is on the disk.
     Status finish(uint64_t size_bytes);
 
 private:
@@ -54,7 +54,7 @@ private:
     bool reserves_ = true;
 };
 
-// fsync of a folder: names that were made, renamed or removed in it are on the disk.
+// fsync of a folder: entries created, renamed or removed in it are on the disk.
 Status sync_folder(const std::string& path);
 
 }  // namespace gshm::core

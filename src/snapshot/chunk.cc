@@ -11,12 +11,12 @@
 namespace gshm::core {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little endian, and so is what is copied here");
+static_assert(std::endian::native == std::endian::little, "the format is little endian, and structs are copied");
 
 constexpr char kMagic[8] = {'g', 's', 'h', 'm', 'c', 'h', 'n', 'k'};
 constexpr uint32_t kVersion = 1;
 
-// As it lies on the disk.
+// The layout on disk.
 struct Layout {
     char magic[8];
     uint32_t version;
@@ -82,7 +82,7 @@ bool ChunkHeader::decode(std::span<const std::byte> bytes, ChunkHeader& ret_head
     if (std::memcmp(layout.magic, kMagic, sizeof kMagic) != 0 || layout.version != kVersion || layout.codec > 1 ||
         layout.header_checksum != XXH3_64bits(&layout, offsetof(Layout, header_checksum)))
         return false;
-    // What a snapshot writes is within these; memory is set aside by them.
+    // A snapshot never exceeds these sizes. They bound the memory that a reader allocates.
     if (layout.raw_bytes == 0 || layout.raw_bytes > kSnapshotChunkBytes || layout.stored_bytes > layout.raw_bytes)
         return false;
     ret_header.codec = static_cast<Codec>(layout.codec);

@@ -25,7 +25,7 @@ Checksum checksum_from_hex(std::string_view text);
 
 enum class Codec : uint32_t { raw = 0, zstd = 1 };
 
-// Which object, of which daemon. Another size or time of modification means other bytes.
+// Identifies an object of a daemon. A different size or modification time means different bytes.
 struct Identity {
     uint64_t instance = 0;
     uint64_t id = 0;
@@ -45,14 +45,14 @@ struct ChunkHeader {
     Checksum checksum;    // of the raw bytes
 
     void encode(std::span<std::byte, kBytes> ret_bytes) const;
-    // False: these bytes are no whole header.
+    // False: the bytes are not a complete header.
     static bool decode(std::span<const std::byte> bytes, ChunkHeader& ret_header);
 };
 
-// Where a chunk is: what the manifest knows of it.
+// The place of a chunk, as stored in the manifest.
 struct ChunkPlace {
-    uint32_t file = 0;    // which of the snapshot's files
-    uint64_t offset = 0;  // of the header there
+    uint32_t file = 0;    // index of the snapshot's file
+    uint64_t offset = 0;  // of the header in the file
     Codec codec = Codec::raw;
     uint32_t stored_bytes = 0;
     Checksum checksum;
@@ -61,7 +61,7 @@ struct ChunkPlace {
 inline uint64_t chunk_count(uint64_t object_bytes) {
     return (object_bytes + kSnapshotChunkBytes - 1) / kSnapshotChunkBytes;
 }
-// Of the object's chunk with that number.
+// The size of a chunk of an object, by its index.
 inline uint32_t raw_bytes_of(uint64_t object_bytes, uint64_t index) {
     const uint64_t left = object_bytes - index * kSnapshotChunkBytes;
     return static_cast<uint32_t>(left < kSnapshotChunkBytes ? left : kSnapshotChunkBytes);

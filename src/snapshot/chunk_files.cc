@@ -7,9 +7,9 @@
 namespace gshm::core {
 namespace {
 
-// A file is written in pieces of about this.
+// The approximate size of a write.
 constexpr size_t kFlushBytes = kSnapshotChunkBytes;
-// A chunk with its header, wherever in a block it begins.
+// A chunk with its header, at any offset in a block.
 constexpr size_t kRecordBytes = kSnapshotChunkBytes + 2 * kBlockBytes;
 static_assert(ChunkHeader::kBytes < kBlockBytes && kSnapshotChunkBytes % kBlockBytes == 0);
 
@@ -34,7 +34,7 @@ std::string ChunkReader::check_header(std::span<const std::byte> bytes, const Ch
     if (!ChunkHeader::decode(bytes, header)) return "its header is damaged";
     if (header.codec != place.codec || header.stored_bytes != place.stored_bytes || header.raw_bytes != raw_bytes ||
         header.checksum != place.checksum || header.offset != offset)
-        return "its header is another chunk's";
+        return "its header belongs to another chunk";
     return {};
 }
 
@@ -82,7 +82,7 @@ Result<ChunkPlace> ChunkWriter::append(ChunkHeader header) {
     return place;
 }
 
-// Whole blocks; with all the last one too, filled up with zeros.
+// Writes whole blocks. With `all`, also the last one, padded with zeros.
 Status ChunkWriter::flush(bool all) {
     size_t whole = filled_ / kBlockBytes * kBlockBytes;
     if (all && whole < filled_) {
@@ -118,7 +118,7 @@ const ChunkIndex::Found* ChunkIndex::find(uint64_t instance, uint64_t id, uint64
 Status ChunkIndex::scan(const ChunkFiles& files, uint32_t index) {
     const BlockFile* file = files.file(index);
     if (file == nullptr) return {};
-    const BlockBuffer buffer(16 * kBlockBytes);  // small chunks lie close together, large ones far apart
+    const BlockBuffer buffer(16 * kBlockBytes);  // headers of small chunks are close together, of large ones far apart
     std::span<const std::byte> window;
     uint64_t begin = 0;
     for (uint64_t at = 0;;) {
@@ -127,7 +127,7 @@ Status ChunkIndex::scan(const ChunkFiles& files, uint32_t index) {
             window = TRY(file->read(begin, buffer.size() - kBlockBytes, buffer));
         }
         ChunkHeader header;
-        // Zeros, the end, or what a killed run did not finish.
+        // Zeros, the end of the file, or an incomplete record of a killed run.
         if (!ChunkHeader::decode(window.subspan(std::min<size_t>(at - begin, window.size())), header)) return {};
         found_[{header.object.instance, header.object.id, header.offset}] = {
             header.object, header.raw_bytes, {index, at, header.codec, header.stored_bytes, header.checksum}};

@@ -1,4 +1,4 @@
-// The data files of a snapshot: chunks are appended, found by what they are of, and read with their checksums.
+// The data files of a snapshot. Chunks are appended, found by object and offset, and verified by their checksums.
 #pragma once
 
 #include <map>
@@ -16,14 +16,14 @@
 
 namespace gshm::core {
 
-// The data files, opened for reading. May be used by several threads at once.
+// The data files, opened for reading. Thread-safe.
 class ChunkFiles {
 public:
-    // A file that is missing is noticed when it is read.
+    // A missing file is an error only when it is read.
     static Result<ChunkFiles> open(const SnapshotFolder& folder, std::vector<std::string> names);
 
     const std::vector<std::string>& names() const { return names_; }
-    // Null: it is missing.
+    // Null: the file is missing.
     const BlockFile* file(uint32_t index) const { return files_[index] ? &*files_[index] : nullptr; }
     std::string path(uint32_t index) const { return folder_ + "/" + names_[index]; }
 
@@ -36,12 +36,12 @@ private:
     std::vector<std::optional<BlockFile>> files_;
 };
 
-// Reads chunks and checks them; for one thread.
+// Reads and verifies chunks, in one thread.
 class ChunkReader {
 public:
     explicit ChunkReader(const ChunkFiles& files);
 
-    // The raw bytes of the chunk, checked; they live until the next call. EIO names the place and the object.
+    // The verified raw bytes of the chunk, valid until the next call. The message of EIO has the place and the object.
     Result<std::span<const std::byte>> read(const ChunkPlace& place, uint32_t raw_bytes, const std::string& object,
                                             uint64_t offset);
 
@@ -55,16 +55,16 @@ private:
     Decompressor decompressor_;
 };
 
-// Appends chunks to a new file; for one thread.
+// Appends chunks to a new file, in one thread.
 class ChunkWriter {
 public:
     ChunkWriter(std::string path, uint32_t file_index, int level);
 
-    // The place for the raw bytes of the next chunk.
+    // The buffer for the raw bytes of the next chunk.
     std::span<std::byte> room(size_t raw_bytes);
-    // Appends the bytes in that place. header says all but how they are stored.
+    // Appends the bytes in that buffer. The caller fills in the header except the storage fields.
     Result<ChunkPlace> append(ChunkHeader header);
-    // All chunks are on the disk when this returns. Does nothing if there was none.
+    // Returns when all chunks are on the disk. Does nothing if there are none.
     Status finish();
     uint64_t written_bytes() const { return written_; }
 
@@ -73,14 +73,14 @@ private:
 
     std::string path_;
     uint32_t file_index_;
-    std::optional<BlockFile> file_;  // none: nothing was written yet
+    std::optional<BlockFile> file_;  // created by the first write
     Compressor compressor_;
     BlockBuffer buffer_;
-    size_t filled_ = 0;     // of the buffer
-    uint64_t written_ = 0;  // of the file, whole blocks
+    size_t filled_ = 0;     // bytes in the buffer
+    uint64_t written_ = 0;  // bytes in the file, whole blocks
 };
 
-// The chunks that an interrupted or an earlier run has left, by object and offset.
+// The chunks of an earlier or interrupted run, by object and offset.
 class ChunkIndex {
 public:
     struct Found {
@@ -88,7 +88,7 @@ public:
         uint32_t raw_bytes = 0;
         ChunkPlace place;
     };
-    // Goes through the headers of all files. The reader checks the bytes.
+    // Reads the headers of all files. The chunk bytes are verified when they are read.
     static Result<ChunkIndex> scan(const ChunkFiles& files);
     const Found* find(uint64_t instance, uint64_t id, uint64_t offset) const;
 

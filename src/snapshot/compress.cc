@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSampleBytes = size_t{16} << 10;
 constexpr size_t kSamples = 4;
-// Less than this part of the bytes saved is not worth the time, neither now nor when it is read.
+// A smaller saving is not worth the time, for the writer or the reader.
 constexpr size_t kWorthwhilePart = 16;
 
 bool is_worthwhile(size_t stored, size_t raw) {

@@ -1,4 +1,4 @@
-// zstd, where it is worth it.
+// zstd compression of chunks that benefit from it.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ struct ZSTD_DCtx_s;
 
 namespace gshm::core {
 
-// One thread's.
+// For one thread.
 class Compressor {
 public:
     explicit Compressor(int level);  // 0: never compresses
     ~Compressor();
 
-    // The frame, which lives until the next call; empty if it would not be smaller. A small sample is tried first, so
-    // that what does not compress costs next to nothing.
+    // The frame, valid until the next call; empty if it would not be smaller. A small sample is tried first, so that
+    // incompressible data costs almost nothing.
     std::span<const std::byte> compress(std::span<const std::byte> bytes);
 
 private:
@@ -35,7 +35,7 @@ public:
     Decompressor();
     ~Decompressor();
 
-    // False unless the frame is whole and fills ret_bytes exactly.
+    // False unless the frame is complete and fills ret_bytes exactly.
     bool decompress(std::span<const std::byte> frame, std::span<std::byte> ret_bytes);
 
 private:

@@ -15,7 +15,7 @@
 namespace gshm::core {
 namespace {
 
-// data-RRRR-NN; the number of the run, 0 if it is no such name.
+// The run number in data-RRRR-NN; 0 for other names.
 unsigned run_of(std::string_view name) {
     if (!name.starts_with("data-")) return 0;
     const char* end = name.data() + name.size();
@@ -27,7 +27,6 @@ unsigned run_of(std::string_view name) {
     return thread_error == std::errc{} && rest == end && name == SnapshotFolder::data_file(run, thread) ? run : 0;
 }
 
-// What is in the folder.
 Result<std::vector<std::string>> list_folder(const std::string& path) {
     std::vector<std::string> names;
     DIR* folder = ::opendir(path.c_str());
@@ -50,10 +49,10 @@ Result<SnapshotFolder> SnapshotFolder::open(const std::string& given, Use use) {
         return fail(EBUSY, "{} is in use by another gshm", path);
     }
     if (use == Use::write) {
-        // Files are removed here one day: not those of another program.
+        // Data files are removed later, so the folder must not contain other files.
         for (const auto& name : TRY(list_folder(path)))
             if (run_of(name) == 0 && !name.starts_with("manifest.jsonl"))
-                return fail(ENOTEMPTY, "{} has something else in it: {}", path, name);
+                return fail(ENOTEMPTY, "{} contains other files: {}", path, name);
     }
     return SnapshotFolder(path, std::move(lock));
 }
@@ -65,7 +64,7 @@ std::string SnapshotFolder::data_file(unsigned run, unsigned thread) {
 Result<std::vector<std::string>> SnapshotFolder::data_files() const {
     auto names = TRY(list_folder(path_));
     std::erase_if(names, [](const auto& name) { return run_of(name) == 0; });
-    // A run of five digits is after all of four.
+    // Sorted by length first: runs with five digits come after those with four.
     std::ranges::sort(names, [](const auto& a, const auto& b) {
         return std::pair(a.size(), std::string_view(a)) < std::pair(b.size(), std::string_view(b));
     });

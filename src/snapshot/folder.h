@@ -11,8 +11,8 @@ namespace gshm::core {
 class SnapshotFolder {
 public:
     enum class Use { read, write };
-    // For writing it is made if it is missing. EBUSY: another process uses it. ENOTEMPTY: it is to be written and holds
-    // something else than a snapshot.
+    // Creates a missing folder for writing. EBUSY: another process uses it. ENOTEMPTY: it is opened for writing and
+    // contains other files than a snapshot.
     static Result<SnapshotFolder> open(const std::string& path, Use use);
 
     const std::string& path() const { return path_; }
@@ -20,7 +20,7 @@ public:
     // Names of data files, in the order of their runs.
     Result<std::vector<std::string>> data_files() const;
     static std::string data_file(unsigned run, unsigned thread);
-    // The first run that has no files yet.
+    // The first run without files.
     Result<unsigned> next_run() const;
     Status remove(const std::string& file) const;
 

@@ -38,7 +38,7 @@ std::string instance_text(uint64_t instance) {
     return fmt::format("{:016x}", instance);
 }
 
-// A member or an element that is an integer. The JSON library converts any number, and what is out of range as well.
+// An integer member or element. The JSON library also converts other numbers and values out of range.
 template <std::integral Integer>
 Integer integer(const Json& json, auto where) {
     const Json& value = json.at(where);
@@ -160,7 +160,7 @@ SavedObject object_from(const Json& json, size_t file_count) {
         ChunkPlace place{integer<uint32_t>(chunk, 0), integer<uint64_t>(chunk, 1), static_cast<Codec>(codec),
                          integer<uint32_t>(chunk, 3), checksum_from_hex(chunk.at(4).get<std::string>())};
         if (codec > 1 || place.file >= file_count || place.stored_bytes > kSnapshotChunkBytes)
-            throw std::invalid_argument("a chunk that cannot be");
+            throw std::invalid_argument("an invalid chunk");
         object.chunks.push_back(place);
     }
     if (object.chunks.size() != chunk_count(object.size_bytes())) throw std::invalid_argument("chunks are missing");
@@ -195,7 +195,7 @@ Manifest parse(std::string_view text) {
     const auto head = Json::parse(next_line(text));
     if (head.at("format") != kFormat) throw std::invalid_argument("it is of another format");
     if (head.at("version") != kVersion) throw std::invalid_argument("it is of another version of the format");
-    if (head.at("bytes") != text.size()) throw std::invalid_argument("it has not the length it should have");
+    if (head.at("bytes") != text.size()) throw std::invalid_argument("its length is wrong");
     if (checksum_from_hex(head.at("xxh3").get<std::string>()) != checksum_of(as_bytes(text)))
         throw std::invalid_argument("its checksum is wrong");
 
@@ -203,7 +203,7 @@ Manifest parse(std::string_view text) {
     const auto about = Json::parse(next_line(text));
     manifest.files = about.at("files").get<std::vector<std::string>>();
     for (const auto& file : manifest.files)
-        if (!file.starts_with("data-") || file.find('/') != file.npos) throw std::invalid_argument("a file elsewhere");
+        if (!file.starts_with("data-") || file.find('/') != file.npos) throw std::invalid_argument("a bad file name");
     if (about.at("chunk_bytes") != kSnapshotChunkBytes) throw std::invalid_argument("chunks of another size");
     manifest.created_ns = integer<int64_t>(about, "created_ns");
     manifest.instance = std::stoull(about.at("instance").get<std::string>(), nullptr, 16);
@@ -268,10 +268,10 @@ Status write_manifest(const std::string& folder, const Manifest& manifest) {
     try {
         text = text_of(manifest);
     } catch (const Json::exception& error) {
-        return fail(EILSEQ, "a name cannot be written down: {}", error.what());
+        return fail(EILSEQ, "a name cannot be stored: {}", error.what());
     }
     const std::string part = path_of(folder) + ".part";
-    ::unlink(part.c_str());  // of a run that was cut off; and whatever else it is, it is not to be written through
+    ::unlink(part.c_str());  // from an interrupted run; a symbolic link there must not be followed
     auto file = UniqueFd::adopt(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file || !write_whole(file, text) || ::fsync(file.get()) != 0 || ::close(file.take()) != 0 ||
         ::rename(part.c_str(), path_of(folder).c_str()) != 0)
@@ -289,7 +289,7 @@ Result<std::optional<Manifest>> read_manifest(const std::string& folder) {
     if (!text) return fail_errno(path.c_str(), text.error().code);
     try {
         return parse(*text);
-    } catch (const std::exception& error) {  // those of the JSON library among them
+    } catch (const std::exception& error) {  // includes those of the JSON library
         return fail(EIO, "{} is damaged: {}", path, error.what());
     }
 }

@@ -1,4 +1,4 @@
-// The contents of a snapshot, as docs/snapshot.md describes its manifest.
+// The contents of a snapshot. docs/snapshot.md describes the manifest.
 #pragma once
 
 #include <optional>
@@ -21,19 +21,19 @@ struct SavedDirectory {
     uint32_t uid = 0;
     uint32_t gid = 0;
     bool keep = false;
-    std::string device;  // empty: it says nothing
+    std::string device;  // empty: no default device
     std::vector<SavedAttribute> attributes;
 };
 
 struct SavedSymlink {
-    std::vector<std::string> names;  // one at least
+    std::vector<std::string> names;  // at least one
     std::string target;              // any bytes
     uint32_t uid = 0;
     uint32_t gid = 0;
 };
 
 struct SavedObject {
-    std::vector<std::string> names;  // one at least
+    std::vector<std::string> names;  // at least one
     uint32_t mode = 0;
     uint32_t uid = 0;
     uint32_t gid = 0;
@@ -50,7 +50,7 @@ struct SavedObject {
     uint64_t size_bytes() const { return identity.size_bytes; }
 };
 
-// A name that the snapshot lacks, and why.
+// A name that is missing in the snapshot, with the reason.
 struct LeftOut {
     std::string name;
     std::string reason;
@@ -60,7 +60,7 @@ struct Manifest {
     std::vector<std::string> files;
     uint64_t instance = 0;
     int64_t created_ns = 0;
-    std::vector<SavedDirectory> directories;  // each after the one it is in
+    std::vector<SavedDirectory> directories;  // parents first
     std::vector<SavedObject> objects;
     std::vector<SavedSymlink> symlinks;
     std::vector<LeftOut> left_out;
@@ -68,9 +68,9 @@ struct Manifest {
     uint64_t size_bytes() const;
 };
 
-// Replaces the folder's manifest, atomically; on the disk when it returns.
+// Replaces the manifest of the folder atomically. It is on the disk when this returns.
 Status write_manifest(const std::string& folder, const Manifest& manifest);
-// Nothing: there is none. EIO: it is damaged.
+// nullopt: there is none. EIO: it is damaged.
 Result<std::optional<Manifest>> read_manifest(const std::string& folder);
 
 }  // namespace gshm::core

@@ -16,7 +16,7 @@ namespace gshm::core::test {
 
 struct DeviceCase {
     std::string name;
-    // Skips (by GTEST_SKIP in the fixture) when it returns an error.
+    // An error skips the test (GTEST_SKIP in the fixture).
     std::function<Result<std::unique_ptr<Device>>()> make;
 };
 inline void PrintTo(const DeviceCase& device, std::ostream* out) {
@@ -89,13 +89,13 @@ TEST_P(DeviceSuite, CopiesAndFillsRanges) {
     EXPECT_TRUE(extent->fill(unit_, 0, 1));
 }
 
-// The basis of mirrors: the device's default queue, and whether the CPU needs copies.
+// The basis of mirrors: the default stream of the device, and whether the CPU needs copies.
 TEST_P(DeviceSuite, CopiesInTheOrderOfAQueue) {
     auto extent = allocate();
     for (unsigned round = 0; round < 8; ++round) {
         const auto data = pattern(unit_, round);
         std::vector<std::byte> back(unit_);
-        // Several on their way at once.
+        // Several copies in flight.
         ASSERT_TRUE(extent->begin_copy_in(0, std::span(data).first(unit_ / 2), nullptr));
         ASSERT_TRUE(extent->begin_copy_in(unit_ / 2, std::span(data).subspan(unit_ / 2), nullptr));
         ASSERT_TRUE(extent->begin_copy_out(0, back, nullptr));
@@ -114,7 +114,7 @@ TEST_P(DeviceSuite, TheCpuReachesItOrHasACopier) {
     auto extent = allocate();
     ASSERT_TRUE(extent->fill(0, unit_, 0x3C));
     EXPECT_EQ(extent->is_host_memory(), extent->copier() == nullptr);
-    // The kernel looks for us: it says EFAULT where we would fault.
+    // The kernel accesses the memory: write() returns EFAULT where a direct access would fault.
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
     auto reader = UniqueFd::adopt(ends[0]);
@@ -167,14 +167,14 @@ TEST_P(DeviceSuite, ExportsADescriptorThatIsCloseOnExecAndImports) {
     auto again = device_->import_fd(fd->get(), unit_, Access::write);
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(read(**again, 0, unit_), data);
-    // One memory, two mappings.
+    // Two mappings of the same memory.
     ASSERT_TRUE((*again)->fill(0, 64, 0x5A));
     EXPECT_EQ(read(*extent, 0, 64), std::vector<std::byte>(64, std::byte{0x5A}));
-    // An import has no descriptor, unless it is told to keep one.
+    // An import has no descriptor, unless it is given one to keep.
     EXPECT_FALSE((*again)->export_fd(Access::write));
     (*again)->keep_descriptor(*UniqueFd::clone(fd->get()));
     EXPECT_TRUE((*again)->export_fd(Access::write));
-    // It outlives the mapping it came from.
+    // It outlives the mapping that it was exported from.
     extent.reset();
     EXPECT_EQ(read(**again, 64, unit_ - 64), std::vector<std::byte>(data.begin() + 64, data.end()));
 }
@@ -211,7 +211,7 @@ TEST_P(DeviceSuite, RefusesGarbageToImport) {
     auto extent = allocate();
     auto fd = extent->export_fd(Access::write);
     EXPECT_FALSE(device_->import_fd(fd->get(), 2 * unit_, Access::write)) << "larger than it is";
-    // And still works.
+    // The device still works.
     EXPECT_TRUE(device_->import_fd(fd->get(), unit_, Access::write));
 }
 

@@ -1,4 +1,4 @@
-// The device suite over everything that needs no GPU; CUDA through the fake driver.
+// The device suite over all devices that need no GPU; CUDA through the fake driver.
 #include <dlfcn.h>
 
 #include "device/cuda.h"
@@ -10,7 +10,7 @@
 namespace gshm::core::test {
 namespace {
 
-// Loaded by path first, the fake answers dlopen("libcuda.so.1") for the rest of the process: it has that name.
+// Loaded by path first, the fake has the name libcuda.so.1, so later dlopen("libcuda.so.1") calls find it.
 const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "2", 0);
     setenv("FAKECUDA_FABRIC", "1", 0);
@@ -26,7 +26,7 @@ Result<std::unique_ptr<Device>> make_cuda() {
     return TRY(CudaDevice::create(0));
 }
 
-// A folder for the process; nothing is ever seen in it.
+// A folder for the process. It stays empty.
 Result<std::unique_ptr<Device>> make_third() {
     static const struct Folder {
         Folder() { made = mkdtemp(path) != nullptr; }
@@ -70,7 +70,7 @@ TEST(HostDevice, ReadOnlyDescriptorCannotBeMadeWritable) {
     EXPECT_EQ(write(fd.get(), "x", 1), -1);
     EXPECT_FALSE(host->import_fd(fd.get(), extent->size(), Access::write));
     if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    // Another user, with the descriptor only.
+    // Another user, with only the descriptor.
     pid_t child = fork();
     if (child == 0) {
         if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);

@@ -1,4 +1,4 @@
-// A daemon, and files beside it, for the tests of `gshm put` and `gshm get`.
+// A daemon and files for the tests of `gshm put` and `gshm get`.
 #pragma once
 
 #include <filesystem>
@@ -32,7 +32,7 @@ protected:
         for (const auto& folder : mounted_) ::umount2(folder.c_str(), MNT_DETACH);
     }
 
-    // The standard output of a command that must succeed, and succeed without a word of complaint.
+    // The standard output of a command that must succeed without any message.
     std::string ok(const Args& args, std::string_view input = {}) {
         const auto result = run_cli(args, input);
         EXPECT_EQ(result.exit_code, 0) << ::testing::PrintToString(args) << '\n' << result.err;
@@ -43,14 +43,14 @@ protected:
         args.insert(args.begin(), "--json");
         return Json::parse(ok(args, input), nullptr, false);
     }
-    // Fails with this exit code and says all of the texts.
+    // Fails with this exit code and a message that contains all texts.
     void fails(int exit_code, const Args& args, const Args& texts, std::string_view input = {}, const Args& env = {}) {
         const auto result = run_cli(args, input, env);
         EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(args) << '\n' << result.err;
         for (const auto& text : texts)
             EXPECT_NE(result.err.find(text), std::string::npos) << text << "\n" << result.err;
     }
-    // Runs a command of the shell, in which $gshm is ours.
+    // Runs a shell command, in which $gshm is the gshm of this build.
     RunResult shell(const std::string& command) {
         ChildProcess child;
         const auto script = "gshm=\"" + bin("gshm") + " --dir " + dir() + "\"; cd " + scratch() + "; " + command;
@@ -74,7 +74,7 @@ protected:
         std::ifstream stream(path, std::ios::binary);
         return {std::istreambuf_iterator<char>(stream), {}};
     }
-    // Others for every seed.
+    // Different bytes for each seed.
     static std::string noise(size_t bytes, unsigned seed) {
         std::string text(bytes, '\0');
         std::mt19937_64 random(seed);

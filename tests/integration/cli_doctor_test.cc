@@ -46,7 +46,7 @@ protected:
                "Max locked memory         " +
                memlock + "   " + memlock + "   bytes     \n";
     }
-    // One of NVIDIA's on the bus; uuid: the driver has it.
+    // An NVIDIA GPU on the bus. uuid: the driver has it.
     void gpu(const std::string& address, const std::string& node, const std::string& uuid = {}) {
         machine("sys/bus/pci/devices/" + address + "/class", "0x030200\n");
         machine("sys/bus/pci/devices/" + address + "/vendor", "0x10de\n");
@@ -260,7 +260,7 @@ TEST_F(Doctor, IoUringSwitchedOff) {
     expect(examine()["io_uring"], "warning", {"threads", "sysctl kernel.io_uring_disabled=0"});
 }
 
-// As in a container: the call itself is refused, and no file says so.
+// As in a container: the call itself is refused, and no file shows it.
 TEST_F(Doctor, IoUringRefusedByAFilter) {
     const auto output = scratch() + "/output";
     const auto argv = cli_argv({"doctor"});
@@ -308,7 +308,7 @@ TEST_F(Doctor, LimitsOfMemoryAndDescriptors) {
     expect(found["memlock"], "warning", {"8.0M", "64M", "LimitMEMLOCK"});
     expect(found["descriptors"], "warning", {"1024", "LimitNOFILE"});
 
-    machine("proc/self/status", "CapEff:\t000001ffffffffff\n");  // root: gshmd raises the one, the other does not bind
+    machine("proc/self/status", "CapEff:\t000001ffffffffff\n");  // root: one limit is raised, the other does not apply
     found = examine();
     expect(found["memlock"], "ok", {"root"});
     expect(found["descriptors"], "ok", {"1048576"});
@@ -344,7 +344,7 @@ TEST_F(Doctor, DistancesToDisksAndNetworkCards) {
     machine("sys/devices/system/node/possible", "0-1\n");
     gpu("0000:3b:00.0", "0");
     gpu("0000:d8:00.0", "1");
-    // A disk hangs on its controller; a loop device on nothing.
+    // A disk is attached to its controller. A loop device has no parent.
     machine("sys/devices/pci0000:00/0000:01:00.0/numa_node", "0\n");
     machine("sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/size", "1\n");
     std::filesystem::create_directories(root() + "/sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/device");

@@ -34,12 +34,12 @@ TEST_F(CliGet, WhereObjectsAndDirectoriesLand) {
         ok(args);
     };
     get({"a"}, "one");
-    get({"a"}, "slash/");         // a folder, which is made
-    get({"t/x"}, "slash");        // it is one by now
-    get({"a", "t/x"}, "many");    // several make it one
-    get({"-r", "t"}, "fresh");    // becomes it
-    get({"-r", "t"}, "fresh");    // into it
-    get({"-r", "t/"}, "other/");  // into it
+    get({"a"}, "slash/");         // a folder, which is created
+    get({"t/x"}, "slash");        // it exists by now
+    get({"a", "t/x"}, "many");    // several objects make it a folder
+    get({"-r", "t"}, "fresh");    // becomes this folder
+    get({"-r", "t"}, "fresh");    // into the folder
+    get({"-r", "t/"}, "other/");  // into the folder
     get({"-r", "a", "t"}, "mixed");
     get({"-r", "/"}, "all");
     EXPECT_EQ(shell("find one slash many fresh other mixed all -type f | sort").out,
@@ -75,7 +75,7 @@ TEST_F(CliGet, OneThatFailsAmongManyLeavesTheOthers) {
     put("t/c/d", "D");
     fails(4, {"get", "t/a", "missing", "t/b", file("out")}, {"missing"});
     EXPECT_EQ(read(file("out/a")) + read(file("out/b")), "AB");
-    // A folder where a file is to be, a file where a folder is.
+    // A folder in the place of a file, and a file in the place of a folder.
     std::filesystem::create_directories(file("into/t/a"));
     write("into/t/c", "in the way");
     fails(9, {"get", "-r", "t", file("into")}, {"into/t/a is a directory"});
@@ -186,14 +186,14 @@ TEST_F(CliGet, VerificationFindsWhatChanged) {
     EXPECT_EQ(std::filesystem::file_size(file("out")), 24u << 20);
 }
 
-// Whenever the end comes, there is the old file or the new one, and nothing beside it.
+// After an interruption at any time, there is the old file or the new one, and no other.
 TEST_F(CliGet, InterruptedAtRandomMoments) {
     const auto bytes = noise(120 << 20, 1);
     put("w", bytes);
     std::filesystem::create_directory(file("to"));
     std::mt19937 random(1);
     int interrupted = 0;
-    unsigned latest_us = 80'000;  // earlier where the machine is faster
+    unsigned latest_us = 80'000;  // shorter on a faster machine
     for (int round = 0; round < 20; ++round) {
         const int number = std::array{SIGINT, SIGTERM, SIGHUP, SIGKILL}[round % 4];
         write("to/out", "old");

@@ -18,7 +18,7 @@ bool process_has_open(pid_t pid, const std::string& path) {
     return false;
 }
 
-// A thread that writes to a file again and again, other bytes each time.
+// A thread that repeatedly writes new bytes to a file.
 class ChangingFile {
 public:
     ChangingFile(const std::string& path, off_t offset) : fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
@@ -46,7 +46,7 @@ TEST_F(CliPutFaults, AFullDevice) {
     fails(7, {"put", large, "x"}, {"41943040 bytes", "33554432", "gshm df"});
     ok({"put", medium, "m"});
     fails(7, {"put", medium, "n"}, {"20971520 bytes", "in use", "gshm df"});
-    fails(7, {"put", "--replace", medium, "m"}, {"in use"});  // both versions are there for a moment
+    fails(7, {"put", "--replace", medium, "m"}, {"in use"});  // both versions exist for a moment
     EXPECT_EQ(stat("m")["size_bytes"], 20 << 20);
     fails(7, {"put", "-", "s"}, {"gshm df"}, noise(14 << 20, 1));
     fails(7, {"put", large, medium, small, "d"}, {"d/large", "d/medium"});
@@ -62,10 +62,10 @@ TEST_F(CliPutFaults, NoRoomForWhatStandardInputBrings) {
     fails(4, {"put", "-", "x"}, {"nowhere"}, input, {"TMPDIR=/nowhere"});
     EXPECT_EQ(files_in(file("tmp")), 0u);
     EXPECT_EQ(ok({"ls", "-r"}), "");
-    ok({"put", "-", "x", "--size", std::to_string(input.size())}, input);  // which needs no file
+    ok({"put", "-", "x", "--size", std::to_string(input.size())}, input);  // needs no temporary file
 }
 
-// Its size is known before the first read; the reads then find its end.
+// Its size is known before the first read. The reads then find its end.
 TEST_F(CliPutFaults, AFileThatBecomesShorter) {
     const auto shorter = SilentFile::create(file("in"), 200 << 20, SilentFile::Reads::at_end);
     if (!shorter) GTEST_SKIP() << "mounting is not permitted here";
@@ -78,7 +78,7 @@ TEST_F(CliPutFaults, VerificationFindsWhatChanged) {
     const auto path = write("in", noise(24 << 20, 1));
     for (const off_t offset : {off_t{0}, off_t{(12 << 20) + 8}, off_t{(24 << 20) - 8}}) {
         const ChangingFile changing(path, offset);
-        // Two reads in the same instant may agree.
+        // Two reads may agree by chance.
         int failed = 0;
         for (int attempt = 0; attempt < 20 && failed == 0; ++attempt) {
             const auto result = run_cli({"put", "--verify", path, "w"});
@@ -114,7 +114,7 @@ TEST_F(CliPutFaults, AFailedVerificationLeavesTheOldVersion) {
     ADD_FAILURE() << "it was never found out";
 }
 
-// A file system that is gone answers nothing. One signal ends a put that waits for it, and nothing is left.
+// A file system that is gone does not respond. One signal ends a put that waits for it, and nothing is left behind.
 TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
     for (const int number : {SIGINT, SIGTERM}) {
         auto hung = SilentFile::create(file("hung"), 40 << 20);
@@ -135,12 +135,12 @@ TEST_F(CliPutFaults, AFileThatDoesNotAnswer) {
     }
 }
 
-// Whenever the end comes, there is a whole object or none.
+// After an interruption at any time, there is a complete object or none.
 TEST_F(CliPutFaults, InterruptedAtRandomMoments) {
     const auto path = write("in", noise(120 << 20, 1));
     std::mt19937 random(1);
     int interrupted = 0;
-    unsigned latest_us = 80'000;  // earlier where the machine is faster
+    unsigned latest_us = 80'000;  // shorter on a faster machine
     for (int round = 0; round < 24; ++round) {
         const int number = std::array{SIGINT, SIGTERM, SIGKILL, SIGHUP}[round % 4];
         const bool from_pipe = round % 3 == 2;
@@ -161,7 +161,7 @@ TEST_F(CliPutFaults, InterruptedAtRandomMoments) {
         ++interrupted;
         EXPECT_TRUE(eventually([&] {
             const auto entries = json({"ls"})["entries"];
-            // One that was ended when all was done may have had no time to say so.
+            // A put that was complete when it was interrupted may not have reported it.
             return entries.empty() || entries[0]["state"] == "sealed";
         }));
         run_cli({"rm", "-f", "w"});
@@ -189,7 +189,7 @@ TEST_F(CliPutFaults, AFolderInterruptedHasWholeFilesAlone) {
     }
 }
 
-// A put that loses its daemon ends and says so; the next daemon has the object whole or not at all.
+// A put that loses its daemon ends with an error. The next daemon has the complete object or none.
 TEST_F(CliPutFaults, TheDaemonIsKilledMeanwhile) {
     const auto path = write("in", noise(120 << 20, 1));
     std::mt19937 random(1);
@@ -216,7 +216,7 @@ TEST_F(CliPutFaults, TheDaemonIsKilledMeanwhile) {
     EXPECT_TRUE(eventually([&] { return object_bytes() == 0; }));
 }
 
-// The output on a terminal as standard error.
+// The output of a program with a terminal as standard error.
 std::string on_terminal(const std::vector<std::string>& argv, int* ret_status) {
     int master = -1;
     const pid_t child = ::forkpty(&master, nullptr, nullptr, nullptr);
@@ -238,7 +238,7 @@ std::string on_terminal(const std::vector<std::string>& argv, int* ret_status) {
 
 TEST_F(CliPutFaults, ProgressIsForTerminalsAlone) {
     const auto path = write("in", noise(100 << 20, 1));
-    // As slow as a pipe that takes its time, so that there is something to see.
+    // Reads from a slow pipe, so that progress is shown.
     const auto slow = [&](const std::string& options) {
         const auto script = "(head -c 40M " + path + "; sleep 0.5; tail -c +41943041 " + path + ") | " + bin("gshm") +
                             " --dir " + dir() + " put --replace " + options;

@@ -1,4 +1,4 @@
-// `gshm put`: which file becomes which object, from files, folders and pipes.
+// `gshm put`: the object of each file, from files, folders and pipes.
 #include <sys/stat.h>
 
 #include "cli_copy_fixture.h"
@@ -46,12 +46,12 @@ TEST_F(CliPut, WhereFilesAndFoldersLand) {
     write("tree/x", "X");
     write("tree/sub/y", "Y");
     ok({"put", a, "one"});
-    ok({"put", a, "slash/"});                    // into it
+    ok({"put", a, "slash/"});                    // into the directory
     ok({"put", b, "slash"});                     // it is a directory by now
-    ok({"put", a, b, "many"});                   // several make it one
-    ok({"put", "-r", file("tree"), "fresh"});    // becomes it
-    ok({"put", "-r", file("tree"), "fresh"});    // into it
-    ok({"put", "-r", file("tree/"), "other/"});  // into it
+    ok({"put", a, b, "many"});                   // several files make it a directory
+    ok({"put", "-r", file("tree"), "fresh"});    // becomes this directory
+    ok({"put", "-r", file("tree"), "fresh"});    // into the directory
+    ok({"put", "-r", file("tree/"), "other/"});  // into the directory
     ok({"put", "-r", file("tree/."), "dot"});    // the contents of the folder
     ok({"put", "-r", a, file("tree"), "mixed"});
     ok({"put", b, "/"});
@@ -77,7 +77,7 @@ TEST_F(CliPut, WhatMakesNoSenseMovesNothing) {
     fails(4, {"put", file("missing"), "x"}, {"missing"});
     fails(4, {"put", a, "x", "--device", "cuda:9"}, {"cuda:9"});
     fails(9, {"put", file("other"), "x"}, {"is a directory", "put -r"});
-    fails(9, {"put", "-", "dir/"}, {"no name of its own"}, "text");
+    fails(9, {"put", "-", "dir/"}, {"no file name"}, "text");
     EXPECT_EQ(ok({"ls", "-r"}), "taken\n");
 }
 
@@ -94,7 +94,7 @@ TEST_F(CliPut, TakenNamesAreRefusedBeforeAByteIsMoved) {
     fails(6, {"put", large, small, "d"}, {"d/w exists"});
     EXPECT_EQ(ok({"cat", "d/w"}), "small");
     EXPECT_EQ(ok({"cat", "d/small"}), "small");
-    // A directory is in the way of a file, whatever was said; a file in the way of a directory.
+    // A directory in the place of an object, even with --replace, and an object in the place of a directory.
     ok({"put", small, "e/large/x"});
     std::filesystem::create_directory(file("e"));
     fails(9, {"put", "--replace", write("e/large", "1"), write("e/b", "2"), "e"}, {"e/large is a directory"});
@@ -120,7 +120,7 @@ TEST_F(CliPut, AFolderOfManyFiles) {
     for (const auto& one : put["files"]) EXPECT_EQ(one["path"].empty(), one["bytes"] == 0) << one;
     ok({"get", "-r", "--verify", "t", file("back")});
     EXPECT_EQ(difference(file("tree"), file("back")), "");
-    // Again, replacing the objects.
+    // Again, with replacement of the objects.
     write("tree/many/7", "changed");
     ok({"put", "-r", "--replace", file("tree/."), "t"});
     EXPECT_EQ(ok({"cat", "t/many/7"}), "changed");
@@ -193,7 +193,7 @@ TEST_F(CliPut, StandardInput) {
     const auto bytes = noise((9 << 20) + 1, 3);
     EXPECT_EQ(json({"put", "--verify", "-", "some"}, bytes)["bytes"], bytes.size());
     EXPECT_TRUE(ok({"cat", "some"}) == bytes);
-    const auto large = noise((100 << 20) + 5, 4);  // more than is held in memory
+    const auto large = noise((100 << 20) + 5, 4);  // more than fits in memory
     EXPECT_EQ(json({"put", "--verify", "--replace", "-", "some"}, large)["bytes"], large.size());
     EXPECT_TRUE(ok({"get", "some", "-"}) == large);
 
@@ -221,7 +221,7 @@ TEST_F(CliPut, PipesByOtherNames) {
         "");
     EXPECT_EQ(ok({"cat", "d"}), "456789");
     EXPECT_EQ(transfer("d").find("stream"), std::string::npos);
-    // Files that say that they are empty.
+    // Files with size 0 and contents.
     EXPECT_EQ(shell("$gshm put /proc/version e").err, "");
     EXPECT_EQ(ok({"cat", "e"}), read("/proc/version"));
     EXPECT_EQ(shell("$gshm put - f <&-").exit_code, 1);
@@ -236,7 +236,7 @@ TEST_F(CliPut, AStreamDoesNotTakeItsSizeInMemory) {
 }
 #endif
 
-// The daemon has the fake driver; the command has none and must not miss it.
+// The daemon has the fake driver. The command has no driver and does not need one.
 TEST(CliPutOnCuda, AFolderThereAndBack) {
     DaemonFixture daemon;
     ASSERT_TRUE(daemon.start({"--device", "cuda"}, DaemonFixture::fake_cuda_env(2))) << daemon.log();

@@ -39,7 +39,7 @@ protected:
 TEST_F(CliReplace, PutReplacesOnlyIfToldTo) {
     const auto first = file("first", "first version");
     const auto second = file("second", "the second");
-    ok({"put", "--replace", first, "m/w", "--device", "cuda:1", "--mode", "0640"});  // nothing there yet
+    ok({"put", "--replace", first, "m/w", "--device", "cuda:1", "--mode", "0640"});  // no object has the name yet
     EXPECT_EQ(run_cli({"put", second, "m/w"}).exit_code, 6);
     EXPECT_EQ(ok({"cat", "m/w"}), "first version");
     ok({"put", "--replace", second, "m/w"});
@@ -66,12 +66,12 @@ TEST_F(CliReplace, AKilledPutLeavesTheOldVersion) {
         for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
             ChildProcess child;
             ASSERT_TRUE(child.spawn(cli_argv({"put", "--replace", "--verify", large, "w", "--device", "host"})));
-            // It is at work when its memory is there.
+            // Its memory exists, so it is copying.
             EXPECT_TRUE(eventually([&] { return device(client_.get(), "host").object_bytes > before; }));
             EXPECT_EQ(ok({"ls", "-r"}), "w\n");
             child.signal(number);
             interrupted = child.finish().exit_code == 128 + number;
-            // It may have come too late: the new version was there already, whole.
+            // The signal may be too late: then the new version is complete.
             const uint64_t size = stat(client_.get(), "w").size_bytes;
             EXPECT_TRUE(size == 11 || (size == 200 << 20 && (!interrupted || number == SIGKILL))) << size;
             interrupted = interrupted && size == 11;

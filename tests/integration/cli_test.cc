@@ -32,7 +32,7 @@ void write_file(const std::string& path, std::string_view bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Bytes without a period that a copy of chunks could hide in.
+// Bytes without a period, which could hide errors in copied chunks.
 std::string pattern(size_t bytes) {
     std::string text(bytes, '\0');
     uint32_t state = 1;
@@ -52,7 +52,7 @@ class CliTest : public ::testing::Test, protected DaemonFixture {
 protected:
     void SetUp() override { ASSERT_TRUE(start()) << log(); }
 
-    // The standard output of a command that must succeed, and succeed without a word of complaint.
+    // The standard output of a command that must succeed without any message.
     std::string ok(const Args& args, std::string_view input = {}) {
         const auto result = run_cli(args, input);
         EXPECT_EQ(result.exit_code, 0) << ::testing::PrintToString(args) << '\n' << result.err;
@@ -63,8 +63,7 @@ protected:
         args.insert(args.begin(), "--json");
         return Json::parse(ok(args, input), nullptr, false);
     }
-    // A command that must fail with this exit code and say something that contains the text, once for people and once
-    // as JSON.
+    // A command that must fail with this exit code and a message that contains the text, as plain text and as JSON.
     void fails(int exit_code, const Args& args, std::string_view text, std::string_view input = {}) {
         const auto plain = run_cli(args, input);
         EXPECT_EQ(plain.exit_code, exit_code) << ::testing::PrintToString(args) << '\n' << plain.err;
@@ -323,7 +322,7 @@ TEST_F(CliTest, BadPutAndGetLeaveNothing) {
     EXPECT_EQ(files_like(".gshm-"), 0u);
 }
 
-// A copy may be over before the signal comes: then it is tried again.
+// A copy may end before the signal arrives; then it is tried again.
 TEST_F(CliTest, InterruptedPutLeavesNoName) {
     write_file(file("large"), std::string(200 << 20, 'x'));
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
@@ -336,7 +335,7 @@ TEST_F(CliTest, InterruptedPutLeavesNoName) {
         for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
             ChildProcess child;
             ASSERT_TRUE(child.spawn(cli_argv({"put", "--verify", file("large"), "large"})));
-            // It is at work when its memory is there; the name comes at the end.
+            // Its memory exists, so it is copying. The name comes at the end.
             EXPECT_TRUE(eventually([&] { return !child.running() || json({"df"})["devices"][0]["object_bytes"] > 0; }));
             child.signal(number);
             interrupted = child.finish().exit_code == 128 + number;
@@ -372,7 +371,7 @@ TEST_F(CliTest, InterruptedGetLeavesTheOldFile) {
     for (int attempt = 0; attempt < 20 && !interrupted; ++attempt) {
         ChildProcess child;
         ASSERT_TRUE(child.spawn(cli_argv({"get", "large", file("out")})));
-        // It is at work when it has the object open.
+        // It has the object open, so it is copying.
         EXPECT_TRUE(eventually([&] { return leases() > 0 || !child.running(); }));
         child.signal(SIGTERM);
         interrupted = child.finish().exit_code == 128 + SIGTERM;
@@ -491,7 +490,7 @@ TEST_F(CliTest, HoldersAreProcesses) {
     EXPECT_EQ(holders[0]["leases"], 1);
     EXPECT_NE(ok({"holders", "x"}).find(std::to_string(::getpid())), std::string::npos);
 
-    ok({"rm", "x"});  // unlinked, and held
+    ok({"rm", "x"});  // unlinked but held
     EXPECT_EQ(json({"df"})["devices"][0]["unlinked_bytes"], 1);
     gshm_close(object);
     gshm_disconnect(client);
@@ -546,7 +545,7 @@ TEST_F(CliTest, ShutdownReturnsWhenTheDaemonIsGone) {
     EXPECT_EQ(json({"shutdown"})["pid"], daemon);
 }
 
-// The daemon has the fake driver; the command has none and must not miss it.
+// The daemon has the fake driver. The command has no driver and does not need one.
 TEST(CliOnCuda, CopiesNeedNoDriverInTheCommand) {
     DaemonFixture daemon;
     ASSERT_TRUE(daemon.start({"--device", "cuda"}, DaemonFixture::fake_cuda_env(2))) << daemon.log();

@@ -1,4 +1,4 @@
-// Starts a gshmd of its own in a folder of its own, and runs the programs of this build against it.
+// Starts a separate gshmd in a separate folder, and runs the programs of this build against it.
 //
 //   class MyTest : public ::testing::Test, protected DaemonFixture {};
 //   TEST_F(MyTest, Answers) {
@@ -6,11 +6,11 @@
 //       EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
 //   }                                                  // the destructor stops the daemon and removes the folder
 //
-// It does not derive from ::testing::Test, so that a test may have two daemons. Not for use by several threads; start()
-// must be called by a thread that lives as long as the daemon shall (the kernel ends the daemon with that thread, so
-// that an aborted test leaves none behind).
+// It does not derive from ::testing::Test, so that a test may have two daemons. It is for one thread. The kernel ends
+// the daemon with the thread that called start(), so that an aborted test leaves none behind. That thread must
+// therefore live as long as the daemon.
 //
-// GSHM_BIN_DIR (folder of gshmd and gshm; GSHM_BIN in the environment goes before it) and GSHM_FAKECUDA_PATH (the fake
+// GSHM_BIN_DIR (folder of gshmd and gshm; GSHM_BIN in the environment overrides it) and GSHM_FAKECUDA_PATH (the fake
 // libcuda.so.1) are compile definitions.
 #pragma once
 
@@ -39,7 +39,7 @@
 namespace gshm::core::test {
 
 struct RunResult {
-    int exit_code = -1;  // 128 + signal if a signal ended it; -1 if it did not end in time and was killed
+    int exit_code = -1;  // 128 + signal if a signal ended it; -1 if it was killed after the timeout
     std::string out;
     std::string err;
 };
@@ -52,8 +52,8 @@ public:
     ChildProcess& operator=(const ChildProcess&) = delete;
     ~ChildProcess() { reset(); }
 
-    // env has "NAME=value" entries that are added to ours. output_path: standard output and error go to the end of
-    // that file instead of to pipes.
+    // env: "NAME=value" entries that are added to ours. output_path: standard output and error are appended to that
+    // file instead of written to pipes.
     bool spawn(const std::vector<std::string>& args, const std::vector<std::string>& env = {},
                const std::string& output_path = {}) {
         reset();
@@ -84,7 +84,7 @@ public:
             ::dup2(in[0], 0);
             ::dup2(out[1], 1);
             ::dup2(err[1], 2);
-            // A parent may run this test with the signal ignored.
+            // The signal may be ignored in the process that runs this test.
             ::signal(SIGINT, SIG_DFL);
             ::execve(argv[0], argv.data(), envp.data());
             ::_exit(127);
@@ -111,7 +111,7 @@ public:
     void signal(int number) {
         if (running()) ::kill(pid_, number);
     }
-    // Blocks until all of data is in the pipe; false if the child has closed its end.
+    // Blocks until all data is in the pipe. False if the child has closed its end.
     bool feed(std::string_view data) {
         while (!data.empty()) {
             const ssize_t n = ::write(in_, data.data(), data.size());
@@ -205,32 +205,32 @@ public:
     DaemonFixture() {
         std::string pattern = (std::filesystem::temp_directory_path() / "gshm-test-XXXXXX").string();
         if (::mkdtemp(pattern.data())) scratch_ = pattern;
-        ::chmod(scratch_.c_str(), 0755);  // tests of rights reach the socket as other users
+        ::chmod(scratch_.c_str(), 0755);  // tests of access rights connect as other users
     }
     DaemonFixture(const DaemonFixture&) = delete;
     DaemonFixture& operator=(const DaemonFixture&) = delete;
     ~DaemonFixture() {
         stop();
-        kill_keeper();  // of a daemon that was killed and not started again
+        kill_keeper();  // of a daemon that was killed and not restarted
         std::error_code ignored;
         if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
     }
 
-    // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than
-    // a minute; log() then says why. May be called again after stop() or kill(), on the same folder.
-    // `by` is a command that runs gshmd, as another user say.
+    // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than a
+    // minute; log() then has the reason. May be called again after stop() or kill(), on the same folder. `by` is a
+    // command that runs gshmd, for example as another user.
     bool start(const std::vector<std::string>& args = {"--device", "host:256M"},
                const std::vector<std::string>& env = {}, const std::vector<std::string>& by = {}) {
         const size_t said_before = log().size();
         return spawn_daemon(daemon_, args, env, by) && becomes_ready(daemon_, said_before);
     }
-    // Starts it and does not wait.
+    // Starts it without waiting.
     bool begin_to_start(const std::vector<std::string>& args = {}, const std::vector<std::string>& env = {},
                         const std::vector<std::string>& by = {}) {
         return spawn_daemon(daemon_, args, env, by);
     }
-    // Starts a second one with --takeover, which is ours from then on. False if it fails, or if the first one does not
-    // end well.
+    // Starts a second one with --takeover, which replaces the first one here. False if it fails, or if the first one
+    // does not exit with 0.
     bool take_over(const std::vector<std::string>& args = {}, const std::vector<std::string>& env = {},
                    const std::vector<std::string>& by = {}) {
         std::vector<std::string> all = {"--takeover"};
@@ -251,7 +251,7 @@ public:
 #endif
     }
 
-    // SIGTERM, and SIGKILL after 10 s. Its exit status; -1 if it had to be killed or was not running.
+    // SIGTERM, and SIGKILL after 10 s. Returns its exit status; -1 if it had to be killed or was not running.
     int stop() {
         if (!daemon_.running()) return -1;
         daemon_.signal(SIGTERM);
@@ -264,7 +264,7 @@ public:
         daemon_.wait(std::chrono::seconds(10));
         daemon_.reset();
     }
-    // The keeper of this folder, whichever daemon started it; 0: none.
+    // The keeper of this folder, of any daemon; 0: none.
     pid_t keeper_pid() const {
         const int fd = open_socket(dir() + "/keeper.sock");
         if (fd < 0) return 0;
@@ -280,7 +280,7 @@ public:
         ::kill(keeper, SIGKILL);
         while (keeper_pid() == keeper) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    // Exit status of a daemon that ends by itself; -1 if it does not.
+    // Exit status of a daemon that ends without a signal; -1 if it does not.
     int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
         return daemon_.wait(timeout);
     }
@@ -333,7 +333,7 @@ private:
     bool becomes_ready(ChildProcess& daemon, size_t said_before) {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (daemon.running() && std::chrono::steady_clock::now() < deadline) {
-            // It listens before it mounts, and answers only after: see the log.
+            // It listens before it mounts, and answers only afterwards, so the log is checked too.
             if (accepts_connections() && log().find("is ready at", said_before) != std::string::npos) return true;
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }

@@ -1,5 +1,5 @@
-// The example programs from a user's view: lines, order, and the death of one side. At the end the C++ header that they
-// use, call by call.
+// The example programs from a user's view: their output, its order, and the death of one side. At the end, the C++
+// header that they use, call by call.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -60,7 +60,7 @@ constexpr std::string_view kConsumerOnCuda[] = {
     "Cleanup complete",
 };
 
-// The same on host: no GPU is named.
+// The expected lines on host, without a GPU.
 Lines on_host(std::span<const std::string_view> on_cuda) {
     Lines lines;
     for (const auto line : on_cuda) {
@@ -144,7 +144,7 @@ protected:
     std::string socket() const { return scratch() + "/example.sock"; }
     bool socket_exists() const { return std::filesystem::exists(std::filesystem::symlink_status(socket())); }
 
-    // This process as one end of the conversation.
+    // This process as one end of the connection.
     int connect_as_consumer() {
         const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         const auto address = socket_address();
@@ -267,7 +267,7 @@ TEST_F(ExamplesTest, StrangersAreSentAwayAndTheWaitGoesOn) {
     const int wrong = connect_as_consumer();
     EXPECT_EQ(::send(wrong, "GET / HTTP/1.0", 14, MSG_NOSIGNAL), 14);
     char byte;
-    EXPECT_EQ(::recv(wrong, &byte, 1, 0), 0);  // hung up on
+    EXPECT_EQ(::recv(wrong, &byte, 1, 0), 0);  // the producer closed the connection
     ::close(wrong);
     EXPECT_EQ(run_consumer().exit_code, 0);
     EXPECT_EQ(producer.end(), 0) << producer.output();
@@ -276,7 +276,7 @@ TEST_F(ExamplesTest, StrangersAreSentAwayAndTheWaitGoesOn) {
 TEST_F(ExamplesTest, ProducerKilledMidway) {
     Program producer, consumer;
     start_producer(producer);
-    producer.process.signal(SIGSTOP);  // so that the consumer stays between connecting and the offer
+    producer.process.signal(SIGSTOP);  // the consumer stays between connecting and the offer
     start_program(consumer, "consumer", {"--device", "host", "--socket", socket()});
     ASSERT_TRUE(consumer.prints("Connected to producer")) << consumer.output();
     producer.process.signal(SIGKILL);
@@ -309,7 +309,7 @@ TEST_F(ExamplesTest, ProducerThatSaysNothingTimesOut) {
 TEST_F(ExamplesTest, NonsenseFromTheProducerIsRefused) {
     const int listener = listen_as_producer();
     const std::string wrong_size = "short";
-    const std::string wrong_magic(104, 'x');  // as long as an offer
+    const std::string wrong_magic(104, 'x');  // the size of an offer
     for (const auto& [message, complaint] :
          {std::pair(wrong_size, "wrong size"), std::pair(wrong_magic, "wrong magic")}) {
         Program consumer;

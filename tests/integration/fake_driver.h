@@ -1,4 +1,4 @@
-// The fake driver in the test's own process: call counts, and injected failures.
+// The fake driver in the process of the test: call counts, and injected failures.
 #pragma once
 
 #include <cstdio>
@@ -11,14 +11,15 @@
 
 namespace gshm::core::test {
 
-// Rules for it, which it reads whenever the file changes. One for the program: the driver reads the variable once.
+// The file of fault rules, which the driver reads again after each change. There is one per program, since the driver
+// reads the variable once.
 inline const std::string fault_file = [] {
     auto path = std::filesystem::temp_directory_path() / ("gshm-test-" + std::to_string(getpid()) + ".faults");
     setenv("FAKECUDA_CONTROL", path.c_str(), 1);
     return path.string();
 }();
 
-// "": none from now on.
+// "": no faults from now on.
 inline void inject(const std::string& rules) {
     std::ofstream(fault_file + ".new") << rules;
     std::filesystem::rename(fault_file + ".new", fault_file);

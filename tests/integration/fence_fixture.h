@@ -1,4 +1,4 @@
-// Fences beside a real daemon, on host and on fake GPUs: streams that can be stopped, and another process.
+// Fences with a real daemon, on host and on fake GPUs: streams that can be blocked, and another process.
 #pragma once
 
 #include <csignal>
@@ -15,7 +15,7 @@ namespace gshm::core::test {
 namespace hpp = ::gshm::v0;
 using hpp::Fence;
 
-// A stream that is blocked until a word releases it; a fence could not be told from a slow kernel.
+// A stream that is blocked until a word releases it, independently of fences.
 class Stream {
 public:
     explicit Stream(int ordinal = 0) {
@@ -91,13 +91,13 @@ public:
         pid_ = 0;
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    // The parent's: the child has come to its next say().
+    // In the parent: waits until the child calls its next say().
     void hear() const {
         char byte = 0;
         ASSERT_EQ(read(up_[0], &byte, 1), 1);
     }
     void tell() const { ASSERT_EQ(write(down_[1], "", 1), 1); }
-    // The child's.
+    // In the child.
     void say() const {
         if (write(up_[1], "", 1) != 1) _exit(98);
     }
@@ -126,7 +126,7 @@ protected:
     static hpp::Object make(const hpp::Client& client, const std::string& name, uint32_t mode = 0600) {
         return client.create({.name = name, .size_bytes = 4096, .device = where(), .mode = mode, .keep = true}).value();
     }
-    // Without CUDA, which would be no good in processes that are forked later.
+    // Without CUDA, which cannot be used in processes that are forked later.
     void make_for_others(const std::string& name) const {
         hpp_.create({.name = name, .size_bytes = 4096, .device = where(), .keep = true, .map = false}).value();
     }

@@ -1,4 +1,4 @@
-// Fences whose writers die, or end their sessions too early, with a daemon, with the next one and with none.
+// Fences whose writers die, or end their sessions too early, with a daemon, with its successor, and without one.
 #include "fence_fixture.h"
 
 namespace gshm::core::test {
@@ -98,7 +98,7 @@ TEST_P(FenceSurvivalTest, ASessionThatEndsBeforeItsStream) {
     EXPECT_EQ(code(reader.check(1)), 0);
 }
 
-// The work of a GPU is lost with its process; the next writer has none.
+// The GPU work of a process is lost with it. The next writer has no streams.
 TEST_P(FenceSurvivalTest, AWriterWithoutStreamsGoesOnAfterADeadOne) {
     if (on_host()) GTEST_SKIP() << "there are no streams on host";
     make_for_others("o");

@@ -35,7 +35,7 @@ TEST_P(FenceTest, CountsAndIsWaitedFor) {
     later.join();
 }
 
-// There and back: each answers with a byte that the other can only have read in time.
+// There and back: each side answers with a byte that depends on the byte it has read.
 TEST_P(FenceTest, HandsBytesOverBetweenProcesses) {
     constexpr uint64_t kRounds = 200;
     make_for_others("there");
@@ -168,7 +168,7 @@ TEST_P(FenceTest, AReaderMayCloseItBeforeItsStreamHasWaited) {
             slow.synchronize();
             ASSERT_EQ(code(reader.check(generation)), 0);
         }
-        Fence::open(object).value();  // closing this one looks after the other
+        Fence::open(object).value();  // this close also checks earlier closed pages
         busy.go_on();
         busy.synchronize();
     }
@@ -180,7 +180,7 @@ TEST_P(FenceTest, OneHandleOfAProcessPublishes) {
     auto fence = Fence::open(object, {.write = true}).value();
     const auto refused = Fence::open(again, {.write = true});
     ASSERT_EQ(code(refused), EBUSY);
-    EXPECT_EQ(refused.error().message, "this process publishes here already");
+    EXPECT_EQ(refused.error().message, "this process already publishes on this fence");
     EXPECT_EQ(fence.publish().value(), 1u);
     fence.close();
     EXPECT_EQ(Fence::open(again, {.write = true}).value().publish().value(), 2u);

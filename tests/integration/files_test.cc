@@ -28,7 +28,7 @@ protected:
         return count;
     }
 
-    // Rings that this process has.
+    // The rings of this process.
     static size_t rings() {
         size_t count = 0;
         for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -82,7 +82,7 @@ TEST_P(FilesTest, WhatFailsLeavesNothing) {
     ASSERT_EQ(mkfifo(file_path("fifo").c_str(), 0600), 0);
     EXPECT_EQ(put("fifo", "o"), -EINVAL);
     unlink(file_path("fifo").c_str());
-    // Stopped on the way.
+    // Cancelled by the progress callback.
     gshm_transfer_options options = GSHM_TRANSFER_OPTIONS_INIT;
     uint64_t calls = 0;
     options.context = &calls;
@@ -102,7 +102,7 @@ TEST_P(FilesTest, WhatFailsLeavesNothing) {
     EXPECT_EQ(files_in_scratch(), files) << "something was left behind";
 }
 
-// A process that takes the name meanwhile keeps it, whatever the result of the put.
+// A process that takes the name meanwhile keeps it, for any result of the put.
 TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
     make_file("f", pattern(20 * kMiB, 1));
     struct Other {
@@ -144,7 +144,7 @@ TEST_P(FilesTest, ANameIsTakenInTheEndAndNeverFromAnother) {
     EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
 }
 
-// A cancelled transfer ends, whatever the file does.
+// A cancelled transfer ends even if the file does not respond.
 TEST_P(FilesTest, AFileThatDoesNotAnswer) {
     auto hung = SilentFile::create(file_path("hung"), 40 * kMiB);
     if (!hung) GTEST_SKIP() << "mounting is not permitted here";
@@ -181,11 +181,11 @@ TEST_P(FilesTest, OneRingServesOneFileAfterTheOther) {
     };
     for (int i = 0; i < 5; ++i) once_more("o" + std::to_string(i));
     EXPECT_EQ(rings(), before + 1);
-    // The next gshmd knows nothing of it.
+    // The next gshmd does not know the ring.
     kill_it();
     once_more("after");
     EXPECT_EQ(rings(), before + 1);
-    // A forked child has no part in it.
+    // A forked child does not share it.
     const pid_t child = fork();
     if (child == 0) {
         const auto spec = wanted("child");
@@ -203,7 +203,7 @@ TEST_P(FilesTest, OneRingServesOneFileAfterTheOther) {
     EXPECT_EQ(status, 0);
     once_more("then");
     EXPECT_EQ(bytes_of(open(client_.get(), "child", GSHM_NO_MAP).get()).size(), bytes.size());
-    // Threads have one each, and all go with the client.
+    // Each thread has one, and all end with the client.
     std::vector<std::thread> threads;
     for (int i = 0; i < 12; ++i) {
         threads.emplace_back([&, i] {
@@ -268,14 +268,14 @@ TEST_P(FilesTest, FromDescriptors) {
         options.flags = flags;
         return gshm_put_fd(client_.get(), from, &spec, &options, &info_);
     };
-    // A file from its position, which stays.
+    // A file is read from its position, which does not change.
     ASSERT_EQ(put(fd, wanted("file"), GSHM_TRANSFER_VERIFY), 0) << gshm_last_error();
     EXPECT_EQ(info_.bytes, bytes.size() - 1000);
     EXPECT_EQ(info_.path & GSHM_PATH_STREAM, 0u);
     EXPECT_EQ(lseek(fd, 0, SEEK_CUR), 1000);
     EXPECT_TRUE(bytes_of(open(client_.get(), "file", GSHM_NO_MAP).get()) == bytes.substr(1000));
 
-    // Streams of unknown and of known length; the last has more, or fewer, than it should.
+    // Streams of unknown and of known length. The last ones are longer or shorter than announced.
     struct Stream {
         uint64_t said;
         size_t brings;
@@ -318,7 +318,7 @@ TEST_P(FilesTest, FromDescriptors) {
     EXPECT_EQ(put(fd, wanted("o"), 0x80), -EINVAL) << "an unknown flag";
 }
 
-// A byte is half done when it is there and done when it is compared; a difference leaves neither object nor file.
+// A byte counts half when it is copied and whole when it is compared. A difference leaves neither object nor file.
 TEST_P(FilesTest, VerifiedBeforeItIsNamed) {
     const std::string bytes = pattern(20 * kMiB, 6);
     const int fd = make_file("f", bytes);
@@ -335,7 +335,7 @@ TEST_P(FilesTest, VerifiedBeforeItIsNamed) {
         auto& seen = *static_cast<Seen*>(context);
         seen.backwards = seen.backwards || done < seen.last || done > total;
         seen.last = done;
-        // All is moved, and nothing compared yet.
+        // All bytes are copied, and none is compared yet.
         if (seen.spoil && done == total / 2) {
             EXPECT_EQ(::pwrite(seen.fd, "other", 5, 12 * kMiB), 5);
         }
@@ -412,7 +412,7 @@ TEST_F(StagingOfTheDaemon, IsPinnedWhenThatWorksAgain) {
     EXPECT_EQ(put("b", "cuda:0"), 0) << gshm_last_error();
     EXPECT_EQ(count(log(), "pinned after all"), 0u) << log();
     EXPECT_EQ(count(log(), "cannot be pinned, copies"), 1u) << "it is said once: " << log();
-    // As it says: by rename.
+    // By rename, as the driver requires.
     { std::ofstream(scratch() + "/none") << ""; }
     std::filesystem::rename(scratch() + "/none", scratch() + "/faults");
     client_ = connect();
@@ -420,7 +420,7 @@ TEST_F(StagingOfTheDaemon, IsPinnedWhenThatWorksAgain) {
     EXPECT_TRUE(eventually([&] { return count(log(), "pinned after all") == 1; })) << log();
 }
 
-// More than any machine has.
+// More memory than any machine has.
 TEST_F(StagingOfTheDaemon, ThatIsNotToBeHadConcernsGpusAlone) {
     ASSERT_TRUE(start({"--device", "host:64M", "--device", "cuda", "--staging", "512T"}, daemon_env())) << log();
     client_ = connect();

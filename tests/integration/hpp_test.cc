@@ -53,7 +53,7 @@ TEST_F(HppTest, LifeOfAnObject) {
     EXPECT_EQ(holders[0].pid, ::getpid());
     EXPECT_TRUE(client_.unlink("a/b"));
     EXPECT_EQ(client_.stat("a/b").error().code, ENOENT);
-    EXPECT_TRUE(reader.copy_out(copy));  // held, so still there
+    EXPECT_TRUE(reader.copy_out(copy));  // held, so it still exists
 }
 
 TEST_F(HppTest, NewVersionsAndWhoHoldsTheOld) {

@@ -1,4 +1,4 @@
-// The library's calls, rights and failures, against a real daemon.
+// Calls, access rights and failures of the library, with a real daemon.
 #include "library_fixture.h"
 
 namespace gshm::core::test {
@@ -80,7 +80,7 @@ TEST_F(LibraryCalls, WaitsForNamesAndSeals) {
     EXPECT_EQ(gshm_wait(client_.get(), "later", 7, 0, nullptr), -EINVAL);
     std::atomic<int> exists{1};
     std::atomic<int> sealed{1};
-    // Two waits over one connection, while it is used for other calls.
+    // Two waits on one connection, which is also used for other calls.
     std::thread first([&] { exists = gshm_wait(client_.get(), "later", GSHM_WAIT_EXISTS, -1, nullptr); });
     std::thread second([&] { sealed = gshm_wait(client_.get(), "later", GSHM_WAIT_SEALED, -1, &info); });
     std::this_thread::sleep_for(20ms);
@@ -166,7 +166,7 @@ TEST_F(LibraryCalls, OtherUsersObeyTheModeBits) {
             if (gshm_open(mine.get(), "public/readable", 0, &object) != 0) return 3;
             int fd = -1;
             if (gshm_export_fd(object, &fd, nullptr) != 0) return 4;
-            if (write(fd, "x", 1) != -1) return 5;  // a reader's descriptor is for reading
+            if (write(fd, "x", 1) != -1) return 5;  // a reader's descriptor is read-only
             if (::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR) >= 0) return 6;
             if (gshm_unlink(mine.get(), "public/readable") != -EACCES) return 7;
             if (gshm_unlink(mine.get(), "secret") != -EPERM) return 8;
@@ -203,7 +203,7 @@ TEST_F(LibraryCalls, AForkedChildGetsAnErrorAndNotACrash) {
         return 0;
     });
     EXPECT_EQ(result, 0);
-    // The parent's session and leases are untouched.
+    // The session and the leases of the parent are unchanged.
     uint8_t byte = 0;
     EXPECT_EQ(gshm_copy_out(on_cuda.get(), 0, &byte, 1), 0);
     EXPECT_EQ(stat(client_.get(), "c").leases, 1u);
@@ -216,7 +216,7 @@ TEST_F(LibraryCalls, ASessionEndsWithItsProcessEvenIfAChildHasTheSocket) {
     if (child == 0) {
         auto mine = connect();
         auto object = create(mine.get(), "orphan", 100, "host", GSHM_NO_MAP);
-        // A grandchild made behind the library's back keeps every descriptor.
+        // A grandchild that the library does not notice keeps every descriptor.
         auto grandchild = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
         if (grandchild > 0) {
             [[maybe_unused]] ssize_t put = write(ready[1], &grandchild, sizeof grandchild);

@@ -101,8 +101,8 @@ TEST_P(LibraryOnDevice, SmallObjectsShareOneMappedExtent) {
 }
 
 TEST_P(LibraryOnDevice, ManySeparateExtentsInOneBatch) {
-    // More extents than one message carries descriptors, and more than this process may have open at once. (The fake
-    // driver, unlike the real one, keeps a descriptor per import.)
+    // More extents than one message can carry descriptors, and more than this process may have open at once. (The fake
+    // driver, unlike the real one, keeps a descriptor for each import.)
     rlimit old = {};
     getrlimit(RLIMIT_NOFILE, &old);
     rlimit low = {std::string(where()) == "host" ? 300 : old.rlim_cur, old.rlim_max};
@@ -218,7 +218,7 @@ TEST_P(LibraryOnDevice, ADeadWriterLeavesOnlyWhatItSealed) {
     pid_t child = fork();
     if (child == 0) {
         auto mine = connect();
-        // No CUDA in a forked child of a process that has it: the daemon does the work.
+        // A forked child must not use the CUDA of its parent: the daemon does the work.
         auto sealed = create(mine.get(), "w/sealed", 100, where(), GSHM_NO_MAP, 0644);
         auto open_one = create(mine.get(), "w/open", 3 << 20, where(), GSHM_NO_MAP, 0644);
         auto kept = create(mine.get(), "w/kept", 100, where(), GSHM_NO_MAP | GSHM_KEEP, 0644);

@@ -1,4 +1,4 @@
-// A client of the library beside a daemon with host memory and two fake GPUs; the fake driver is in both processes.
+// A client of the library and a daemon with host memory and two fake GPUs. Both processes use the fake driver.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace gshm::core::test {
 
 using namespace std::chrono_literals;
 
-// The fake driver for this process too: loaded by path, it answers for "libcuda.so.1" from then on.
+// The fake driver for this process too. Loaded by path, it serves later loads of "libcuda.so.1".
 inline const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "2", 1);
     setenv("FAKECUDA_FABRIC", "1", 1);
@@ -100,7 +100,7 @@ protected:
         ADD_FAILURE() << "no device " << name;
         return {};
     }
-    // Runs a body in a child process; its exit code. The child must not use handles of the parent.
+    // Runs a body in a child process and returns its exit code. The child must not use handles of the parent.
     static int in_child(const std::function<int()>& body, uid_t uid = 0) {
         pid_t child = fork();
         if (child == 0) {
@@ -111,7 +111,7 @@ protected:
         waitpid(child, &status, 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    // For forked children, which must not use CUDA once their parent has: there the daemon does the work.
+    // Flags for forked children, which must not use CUDA after their parent: on a GPU the daemon does the work.
     static uint32_t map_in_child(std::string_view device) { return device == "host" ? 0 : uint32_t{GSHM_NO_MAP}; }
     // Polls until a condition holds; effects of other processes are asynchronous to this thread.
     template <typename Condition>

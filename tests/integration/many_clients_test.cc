@@ -27,7 +27,7 @@ void PrintTo(const Footprint& it, std::ostream* out) {
 class ManyClients : public LibraryTest, public ::testing::WithParamInterface<const char*> {
 protected:
     void SetUp() override {
-        malloc_trim(0);  // memory left by earlier tests would be copied for, and freed by, each of a thousand processes
+        malloc_trim(0);  // else each of a thousand processes copies and frees the memory of earlier tests
         start_all();
         for (auto [name, size] : {std::pair{"small", 10'000u}, {"other", 20'000u}, {"large", 3u << 20}}) {
             auto object = create(client_.get(), name, size, GetParam(), 0, 0644);
@@ -95,7 +95,7 @@ protected:
         EXPECT_EQ(came, count) << log();
         return clients;
     }
-    // As eventually(), with all the patience that a machine with a thousand dying processes may need.
+    // As eventually(), with a longer timeout for a machine with a thousand dying processes.
     template <typename Condition>
     static bool in_the_end(Condition condition) {
         for (int i = 0; i < 10; ++i) {
@@ -150,7 +150,7 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     printf("%d clients killed in %d ms: leases back after %d ms, bytes after %d ms, everything after %d ms\n", kClients,
            killed_ms, leases_ms, bytes_ms, all_ms);
     EXPECT_EQ(stat(client_.get(), "made/1", -ENOENT).id, 0u);
-    // An empty slab is kept for the next one, and gives way: all that was free can be had.
+    // An empty slab is kept for the next object, and is freed on demand: all free memory can be allocated.
     create(client_.get(), "all", space.capacity_bytes - space.used_bytes, GetParam(), GSHM_NO_MAP);
     std::vector<uint8_t> bytes(3 << 20);
     ASSERT_EQ(gshm_copy_out(open(client_.get(), "large").get(), 0, bytes.data(), bytes.size()), 0);

@@ -1,4 +1,4 @@
-// Mirrors, on host and on fake GPUs, beside a real daemon.
+// Mirrors on host and on fake GPUs, with a real daemon.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -66,7 +66,7 @@ TEST_P(MirrorTest, LoadsAndWritesBack) {
         }
         ASSERT_TRUE(mirror.flush());
         EXPECT_EQ(content(object), pattern(bytes, 2));
-        // Others see it, and the other way round.
+        // The changes are visible through another handle, and the other way round.
         auto other = hpp_.open("o" + std::to_string(bytes), {.write = true}).value();
         ASSERT_TRUE(other.fill(7));
         ASSERT_TRUE(mirror.load());
@@ -119,7 +119,7 @@ TEST_P(MirrorTest, UnmarkedChangesStayHere) {
     EXPECT_EQ(content(object), on_host() ? Bytes(8192, std::byte{3}) : pattern(8192, 1));
 }
 
-// Against a model: an array of bytes for the object, one for the mirror, and a mark for each byte.
+// Against a model: the bytes of the object, the bytes of the mirror, and a mark for each byte.
 TEST_P(MirrorTest, MarksFlushesAndLoadsLikeTheModel) {
     constexpr size_t kBytes = 3000;
     constexpr size_t kOffset = 77;
@@ -156,7 +156,7 @@ TEST_P(MirrorTest, MarksFlushesAndLoadsLikeTheModel) {
             case 3: {  // another handle writes
                 ASSERT_TRUE(object.fill(static_cast<uint8_t>(value), kOffset + begin, bytes));
                 std::fill_n(there.begin() + kOffset + static_cast<long>(begin), bytes, value);
-                if (on_host()) std::fill_n(here.begin() + static_cast<long>(begin), bytes, value);  // one memory
+                if (on_host()) std::fill_n(here.begin() + static_cast<long>(begin), bytes, value);  // same memory
                 break;
             }
             default: {
@@ -308,7 +308,7 @@ TEST_P(MirrorTest, WithoutAMappingItGoesThroughTheDaemon) {
     auto expected = pattern(kBytes, 1);
     std::fill_n(expected.end() - 10, 10, std::byte{8});
     EXPECT_EQ(content(made), expected);
-    // The next daemon knows nothing of it.
+    // The next daemon does not know the object.
     set(mirror.writable(0, 10).value(), 9);
     kill();
     ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda", "--discard"}, daemon_env())) << log();
@@ -336,7 +336,7 @@ TEST_P(MirrorTest, MemoryWithoutADaemon) {
         std::ranges::copy(pattern(100000, 3), mirror.writable().value().begin());
     }
     EXPECT_EQ(content(object), pattern(100000, 3));
-    // Memory of another owner on the device, from the middle of it.
+    // Wrapped memory, from the middle of an allocation.
     auto wrapped = hpp::Object::wrap(object.data_as<char>() + 1000, 5000).value();
     set(Mirror::create(wrapped, {.write = true}).value().writable(0, 7).value(), 4);
     auto expected = pattern(100000, 3);
@@ -353,7 +353,7 @@ TEST_P(MirrorTest, AForkedChildHasNone) {
         if (mirror.load().error().code != ECHILD) return 2;
         object.close();
         if (mirror.close().error().code != ECHILD) return 3;
-        // And gets its own, by the daemon, or on host by itself.
+        // It gets its own mirror, through the daemon, or directly on host.
         auto client = hpp::Client::connect({.dir = dir()}).value();
         auto opened = client.open("o", {.write = true, .map = on_host()}).value();
         auto own = Mirror::create(opened, {.write = true}).value();
@@ -402,7 +402,7 @@ TEST_P(MirrorTest, ManyThreadsWithOneEach) {
         threads.emplace_back([&, t] {
             auto object = hpp_.create({.name = "t" + std::to_string(t), .size_bytes = 3 << 20, .device = where()}).value();
             for (unsigned round = 0; round < 40; ++round) {
-                // Sizes that are cut from regions, and sizes that have one each.
+                // Sizes that are cut from shared regions, and sizes with their own region.
                 const uint64_t bytes = round % 4 == 3 ? uint64_t{2} << 20 : uint64_t{1000} << (round % 3 * 3);
                 const auto data = pattern(bytes, t * 100 + round);
                 auto mirror = Mirror::create(object, {.size_bytes = bytes, .load = false, .write = true}).value();
@@ -422,7 +422,7 @@ class MirrorOnGpu : public MirrorTest {
 protected:
     void SetUp() override {
         ASSERT_NO_FATAL_FAILURE(MirrorTest::SetUp());
-        // A context that is current, as a program with CUDA has it.
+        // A current context, as in a program that uses CUDA.
         int ordinal = where()[5] - '0';
         ASSERT_EQ(fake<int(unsigned)>("cuInit")(0), 0);
         ASSERT_EQ(fake<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context_, ordinal), 0);
@@ -466,7 +466,7 @@ TEST_P(MirrorOnGpu, CopiesAreOnTheStreamAndHaveEnded) {
         ASSERT_TRUE(std::ranges::equal(mirror.bytes(), pattern(3 << 20, 1 + round)));
         std::ranges::copy(pattern(3 << 20, 2 + round), mirror.writable().value().begin());
         ASSERT_TRUE(mirror.flush());
-        set(mirror.writable(0, 100).value(), 0xEE);  // a copy that is still under way would take this along
+        set(mirror.writable(0, 100).value(), 0xEE);  // a copy that is still under way would include this
         mirror.unmark();
     }
     EXPECT_EQ(content(object), pattern(3 << 20, 21));
@@ -489,7 +489,7 @@ TEST_P(MirrorOnGpu, OtherStreamsAreNotWaitedFor) {
     void* event = nullptr;
     Bytes sink(4096);
     ASSERT_EQ(fake<int(void**, unsigned)>("cuEventCreate")(&event, 2), 0);
-    put_copies(busy, reinterpret_cast<unsigned long long>(object.data()), sink, 20000);  // a second at least
+    put_copies(busy, reinterpret_cast<unsigned long long>(object.data()), sink, 20000);  // at least a second
     ASSERT_EQ(fake<int(void*, void*)>("cuEventRecord")(event, busy), 0);
     auto mirror = Mirror::create(object, {.write = true, .stream = stream}).value();
     set(mirror.writable().value(), 1);
@@ -501,7 +501,7 @@ TEST_P(MirrorOnGpu, OtherStreamsAreNotWaitedFor) {
 }
 
 TEST_P(MirrorOnGpu, MemoryIsPinnedOnce) {
-    hpp::keep_pinned(0);  // nothing of other tests
+    hpp::keep_pinned(0);  // drops the memory of other tests
     hpp::keep_pinned(uint64_t{1} << 30);
     auto object = make("o", 20 << 20);
     auto cycle = [&](uint64_t bytes) {
@@ -516,7 +516,7 @@ TEST_P(MirrorOnGpu, MemoryIsPinnedOnce) {
         for (uint64_t bytes : {uint64_t{4096}, uint64_t{65536}, uint64_t{20} << 20}) cycle(bytes);
     }
     EXPECT_EQ(fake_calls("cuMemHostRegister"), pinned);
-    // Until the program wants it back.
+    // Until the program requests its release.
     const auto unpinned = fake_calls("cuMemHostUnregister");
     hpp::keep_pinned(0);
     EXPECT_EQ(fake_calls("cuMemHostUnregister"), unpinned + 1) << "the large one";
@@ -529,7 +529,7 @@ TEST_P(MirrorOnGpu, MemoryIsPinnedOnce) {
 }
 
 TEST_P(MirrorOnGpu, MemoryThatCannotBePinnedIsOnlySlower) {
-    hpp::keep_pinned(0);  // nothing of other tests
+    hpp::keep_pinned(0);  // drops the memory of other tests
     inject("cuMemHostRegister_v2:*:2\n");
     auto object = make("o", 17 << 20);
     auto mirror = Mirror::create(object, {.write = true});

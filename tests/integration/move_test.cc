@@ -1,4 +1,4 @@
-// Objects that move to another device: what stays the same, who is in the way, and what is there after a kill.
+// Moves of objects to another device: unchanged properties, conflicts with holders, and the state after a kill.
 #include <atomic>
 #include <thread>
 
@@ -19,7 +19,7 @@ protected:
     }
     std::string device_of(const std::string& name) { return stat(client_.get(), name.c_str()).device; }
     uint64_t object_bytes(const char* name) { return device(client_.get(), name).object_bytes; }
-    // Handles without a pointer: forked children and the daemon's restarts do not matter to them.
+    // Handles without a mapping, which forks and restarts of the daemon do not affect.
     void make_closed(const std::string& name, uint64_t bytes, const char* device, uint64_t seed, bool seal = true,
                      uint32_t flags = 0) {
         make(name, bytes, device, seed, seal, flags | uint32_t{GSHM_KEEP} | uint32_t{GSHM_NO_MAP}, 0644);
@@ -60,7 +60,7 @@ TEST_P(MoveBetween, KeepsAllButTheDevice) {
     }
     EXPECT_EQ(object_bytes(from), 0u);
     EXPECT_EQ(object_bytes(to), 2 * (1 + 70'000 + 3 * kMiB + 17));
-    // And back, to where it is read with a pointer.
+    // And back, to the device where it can be mapped.
     for (const char* name : {"d/1-open", "d/70000-sealed", "d/3145745-open"}) {
         ASSERT_EQ(move(name, from), 0) << gshm_last_error();
         EXPECT_TRUE(has(name, stat(client_.get(), name).size_bytes));
@@ -121,7 +121,7 @@ TEST_P(MoveBetween, AWriterIsInTheWayInAnyCase) {
     EXPECT_EQ(move("written", to, GSHM_MOVE_KEEP_HOLDERS), 0) << gshm_last_error();
 }
 
-// Others read it all the time, through the daemon and by pointer.
+// Other clients read it all the time, through the daemon and through a mapping.
 TEST_P(MoveBetween, WhileItIsRead) {
     const auto [from, to] = GetParam();
     make_closed("read", 3 * kMiB, from, 1);
@@ -150,7 +150,7 @@ TEST_P(MoveBetween, WhileItIsRead) {
     EXPECT_TRUE(eventually([&] { return object_bytes(to) == 0; }));
 }
 
-// SIGKILL while the bytes are on their way: the object is whole on one of the two, and the other has nothing of it.
+// SIGKILL during the copy: the object is complete on one device, and the other has none of its bytes.
 TEST_P(MoveBetween, AKillLeavesItWholeOnOneOfTheTwo) {
     const auto [from, to] = GetParam();
     constexpr uint64_t kBytes = 48 * kMiB;
@@ -160,7 +160,7 @@ TEST_P(MoveBetween, AKillLeavesItWholeOnOneOfTheTwo) {
         const std::string there = here == from ? to : from;
         ChildProcess mover;
         ASSERT_TRUE(mover.spawn({bin("gshm"), "--dir", dir(), "mv", "--device", there, "killed"}));
-        // Its new memory is there, and the bytes are not; or, in every other round, perhaps nothing has begun.
+        // In even rounds, waits until its new memory exists. In odd rounds, the move may not have begun.
         auto has_begun = [&] { return device(client_.get(), there).used_bytes >= kBytes || device_of("killed") == there; };
         while (round % 2 == 0 && !has_begun()) std::this_thread::yield();
         kill();
@@ -243,7 +243,7 @@ TEST_F(Move, ThatCannotCopyLeavesNothingBehind) {
     EXPECT_TRUE(has_bytes("x", 1));
 }
 
-// Small objects share an extent there, too.
+// Small objects also share an extent on the new device.
 TEST_F(Move, ManySmallObjectsTakeLittleMemory) {
     for (int i = 0; i < 50; ++i) make_closed("s" + std::to_string(i), 1000, "host", static_cast<uint64_t>(i));
     for (int i = 0; i < 50; ++i) ASSERT_EQ(move("s" + std::to_string(i), "cuda:0"), 0) << gshm_last_error();

@@ -1,4 +1,4 @@
-// Pools on host and on fake GPUs, beside a real daemon.
+// Pools on host and on fake GPUs, with a real daemon.
 #pragma once
 
 #include "cuda/api.h"
@@ -18,7 +18,7 @@ inline Bytes pattern_of(size_t bytes, unsigned seed) {
     for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>((i * 131 + seed * 17 + (i >> 8)) & 0xFF);
     return data;
 }
-// As a program with these pointers would, on any device.
+// Accesses memory through its pointer, on any device.
 inline hpp::Object wrapped(void* memory, size_t bytes) {
     gshm_object* object = nullptr;
     EXPECT_EQ(gshm_wrap(memory, bytes, &object), 0) << gshm_last_error();

@@ -1,4 +1,4 @@
-// The process's own pools: gshm_malloc and gshm_free.
+// The default pools of the process: gshm_malloc and gshm_free.
 #include "pool_fixture.h"
 
 namespace gshm::core::test::pools {
@@ -44,7 +44,7 @@ TEST_F(PoolMalloc, MemoryIsBornShareable) {
     EXPECT_EQ(gshm_malloc(100, -1, nullptr), nullptr);
     gshm_free(nullptr, 0, 0, nullptr);
     int here = 0;
-    gshm_free(&here, 8, 0, nullptr);  // says so in the log, and does nothing
+    gshm_free(&here, 8, 0, nullptr);  // logs an error and does nothing
 }
 
 TEST_F(PoolMalloc, OrdinalsAreThisProcesss) {

@@ -1,4 +1,4 @@
-// Pools as resources: of the shape of cuda::mr and RMM, and for std::pmr.
+// Pools as memory resources: for cuda::mr, RMM and std::pmr.
 #include <concepts>
 
 #include "pool_fixture.h"
@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, PoolResources, ::testing::Values("host", "cuda
     return name;
 });
 
-// The requirements of cuda::mr::resource and cuda::mr::async_resource; S: the type of stream.
+// The requirements of cuda::mr::resource and cuda::mr::async_resource. S: the stream type.
 template <class T>
 concept Resource = std::equality_comparable<T> && requires(T& resource, void* memory, size_t bytes, size_t alignment) {
     { resource.allocate(bytes, alignment) } -> std::same_as<void*>;

@@ -8,7 +8,7 @@ class PoolStreams : public PoolFixture {
 protected:
     void SetUp() override {
         PoolFixture::SetUp();
-        // The primary context, as a program has it.
+        // The primary context, as in a program.
         ASSERT_EQ(fake<int(unsigned)>("cuInit")(0), 0);
         cuda::CUdevice ordinal = std::string_view(where()) == "cuda:1" ? 1 : 0;
         ASSERT_EQ(fake<int(cuda::CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context_, ordinal), 0);
@@ -44,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, PoolStreams, ::testing::Values("cuda:0", "cuda
     return name;
 });
 
-// Without the wait the second stream would finish before the first begins, whose bytes would come last.
+// Without the wait, the second stream would finish before the first one starts, and the bytes of the first would
+// remain.
 TEST_P(PoolStreams, AnotherStreamComesAfterTheOneThatFreedIt) {
     auto pool = make({.limit_bytes = 4 * kMiB});
     auto* first = make_stream();
@@ -94,7 +95,7 @@ TEST_P(PoolStreams, DefaultStreams) {
     ASSERT_EQ(pool.allocate(4 * kMiB, legacy).value(), memory) << "the same by another name";
     ASSERT_TRUE(pool.deallocate(memory, 4 * kMiB, thread));
     ASSERT_EQ(pool.allocate(4 * kMiB, thread).value(), memory);
-    // The legacy stream waits for a stream that is not non-blocking, and so does a free on it.
+    // The legacy stream waits for blocking streams, and so does a free on it.
     auto* busy = make_stream();
     hold(busy, true);
     fill(memory, 1, 4 * kMiB, busy);

@@ -1,4 +1,4 @@
-// Pools on host and on fake GPUs: contents, lookup by others, lifetime.
+// Pools on host and on fake GPUs: contents, lookup by other processes, lifetime.
 #include <random>
 
 #include "pool_fixture.h"
@@ -102,7 +102,7 @@ TEST_P(PoolTest, AnotherProcessOpensWhatWasLocated) {
         Bytes data(3 * kMiB);
         if (!object->copy_out(data, where_it_is.offset) || data != pattern_of(3 * kMiB, 7)) return 3;
         if (on_host() && std::memcmp(object->data_as<std::byte>() + where_it_is.offset, data.data(), data.size()) != 0) return 4;
-        // No copy: writes there are visible here.
+        // The memory is shared: writes there are visible here.
         return object->fill(0x5A, middle.offset, 100) ? 0 : 5;
     });
     EXPECT_EQ(result, 0);
@@ -194,7 +194,7 @@ TEST_P(PoolTest, ThreadsShareAPool) {
             for (int step = 0; step < 150; ++step) {
                 if (random() % 2 == 0 || mine.empty()) {
                     const size_t bytes = random() % 300000 + 1;
-                    auto memory = pool.allocate(bytes, reinterpret_cast<void*>(2));  // each thread's own stream
+                    auto memory = pool.allocate(bytes, reinterpret_cast<void*>(2));  // the per-thread stream
                     if (!memory) {
                         ++failures;
                         continue;
@@ -229,7 +229,7 @@ TEST_P(PoolTest, MemoryOutlivesTheDaemon) {
     void* without = pool.allocate(100).value();  // needs neither daemon nor driver
     EXPECT_TRUE(pool.deallocate(without, 100));
     ASSERT_TRUE(again()) << log();
-    void* more = pool.allocate(8 * kMiB).value();  // from the new one
+    void* more = pool.allocate(8 * kMiB).value();  // from the new daemon
     write_to(more, 8 * kMiB, 5);
     EXPECT_TRUE(holds_in(memory, 3 * kMiB, 4));
     EXPECT_EQ(pool.locate(memory).value().id, before.id);
@@ -297,7 +297,7 @@ TEST_P(PoolTest, AForkedChildHasNoneOfIt) {
         if (code(pool.deallocate(memory, 1000)) != ECHILD) return 2;
         if (pool.stats().error().code != ECHILD) return 3;
         if (hpp::locate(memory).error().code != EINVAL) return 4;
-        pool = {};  // the child's copy alone
+        pool = {};  // only the copy in the child
         if (!on_host()) return 0;
         auto client = hpp::Client::connect({.dir = folder});
         auto own = Memory::create(*client, {.device = where()});

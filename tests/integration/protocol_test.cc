@@ -64,7 +64,7 @@ protected:
         return {false, (*reply)->id(), (*reply)->error(), std::string(wire::view((*reply)->message())),
                 received->descriptors.size()};
     }
-    // An error about the session, and then its end.
+    // An error for the session, followed by its end.
     static void expect_dropped(const UniqueFd& socket, int error) {
         auto seen = read_reply(socket);
         EXPECT_FALSE(seen.end);
@@ -80,7 +80,7 @@ protected:
         if (folder != nullptr) closedir(folder);
         return count;
     }
-    // Back to that number; fewer if an earlier connection has ended too.
+    // Back to that number, or fewer if an earlier connection has also ended.
     bool settles_at(size_t descriptors) const {
         for (int i = 0; i < 1000 && daemon_descriptors() > descriptors; ++i) usleep(5000);
         return daemon_descriptors() <= descriptors;
@@ -127,7 +127,7 @@ TEST_F(ProtocolTest, FlippedBitsNeverHarm) {
         }
         auto socket = greeted();
         ASSERT_EQ(::send(socket.get(), bad.data(), bad.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bad.size()));
-        read_reply(socket);  // an answer, an error or the end: anything but silence
+        read_reply(socket);  // any reply, an error or the end
     }
 }
 
@@ -159,7 +159,7 @@ TEST_F(ProtocolTest, QuestionsForEventsAreOneAtATime) {
     auto told = read_reply(socket);
     EXPECT_EQ(told.id, open);
     EXPECT_EQ(told.error, 0);
-    // A session that ends, in whatever way, with a question open.
+    // A session that ends with a pending request.
     ask(wire::RequestBody::WatchNext, next);
     ask(wire::RequestBody::Goodbye, [](auto& builder) { return wire::CreateGoodbye(builder).Union(); });
     EXPECT_EQ(read_reply(socket).id, id);

@@ -12,7 +12,7 @@ protected:
     void SetUp() override { start_all(); }
     const char* where() const { return GetParam(); }
 
-    // A version is so many bytes of its number.
+    // All bytes of a version are its number.
     int write_version(gshm_client* client, const char* name, uint64_t size, uint8_t version, uint32_t flags = 0) {
         auto wanted = spec(name, size, where(), GSHM_UNNAMED | flags);
         wanted.mode = 0644;
@@ -22,7 +22,7 @@ protected:
         if (int code = gshm_fill(made, 0, size, version); code != 0) return code;
         return gshm_replace(made, name);
     }
-    // The version if every byte is of that one; else -1.
+    // The version if all bytes agree; else -1.
     static int version_of(gshm_object* object) {
         std::vector<uint8_t> bytes(gshm_size(object));
         if (bytes.empty() || gshm_copy_out(object, 0, bytes.data(), bytes.size()) != 0) return -1;
@@ -92,7 +92,7 @@ TEST_P(Replace, WhoMapsTheOldVersionKeepsIt) {
         EXPECT_EQ(version_of(old.get()), 1);
         auto now = open(reader.get(), "w");
         EXPECT_EQ(version_of(now.get()), 3);
-        EXPECT_EQ(device(client_.get(), where()).unlinked_bytes, size);  // 2 went at once
+        EXPECT_EQ(device(client_.get(), where()).unlinked_bytes, size);  // version 2 was freed at once
         old.reset();
         EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));
         EXPECT_EQ(device(client_.get(), where()).object_bytes, size);
@@ -144,14 +144,14 @@ TEST_P(Replace, NobodySeesWhatHasNoNameYet) {
     EXPECT_EQ(stat(client_.get(), "deep/down/w").state, uint32_t{GSHM_STATE_SEALED});
     EXPECT_EQ(stat(client_.get(), "deep/down/w").flags & GSHM_UNNAMED, 0u);
     EXPECT_EQ(device(client_.get(), where()).unlinked_bytes, 0u);
-    // One that is given up goes without a trace.
+    // An abandoned object leaves nothing behind.
     create(client_.get(), "deep/down/w", 6000, where(), GSHM_UNNAMED).reset();
     EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).object_bytes == 5000; }));
     EXPECT_EQ(version_of(open(client_.get(), "deep/down/w").get()), 0);
 }
 
 TEST_P(Replace, AWaiterIsTold) {
-    // Something unsealed has the name already.
+    // An unsealed object already has the name.
     auto unsealed = create(client_.get(), "w", 10, where(), GSHM_KEEP);
     std::thread waiter([&] {
         auto client = connect();
@@ -194,7 +194,7 @@ TEST_F(ReplaceCalls, RefusesWhatRenamingOverWouldRefuse) {
     EXPECT_EQ(gshm_replace(open(client, "shared").get(), "y"), -EACCES);
     writer.reset();
     ASSERT_EQ(gshm_ping(second.get()), 0);
-    // One with a name loses it.
+    // An object with a name loses it.
     ASSERT_EQ(gshm_replace(shared.get(), "y"), 0) << gshm_last_error();
     EXPECT_EQ(open_code(client, "shared"), -ENOENT);
     EXPECT_EQ(stat(client, "y").id, gshm_id(shared.get()));
@@ -222,7 +222,7 @@ TEST_F(ReplaceCalls, ALostDaemonIsSaid) {
     kill();
     EXPECT_EQ(gshm_replace(object.get(), "w"), -ECONNREFUSED);
     EXPECT_NE(std::string(gshm_last_error()).find("not running"), std::string::npos) << gshm_last_error();
-    // The next one knows of it.
+    // The next daemon knows the object.
     ASSERT_TRUE(start({"--device", "host:256M", "--device", "cuda"}, daemon_env())) << log();
     EXPECT_EQ(gshm_replace(object.get(), "w"), 0) << gshm_last_error();
     auto further = create(client_.get(), "w", 10, "host", GSHM_UNNAMED);

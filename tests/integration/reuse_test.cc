@@ -6,20 +6,20 @@ namespace {
 
 class Reuse : public LibraryTest, public ::testing::WithParamInterface<const char*> {
 protected:
-    // So little memory that it must be used again.
+    // So little memory that it must be reused.
     void SetUp() override {
         ASSERT_TRUE(fake_loaded);
         const bool host = GetParam() == std::string("host");
         ASSERT_TRUE(start({"--device", host ? "host:24M" : "cuda:0:32M"}, daemon_env())) << log();
         client_ = connect();
     }
-    // A new object whose bytes were all zero, and are all 0xEE afterwards; null if they were not.
+    // A new object that was all zeros and is then filled with 0xEE; null if it was not all zeros.
     Object take(gshm_client* client, const char* name, uint64_t size, uint32_t flags = 0) {
         gshm_object* made = nullptr;
         auto wanted = spec(name, size, GetParam(), flags);
         wanted.mode = 0666;
         for (int attempt = 0; gshm_create(client, &wanted, &made) != 0; ++attempt) {
-            if (attempt == 1000) return nullptr;  // memory of others is still being freed
+            if (attempt == 1000) return nullptr;  // other memory is still being freed
             usleep(1000);
         }
         Object object(made);
@@ -95,7 +95,7 @@ TEST_P(Reuse, BetweenNeighbours) {
     }
 }
 
-// Freed memory is handed to the next object, without the driver: here one that has no memory to give any more.
+// Freed memory is given to the next object without the driver: here the driver refuses all allocations.
 class FreedMemory : public LibraryTest {
 protected:
     static constexpr uint64_t kBytes = uint64_t{4} << 20;

@@ -1,4 +1,4 @@
-// Files, and rings that move them into objects and out of them.
+// Files, and rings that transfer them to and from objects.
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ protected:
         EXPECT_EQ(gshm_ring_create(client, &options, &ring), 0) << gshm_last_error();
         return Ring(ring);
     }
-    // On a disk, where there is one: the folder of the tests may be a tmpfs.
+    // On a disk, if there is one: the folder of the tests may be a tmpfs.
     std::string file_path(const std::string& name) const { return scratch() + "/" + name; }
     int make_file(const std::string& name, const std::string& bytes, int flags = O_RDWR) {
         const int fd = ::open(file_path(name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -44,7 +44,7 @@ protected:
         const gshm_io io = {sizeof io, operation, file, 0, file_offset, ranges.data(), ranges.size(), user_data};
         return gshm_ring_prepare(ring.get(), &io);
     }
-    // Submits, and takes so many completions; by their user data.
+    // Submits, and takes `count` completions. Returns the results by user data.
     static std::map<uint64_t, int64_t> finish(const Ring& ring, size_t count) {
         EXPECT_GE(gshm_ring_submit(ring.get()), 0) << gshm_last_error();
         std::map<uint64_t, int64_t> results;

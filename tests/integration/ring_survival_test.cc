@@ -1,4 +1,4 @@
-// Clients and daemons that die with transfers under way, and clients that write anything into their ring.
+// Clients and daemons that die with transfers under way, and clients that write arbitrary bytes into their ring.
 #include <sys/eventfd.h>
 
 #include "integration/ring_fixture.h"
@@ -39,7 +39,7 @@ TEST_P(RingSurvivalTest, TransfersGoOnWithTheNextDaemon) {
         waiting.join();
         EXPECT_TRUE(holds(object.get(), 1)) << round;
     }
-    // And with a daemon that was replaced while nothing was under way.
+    // Also with a daemon that was replaced while no transfer was under way.
     kill_it();
     EXPECT_EQ(one(ring, GSHM_IO_READ, file, 0, object.get(), 0, 100), 100);
     EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
@@ -87,11 +87,11 @@ TEST_P(RingSurvivalTest, AKilledClientLeavesNothing) {
         EXPECT_TRUE(eventually([&] { return open_code(client_.get(), "gone") == -ENOENT; }));
         EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).object_bytes == used; }));
     }
-    // Engines stay for the next rings; these are few descriptors.
+    // Engines stay for later rings. They take few descriptors.
     EXPECT_TRUE(eventually([&] { return daemon_descriptors() <= descriptors + 8; })) << daemon_descriptors();
 }
 
-// Transfers of a dead client are waited for: with the next daemon its memory may belong to another.
+// A takeover waits for the transfers of a dead client: under the next daemon its memory may belong to another object.
 TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
     if (std::string(where()) == "host") GTEST_SKIP() << "a copy to the fake GPU can be made slow, a file cannot";
     ASSERT_EQ(stop(), 0);
@@ -100,7 +100,7 @@ TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
     ASSERT_TRUE(start({"--device", "cuda"}, slow)) << log();
     client_ = connect(kPatience);
     make_file("f", std::string(64 << 10, 'x'));
-    auto neighbour = create(client_.get(), "neighbour", 4096, where(), GSHM_NO_MAP | GSHM_KEEP);  // the slab stays
+    auto neighbour = create(client_.get(), "neighbour", 4096, where(), GSHM_NO_MAP | GSHM_KEEP);  // keeps the slab
     for (int round = 0; round < 3; ++round) {
         const pid_t child = fork();
         if (child == 0) {
@@ -110,7 +110,7 @@ TEST_P(RingSurvivalTest, ATakeoverWaitsForWhatADeadClientHasLeft) {
             auto object = create(client.get(), "gone", 64 << 10, where(), GSHM_NO_MAP);
             prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 64 << 10}});
             gshm_ring_submit(ring.get());
-            std::this_thread::sleep_for(50ms);  // the data is read, and being copied to the GPU
+            std::this_thread::sleep_for(50ms);  // the data is read and is being copied to the GPU
             ::raise(SIGKILL);
         }
         waitpid(child, nullptr, 0);
@@ -165,7 +165,7 @@ TEST_P(RingSurvivalTest, AFileThatShrinksMeanwhileIsShort) {
     }
 }
 
-// Speaks the protocol itself, and writes random bytes all over its ring.
+// A client that uses the protocol directly and writes random bytes all over its ring.
 TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
     make_file("f", pattern(kMiB, 5));
     auto mine = make("mine", kMiB, where(), 6, false, GSHM_KEEP);
@@ -192,7 +192,7 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
             ask(wire::RequestBody::RingFile, wire::CreateRingFile(builder, number, 0).Union(), {&fd, 1});
             ::close(fd);
             const uint32_t slots[] = {0, 70'000, ~0u};
-            const uint64_t ids[] = {gshm_id(mine.get()), 1, ~0ull};  // none of them is ours
+            const uint64_t ids[] = {gshm_id(mine.get()), 1, ~0ull};  // none of them belongs to this client
             const uint8_t write[] = {1, 1, 1};
             auto slot_list = builder.CreateVector(slots, 3);
             auto id_list = builder.CreateVector(ids, 3);

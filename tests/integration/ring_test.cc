@@ -36,7 +36,7 @@ TEST_P(RingTest, ObjectsBecomeFiles) {
     auto ring = make_ring();
     const int fd = make_file("f", std::string(100, 'x'));
     const uint32_t file = add(ring, fd);
-    // Over its end, in its middle, past its end.
+    // Across its end, in its middle, and beyond its end.
     EXPECT_EQ(one(ring, GSHM_IO_WRITE, file, 50, object.get(), 0, size), static_cast<int64_t>(size));
     std::string expected = std::string(50, 'x') + pattern(size, 3);
     EXPECT_TRUE(contents(fd) == expected);
@@ -93,7 +93,7 @@ TEST_P(RingTest, OneOperationOfManyRangesInAllKindsOfMemory) {
     EXPECT_EQ(bytes_of(large.get()), bytes.substr(4100, 3 * kMiB));
     EXPECT_EQ(memory.substr(1, 9'000), bytes.substr(4100 + 3 * kMiB, 9'000));
     EXPECT_EQ(bytes_of(mine.get()).substr(7, kMiB), bytes.substr(4100 + 3 * kMiB + 9'000, kMiB));
-    // Where the file ends in the second range, the third counts for nothing.
+    // If the file ends in the second range, the third one gets no bytes.
     ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 8 * kMiB - 4500, {{small.get(), 0, 4000}, {large.get(), 0, 4000}, {mine.get(), 0, 5}}), 0);
     EXPECT_EQ(finish(ring, 1)[0], 4500);
 }
@@ -144,7 +144,7 @@ TEST_P(RingTest, WhatItRefuses) {
     EXPECT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 2, 0), -EINVAL);
     EXPECT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 0, 0), 0);
     EXPECT_EQ(gshm_ring_submit(ring.get()), 0);
-    // Things that are no files.
+    // Descriptors that are not files.
     uint32_t slot = 0;
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
@@ -156,7 +156,7 @@ TEST_P(RingTest, WhatItRefuses) {
     EXPECT_EQ(gshm_ring_add_file(ring.get(), files_.back(), &slot), -EBADF);
     EXPECT_EQ(gshm_ring_add_file(ring.get(), -1, &slot), -EBADF);
     EXPECT_EQ(gshm_ring_remove_file(ring.get(), 99), -EBADF);
-    // Of another connection.
+    // An object of another connection.
     auto other = connect();
     auto foreign = create(other.get(), "foreign", 100, where(), GSHM_NO_MAP);
     EXPECT_EQ(prepare(ring, GSHM_IO_READ, file, 0, {{foreign.get(), 0, 1}}), -EXDEV);
@@ -213,7 +213,7 @@ TEST_P(RingTest, SealingWaitsForNothingButRefusesWhileItIsWritten) {
     ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 64 * kMiB}}), 0);
     ASSERT_EQ(gshm_ring_submit(ring.get()), 1);
     const int sealed = gshm_seal(object.get());
-    EXPECT_TRUE(sealed == -EBUSY || sealed == 0) << sealed;  // it may be done already
+    EXPECT_TRUE(sealed == -EBUSY || sealed == 0) << sealed;  // it may already be done
     gshm_completion completion;
     ASSERT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 1, kPatience), 1);
     EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
@@ -245,7 +245,7 @@ TEST_P(RingTest, ARingForEachOfManyThreads) {
     EXPECT_EQ(good, 6);
 }
 
-// From now on the kernel has no room for a file's pages.
+// The kernel refuses to allocate file pages from now on.
 bool refuse_pages(int error) {
     sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

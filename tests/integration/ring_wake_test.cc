@@ -25,7 +25,7 @@ TEST_P(RingTest, AWaitCanBeEndedFromOutside) {
     gshm_ring_wake(ring.get());
     EXPECT_EQ(gshm_ring_wait(ring.get(), &completion, 1, 0, -1), 0) << "nothing to wait for";
 
-    ::kill(pid(), SIGSTOP);  // so that nothing comes
+    ::kill(pid(), SIGSTOP);  // so that no completion arrives
     ASSERT_TRUE(eventually([&] { return is_stopped(pid()); }));
     ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 0, {{object.get(), 0, 10'000}}, 7), 0);
     ASSERT_EQ(gshm_ring_submit(ring.get()), 1) << gshm_last_error();

@@ -21,7 +21,7 @@ protected:
         place = manifest_entry("bad")["chunks"][1];
         restart();
     }
-    // Checking and restoring both name the file and the object; intact objects are restored, damaged ones are not.
+    // Checking and restoring both report the file and the object. Intact objects are restored, damaged ones are not.
     void is_refused(const std::string& object, const Args& texts, const Args& intact) {
         for (const Args& command : {Args{"restore", "--dry-run", saved()}, Args{"restore", saved()}}) {
             Args all = texts;
@@ -60,7 +60,7 @@ TEST_F(DamageTest, TwoChunksOfAnotherAreExchanged) {
     const auto first = manifest_entry("bad")["chunks"][0][1].get<size_t>();
     for (size_t i = 0; i < kHeader + kChunk; ++i) std::swap(bytes[first + i], bytes[at() + i]);
     write_file(data(), bytes);
-    is_refused("bad", {data(), "another chunk's"}, {"good", "text"});
+    is_refused("bad", {data(), "another chunk"}, {"good", "text"});
 }
 
 TEST_F(DamageTest, AFileIsCutShort) {
@@ -114,7 +114,7 @@ protected:
     void expect_all() {
         for (unsigned i = 0; i < kObjects; ++i) EXPECT_TRUE(cat(name(i)) == noise(kObjectBytes, i)) << i;
     }
-    // Runs the command and ends it by the signal once the condition holds; it may be too late for that. True: it was not.
+    // Runs the command and sends the signal when the condition holds. True: the signal was in time.
     bool interrupt(const Args& command, const std::function<bool()>& when) {
         ChildProcess child;
         EXPECT_TRUE(child.spawn(cli_argv(command)));
@@ -158,7 +158,7 @@ TEST_P(InterruptionTest, ARestoreGoesOn) {
         });
     }
     ASSERT_TRUE(interrupted);
-    // Whatever has its name is whole, and of the rest there is nothing.
+    // Every named object is complete, and the others have left nothing behind.
     EXPECT_TRUE(eventually([&] { return ok({"ls", "-r"}).find(".gshm-restore") == std::string::npos; }));
     unsigned there = 0;
     for (unsigned i = 0; i < kObjects; ++i) {
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, InterruptionTest, ::testing::Values(SIGKILL, S
 
 TEST_F(SnapshotTest, ADiskThatIsFullIsNoLoss) {
     put("a", noise(8 * kChunk, 1));
-    // A limit for files stands for the disk's end.
+    // A file size limit simulates a full disk.
     const std::string command = "ulimit -f " + std::to_string(3 * kChunk / 512) + "; exec \"$0\" \"$@\"";
     Args argv = {"/bin/sh", "-c", command};
     const auto snapshot = cli_argv({"snapshot", "-j", "1", saved()});
@@ -189,7 +189,7 @@ TEST_F(SnapshotTest, ADiskThatIsFullIsNoLoss) {
     ASSERT_TRUE(child.spawn(argv));
     const auto result = child.finish();
     EXPECT_EQ(result.exit_code, 7) << result.err;
-    EXPECT_NE(result.err.find("what is there stays; make room"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("saved chunks are kept; make room"), std::string::npos) << result.err;
     const auto again = json({"snapshot", saved()});
     EXPECT_GE(again["reused_chunks"].get<unsigned>(), 1u);
     EXPECT_EQ(again["reused_chunks"].get<unsigned>() + again["written_chunks"].get<unsigned>(), 8u);

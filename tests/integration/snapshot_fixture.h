@@ -1,4 +1,4 @@
-// A daemon, objects in it, and the folder that they are saved to.
+// A daemon with objects, and the folder of their snapshot.
 #pragma once
 
 #include <fstream>
@@ -25,7 +25,7 @@ protected:
 
     void SetUp() override { ASSERT_TRUE(start({"--device", "host:1G"})) << log(); }
 
-    // As after a reboot: nothing is left.
+    // As after a reboot: no objects are left.
     void restart(const Args& args = {"--device", "host:1G"}, const Args& env = {}) {
         stop();
         ASSERT_TRUE(start(args, env)) << log();
@@ -42,7 +42,7 @@ protected:
         args.insert(args.begin(), "--json");
         return Json::parse(ok(args), nullptr, false);
     }
-    // Fails with this exit code and says all of the texts.
+    // Fails with this exit code and a message that contains all texts.
     void fails(int exit_code, const Args& args, const Args& texts) {
         const auto result = run_cli(args);
         EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(args) << '\n' << result.err;
@@ -60,7 +60,7 @@ protected:
         return Client(client);
     }
 
-    // Bytes that do not compress, others for every seed.
+    // Incompressible bytes, different for each seed.
     static std::string noise(size_t bytes, unsigned seed) {
         std::string text(bytes, '\0');
         std::mt19937_64 random(seed);
@@ -85,7 +85,7 @@ protected:
     static void write_file(const std::string& path, std::string_view bytes) {
         std::ofstream(path, std::ios::binary) << bytes;
     }
-    // Turns over one bit.
+    // Flips one bit.
     static void damage(const std::string& path, size_t offset) {
         auto bytes = read_file(path);
         ASSERT_LT(offset, bytes.size());

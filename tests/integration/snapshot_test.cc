@@ -1,4 +1,4 @@
-// gshm snapshot and gshm restore as a user meets them.
+// gshm snapshot and gshm restore from a user's view.
 #include "integration/snapshot_fixture.h"
 
 namespace gshm::core::test {
@@ -76,7 +76,7 @@ TEST_P(RoundTripTest, EverythingComesBack) {
     const auto result = json({"snapshot", saved()});
     EXPECT_EQ(result["objects"], 6u);
     EXPECT_EQ(result["symlinks"], 2u);
-    EXPECT_LT(result["stored_bytes"].get<uint64_t>(), 10 * kMiB);  // only the noise takes room
+    EXPECT_LT(result["stored_bytes"].get<uint64_t>(), 10 * kMiB);  // only the noise takes space
     EXPECT_EQ(ok({"restore", "--dry-run", saved()}).find("6 objects"), saved().size() + 2);
 
     ASSERT_NO_FATAL_FAILURE(restart_all());
@@ -93,7 +93,7 @@ TEST_P(RoundTripTest, EverythingComesBack) {
     client = connect();
     ASSERT_EQ(gshm_read_link(client.get(), "dangling", target, sizeof target, &length), 0);
     EXPECT_EQ(std::string(target, length), "nowhere");
-    // Explicit directories are so again, those on the way of an object are not.
+    // Explicit directories stay explicit. Those that were implied by an object do not.
     for (const char* name : {"kept/link", "kept/empty", "kept/second"}) ok({"rm", name});
     ok({"rm", "open/small", "open/large"});
     EXPECT_TRUE(exists("kept"));
@@ -150,7 +150,7 @@ TEST_F(SnapshotTest, ACompleteSnapshotIsOnlyReplacedIfAskedTo) {
     fails(6, {"snapshot", saved()}, {"has a snapshot already", "--update"});
     EXPECT_EQ(read_file(saved("manifest.jsonl")), before);
 
-    // Another daemon, other ids: unchanged bytes are still not written again.
+    // Another daemon has other ids; unchanged bytes are still not written again.
     restart();
     ok({"restore", saved()});
     ok({"rm", "b"});
@@ -217,7 +217,7 @@ TEST_F(SnapshotTest, WhatAnOrdinaryUserRestoresIsTheirs) {
     put("readonly/large", noise(9 * kMiB, 1), "0444");
     put("readonly/small", "small", "0444");
     put("private", "private", "0600");
-    EXPECT_EQ(as_nobody({"snapshot", scratch() + "/other"}).exit_code, 1 + 4);  // may not be made there
+    EXPECT_EQ(as_nobody({"snapshot", scratch() + "/other"}).exit_code, 1 + 4);  // no permission to create the folder
     ok({"snapshot", saved()});
     ::chmod(saved().c_str(), 0755);
     for (const auto& file : std::filesystem::directory_iterator(saved())) ::chmod(file.path().c_str(), 0644);

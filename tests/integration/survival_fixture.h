@@ -1,4 +1,4 @@
-// A daemon with host memory and two fake GPUs that is killed and started again, and clients that live on.
+// A daemon with host memory and two fake GPUs that is killed and restarted, and clients that continue.
 #pragma once
 
 #include "integration/library_fixture.h"
@@ -10,7 +10,7 @@ namespace gshm::core::test {
 class LibrarySurvivalTest : public LibraryTest {
 protected:
     static constexpr uint64_t kMiB = 1 << 20;
-    static constexpr int kPatience = 60'000;  // of clients: a machine that is busy starts a daemon late
+    static constexpr int kPatience = 60'000;  // of clients: a busy machine may start a daemon late
 
     void SetUp() override {
         start_all();
@@ -49,7 +49,7 @@ protected:
         const int code = gshm_get_attribute(client_.get(), name.c_str(), key.c_str(), value, sizeof value, &bytes);
         return code == 0 ? std::string(value, bytes) : gshm_last_error();
     }
-    // In objects, of all devices.
+    // The sums over all devices.
     gshm_device_info total(gshm_client* client) {
         gshm_device_info sum = {};
         for (const char* name : {"host", "cuda:0", "cuda:1"}) {

@@ -1,4 +1,4 @@
-// gshmd is killed, replaced and kept from starting while there is much to do and much to lose.
+// gshmd is killed, replaced and prevented from starting under load, with many objects.
 #include "integration/survival_fixture.h"
 #include "keeper/message.h"
 
@@ -9,10 +9,10 @@ class SurvivalUnderLoad : public LibrarySurvivalTest {
 protected:
     static std::string failed(const char* what) { return std::string(what) + ": " + gshm_last_error(); }
 
-    // One after the other, all that a client does; none of it may fail.
+    // All operations of a client in sequence; none of them may fail.
     static std::string use_once(gshm_client* client, const std::string& folder, const char* device, uint64_t round) {
         const std::string a = folder + "/a" + std::to_string(round), b = folder + "/b";
-        // CUDA does not outlive a fork: there without a pointer.
+        // CUDA does not survive a fork: GPU objects are used without a mapping.
         auto wanted = spec(a.c_str(), 1000 + round % 3 * kMiB, device, strcmp(device, "host") == 0 ? 0 : GSHM_NO_MAP);
         gshm_object* made = nullptr;
         if (gshm_create(client, &wanted, &made) != 0) return failed("create");
@@ -215,7 +215,7 @@ TEST_F(SurvivalUnderLoad, HandlesForOthers) {
     Object object = open(client_.get(), "gpu");
     gshm_handle_info after = {};
     after.struct_size = sizeof after;
-    // Only the process that has allocated the memory can make one, and its own went with it.
+    // Only the process that allocated the memory can create a handle, and handles end with that process.
     EXPECT_EQ(gshm_export_fabric(object.get(), fabric, &after), -EBUSY);
     EXPECT_NE(std::string(gshm_last_error()).find("has ended"), std::string::npos) << gshm_last_error();
     gshm_object* imported = nullptr;

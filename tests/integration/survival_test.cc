@@ -24,11 +24,11 @@ TEST_P(SurvivalOn, ObjectsWithAllThatIsKnownOfThem) {
                       client_ = connect();
                       return make("theirs/o", 5000, where(), 9, true, GSHM_NO_MAP, 0604)
                                  ? 0
-                                 : 1;  // CUDA does not outlive a fork
+                                 : 1;  // CUDA does not survive a fork
                   },
                   65534),
               0);
-    // Its maker's end may not be seen yet.
+    // The end of its creator may not be processed yet.
     ASSERT_TRUE(eventually([&] { return stat(client_.get(), "theirs/o").leases == 0; }));
     const gshm_stat_info theirs = stat(client_.get(), "theirs/o");
     EXPECT_EQ(theirs.uid, 65534u);
@@ -106,7 +106,7 @@ TEST_P(SurvivalOn, ALeaseKeepsItsBytesAndNothingLonger) {
     ASSERT_EQ(gshm_unlink(other.get(), "held"), 0);
     ASSERT_EQ(gshm_unlink(other.get(), "large"), 0);
     EXPECT_EQ(device(other.get(), where()).unlinked_bytes, (64 << 10) + 8 * kMiB);
-    for (int i = 0; i < 40; ++i) {  // as many as would take the place
+    for (int i = 0; i < 40; ++i) {  // enough to fill its place
         make("new/" + std::to_string(i), 64 << 10, where(), 100, false, GSHM_KEEP);
     }
     make("new/large", 8 * kMiB, where(), 100);
@@ -128,7 +128,7 @@ TEST_P(SurvivalOn, DraftsOfTheDeadGoAndThoseOfTheLivingStay) {
     Object own = make("own", kMiB, where(), 1, false);
     Workers workers;
     workers.add([&](Workers::Self& self) -> std::string {
-        client_.release();  // the parent's
+        client_.release();  // of the parent
         client_ = connect(kPatience);
         Object draft = make("theirs", kMiB, where(), 2, false, GSHM_NO_MAP);
         Object kept = make("kept", kMiB, where(), 3, false, GSHM_KEEP | GSHM_NO_MAP);
@@ -156,7 +156,7 @@ TEST_P(SurvivalOn, ClosedWhileNobodyListened) {
     Object second = open(client_.get(), "a");
     kill();
     first.reset();
-    draft.reset();  // not sealed, but its process lives
+    draft.reset();  // not sealed, but its process is alive
     ASSERT_TRUE(again()) << log();
     EXPECT_TRUE(eventually([&] { return stat(client_.get(), "a").leases == 1; }));
     EXPECT_EQ(stat(client_.get(), "draft").leases, 0u);
@@ -189,7 +189,8 @@ TEST_P(SurvivalOn, DisconnectedWhileNobodyListened) {
     reader.reset();
     other.reset();
     ASSERT_TRUE(again()) << log();
-    // Its process lives, and the daemon cannot know that the session has no owner; the session ends with the process.
+    // The process is alive, and the daemon cannot know that the session has no owner. The session ends with the
+    // process.
     EXPECT_TRUE(has("a", 2));
 }
 

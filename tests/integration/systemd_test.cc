@@ -1,5 +1,5 @@
-// systemd as the keeper. Played by the test: a notify socket that takes descriptors, and a start with those it has. That
-// systemd itself does the same is its manual's word (sd_notify(3), "File Descriptor Store").
+// systemd as the keeper, simulated by the test: a notify socket that accepts descriptors, and a start with those in its
+// store. sd_notify(3), "File Descriptor Store", documents that systemd does the same.
 #include <map>
 #include <poll.h>
 
@@ -17,7 +17,7 @@ protected:
         address.sun_family = AF_UNIX;
         memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
         ASSERT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-        // More than a queue of datagrams holds would make gshmd wait.
+        // gshmd would wait if more datagrams were sent than the queue holds.
         listener_ = std::thread([this] {
             while (!ending_) {
                 pollfd readable{socket_, POLLIN, 0};
@@ -33,14 +33,14 @@ protected:
         ::close(socket_);
     }
 
-    // As `systemctl start`, or as systemd after a crash: with the descriptors of the store.
+    // Like `systemctl start`, or a restart after a crash: with the descriptors of the store.
     bool start_service(const std::string& mountpoint = {}) {
         std::lock_guard lock(mutex_);
         std::string names;
         std::vector<std::string> argv{"/bin/bash", "-c"};
         std::string script;
         int next = 3;
-        // First above the descriptors in use here, then down to 3 and up.
+        // First above the descriptors in use here, then from 3 on.
         std::vector<int> high;
         for (const auto& [name, fd] : store_) {
             high.push_back(fcntl(fd, F_DUPFD, 500));
@@ -102,7 +102,7 @@ private:
                 store_.erase(old);
             }
         }
-        if (fd >= 0) ::close(fd);  // BARRIER=1 wants nothing else
+        if (fd >= 0) ::close(fd);  // BARRIER=1 needs only the close
     }
 
     std::string path_;

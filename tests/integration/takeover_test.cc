@@ -88,12 +88,12 @@ TEST_F(Replaced, AStartThatFailsChangesNothing) {
     kill();
     EXPECT_EQ(run_daemon({"--device", "tape"}).exit_code, 1);
     EXPECT_EQ(run_daemon({"--device", "host:64M", scratch() + "/nowhere"}).exit_code, 1);
-    ASSERT_TRUE(start({})) << log();  // with the devices that it had
+    ASSERT_TRUE(start({})) << log();  // with its previous devices
     expect_all_there();
 }
 
 TEST_F(Replaced, ASuccessorThatDiesIsForgotten) {
-    // A client that does not read its answers makes the old one wait a while.
+    // Kills the new daemon at various points of the takeover.
     ChildProcess next;
     for (int i = 0; i < 5; ++i) {
         ASSERT_TRUE(next.spawn({bin("gshmd"), "--dir", dir(), "-f", "--takeover"}));
@@ -101,7 +101,7 @@ TEST_F(Replaced, ASuccessorThatDiesIsForgotten) {
         next.signal(SIGKILL);
         next.wait(10s);
         next.reset();
-        // Either it was too late for the old one, or too early for the new one.
+        // The kill was too late for the old daemon to continue, or too early for the new one to start.
         if (!running() || run_cli({"ping"}).exit_code != 0) {
             wait_for_end();
             ASSERT_TRUE(start({})) << log();
@@ -126,10 +126,10 @@ TEST_F(Replaced, ARuntimeFolderOfOthersIsRefused) {
 TEST_F(Replaced, TheFolderGoesWithTheLast) {
     kill();
     ASSERT_TRUE(start({})) << log();
-    const pid_t keeper = keeper_pid();  // not this daemon's child
+    const pid_t keeper = keeper_pid();  // not a child of this daemon
     ::kill(keeper, SIGKILL);
     while (keeper_pid() == keeper || keeper_pid() == 0) std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(gshm_ping(client_.get()), 0);  // and has got everything by now
+    EXPECT_EQ(gshm_ping(client_.get()), 0);  // the new keeper has all descriptors by now
     kill();
     ASSERT_TRUE(start({})) << log();
     expect_all_there();

@@ -74,7 +74,7 @@ TEST_F(UnlinkedList, ManyComeByPages) {
 }
 
 TEST_F(UnlinkedList, OneObjectWithManyHolders) {
-    constexpr size_t kClients = 1500;  // more than a message has room for
+    constexpr size_t kClients = 1500;  // more than fit in a message
     rlimit limit = {};
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;

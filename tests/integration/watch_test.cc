@@ -1,4 +1,4 @@
-// Watches, and waits for a name to go, by the library and by the command.
+// Watches, and waits for the end of a name, through the library and the command.
 #include <algorithm>
 #include <map>
 #include <poll.h>
@@ -336,7 +336,7 @@ TEST_F(WatchTest, OthersSeeOnlyWhatTheyMay) {
         auto own = connect();
         auto all = watch(own.get(), "");
         if (write(ready[1], "x", 1) != 1) return 1;
-        // The directory goes with its last entry.
+        // The directory is removed with its last entry.
         for (const char* expected : {"created open", "created open/b", "deleted open/b", "deleted open", "created end"}) {
             const std::string event = next(all);
             if (event != expected) {
@@ -384,7 +384,7 @@ TEST_F(WatchTest, WaitsUntilANameLeadsElsewhere) {
     link.target = "e";
     ASSERT_EQ(gshm_make(client_.get(), &link), 0);
     goes("l/a", [&] { EXPECT_EQ(gshm_unlink(client_.get(), "e/a"), 0); });
-    // One that was reclaimed; and a wait that outlives the daemon.
+    // An object that is reclaimed, and a wait that outlives the daemon.
     auto other = connect();
     auto open = create(other.get(), "mine", 10, "host");
     goes("mine", [&] {
@@ -425,7 +425,7 @@ TEST_F(WatchTest, TheCommandPrintsALineForEachEvent) {
     make("m/there");
     ChildProcess child;
     ASSERT_TRUE(child.spawn(cli_argv({"watch", "m/", "--existing", "--json", "--count", "4"})));
-    // The watch exists when it has reported the existing names; its output is the only sign of it.
+    // The watch exists when it has reported the existing names, and only its output shows that.
     ASSERT_EQ(run_cli({"wait", "m/there"}).exit_code, 0);
     std::thread maker([&] {
         auto own = connect();
@@ -434,7 +434,7 @@ TEST_F(WatchTest, TheCommandPrintsALineForEachEvent) {
         EXPECT_EQ(gshm_rename(own.get(), "m/new", "m/last", 0), 0);
         EXPECT_EQ(gshm_unlink(own.get(), "m/last"), 0);
         EXPECT_EQ(gshm_unlink(own.get(), "m/there"), 0);
-        // Whatever of it the watch has missed since it began late, there is enough to count.
+        // Enough events for --count, even if the watch began late and missed some.
         for (int i = 0; i < 4; ++i) {
             auto more = create(own.get(), ("m/" + std::to_string(i)).c_str(), 100, "host", GSHM_KEEP);
         }

@@ -1,4 +1,4 @@
-// Memory that the caller has already: gshm_wrap, gshm_sync, and CUDA's older handles. No daemon is needed.
+// Memory that the caller already has: gshm_wrap, gshm_sync, and CUDA IPC handles. No daemon is needed.
 #include <sys/mman.h>
 
 #include "cuda/driver.h"
@@ -20,7 +20,7 @@ class WrapTest : public ::testing::Test {
 protected:
     void SetUp() override { ASSERT_TRUE(fake_loaded); }
 
-    // A context of this process's own, as a framework makes it.
+    // A context of this process, as a framework creates it.
     static const cuda::Driver& start_cuda(int ordinal = 0) {
         const auto& driver = **cuda::Driver::get();
         cuda::CUcontext context = nullptr;
@@ -119,7 +119,7 @@ TEST_F(WrapTest, MemoryOfCudaMalloc) {
     EXPECT_TRUE(wrap(memory, 4 * kMiB)) << "what was wrapped stays its owner's";
 }
 
-// As a framework's expandable segments are: many allocations at addresses side by side.
+// Like expandable segments of a framework: many allocations at adjacent addresses.
 TEST_F(WrapTest, PiecesSideBySide) {
     const auto& driver = start_cuda();
     cuda::CUmemAllocationProp properties = {};
@@ -146,7 +146,7 @@ TEST_F(WrapTest, PiecesSideBySide) {
     wrap(memory + 5 * kMiB, 6, -EINVAL);
 }
 
-// Parent and child start CUDA each for themselves, after the fork.
+// Parent and child start CUDA separately, after the fork.
 TEST_F(WrapTest, IpcBetweenProcesses) {
     struct Message {
         uint8_t handle[GSHM_IPC_HANDLE_BYTES];
@@ -203,7 +203,7 @@ TEST_F(WrapTest, AForkedChildWrapsItsOwnOrdinaryMemory) {
         char own[100] = "own";
         auto object = wrap(own, sizeof own);
         bool good = object && read(object.get(), 0, 3) == "own";
-        wrap(memory, 100, -EINVAL);  // the parent's
+        wrap(memory, 100, -EINVAL);  // memory of the parent
         _exit(good && !::testing::Test::HasFailure() ? 0 : 1);
     }
     int status = -1;

@@ -1,27 +1,18 @@
 // Every operation by every way it can be done, the library, the mount and the command line, has the same effect: times,
 // rights and names as the kernel shows them, events of a watch, errors, limits. A difference that must be is an exception
 // in the table (operations_rows.cc), with its reason.
-#include "mount/operations_scene.h"
-
 #include <unistd.h>
+
+#include "mount/client_fixture.h"
+#include "mount/operations_scene.h"
 
 namespace gshm::core::test {
 namespace {
 
-class OperationsTable : public ::testing::TestWithParam<Way>, protected MountFixture {
+class OperationsTable : public MountClientTest {
 protected:
-    void SetUp() override {
-        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
-        ASSERT_TRUE(start_mounted(GetParam())) << log();
-        auto connected = Client::connect({.dir = dir()});
-        ASSERT_TRUE(connected) << connected.error().message;
-        client_ = *std::move(connected);
-    }
-
     // The events since the watch was made, up to a name that is made now.
     std::string events_of(Watch& watch, const std::string& folder) {
-        static constexpr const char* kNames[] = {"?",        "created",  "sealed", "deleted", "renamed",
-                                                 "replaced", "existing", "ready",  "overflow"};
         const std::string end = folder + "/~end";
         auto made = client_.make_directory(end);
         EXPECT_TRUE(made) << made.error().message;
@@ -31,7 +22,7 @@ protected:
             auto event = watch.next();
             EXPECT_TRUE(event) << event.error().message;
             if (!event || event->name == end) break;
-            text += std::string(text.empty() ? "" : "; ") + kNames[static_cast<size_t>(event->kind)] + " " + shorter(event->name);
+            text += std::string(text.empty() ? "" : "; ") + kind_text(event->kind) + " " + shorter(event->name);
             if (!event->old_name.empty()) text += " from " + shorter(event->old_name);
         }
         return text;
@@ -77,8 +68,6 @@ protected:
         const std::string events = events_of(*watch, folder);
         return events.empty() ? text : text + " | " + events;
     }
-
-    Client client_;
 };
 INSTANTIATE_TEST_SUITE_P(Ways, OperationsTable, ::testing::Values(Way::passthrough, Way::through, Way::cuda),
                          [](const auto& info) { return name_of(info.param); });

@@ -4,9 +4,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <gshm/gshm.hpp>
-
-#include "mount/mount_fixture.h"
+#include "mount/client_fixture.h"
 #include "support/workers.h"
 
 namespace gshm::core::test {
@@ -14,17 +12,8 @@ namespace {
 
 constexpr size_t kMiB = 1 << 20;
 
-class MountReplace : public ::testing::TestWithParam<Way>, protected MountFixture {
+class MountReplace : public MountClientTest {
 protected:
-    void SetUp() override {
-        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
-        ASSERT_TRUE(start_mounted(GetParam())) << log();
-        auto connected = Client::connect({.dir = dir()});
-        ASSERT_TRUE(connected) << connected.error().message;
-        client_ = *std::move(connected);
-        // The mount of an ordinary user is closed to others, root among them.
-        by_user_ = GetParam() == Way::user;
-    }
     static bool is_one_version(const std::string& bytes) {
         return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return byte == bytes[0]; });
     }
@@ -66,8 +55,6 @@ protected:
         }
         return {};
     }
-    Client client_;
-    bool by_user_ = false;
 };
 INSTANTIATE_TEST_SUITE_P(Ways, MountReplace, ::testing::Values(Way::passthrough, Way::through, Way::user, Way::cuda),
                          [](const auto& info) { return name_of(info.param); });
@@ -75,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, MountReplace, ::testing::Values(Way::passthrough,
 TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
     constexpr size_t kSize = 200'000;
     constexpr int kVersions = 1000;
-    const uid_t reader = by_user_ ? kNobody : 0;
+    const uid_t reader = mount_user();
     ASSERT_EQ(run_as(reader, [&] { return replace_version(*Client::connect({.dir = dir()}), kSize, 0); }), "");
     Workers readers;
     for (int r = 0; r < 3; ++r) {
@@ -103,7 +90,7 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
 }
 
 TEST_P(MountReplace, WhoHasTheOldFileOpenKeepsItAndIsListed) {
-    const uid_t user = by_user_ ? kNobody : 0;
+    const uid_t user = mount_user();
     EXPECT_EQ(run_as(user, [&]() -> std::string {
         auto client = Client::connect({.dir = dir()});
         if (auto failed = replace_version(*client, 3 * kMiB, 0); !failed.empty()) return failed;
@@ -157,7 +144,7 @@ TEST_P(MountReplace, MemoryOfAFileBeforeItGrewIsListed) {
 }
 
 TEST_P(MountReplace, ReusedMemoryShowsNothingOfItsFormerOwner) {
-    const uid_t user = by_user_ ? kNobody : 0;
+    const uid_t user = mount_user();
     EXPECT_EQ(run_as(user, [&]() -> std::string {
         auto client = Client::connect({.dir = dir()});
         const auto all_zero = [](const std::string& bytes) { return bytes.find_first_not_of('\0') == bytes.npos; };

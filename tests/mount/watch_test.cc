@@ -4,34 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <gshm/watch.hpp>
-
-#include "mount/mount_fixture.h"
+#include "mount/client_fixture.h"
 
 namespace gshm::core::test {
 namespace {
 
-class MountWatch : public ::testing::TestWithParam<Way>, protected MountFixture {
+class MountWatch : public MountClientTest {
 protected:
-    void SetUp() override {
-        if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
-        ASSERT_TRUE(start_mounted(GetParam())) << log();
-        auto connected = Client::connect({.dir = dir()});
-        ASSERT_TRUE(connected) << connected.error().message;
-        client_ = *std::move(connected);
-    }
-    std::string by_user(const std::function<std::string()>& body) {
-        return run_as(GetParam() == Way::user ? kNobody : 0, body);
-    }
+    static std::string by_user(const std::function<std::string()>& body) { return run_as(mount_user(), body); }
     static std::string text_of(const Result<Event>& event) {
         if (!event) return event.error().message;
-        static constexpr const char* kNames[] = {"?",        "created",  "sealed", "deleted", "renamed",
-                                                 "replaced", "existing", "ready",  "overflow"};
-        std::string text = std::string(kNames[static_cast<size_t>(event->kind)]) + " " + event->name;
+        std::string text = std::string(kind_text(event->kind)) + " " + event->name;
         return event->old_name.empty() ? text : text + " from " + event->old_name;
     }
-
-    Client client_;
 };
 INSTANTIATE_TEST_SUITE_P(Ways, MountWatch, ::testing::Values(Way::passthrough, Way::through, Way::user, Way::cuda),
                          [](const auto& info) { return name_of(info.param); });

@@ -1,5 +1,5 @@
-// A backing file was closed before its record was erased: a daemon that was killed in between left the number of a
-// backing file that the kernel did not know any more, and every later open() of the file was EIO.
+// A backing file was closed before its record was erased. A daemon that was killed in between left the id of a backing
+// file that the kernel no longer had, and every later open() of the file failed with EIO.
 #include <gtest/gtest.h>
 
 #include "support/fuse_rig.h"
@@ -19,7 +19,7 @@ protected:
         rig_.release(made.node(), out.file);
         return made.node();
     }
-    // Opens it as the kernel does, which uses the given backing file.
+    // Opens the file as the kernel does, which uses the given backing file.
     void check_opens(std::string_view name) {
         auto found = rig_.lookup(name);
         ASSERT_TRUE(found.is_good());
@@ -73,7 +73,7 @@ TEST_F(BackingFiles, OneThatWasNotNotedIsClosedByTheNext) {
     check_opens("kept");
 }
 
-// While a file is open the kernel has its backing file, and takes no other for the inode.
+// While a file is open, the kernel keeps its backing file and accepts no other for the inode.
 TEST_F(BackingFiles, ThatOfAnOpenFileStays) {
     auto made = rig_.create("file");
     rig_.restart();
@@ -95,7 +95,8 @@ TEST_F(BackingFiles, ThatOfAnOpenWithoutAnAnswerStays) {
     check_is_backed(node, opened[0]);
 }
 
-// The kernel has the file of memory that the object did not keep, since the daemon was killed before the catalog knew of it.
+// The kernel has the file of memory that the object did not keep, since the daemon was killed before it was in the
+// catalog.
 TEST_F(BackingFiles, OneOfOtherMemoryIsNotHandedOut) {
     const NodeId node = make("file");
     rig_.forget(node, 1);
@@ -112,7 +113,7 @@ TEST_F(BackingFiles, OneOfOtherMemoryIsNotHandedOut) {
     check_opens("file");
 }
 
-// A node that the catalog does not know has no use for its backing file.
+// The backing file of a node that is not in the catalog is useless.
 TEST_F(BackingFiles, OneOfANodeThatWasNotWrittenDownIsClosed) {
     rig_.kill_at(KillPoint::record);
     EXPECT_FALSE(rig_.create("file").given);

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One kind of damage, and whether it must be noticed: a flipped bit may be in an unused page.
+// A kind of damage, and whether it must be noticed: a flipped bit may be in an unused page.
 struct Damage {
     std::string name;
     std::function<void(const std::string& folder)> act;
@@ -202,7 +202,7 @@ TEST_F(CatalogDamage, DiscardBeginsWithNothing) {
     EXPECT_EQ(device(client_.get(), "host").used_bytes, 0u);
 }
 
-// Every byte that was acknowledged is somewhere in lost+found.
+// All acknowledged bytes are in lost+found.
 TEST_F(CatalogDamage, SalvageWithoutACatalogFindsTheBytes) {
     ASSERT_TRUE(start_host()) << log();
     fill();
@@ -227,13 +227,13 @@ TEST_F(CatalogDamage, SalvageWithoutACatalogFindsTheBytes) {
     }
     for (uint64_t i = 0; i < kSmall; ++i) EXPECT_NE(all.find(pattern(5000 + i, i)), std::string::npos) << small(i);
     for (uint64_t i = 0; i < kLarge; ++i) EXPECT_NE(all.find(pattern(kLargeBytes + i, 1000 + i)), std::string::npos) << large(i);
-    // It is an ordinary state again.
+    // The state is an ordinary one again.
     kill();
     ASSERT_TRUE(start_host()) << log();
     EXPECT_EQ(run_cli({"ls", "lost+found"}).out, listed.out);
 }
 
-// Names that can be read are where they were; a salvage that is killed is begun again.
+// Readable names are restored. A salvage that is killed is started again.
 TEST_F(CatalogDamage, SalvageKeepsTheNamesThatCanBeRead) {
     ASSERT_TRUE(start_host()) << log();
     fill();

@@ -1,6 +1,6 @@
-// A fabric handle that was given out stands for the file's memory for as long as the file has that memory. Before, gshmd
-// made the memory itself: its handles ended with it, and the next request for one moved the file's bytes to new memory,
-// while processes that had imported the old handle went on with the old.
+// A fabric handle stays valid for the file's memory as long as the file has that memory. Before, gshmd allocated the
+// memory itself, so handles ended with gshmd. The next request for a handle moved the bytes to new memory, while
+// processes that had imported the old handle continued with the old memory.
 #include <csignal>
 #include <fcntl.h>
 #include <fstream>
@@ -25,13 +25,13 @@ protected:
         if (auto missing = missing_for(Way::cuda); !missing.empty()) GTEST_SKIP() << missing;
         ASSERT_TRUE(start_mounted(Way::cuda)) << log();
     }
-    // "" and errno if it is refused.
+    // Returns "" and sets errno if it is refused.
     std::string handle_of(const std::string& name) {
         std::string value(GSHM_FABRIC_HANDLE_BYTES, '\0');
         ssize_t length = getxattr(at(name).c_str(), kHandle, value.data(), value.size());
         return length == GSHM_FABRIC_HANDLE_BYTES ? value : std::string();
     }
-    // The memory behind a handle, as a process has it that gshmd knows nothing of.
+    // The memory of a handle, imported like in a process unknown to gshmd.
     static Object import(const std::string& handle, uint64_t bytes) {
         gshm_handle_info info = {};
         info.struct_size = sizeof info;
@@ -53,7 +53,7 @@ protected:
         kill();
         ASSERT_TRUE(start_again(Way::cuda)) << log();
     }
-    // The gshm-maker of this daemon, told from others by the environment that it inherits.
+    // The gshm-maker of this daemon, identified by the environment that it inherits.
     std::vector<pid_t> makers() {
         std::vector<pid_t> found;
         for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -120,10 +120,10 @@ TEST_F(FabricHandle, OfAnEndedMakerIsNotReplacedSilently) {
         restart();
     }
     EXPECT_NE(log().find("setfattr -x"), std::string::npos) << "the log says what to do:\n" << log();
-    // Still one memory.
+    // Both still have the same memory.
     ASSERT_EQ(gshm_copy_in(first.get(), 0, "still", 5), 0) << gshm_last_error();
     EXPECT_EQ(read_file(at("given")).substr(0, 6), "stilla");
-    // A handle that was never given out may be made anew.
+    // A handle that was never given out may be created again.
     EXPECT_FALSE(handle_of("never").empty()) << strerror(errno);
     EXPECT_EQ(read_file(at("never")), std::string(kBytes, 'b'));
     // Its owner declares the old handle unused.
@@ -136,7 +136,7 @@ TEST_F(FabricHandle, OfAnEndedMakerIsNotReplacedSilently) {
 }
 
 TEST_F(FabricHandle, KeepsAFileWhereItIs) {
-    // Room in advance, which a close would give back by moving the bytes.
+    // Reserved room, which a close would give back by moving the bytes.
     int fd = open(at("f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     ASSERT_GE(fd, 0);
     ASSERT_EQ(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 16 << 20), 0) << strerror(errno);
@@ -147,7 +147,7 @@ TEST_F(FabricHandle, KeepsAFileWhereItIs) {
     auto memory = import(handle, std::stoull(allocated));
     ASSERT_TRUE(memory);
     close(fd);
-    restart();  // the close has been heard of by then
+    restart();  // by then the daemon has received the close
     EXPECT_EQ(attribute(at("f"), "user.allocation_size"), allocated);
     EXPECT_EQ(handle_of("f"), handle);
     ASSERT_EQ(gshm_copy_in(memory.get(), 0, "BYTES", 5), 0) << gshm_last_error();
@@ -184,7 +184,7 @@ TEST_F(FabricHandle, ItsMakerEndsWithTheMemory) {
     int pidfd = pidfd_of(pids[0]);
     EXPECT_EQ(stop(), 0);
     await_end(pidfd);
-    // The same when no process is left that could ask for it.
+    // The same when no process is left that could request it.
     ASSERT_TRUE(start_mounted(Way::cuda)) << log();
     ASSERT_TRUE(write_file(at("f"), std::string(kBytes, 'a')));
     pids = makers();

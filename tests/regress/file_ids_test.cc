@@ -1,5 +1,5 @@
-// The ids of open files were used again after a restart: the highest that was still open plus one. A RELEASE that the kernel
-// sent again then closed the file of another user, and a descriptor could come to stand for another user's file.
+// After a restart, ids of open files were reused: they continued after the highest id still open. A RELEASE that the
+// kernel sent again then closed another user's file, and a descriptor could refer to another user's file.
 #include <gtest/gtest.h>
 #include <linux/falloc.h>
 #include <set>
@@ -23,7 +23,7 @@ TEST_P(FileIds, AReleaseThatIsSentAgainClosesNothingOfOthers) {
     rig_.kill_at(KillPoint::answer);
     EXPECT_FALSE(rig_.release(first.node(), first.open_out().file).given);
     rig_.restart();
-    // Another user opens a file before the kernel sends its request again.
+    // Another user opens a file before the kernel resends its request.
     auto second = rig_.create("second", 2000, 0600);
     ASSERT_TRUE(second.is_good());
     EXPECT_NE(second.open_out().file, first.open_out().file);
@@ -34,7 +34,7 @@ TEST_P(FileIds, AReleaseThatIsSentAgainClosesNothingOfOthers) {
     EXPECT_EQ(rig_.read(second.node(), second.open_out().file).body, "mine");
 }
 
-// None of the ids ever handed out, also those without an open file and without a reply.
+// No id is reused, including those without an open file and without a reply.
 TEST_P(FileIds, NoneIsUsedAgain) {
     auto made = rig_.create("file");
     std::set<FileId> used{made.open_out().file};
@@ -48,7 +48,7 @@ TEST_P(FileIds, NoneIsUsedAgain) {
     }
 }
 
-// An OPEN whose reply was lost is the same file when it comes again, however many daemons are killed meanwhile.
+// An OPEN whose reply was lost gives the same file when it is sent again, after any number of killed daemons.
 TEST_P(FileIds, AnOpenThatIsSentAgainIsTheSameFile) {
     auto made = rig_.create("file");
     rig_.release(made.node(), made.open_out().file);
@@ -64,7 +64,7 @@ TEST_P(FileIds, AnOpenThatIsSentAgainIsTheSameFile) {
     EXPECT_EQ(as_object(rig_.files().find(made.node()))->open_files, 1u);
 }
 
-// Every request names the node and the file, and a file is of use for its own node alone.
+// Every request names the node and the file, and a file is valid only for its own node.
 TEST_P(FileIds, AFileOfAnotherNodeIsRefused) {
     auto mine = rig_.create("mine", 1000, 0600);
     auto foreign = rig_.create("foreign", 2000, 0600);

@@ -1,5 +1,5 @@
-// A keeper whose daemon was killed and whose runtime folder was removed held its memory for ever: it could not be
-// reached.
+// A keeper whose daemon was killed and whose runtime folder was removed held its memory forever, since no process could
+// reach it.
 #include <poll.h>
 #include <sys/syscall.h>
 
@@ -14,7 +14,7 @@ protected:
         ASSERT_TRUE(start({"--device", "host:64M"})) << log();
         client_ = connect();
         ASSERT_TRUE(create(client_.get(), "object", 4096, "host", GSHM_KEEP));
-        // Until it runs, the socket is the daemon's.
+        // Until the keeper runs, the socket belongs to the daemon.
         ASSERT_TRUE(eventually([&] { return (keeper_ = keeper_pid()) > 0 && keeper_ != pid(); }));
         end_ = static_cast<int>(syscall(SYS_pidfd_open, keeper_, 0));
         ASSERT_GE(end_, 0);
@@ -37,7 +37,7 @@ TEST_F(OrphanedKeeper, EndsWhenItsFolderGoesAfterTheDaemon) {
 
 TEST_F(OrphanedKeeper, EndsWhenTheDaemonGoesAfterTheFolder) {
     std::filesystem::remove_all(dir());
-    // The keeper has processed it when it answers the daemon's next request.
+    // When the keeper answers the daemon's next request, it has processed the removal.
     Object object = create(client_.get(), "another", 3 << 20, "host", GSHM_KEEP);
     EXPECT_TRUE(object);
     EXPECT_FALSE(has_ended(0));

@@ -1,4 +1,4 @@
-// Faults that were found and fixed, through the library and a real daemon.
+// Fixed bugs, through the library and a real daemon.
 #include <gtest/gtest.h>
 
 #include "integration/library_fixture.h"
@@ -14,7 +14,8 @@ protected:
     }
 };
 
-// Ids begin anew with each daemon, and the library reconnects by itself: a handle of the old one sealed a stranger.
+// Ids start again with each daemon, and the library reconnects automatically: a handle of the old daemon sealed another
+// object.
 TEST_F(Regress, AHandleOfADeadDaemonTouchesNothingOfTheNext) {
     start_all();
     auto old = create(client_.get(), "first", 100, "host");
@@ -29,7 +30,7 @@ TEST_F(Regress, AHandleOfADeadDaemonTouchesNothingOfTheNext) {
         int fd = -1;
         EXPECT_EQ(gshm_export_fd(old.get(), &fd, nullptr), -ESTALE);
         EXPECT_EQ(stat(other.get(), "stranger").state, static_cast<uint32_t>(GSHM_STATE_OPEN));
-        EXPECT_EQ(gshm_ping(client_.get()), 0);  // connected again: the epoch has changed, the handle has not
+        EXPECT_EQ(gshm_ping(client_.get()), 0);  // reconnected: the epoch is new, the handle is not
         EXPECT_EQ(gshm_seal(old.get()), -ESTALE);
         EXPECT_EQ(stat(other.get(), "stranger").state, static_cast<uint32_t>(GSHM_STATE_OPEN));
     }
@@ -66,7 +67,7 @@ TEST_F(Regress, AnOverlongNameFailsForItself) {
     EXPECT_EQ(status[2], 0);
 }
 
-// A writer could cut the file short under the daemon's feet.
+// A writer could truncate the file while the daemon used it.
 TEST_F(Regress, AWriterCannotKillTheDaemonWithItsDescriptor) {
     start_all();
     auto object = create(client_.get(), "x", 4096, "host");
@@ -80,7 +81,7 @@ TEST_F(Regress, AWriterCannotKillTheDaemonWithItsDescriptor) {
     EXPECT_TRUE(create(client_.get(), "y", 4096, "host"));
 }
 
-// Slabs double in size; the last ones used not to fit although the object would have.
+// Slabs double in size. The last ones did not fit although the object would have.
 TEST_F(Regress, SmallObjectsUseTheLastOfADevice) {
     ASSERT_TRUE(start({"--device", "host:40M"})) << log();
     client_ = connect();
@@ -97,7 +98,7 @@ TEST_F(Regress, SmallObjectsUseTheLastOfADevice) {
     EXPECT_EQ(objects.size(), 40u);
 }
 
-// Moving a deep tree below a deep directory made names that no call would take.
+// Moving a deep tree below a deep directory made names that no call accepted.
 TEST_F(Regress, ARenameKeepsNamesWithinTheirLimits) {
     start_all();
     std::string deep = "a";
@@ -131,7 +132,7 @@ TEST_F(Regress, AGpuThatAnswersUnknownIsLost) {
     EXPECT_EQ(device(client_.get(), "cuda:1").failed, 1u);
 }
 
-// It waited for ever.
+// The wait never ended.
 TEST_F(Regress, ADirectoryIsNeverSealed) {
     start_all();
     auto object = create(client_.get(), "dir/x", 10, "host");

@@ -1,5 +1,5 @@
-// Any JSON number used to be taken for an integer of a manifest: a user id of 2^32 was root's, and a fraction or a
-// number of more than 64 bits was whatever the conversion made of it.
+// Any JSON number was accepted as an integer of a manifest: a user id of 2^32 became root's, and fractions or numbers
+// of more than 64 bits got an arbitrary value.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ protected:
     }
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
-    // What is said of a manifest that is sound but for the number at that place. Empty: nothing.
+    // The error for a manifest that is valid except for the number at that place; empty: no error.
     std::string refusal(int line, const Json::json_pointer& place, const Json& number) {
         Json lines = {
             {{"files", {"data-0001-00"}}, {"chunk_bytes", kSnapshotChunkBytes}, {"created_ns", 1}, {"instance", "0a"}},

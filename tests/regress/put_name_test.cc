@@ -1,5 +1,5 @@
-// `gshm put` without --replace used to create the object under its name and to fill it then: others saw it half-filled, and a
-// put that was killed left it to be cleared away.
+// `gshm put` without --replace created the object under its name and then filled it: other processes saw it
+// half-filled, and a killed put left it behind.
 #include <sys/stat.h>
 
 #include "integration/cli_copy_fixture.h"
@@ -50,7 +50,7 @@ TEST_F(PutName, IsNotThereBeforeAllOfAFifoIs) {
         ChildProcess child;
         ASSERT_TRUE(child.spawn(cli_argv(args)));
         {
-            std::ofstream writer(file("fifo"), std::ios::binary);  // opens when the put has opened it
+            std::ofstream writer(file("fifo"), std::ios::binary);  // returns when the put has opened it
             writer << bytes_.substr(0, kBytes / 2) << std::flush;
             fails(4, {"stat", "w"}, {"w"});
             EXPECT_EQ(ok({"ls"}), "");
@@ -89,7 +89,7 @@ TEST_F(PutName, AKilledPutLeavesNothing) {
 
 TEST_F(PutName, ThatIsTakenIsRefusedBeforeAnythingIsRead) {
     ok({"put", write("old", "old"), "w"});
-    // Nobody writes to the fifo: a put that read it would wait for ever.
+    // The fifo has no writer: a put that read it would wait forever.
     ASSERT_EQ(::mkfifo(file("fifo").c_str(), 0600), 0);
     fails(6, {"put", file("fifo"), "w"}, {"w exists", "--replace"});
     EXPECT_EQ(ok({"cat", "w"}), "old");

@@ -32,7 +32,7 @@ TEST_P(ReplacedName, IsLookedUpAgain) {
     ASSERT_TRUE(rig_.rename("temporary", "name").is_good());
     rig_.answer_surveys({});
     ASSERT_EQ(rig_.files().find(old), nullptr) << "or this shows nothing";
-    // All that a path can lead to before the node is opened.
+    // All requests that a path lookup can lead to before the node is opened.
     EXPECT_EQ(rig_.get_attributes(old).error, ESTALE);
     EXPECT_EQ(rig_.open(old).error, ESTALE);
     fuse_setattr_in times = {};
@@ -55,8 +55,9 @@ TEST_P(ReplacedName, IsLookedUpAgain) {
     EXPECT_EQ(rig_.read(found.node(), opened.open_out().file).body, "new");
 }
 
-// The new daemon has the kernel drop all names. The inode goes with its name, and the kernel forgets the node and looks it up
-// again, both at once: the daemon answers, hears that the node is forgotten, asks, and the process has not run yet.
+// The new daemon makes the kernel drop all names. The inode goes with its name, and the kernel forgets the node and
+// looks it up again at the same time: the daemon replies to the lookup, reads the FORGET and surveys the kernel before
+// the process has run.
 TEST_P(ReplacedName, IsLookedUpAgainWhenTheSurveyWasFaster) {
     put("name", "old");
     rig_.restart();
@@ -72,14 +73,14 @@ TEST_P(ReplacedName, IsLookedUpAgainWhenTheSurveyWasFaster) {
     EXPECT_NE(rig_.lookup("name").node(), old);
 }
 
-// A name that leads to nothing is missing all the same.
+// A name without a node is still missing.
 TEST_P(ReplacedName, ANameThatIsRemovedIsMissing) {
     put("name", "bytes");
     ASSERT_TRUE(rig_.unlink("name").is_good());
     EXPECT_EQ(rig_.lookup("name").error, ENOENT);
 }
 
-// CREATE was done and not answered, and another has removed the file since: it is to be created again, not missing.
+// CREATE was processed but not answered, and the file has been removed since: it is created again, not missing.
 TEST_P(ReplacedName, AFileThatWasCreatedAndRemovedIsCreatedAgain) {
     rig_.kill_at(KillPoint::answer);
     EXPECT_FALSE(rig_.create("name").given);
@@ -87,7 +88,7 @@ TEST_P(ReplacedName, AFileThatWasCreatedAndRemovedIsCreatedAgain) {
     Node* node = Files::child(*as_directory(rig_.files().find(Files::kRoot)), "name");
     ASSERT_NE(node, nullptr);
     const NodeId id = node->id;
-    rig_.files().close_all();  // the file that the answer was about
+    rig_.files().close_all();  // the file of the lost reply
     ASSERT_TRUE(rig_.unlink("name").is_good());
     rig_.answer_surveys({});
     ASSERT_EQ(rig_.files().find(id), nullptr);

@@ -1,4 +1,4 @@
-// `kill -9 $(cat gshm.lock); gshmd` was refused: a killed process holds its lock until the kernel has taken it apart.
+// `kill -9 $(cat gshm.lock); gshmd` was refused: a killed process holds its lock until the kernel has torn it down.
 #include <csignal>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,7 +13,7 @@ namespace {
 
 class Restart : public LibraryTest {
 protected:
-    // A process that has the lock, as a gshmd does. `body` runs in it.
+    // A process that holds the lock, like a gshmd. `body` runs in it.
     pid_t hold_lock(const std::function<void()>& body) {
         std::filesystem::create_directory(dir());
         int ready[2];
@@ -61,7 +61,7 @@ TEST_F(Restart, WaitsForAProcessThatIsKilledAndCannotDie) {
     ::waitpid(holder, nullptr, 0);
 }
 
-// One that was killed while it started a program: the child has the lock until it runs that.
+// A daemon that is killed while it starts a program: the child holds the lock until its exec.
 TEST_F(Restart, WaitsForAChildThatHasTheLockOfADeadProcess) {
     int go[2];
     int begun[2];
@@ -95,7 +95,7 @@ TEST_F(Restart, IsRefusedAtOnceWhileOneRuns) {
     ::waitpid(holder, nullptr, 0);
 }
 
-// The lines of our README.
+// The commands of the README.
 TEST_F(Restart, RightAfterAKill) {
     ASSERT_TRUE(start({"--device", "host:64M"})) << log();
     stop();

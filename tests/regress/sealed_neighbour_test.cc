@@ -16,7 +16,7 @@ protected:
         ASSERT_TRUE(start({"--device", "host:256M"}, daemon_env())) << log();
         client_ = connect();
     }
-    // The session of another process: it has none of the first one's descriptors.
+    // A session like that of another process: it has none of the first session's descriptors.
     Client other() { return connect(); }
     Object make(gshm_client* client, const char* name, char value, uint32_t flags = 0) {
         auto object = create(client, name, kBytes, "host", flags);
@@ -27,7 +27,7 @@ protected:
         auto object = make(client, name, 's', flags);
         EXPECT_EQ(gshm_seal(object.get()), 0) << gshm_last_error();
     }
-    // Writes to all that the handle's descriptor lets it write to.
+    // Writes to all memory that the handle's descriptor makes writable.
     static void overwrite_all(gshm_object* object) {
         int fd = -1;
         gshm_handle_info info = {};
@@ -87,7 +87,7 @@ TEST_F(SealedNeighbour, IsOutOfReachForWhoGivesANameToAnother) {
     EXPECT_TRUE(is_unchanged("dir/sealed"));
 }
 
-// Its holders would not see writes elsewhere, so it cannot move to a dedicated extent.
+// Its holders would not see later writes, so it cannot move to a dedicated extent.
 TEST_F(SealedNeighbour, OfAnObjectThatIsHeldKeepsItFromBeingMappedForWriting) {
     auto held = make(client_.get(), "open", 'o');
     make_sealed(client_.get(), "sealed");
@@ -118,11 +118,11 @@ TEST_F(SealedNeighbour, IsOutOfReachAfterARestart) {
     auto opened = open(writer.get(), "free", GSHM_WRITE);
     overwrite_all(opened.get());
     EXPECT_TRUE(is_unchanged("sealed"));
-    // The session that had the memory for writing still has it.
+    // The session that already had the memory for writing still has it.
     EXPECT_EQ(open_code(client_.get(), "open", GSHM_WRITE), 0) << gshm_last_error();
 }
 
-// A session that has only copied into its object does not get the slab for writing by a restart.
+// A session that has only copied into its object does not get the slab for writing after a restart.
 TEST_F(SealedNeighbour, IsOutOfReachAfterARestartForWhoHasMappedNothing) {
     make_sealed(client_.get(), "sealed");
     auto writer = other();
@@ -156,7 +156,7 @@ TEST_F(SealedNeighbour, CostsProcessesThatMapNothingNoFurtherMemory) {
     EXPECT_LE(used.used_bytes, 2 * used.object_bytes + (2 << 20));
 }
 
-// The memory of sealed objects that are gone is for everybody again.
+// The memory of removed sealed objects is available to all users again.
 TEST_F(SealedNeighbour, ThatIsGoneKeepsNobodyOut) {
     make_sealed(client_.get(), "sealed");
     ASSERT_EQ(gshm_unlink(client_.get(), "sealed"), 0);

@@ -1,5 +1,5 @@
-// A snapshot of an open object, whose chunks a later one took for those of the sealed object: memory that is mapped
-// changes without a time of modification, and sealing is no modification.
+// A later snapshot reused the chunks of an open object for the sealed object. Writes to mapped memory do not change the
+// modification time, and neither does sealing.
 #include <gshm/gshm.hpp>
 
 #include "integration/snapshot_fixture.h"
@@ -17,7 +17,7 @@ TEST_F(SnapshotOpenObject, AnUpdateHasTheBytesThatWereSealed) {
     auto bytes = object->host_span<char>();
     ASSERT_TRUE(bytes) << bytes.error().message;
     std::ranges::fill(*bytes, 'a');
-    EXPECT_EQ(run_cli({"snapshot", saved()}).exit_code, 0);  // it warns of the writer
+    EXPECT_EQ(run_cli({"snapshot", saved()}).exit_code, 0);  // warns about the writer
     std::ranges::fill(*bytes, 'b');
     ASSERT_TRUE(object->seal());
     object->close();

@@ -1,5 +1,5 @@
-// A snapshot with exit code 0 could hold names that no restore could make: with more attributes than the library
-// accepted, or too deep for it. Others (names with control bytes, attributes of directories, further names of symbolic
+// A snapshot with exit code 0 could hold names that a restore could not create: with more attributes than the library
+// accepted, or nested too deep. Others (names with control bytes, attributes of directories, further names of symbolic
 // links) were omitted silently.
 #include <algorithm>
 #include <dirent.h>
@@ -22,10 +22,10 @@
 namespace gshm::core::test {
 namespace {
 
-// All that can be seen of the names in the mount.
+// All visible properties of the names in the mount.
 struct Sight {
     std::string text;
-    ino_t inode;  // which names are one file
+    ino_t inode;  // shows which names are the same file
 };
 using Seen = std::map<std::string, Sight>;
 
@@ -46,7 +46,7 @@ protected:
 
     std::string saved() const { return scratch() + "/saved"; }
 
-    // The names that were left out, with their reasons. The exit code says whether there are any.
+    // The names that were left out, with their reasons. The exit code shows whether there are any.
     std::map<std::string, std::string> snapshot() {
         const auto result = run_cli({"--json", "snapshot", saved()});
         std::map<std::string, std::string> left_out;
@@ -84,7 +84,7 @@ protected:
         return seen;
     }
 
-    // A chain of directories below another, which may get longer than any path; the last one.
+    // Creates a chain of directories, which may exceed the length of a path. Returns the last one.
     static int make_chain(int from, const std::string& part, int levels) {
         for (int i = 0; i < levels; ++i) {
             EXPECT_EQ(::mkdirat(from, part.c_str(), 0755), 0) << errno;
@@ -177,7 +177,7 @@ void SnapshotWhole::look_into(int folder, const std::string& path, Seen& seen) {
 
 // Differences must be at or below a name that was reported as left out.
 void expect_whole(const Seen& before, const Seen& after, const std::map<std::string, std::string>& left_out) {
-    // Names that are not UTF-8 are written with escapes.
+    // Names that are not UTF-8 are escaped.
     const auto speakable = [](const std::string& name) {
         if (name.find('\xff') == name.npos) return name;
         std::string text;
@@ -219,7 +219,7 @@ TEST_F(SnapshotWhole, AttributesOfAllSizes) {
     for (int i = 0; i < 15; ++i) {
         ASSERT_EQ(set_attribute(at("file"), "user.large" + std::to_string(i), std::string(65536, static_cast<char>(i))), 0);
     }
-    // More names than a message holds, which the library lists in pages.
+    // More names than fit in a message, so that the library lists them in pages.
     ASSERT_TRUE(write_file(at("names"), ""));
     for (int i = 0; i < 1000; ++i) {
         ASSERT_EQ(set_attribute(at("names"), "user." + std::to_string(i) + std::string(200, 'n'), ""), 0);
@@ -252,7 +252,7 @@ TEST_F(SnapshotWhole, DirectoriesAsDeepAsAPathCanBe) {
     // 2,047 directories of one letter and a file: 4,095 bytes.
     const int deep = make_chain(open_root(), "d", 2047);
     make_file(deep, "f", "deep", 0640);
-    // A last part so short that a name beside it, for the restore's own use, is too long.
+    // The last part is so short that the temporary name of the restore does not fit.
     const int wide = make_chain(open_root(), std::string(254, 'w'), 16);
     make_file(wide, std::string(15, 'x'), std::string(5 << 20, 'x'), 04751);
     ::close(deep);
@@ -279,9 +279,9 @@ TEST_F(SnapshotWhole, WhatCannotBeSavedIsListed) {
     EXPECT_EQ(left_out.size(), 5u);
     EXPECT_EQ(left_out.at("pipe"), "it is a pipe, a socket or a device file");
     EXPECT_EQ(left_out.at("odd\\xff"), "its name is not UTF-8");
-    EXPECT_EQ(left_out.at("odd-folder\\xff"), "its name is not UTF-8; nor is what is in it saved");
+    EXPECT_EQ(left_out.at("odd-folder\\xff"), "its name is not UTF-8; its entries are not saved either");
     EXPECT_EQ(left_out.at("kept"), "its attribute \\xff, whose name is not UTF-8");
-    // A restore says so, too.
+    // A restore also reports this.
     const auto checked = run_cli({"--json", "restore", "--dry-run", saved()});
     EXPECT_EQ(Json::parse(checked.out)["left_out"].size(), 5u) << checked.err;
     restore();
@@ -289,7 +289,7 @@ TEST_F(SnapshotWhole, WhatCannotBeSavedIsListed) {
     EXPECT_EQ(attribute(at("kept"), "user.plain"), "value");
 }
 
-// A tree of everything, at random.
+// A random tree with all kinds of entries.
 class AnyTree : public SnapshotWhole, public ::testing::WithParamInterface<unsigned> {
 protected:
     size_t any(size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random_); }
@@ -367,7 +367,7 @@ void AnyTree::make_one() {
                 ASSERT_EQ(::mknod(path.c_str(), one_in(2) ? S_IFIFO | 0640 : S_IFCHR | 0600, makedev(1, 3)), 0);
             }
             return;
-        case 5: {  // by the library, which knows directories that go with their last entry
+        case 5: {  // by the library, which makes directories that are removed with their last entry
             const auto object_name = name.substr(1) + "-way/object";
             if (object_name.find('\xff') != object_name.npos) return;
             gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr off_t kMiB = 1 << 20;
 constexpr off_t kDeviceBytes = 400 * kMiB;
-constexpr off_t kMostBytes = 220 * kMiB;  // of which the device has room for one, not for two
+constexpr off_t kMostBytes = 220 * kMiB;  // the device has room for one of these, not for two
 
 class Space : public ::testing::TestWithParam<Way>, protected MountFixture {
 protected:
@@ -24,7 +24,7 @@ protected:
         const char* device = GetParam() == Way::cuda ? "cuda:0:400M" : "host:400M";
         ASSERT_TRUE(start_mounted(GetParam(), {"--device", device})) << log();
     }
-    // 0 or the error.
+    // Returns 0 or the errno.
     static int reserve(int fd, off_t bytes) { return fallocate(fd, 0, 0, bytes) == 0 ? 0 : errno; }
     int make(const std::string& name, off_t bytes) {
         int fd = open(at(name).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
@@ -33,7 +33,7 @@ protected:
         close(fd);
         return code;
     }
-    // Piece by piece, so that its memory is larger than the file until it is settled.
+    // Writes in pieces, so that its memory is larger than the file until it is trimmed.
     int write(const std::string& name, off_t bytes) {
         int fd = open(at(name).c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
         if (fd < 0) return errno;
@@ -94,7 +94,7 @@ TEST_P(Space, OfARemovedFileIsFreeForAnObject) {
     }
 }
 
-// A process may hold it open for any time.
+// A process may keep the file open indefinitely.
 TEST_P(Space, OfAFileThatIsOpenIsNotWaitedForForEver) {
     int held = open(at("a").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     ASSERT_GE(held, 0);
@@ -108,7 +108,7 @@ TEST_P(Space, OfAFileThatIsOpenIsNotWaitedForForEver) {
     EXPECT_EQ(make("b", kMostBytes), 0) << log();
 }
 
-// More requests wait than the mount has threads, and the close that they wait for comes after them.
+// More requests wait than the mount has threads, and the close that frees the memory comes after them.
 TEST_P(Space, IsFreedWhileManyWait) {
     constexpr int kWriters = 24;
     int held = open(at("a").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);

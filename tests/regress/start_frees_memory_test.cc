@@ -1,5 +1,5 @@
-// A start that frees much memory: the thread that frees it waited for the keeper, and wrote to the catalog beside the
-// starting thread ("a value could not be bound", or rows without memory).
+// A start that frees much memory: the freeing thread waited for the keeper, and wrote to the catalog concurrently with
+// the starting thread ("a value could not be bound", or rows without memory).
 #include <csignal>
 #include <filesystem>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@ protected:
     static constexpr int kObjects = 24;
     static constexpr uint64_t kBytes = 16 << 20;
 
-    // Makes objects that end with it, says so, and stays.
+    // A client that creates objects without GSHM_KEEP, reports that, and stays.
     pid_t start_client() {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -46,7 +46,7 @@ protected:
         close(ends[0]);
         return heard ? child : -1;
     }
-    // The next start frees all that the client had.
+    // The next start frees all memory of the client.
     void kill_with_client() {
         const pid_t client = start_client();
         ASSERT_GT(client, 0) << log();

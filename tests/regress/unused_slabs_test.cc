@@ -1,5 +1,5 @@
-// A batch goes out as several requests at once. Each of them used to allocate the slab that all of them needed, and the
-// slabs that then stayed empty were never freed.
+// A batch is sent as several requests at once. Each of them allocated the slab that all of them needed, and the slabs
+// that stayed empty were never freed.
 #include <gtest/gtest.h>
 
 #include "integration/library_fixture.h"

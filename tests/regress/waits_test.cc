@@ -1,5 +1,5 @@
-// A wait was told of the name that a request had spoken of. It was missed by a wait for another name of the same thing:
-// through a symbolic link, below a directory that was renamed in the mount, on the other side of an exchange.
+// A wait was notified only by requests with the same name. It missed changes under another name of the same entry:
+// through a symbolic link, below a directory that was renamed in the mount, or on the other side of an exchange.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ protected:
     }
     void TearDown() override { gshm_disconnect(client_); }
 
-    // A connection that waits for a name. The daemon has begun to when this returns.
+    // A connection that waits for a name. The wait has begun in the daemon when the constructor returns.
     class Waiting {
     public:
         Waiting(const std::string& socket_path, const std::string& name, bool sealed) {
@@ -58,7 +58,7 @@ protected:
             auto packet = wire::finish_request(builder, id, kind, build(builder));
             EXPECT_TRUE(wire::send_packet(socket_.get(), packet, {}, true));
         }
-        // The id of the next answer, if it is no error; 0: none comes.
+        // The id of the next reply, unless it is an error; 0: there is none.
         uint64_t answered() {
             std::vector<uint8_t> buffer(limits::kMessageBytes);
             pollfd ready = {socket_.get(), POLLIN, 0};

@@ -1,6 +1,6 @@
-// The store against a plain reference model: the same random calls on both, the same answers expected of both, and the
-// bytes, places and counts checked as they go. A failing seed is printed; GSHM_SIM_SEED runs that one, GSHM_SIM_SEEDS
-// sets how many are run.
+// The store against a plain reference model: both get the same random calls and must give the same results. Bytes,
+// places and counts are checked as well. A failing seed is printed; GSHM_SIM_SEED runs only that one, GSHM_SIM_SEEDS
+// sets the number of seeds.
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <map>
@@ -38,7 +38,7 @@ struct ModelObject {
     }
 };
 
-// Directories are only ever implicit here: one exists if a name goes through it. Its owner is whoever made it.
+// All directories are implicit here: one exists if a name goes through it. Its owner is the user who made it.
 class Model {
 public:
     std::map<SessionId, uid_t> sessions;
@@ -48,10 +48,10 @@ public:
 
     static bool may(uid_t who, uid_t owner, unsigned mode, unsigned rights) {
         if (who == 0) return true;
-        unsigned granted = who == owner ? mode >> 6 : mode;  // every user has a group of their own
+        unsigned granted = who == owner ? mode >> 6 : mode;  // every user has a separate group
         return (granted & rights) == rights;
     }
-    // errno of a name's lookup as an object.
+    // The errno of looking a name up as an object.
     int find(const std::string& name) const {
         if (names.contains(name)) return 0;
         if (directories.contains(name)) return EISDIR;
@@ -63,7 +63,7 @@ public:
         }
         return false;
     }
-    // Owner of the deepest directory that exists above a name; sticky root belongs to 0.
+    // The deepest existing directory above a name; "" for the root, which is sticky.
     std::string parent(const std::string& name) const {
         for (size_t slash = name.rfind('/'); slash != std::string::npos && slash > 0; slash = name.rfind('/', slash - 1)) {
             if (directories.contains(name.substr(0, slash))) return name.substr(0, slash);
@@ -73,7 +73,7 @@ public:
     bool may_write_in(const std::string& directory, uid_t who) const {
         return directory.empty() || who == 0 || directories.at(directory) == who;
     }
-    // Removing a name: everyone may write in the root, but it is sticky.
+    // The errno of removing a name: all users may write in the root, but it is sticky.
     int check_remove(const std::string& name, uid_t who) const {
         size_t slash = name.rfind('/');
         std::string directory = slash == std::string::npos ? "" : name.substr(0, slash);
@@ -138,7 +138,7 @@ public:
         }
         while (!model_.sessions.empty()) end_session(model_.sessions.begin()->first);
         check_everything();
-        // What is left is named and kept or sealed: remove it as root, and nothing at all remains.
+        // The remaining objects are named, and kept or sealed. After root removes them, nothing is left.
         SessionId root = rig_.store.begin_session({0, 0, 1, {}});
         model_.sessions[root] = 0;
         while (!model_.names.empty()) {
@@ -237,7 +237,7 @@ private:
         if (expected == 0) model_.objects.at(model_.names.at(name)).uid = to;
     }
 
-    // As the mount does: other memory, while sessions keep what they have.
+    // As the mount does: new memory, while sessions keep the old.
     void grow() {
         if (model_.objects.empty()) return;
         auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
@@ -277,7 +277,7 @@ private:
             auto* extent = rig_.store.extents().add(need, *device.allocate(need.size_bytes, {need.compressible}));
             if (!need.slab) place = Place{extent, 0};
         }
-        // Nobody else's bytes are there, and a move that is given up leaves none.
+        // The place is free, and a cancelled move leaves no bytes there.
         ASSERT_TRUE(place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
         if (below(4) == 0) {
             if (place->extent->pool == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
@@ -288,11 +288,11 @@ private:
         ASSERT_EQ(object->device, to);
     }
 
-    // errno of putting an object at a name, over what is there.
+    // The errno of putting an object at a name, over an existing one.
     int check_put(const std::string& name, uid_t who) const {
         if (model_.blocked_by_object(name)) return ENOTDIR;
         if (model_.directories.contains(name)) {
-            const int refused = model_.check_remove(name, who);  // first, as by the kernel
+            const int refused = model_.check_remove(name, who);  // checked first, as in the kernel
             return refused != 0 ? refused : EISDIR;
         }
         if (model_.names.contains(name)) return model_.check_remove(name, who);
@@ -532,7 +532,7 @@ private:
         }
         ASSERT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(1).object_bytes, bytes);
         ASSERT_EQ(rig_.store.use(0).unlinked_bytes + rig_.store.use(1).unlinked_bytes, unlinked);
-        // Page by page it is the same.
+        // The pages give the same result.
         NodeId after = 0;
         for (auto page = rig_.store.unlinked(root, true, 0, 3); !page.empty();
              page = rig_.store.unlinked(root, true, after, 3)) {
@@ -557,7 +557,7 @@ private:
             uint32_t leases = 0;
             for (const auto& [session, counts] : model.leases) leases += static_cast<uint32_t>(counts.first + counts.second);
             ASSERT_EQ(object.leases, leases);
-            // Nobody else's bytes have got in: each object is still filled with its own pattern.
+            // Each object still has its own pattern, and no bytes of others.
             std::vector<std::byte> content(model.size);
             ASSERT_TRUE(object.extent->memory->copy_out(object.offset, content));
             ASSERT_TRUE(std::all_of(content.begin(), content.end(),

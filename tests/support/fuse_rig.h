@@ -1,5 +1,5 @@
-// fuse::FileSystem between a kernel and a daemon that the test plays: requests are made by hand, and the daemon is killed
-// where the test says. As with gshmd, the catalog, the ledger, the extents and the kernel outlive it.
+// fuse::FileSystem between a simulated kernel and a simulated daemon: the test makes the requests and kills the daemon
+// at chosen points. As with gshmd, the catalog, the ledger, the extents and the kernel outlive the daemon.
 #pragma once
 
 #include <cstring>
@@ -23,11 +23,11 @@
 
 namespace gshm::core::test {
 
-// Thrown where a daemon is killed in the midst of a request.
+// Thrown where a daemon is killed during a request.
 struct Killed {};
 
-// The places where a daemon can be killed: before and after it asks the kernel for something, before and after it writes
-// the catalog, and when its answer is ready but not sent.
+// The points where a daemon can be killed: before and after each call to the kernel, before and after each write to the
+// catalog, and when a reply is ready but not sent.
 enum class KillPoint { none, open_backing, opened_backing, close_backing, closed_backing, record, recorded, answer };
 
 class RigKernel final : public fuse::KernelRequests {
@@ -77,13 +77,13 @@ private:
         if (on_pass_) on_pass_(point);
     }
 
-    int32_t next_backing_ = 1;  // as the kernel's, which counts up
+    int32_t next_backing_ = 1;  // counts up, as in the kernel
     std::map<int32_t, UniqueFd> backing_;
     std::deque<Survey> surveys_;
     std::function<void(KillPoint)> on_pass_;
 };
 
-// A request of the kernel's, as it is read from /dev/fuse.
+// A request of the kernel, as read from /dev/fuse.
 class RigRequest {
 public:
     RigRequest(uint32_t opcode, uint64_t node, uint32_t user = 0) {
@@ -115,7 +115,7 @@ private:
 };
 
 struct RigAnswer {
-    bool given = false;  // false: the daemon was killed first, or the request wants none
+    bool given = false;  // false: the daemon was killed first, or the request has no reply
     int error = 0;       // as errno
     std::string body;
 
@@ -128,7 +128,7 @@ struct RigAnswer {
         return found;
     }
     NodeId node() const { return part<fuse_entry_out>().nodeid; }
-    // Of OPEN; of CREATE and TMPFILE it stands behind the entry.
+    // The reply to OPEN. For CREATE and TMPFILE it follows the entry.
     fuse::OpenOut open_out() const {
         return part<fuse::OpenOut>(body.size() > sizeof(fuse::OpenOut) ? sizeof(fuse_entry_out) : 0);
     }
@@ -137,7 +137,7 @@ struct RigAnswer {
 class FuseRig {
 public:
     struct Options {
-        bool files = true;  // the device's extents are files (host), else plain memory (as a GPU's)
+        bool files = true;  // extents are files (host), else plain memory (as on a GPU)
         bool passthrough = true;
     };
     FuseRig() : FuseRig(Options{}) {}
@@ -157,8 +157,8 @@ public:
 
     RigKernel kernel;
 
-    // ---- the daemon's life ----
-    // The daemon is killed when it next comes to that place.
+    // ---- the life of the daemon ----
+    // Kills the daemon when it next reaches that point.
     void kill_at(KillPoint point) { kill_at_ = point; }
     bool is_dead() const { return daemon_ == nullptr || daemon_->dead; }
     void kill() {
@@ -167,7 +167,7 @@ public:
         kernel.surveys_.clear();
         daemon_.reset();
     }
-    // Another daemon takes up all that the last has left. Requests that were not answered are the kernel's still; see resend().
+    // Starts another daemon with the state of the last one. The kernel keeps requests without a reply; see resend().
     void restart() {
         kill();
         kill_at_ = KillPoint::none;
@@ -178,14 +178,14 @@ public:
     Catalog& catalog() { return *daemon_->catalog; }
     fuse::FileSystem& file_system() { return *daemon_->file_system; }
 
-    // ---- the kernel's requests ----
+    // ---- requests of the kernel ----
     RigAnswer ask(RigRequest request) {
         request.header().unique = next_unique_;
         next_unique_ += 2;
         request.header().len = static_cast<uint32_t>(request.bytes_.size());
         return give(request.bytes_);
     }
-    // FUSE_NOTIFY_RESEND: the answers of those that were read and not answered, in their order.
+    // FUSE_NOTIFY_RESEND: the replies to the requests that were read but not answered, in order.
     std::vector<RigAnswer> resend() {
         std::vector<RigAnswer> answers;
         for (auto& [unique, bytes] : std::exchange(unanswered_, {})) {
@@ -195,7 +195,7 @@ public:
         }
         return answers;
     }
-    // Answers the surveys that the daemon has asked for: the kernel knows these nodes.
+    // Answers the surveys that the daemon has requested: the kernel knows these nodes.
     void answer_surveys(const std::set<NodeId>& known) {
         while (!kernel.surveys_.empty()) {
             auto survey = std::move(kernel.surveys_.front());
@@ -276,7 +276,7 @@ private:
             pending_ = false;
             file_system = std::make_unique<fuse::FileSystem>(*this, rig.kernel);
         }
-        // In any thread: nothing that happens from now on leaves a trace.
+        // From any thread. Later actions of this daemon have no effect.
         void die() {
             dead = true;
             store.set_recorder(nullptr);
@@ -347,7 +347,7 @@ private:
         TurnMutex turn_;
         SystemClock clock_;
         ImmediateReclaimer reclaimer_;
-        bool pending_ = false;  // something was changed since the last record()
+        bool pending_ = false;  // there are changes since the last record()
         RigAnswer answer_;
         std::vector<std::byte> scratch_ = std::vector<std::byte>(fuse::FileSystem::kMostBytes);
 
@@ -362,13 +362,13 @@ private:
         Ledger ledger_;
 
     public:
-        Worker worker;  // last: the daemon's one thread, as what a thread remembers ends with it
+        Worker worker;  // last: the only thread of the daemon, with its thread-local state
     };
 
     void start() {
         daemon_ = std::make_unique<Daemon>(*this);
         run([this] {
-            // As Mount::resume() does; resend() is the test's.
+            // As Mount::resume() does; the test calls resend().
             auto done = daemon_->catalog->done();
             EXPECT_TRUE(done);
             daemon_->file_system->resume(options_.passthrough, std::move(*done));
@@ -381,7 +381,7 @@ private:
         daemon_->die();
         throw Killed{};
     }
-    // In the daemon's thread, until it ends or the daemon does.
+    // Runs in the thread of the daemon, until the body returns or the daemon is killed.
     void run(const std::function<void()>& body) {
         std::promise<void> done;
         daemon_->worker.submit([&] {
@@ -406,7 +406,7 @@ private:
     const Options options_;
     std::string folder_;
     std::unique_ptr<Device> device_;
-    // These outlive a daemon.
+    // These outlive the daemon.
     std::byte* const ledger_;
     uint64_t ledger_bytes_ = 0;
     std::map<uint64_t, std::shared_ptr<Extent>> extents_;

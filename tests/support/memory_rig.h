@@ -1,4 +1,4 @@
-// src/memory over two small devices, in a loop that the test runs by hand, with a clock that the test sets.
+// src/memory over two small devices, with a loop and a clock that the test controls.
 #pragma once
 
 #include <condition_variable>
@@ -33,15 +33,15 @@ public:
     Time now() const override { return now_; }
     Turn enter() override { return Turn(turn_); }
 
-    // Runs what is posted, and what that posts.
+    // Runs all posted tasks, and the tasks that these post.
     void run() {
         while (Task task = take(false)) run(std::move(task));
     }
-    // Runs what threads post until `done` says so.
+    // Runs tasks posted by threads until done() returns true.
     void run_until(const std::function<bool()>& done) {
         while (!done()) run(take(true));
     }
-    // Lets the time pass, with the timers that are due.
+    // Advances the time and runs the timers that are due.
     void advance(std::chrono::milliseconds by) {
         now_ += by;
         while (!timers_.empty() && timers_.begin()->first.first <= now_) {
@@ -74,7 +74,7 @@ private:
 };
 
 struct MemoryRig {
-    static constexpr uint64_t kPage = uint64_t{64} << 10;  // the devices' granularity
+    static constexpr uint64_t kPage = uint64_t{64} << 10;  // granularity of the devices
 
     explicit MemoryRig(uint64_t first_device_bytes = 16 * kPage) : devices(scheduler, first_device_bytes) {
         reclaim.use(store, departures);
@@ -87,11 +87,11 @@ struct MemoryRig {
         Device& device(DeviceIndex index) override { return index == 0 ? first : second; }
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}
-        // At once, and as if by another thread: `done` comes later.
+        // Runs the work at once. `done` is posted, as from another thread.
         void submit(DeviceIndex index, Work work, Done done) override {
             scheduler_.post([status = work(device(index)), done = std::move(done)]() mutable { done(std::move(status)); });
         }
-        // In a thread that runs only when the test says so.
+        // Queues the work for reclaim(), which the test calls.
         void submit_reclaim(DeviceIndex index, Work work, Done done) override {
             reclaims_.emplace_back([this, index, work = std::move(work), done = std::move(done)]() mutable {
                 auto status = work(device(index));
@@ -123,7 +123,7 @@ struct MemoryRig {
         FreedExtents freed_{{first.info().capacity_bytes, second.info().capacity_bytes}};
     };
 
-    // As the daemon makes objects; in the loop. Null until it is made.
+    // Creates an object as the daemon does, in the loop. `object` is null until it is created.
     struct Creation {
         SessionId session = 0;
         CreateSpec spec;

@@ -17,7 +17,7 @@ constexpr uint64_t mix(uint64_t value) {
     return value ^ value >> 31;
 }
 
-// The bytes at `offset` and behind it.
+// The bytes from `offset` on.
 inline void put_pattern(std::span<char> into, uint64_t seed, uint64_t offset = 0) {
     for (size_t done = 0; done < into.size();) {
         const uint64_t at = offset + done;
@@ -35,7 +35,7 @@ inline std::string pattern(size_t bytes, uint64_t seed, uint64_t offset = 0) {
     return made;
 }
 
-// Where the first byte is that is not of the pattern; the size: nowhere.
+// The index of the first byte that differs from the pattern; the size if there is none.
 inline size_t first_wrong(std::span<const char> bytes, uint64_t seed, uint64_t offset = 0) {
     char expected[4096];
     for (size_t done = 0; done < bytes.size();) {
@@ -50,7 +50,7 @@ inline size_t first_wrong(std::span<const char> bytes, uint64_t seed, uint64_t o
     return bytes.size();
 }
 
-// Numbers that are the same for the same seed.
+// A deterministic sequence for each seed.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(mix(seed)) {}

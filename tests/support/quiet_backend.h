@@ -1,5 +1,4 @@
-// What the mount needs of the daemon, where no device is ever lost, no memory is on its way out and nobody waits for
-// anything.
+// A backend for the mount in which no device is lost, no memory is being freed and no request waits.
 #pragma once
 
 #include "fuse/backend.h"
@@ -18,7 +17,7 @@ public:
     bool may_use_io_uring() const override { return false; }
 
 private:
-    // Every wait is given up, so that nothing is ever posted.
+    // All waits are given up, so that nothing is ever posted.
     struct Memory final : Scheduler, Devices {
         explicit Memory(QuietBackend& of) : backend(of) { departures.set_given_up(true); }
 
@@ -35,7 +34,7 @@ private:
         FreedExtents& freed() override { return freed_extents; }
 
         QuietBackend& backend;
-        FreedExtents freed_extents{std::vector<uint64_t>(backend.device_count())};  // none is kept
+        FreedExtents freed_extents{std::vector<uint64_t>(backend.device_count())};  // nothing is kept
         Departures departures{*this, backend.files().store()};
         Allocator allocator{*this, *this, departures};
         Mover mover{*this, *this, allocator, backend.files().store()};

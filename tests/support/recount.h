@@ -1,4 +1,4 @@
-// The accounts, counted anew from all objects.
+// The accounts, recomputed from all objects.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@ namespace gshm::core::test {
 
 class SilentFile {
 public:
-    enum class Reads { unanswered, at_end };  // at_end: there are no bytes, in spite of the size
+    enum class Reads { unanswered, at_end };  // at_end: a read returns no bytes, in spite of the size
 
     // Mounts it on the path, where a file is made. Null: not permitted here. Requests other than reads are always
     // answered: a process that waits for the reply to an open() cannot be killed.

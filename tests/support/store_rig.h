@@ -1,4 +1,4 @@
-// A store with two memory devices, and create() that brings the extents a creation needs.
+// A store with two memory devices, and a create() that also adds the extents it needs.
 #pragma once
 
 #include "store/store.h"

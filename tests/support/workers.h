@@ -43,7 +43,7 @@ public:
     public:
         Self(Shared& shared, Slot& slot, unsigned number) : shared_(shared), slot_(slot), number_(number) {}
         unsigned number() const { return number_; }
-        // Says that a round is done; false: that was the last.
+        // Reports a finished round. Returns false if it was the last.
         bool goes_on() {
             slot_.rounds.fetch_add(1);
             return !shared_.stop;
@@ -73,7 +73,7 @@ public:
         munmap(shared_, sizeof(Shared));
     }
 
-    // Not from a program with threads.
+    // Not for programs with threads.
     void add(const Body& body) {
         const auto number = static_cast<unsigned>(pids_.size());
         Slot& slot = shared_->slots[number];
@@ -98,7 +98,7 @@ public:
         return least;
     }
     void allow(uint64_t limit) { shared_->limit = limit; }
-    // A worker that has ended is one that has failed.
+    // A worker that has ended has failed.
     bool all_run() {
         for (size_t i = 0; i < pids_.size(); ++i) {
             int status = 0;
@@ -107,7 +107,7 @@ public:
         }
         return true;
     }
-    // Until each has ended its first round; false: one has ended altogether.
+    // Waits until each worker has finished its first round. False: a worker has ended.
     bool wait_until_begun() {
         while (least_rounds() == 0) {
             if (!all_run()) return false;
@@ -115,7 +115,7 @@ public:
         }
         return true;
     }
-    // Until each has done so many rounds more; false: one has ended.
+    // Waits until each worker has finished `more` rounds. False: a worker has ended.
     bool wait_for_rounds(uint64_t more) {
         std::vector<uint64_t> wanted;
         for (unsigned i = 0; i < pids_.size(); ++i) wanted.push_back(rounds(i) + more);
@@ -127,7 +127,7 @@ public:
         }
         return true;
     }
-    // Lets them end; "" if all went well with all.
+    // Ends the workers. Returns "" if all succeeded.
     std::string finish() {
         shared_->stop = true;
         for (size_t i = 0; i < pids_.size(); ++i) {

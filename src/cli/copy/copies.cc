@@ -39,7 +39,7 @@ Record Copied::record() const {
 }
 
 Failure differs(const Error& error) {
-    return {EIO, error.message, "if nobody was writing to them meanwhile, memory or disk is damaged"};
+    return {EIO, error.message, "if no process wrote to them meanwhile, memory or disk is damaged"};
 }
 
 Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes,
@@ -81,7 +81,8 @@ void Copies::run(const Copy& copy) {
     try {
         job_.run(static_cast<unsigned>(threads), body);
     } catch (const Interrupted&) {
-        // One that comes when all is done comes too late: who interrupts may take it that something is not there.
+        // A signal that arrives after the last copy is ignored: the exit status of an interrupted command means that
+        // something is missing.
         if (!std::ranges::all_of(done_, [](const auto& copied) { return copied.has_value(); })) throw;
     }
 }

@@ -1,4 +1,4 @@
-// What put and get have in common: many copies at once, each with its failure, under one line of progress.
+// The copying common to put and get: parallel copies, a failure for each one, and one progress line.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace gshm::cli {
 
-// Of GSHM_PATH_...: "direct", "cached", "staged", "hole", "cufile", "threads", "stream"
+// Words for GSHM_PATH_... bits: "direct", "cached", "staged", "hole", "cufile", "threads", "stream".
 std::vector<std::string> path_words(uint32_t path);
 
-// One that is done.
+// A finished copy.
 struct Copied {
     std::string name;
     std::string file;
@@ -25,26 +25,26 @@ struct Copied {
     Record record() const;
 };
 
-// That --verify has found a difference.
+// The failure for a difference that --verify found.
 Failure differs(const Error& error);
 
-// Thrown where a copy ends because the whole job does; nobody needs to be told.
+// Thrown by a copy that stops because the whole job stops. It is not reported.
 struct Stopped {};
 
-// Large ones one after the other, each of which fills the bus; small ones a few at a time, since those wait for the
-// daemon and the disk. Each thread has one connection, whatever it copies.
+// Runs large copies one after the other, since each fills the bus. Small copies run a few at a time, since they wait
+// for the daemon and the disk. Each thread has one connection for all its copies.
 class Copies {
 public:
-    // sizes: of each copy. what: for the line of progress.
+    // sizes: of each copy. what: the label of the progress line.
     Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes,
            Job::Clearing clearing = Job::Clearing::by_threads);
 
-    // Calls copy(client, index, progress) for each; what it throws as a Failure is that one's alone unless the daemon is
-    // gone. Throws Interrupted.
+    // Calls copy(client, index, progress) for each. A Failure ends that copy alone, unless the daemon is gone. Throws
+    // Interrupted.
     using Copy = std::function<Copied(const Client&, size_t, const gshm::Progress&)>;
     void run(const Copy& copy);
 
-    // In the order of the sizes; nothing where a copy has failed.
+    // In the order of the sizes; nullopt for a failed copy.
     const std::vector<std::optional<Copied>>& done() const { return done_; }
     int exit_code() const { return job_.exit_code(); }
     double seconds() const { return job_.seconds(); }
@@ -58,7 +58,7 @@ private:
     std::vector<std::optional<Copied>> done_;
 };
 
-// What was done, as JSON: of one copy that stands for itself its record, else all of them.
+// Prints the finished copies as JSON: one record for a single copy, else a list.
 void print_copies(const Context& context, const std::vector<Copied>& copies, bool single, double seconds);
 
 }  // namespace gshm::cli

@@ -32,7 +32,7 @@ public:
         if (into_ && !exists) plan_.folders.push_back(target_);
         for (const auto& name : names) complaints_.guard([&] { add_named(without_trailing_slashes(name)); });
         plan_.single = names.size() == 1 && !directories_;
-        // Nothing to put into it: not for the sake of an error.
+        // A get that fails for every name does not create the folder.
         if (plan_.items.empty() && !directories_) plan_.folders.clear();
         return std::move(plan_);
     }
@@ -50,7 +50,7 @@ private:
         if (info.kind != GSHM_KIND_DIRECTORY) return add_entry(name, file, info, true);
         if (!args_.recursive)
             throw Failure(EISDIR, fmt::format("{} is a directory", name.empty() ? "/" : printable(name)),
-                          "`gshm get -r` gets all that is in it");
+                          "`gshm get -r` gets all its entries");
         directories_ = true;
         add_directory(name, file);
     }
@@ -69,7 +69,7 @@ private:
         }
     }
 
-    // Links to objects are objects. Links to directories are left out: they may lead back.
+    // Links to objects are copied as objects. Links to directories are left out: they may form a cycle.
     void add_entry(const std::string& name, const std::string& file, const StatInfo& info, bool asked_for) {
         uint64_t size_bytes = info.size_bytes;
         if (info.kind == GSHM_KIND_SYMLINK) {

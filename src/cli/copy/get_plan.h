@@ -1,4 +1,4 @@
-// What `gshm get` is to do, known before the first byte is moved: which object becomes which file.
+// The plan of `gshm get`: pairs of an object and a file, complete before the first byte is copied.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct GetItem {
 };
 
 struct GetPlan {
-    std::vector<std::string> folders;  // to be made, each before what is in it
+    std::vector<std::string> folders;  // to be made, parents first
     std::vector<GetItem> items;
-    bool single = false;  // one name that is no directory
+    bool single = false;  // one name that is not a directory
 };
 
-// As cp(1) does: one object becomes the file, unless that is a folder or ends in a slash, and then lands in it; several
-// always do. A directory becomes the folder, or lands in it likewise. The file is not "-". What cannot be got is
-// complained of and left out. Throws a Failure if nothing of it makes sense.
+// Follows cp(1): one object becomes the file, or a file in it if FILE is a folder or ends in a slash; several objects
+// always become files in the folder. A directory becomes the folder, or a folder in it. FILE is not "-". An object that
+// cannot be read is reported and left out. Throws a Failure if the whole command is invalid.
 GetPlan plan_get(Context& context, const GetArgs& args, Complaints& complaints);
 
 }  // namespace gshm::cli

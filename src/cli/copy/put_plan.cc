@@ -38,7 +38,8 @@ public:
     }
 
 private:
-    // Whether the target is a directory; what is in the way of one is an error.
+    // Returns whether the target is a directory. Throws a Failure if a directory is needed and the target is something
+    // else.
     bool look_at_target() {
         if (target_.empty()) return true;
         auto found = context_.client().stat(target_);
@@ -64,7 +65,7 @@ private:
         if (S_ISDIR(info.st_mode)) {
             if (!args_.recursive)
                 throw Failure(EISDIR, fmt::format("{} is a directory", printable(source)),
-                              "`gshm put -r` puts all that is in it");
+                              "`gshm put -r` puts all its files");
             folders_ = true;
             return add_folder(source, name);
         }
@@ -80,7 +81,7 @@ private:
 
     void add_standard_input() {
         if (into_)
-            throw Failure(EISDIR, "standard input has no name of its own to have in a directory",
+            throw Failure(EISDIR, "standard input has no file name to use in a directory",
                           "put it alone, and name the object");
         struct stat info {};
         const off_t begin = ::lseek(STDIN_FILENO, 0, SEEK_CUR);
@@ -91,7 +92,7 @@ private:
             add(PutItem::Kind::stream, "-", target_);
     }
 
-    // Files of /proc say that they are empty, and are not.
+    // Files of /proc have size 0 and contents.
     static bool has_bytes(const std::string& path) {
         const auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         char byte = 0;
@@ -114,7 +115,8 @@ private:
         if (plan_.items.size() == before && !name.empty()) add(PutItem::Kind::directory, folder, name);
     }
 
-    // Links to files are files. Links to folders are left out: they may lead back, and the folder may be huge.
+    // Links to files are copied as files. Links to folders are left out: they may form a cycle, and the folder may be
+    // huge.
     void add_entry(const std::string& path, const std::string& name) {
         struct stat info {};
         if (::lstat(path.c_str(), &info) != 0) throw Failure::of_errno(path);
@@ -140,7 +142,7 @@ private:
         return names;
     }
 
-    // Names that are taken are refused now, not when their turn comes.
+    // Refuses existing names before the first copy begins.
     void look_at_names() {
         auto& items = plan_.items;
         std::vector<std::string> names;

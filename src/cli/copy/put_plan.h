@@ -1,4 +1,4 @@
-// What `gshm put` is to do, known before the first byte is moved: which file becomes which object.
+// The plan of `gshm put`: pairs of a file and an object, complete before the first byte is copied.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@ namespace gshm::cli {
 
 struct PutItem {
     enum class Kind {
-        file,       // its size is known; "-" too, if standard input is a file
+        file,       // of known size; also "-" if standard input is a file
         stream,     // a pipe, read to its end
         directory,  // an empty one
     };
     Kind kind;
     std::string source;
     std::string name;
-    uint64_t size_bytes = 0;  // of a file, when it was looked at
-    // What a new version has from the one that it replaces, unless it is told otherwise.
+    uint64_t size_bytes = 0;  // of a file, at the time of the plan
+    // With --replace, the defaults are those of the replaced object.
     uint32_t mode = 0600;
-    std::string device;  // "": the directory's, else the daemon's first
+    std::string device;  // "": the directory's device, else the daemon's first
 };
 
 struct PutPlan {
     std::vector<PutItem> items;
-    bool single = false;  // one source that is no folder
+    bool single = false;  // one source that is not a folder
 };
 
-// As cp(1) does: one file becomes the name, unless that is a directory or ends in a slash, and then lands in it;
-// several always do. A folder becomes the name, or lands in it likewise. What cannot be put is complained of and left
-// out. Throws a Failure if nothing of it makes sense.
+// Follows cp(1): one file becomes the name, or an object in it if NAME is a directory or ends in a slash; several files
+// always become objects in the directory. A folder becomes the name, or a directory in it. A file that cannot be read
+// is reported and left out. Throws a Failure if the whole command is invalid.
 PutPlan plan_put(Context& context, const PutArgs& args, Complaints& complaints);
 
 // "c" of "a/b/c" and "a/b/c/"; "" of "/", "." and "..".
 std::string last_part(const std::string& path);
-// With a slash between, unless one is empty.
+// Joined with a slash, unless one of them is empty.
 std::string join_names(const std::string& directory, const std::string& name);
 
 }  // namespace gshm::cli

@@ -1,4 +1,4 @@
-// What becomes what, in the plan of a put or a get.
+// The targets of a put or a get, with their sources.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace gshm::cli {
 
 class Targets {
 public:
-    // Two that would become the same are a mistake of whoever asked for it: throws a Failure.
+    // Throws a usage Failure if two sources have the same target.
     void add(const std::string& source, const std::string& target) {
         const auto [known, added] = sources_.try_emplace(target, source);
         if (added) return;

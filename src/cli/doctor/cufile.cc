@@ -1,4 +1,5 @@
-// Whether cuFile (GPUDirect Storage) is installed. It is looked up and not loaded: its constructors start threads.
+// Whether cuFile (GPUDirect Storage) is installed. The library is only located and never loaded, since its constructors
+// start threads.
 #include <cstdlib>
 #include <sstream>
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::string_view kLibrary = "libcufile.so.0";
 
-// Where the dynamic linker would find it, as its cache and LD_LIBRARY_PATH say.
+// The path that the dynamic linker would use, from LD_LIBRARY_PATH and its cache.
 std::string find_for_linker(const Machine& machine) {
     if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
         std::istringstream folders(path);
@@ -20,7 +21,7 @@ std::string find_for_linker(const Machine& machine) {
             if (!folder.empty() && machine.exists(file)) return file;
         }
     }
-    // The cache ends in a heap of strings, each with its NUL; ours is the one that is a whole path.
+    // The cache ends in a table of NUL-terminated strings. The full path of the library is one of them.
     const auto cache = machine.read("/etc/ld.so.cache").value_or("");
     const auto wanted = fmt::format("/{}", kLibrary) + '\0';
     if (const auto found = cache.find(wanted); found != cache.npos) {
@@ -37,7 +38,7 @@ std::string find_for_linker(const Machine& machine) {
     return {};
 }
 
-// Where CUDA's toolkit puts it, which the linker need not know.
+// The folder of the CUDA toolkit, which may be missing from the linker's search path.
 std::string find_in_toolkit(const Machine& machine) {
     for (const auto& name : machine.list("/usr/local")) {
         if (!name.starts_with("cuda")) continue;

@@ -1,4 +1,4 @@
-// The daemon, and what it needs to start.
+// The daemon and the conditions for its start.
 #include <cerrno>
 #include <cstring>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace gshm::cli {
 namespace {
 
-// The folder itself, or the first one on the way to it that exists.
+// The folder itself, or its nearest ancestor that exists.
 std::string nearest_folder(std::string folder) {
     while (!folder.empty() && ::access(folder.c_str(), F_OK) != 0) {
         const auto slash = folder.find_last_of('/');
@@ -58,7 +58,7 @@ void report_absence(Context& context, const DaemonState& daemon, Findings& ret_f
         else if (daemon.status == -EACCES)
             finding.remedy = "run gshm as the user that gshmd serves";
         else
-            finding.remedy = "see its log; `gshmd --takeover` replaces it and keeps what it holds";
+            finding.remedy = "see its log; `gshmd --takeover` replaces it and keeps its objects";
     }
     ret_findings.push_back(std::move(finding));
 }
@@ -81,17 +81,17 @@ void check_devices(const DaemonState& daemon, Findings& ret_findings) {
 void check_keeper(const Machine& machine, const DaemonInfo& info, Findings& ret_findings) {
     Finding finding{.check = "keeper"};
     if (info.keeper != 0) {
-        finding.found = fmt::format("gshm-keeper (pid {}) holds the memory should gshmd die", info.keeper);
+        finding.found = fmt::format("gshm-keeper (pid {}) keeps the memory if gshmd dies", info.keeper);
     } else {
-        // systemd's store of descriptors is told by the environment that systemd gives to a service of that kind.
+        // systemd sets FDSTORE in the environment of a service that has a descriptor store.
         const auto environment = machine.read(fmt::format("/proc/{}/environ", info.pid)).value_or("");
         const bool store = environment.find("FDSTORE=") != environment.npos;
         finding.health = store ? Health::ok : Health::warning;
         finding.found =
-            store ? "systemd holds the memory should gshmd die" : "nobody may hold the memory should gshmd die";
+            store ? "systemd keeps the memory if gshmd dies" : "no process may keep the memory if gshmd dies";
         if (!store)
             finding.remedy =
-                "if that is not meant, start gshmd without `--keeper none`; systemd may be the keeper, which "
+                "if that is not intended, start gshmd without `--keeper none`; systemd may be the keeper, which "
                 "does not show here";
     }
     ret_findings.push_back(std::move(finding));
@@ -125,7 +125,7 @@ void check_daemon(const Machine& machine, Context& context, const DaemonState& d
     if (std::string_view(info.version) != gshm_version()) {
         finding.health = Health::warning;
         finding.found += fmt::format("; this program's library is {}", gshm_version());
-        finding.remedy = "`gshmd --takeover` of the newer version replaces it and keeps what it holds";
+        finding.remedy = "`gshmd --takeover` of the newer version replaces it and keeps its objects";
     }
     ret_findings.push_back(std::move(finding));
     check_devices(daemon, ret_findings);

@@ -20,7 +20,7 @@ Findings examine(Context& context) {
     const auto machine = Machine::from_environment();
     const auto daemon = ask_daemon(context);
     const auto local = find_local_gpus();
-    // It is the daemon's limits that count; without one, those of whoever would start it from here.
+    // The limits of the daemon count. Without a daemon, the limits of this process stand for those of one started here.
     std::string process = daemon.info ? std::to_string(daemon.info->pid) : "self";
     if (!machine.exists("/proc/" + process + "/limits")) process = "self";
 

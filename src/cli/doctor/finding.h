@@ -1,5 +1,5 @@
-// What `gshm doctor` finds: one line each. The checks are functions without output of their own, on a Machine that may
-// be a made-up one.
+// The findings of `gshm doctor`, one line each. The checks print nothing, and read from a Machine that may be
+// simulated.
 #pragma once
 
 #include <optional>
@@ -17,38 +17,37 @@ class Context;
 
 enum class Health {
     ok,
-    warning,  // gshm works, but slower than it could, or not for long
-    missing,  // not there; gshm goes without it unless it is needed
+    warning,  // gshm works, but slowly or not for long
+    missing,  // absent; gshm works without it unless `needed` is set
 };
 
 struct Finding {
-    std::string check;  // a word for programs, the same in every version
+    std::string check;  // an identifier for programs, the same in every version
     Health health = Health::ok;
-    std::string found;  // what is the case
-    std::string
-        remedy;  // what a person can do about it, in a clause without a full stop; empty if there is nothing to do
-    bool needed = false;  // of what is missing: gshm cannot work without it
+    std::string found;    // the observation, for people
+    std::string remedy;   // the action to take, a clause without a full stop; empty if there is none
+    bool needed = false;  // for Health::missing: gshm cannot work without it
     std::optional<Record> details;
 };
 using Findings = std::vector<Finding>;
 
-// The daemon, if one answers, and what it has.
+// The state of the daemon, if one answers, and its devices.
 struct DaemonState {
     std::optional<DaemonInfo> info;
     std::vector<DeviceInfo> devices;
-    int status = 0;       // why not, if it does not answer
-    std::string failure;  // the same for people
+    int status = 0;       // the -errno of a daemon that does not answer
+    std::string failure;  // the same as text
 };
 DaemonState ask_daemon(Context& context);
 
-// GPUs as the library sees them in this process; none is no failure.
+// The GPUs that the library sees in this process. An empty list is not a failure.
 struct LocalGpus {
     std::vector<DeviceInfo> gpus;
-    std::string failure;  // why there are none
+    std::string failure;  // the reason for an empty list
 };
 LocalGpus find_local_gpus();
 
-// ---- the checks; those that take `process` look at that one's limits: "self", or a pid ----
+// ---- the checks; `process` is the one whose limits are checked: "self", or a pid ----
 void check_driver(const Machine& machine, const LocalGpus& local, Findings& ret_findings);
 void check_gpus(const Machine& machine, const LocalGpus& local, Findings& ret_findings);
 void check_fabric(const Machine& machine, const LocalGpus& local, Findings& ret_findings);
@@ -65,11 +64,11 @@ void check_numa(const Machine& machine, const LocalGpus& local, Findings& ret_fi
 void check_keepers(const Machine& machine, Findings& ret_findings);
 void check_daemon(const Machine& machine, Context& context, const DaemonState& daemon, Findings& ret_findings);
 
-// NVIDIA's GPUs on the PCI bus, whether a driver has them or not.
+// NVIDIA GPUs on the PCI bus, with or without a driver.
 struct PciGpu {
     std::string address;  // "0000:3b:00.0"
-    std::string uuid;     // "" if the driver does not say
-    std::string model;    // the same
+    std::string uuid;     // "" if the driver does not report it
+    std::string model;    // likewise
 };
 std::vector<PciGpu> list_pci_gpus(const Machine& machine);
 

@@ -1,4 +1,4 @@
-// What the GPUs and their driver can do.
+// Features of the GPUs and their driver.
 #include <algorithm>
 #include <cstdlib>
 
@@ -14,7 +14,7 @@ constexpr const char* kNoGpu = "there is no GPU that could have it";
 constexpr const char* kImexFolder = "/dev/nvidia-caps-imex-channels";
 constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
 
-// "580.95.05" of the line that begins "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  ..."
+// "580.95.05" in the line "NVRM version: NVIDIA UNIX ... Kernel Module  580.95.05  ..."
 std::string driver_version(const Machine& machine) {
     const auto text = machine.read("/proc/driver/nvidia/version");
     if (!text) return {};
@@ -32,7 +32,7 @@ std::string row_of(const std::string& text, std::string_view key) {
     return {};
 }
 
-// Names of the GPUs that have a kind of handles, and of those that do not.
+// Names of the GPUs that support a kind of handle, and of those that do not.
 std::pair<std::vector<std::string>, std::vector<std::string>> split_by(const LocalGpus& local, uint32_t kind) {
     std::pair<std::vector<std::string>, std::vector<std::string>> names;
     for (const auto& gpu : local.gpus) (gpu.handle_kinds & kind ? names.first : names.second).emplace_back(gpu.name);
@@ -45,7 +45,8 @@ LocalGpus find_local_gpus() {
     LocalGpus local;
     for (const auto& device : local_devices().value_or(std::vector<DeviceInfo>()))
         if (std::string_view(device.name) != "host") local.gpus.push_back(device);
-    // Where there is none the library says why, if asked for memory there; it gets no further than that.
+    // The library explains a missing GPU only in the error of an allocation. Without a GPU, the allocation fails at
+    // that point.
     if (local.gpus.empty())
         if (const auto object = Object::allocate("cuda", 1); !object) local.failure = object.error().message;
     return local;
@@ -74,11 +75,11 @@ void check_driver(const Machine& machine, const LocalGpus& local, Findings& ret_
         finding.found += fmt::format(", {} {} usable", local.gpus.size(), local.gpus.size() == 1 ? "GPU" : "GPUs");
     } else if (version.empty() && present == 0) {
         finding.health = Health::missing;
-        finding.found = "no NVIDIA GPU and no driver: gshm has the memory of the host alone";
+        finding.found = "no NVIDIA GPU and no driver: gshm has only host memory";
     } else if (version.empty()) {
         finding.health = Health::missing;
         finding.needed = true;
-        finding.found = fmt::format("{} NVIDIA GPU(s) on the bus, but no driver has them", present);
+        finding.found = fmt::format("{} NVIDIA GPU(s) on the bus, but no driver is loaded for them", present);
         finding.remedy = "install NVIDIA's driver and load it with `modprobe nvidia nvidia_uvm`";
     } else {
         finding.health = Health::missing;
@@ -115,9 +116,9 @@ void check_gpus(const Machine& machine, const LocalGpus& local, Findings& ret_fi
         finding.found = fmt::format("{} at {} ({}) is not usable from here", gpu.model, gpu.address, gpu.uuid);
         if (visible)
             finding.remedy =
-                fmt::format("CUDA_VISIBLE_DEVICES is {}: unset it if that is not meant", printable(visible));
+                fmt::format("CUDA_VISIBLE_DEVICES is {}: unset it if that is not intended", printable(visible));
         else if (has_mig)
-            finding.remedy = "if it is divided by MIG this is as it should be";
+            finding.remedy = "this is expected if it is divided by MIG";
         else
             finding.remedy =
                 "it may lack VMM (CUDA 11.4 or newer), or have failed: see `nvidia-smi` and the kernel's log";

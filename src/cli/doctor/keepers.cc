@@ -1,4 +1,4 @@
-// Keepers whose gshmd is away: memory that is held, and that a gshmd started in the same folder takes up.
+// Keepers without a gshmd. Their memory is taken over by a gshmd that is started in the same folder.
 #include <filesystem>
 #include <map>
 #include <sys/stat.h>
@@ -15,11 +15,11 @@ struct KeeperProcess {
     std::string pid;
     std::string folder;
     uint64_t descriptors = 0;
-    uint64_t bytes = 0;  // of host memory; a GPU's descriptor does not tell
+    uint64_t bytes = 0;  // host memory only; the descriptor of GPU memory has no size
     bool connected = false;
 };
 
-// Of /proc/PID/net/unix, by inode.
+// A row of /proc/PID/net/unix, by inode.
 struct SocketRow {
     bool listens = false;
     std::string path;
@@ -44,7 +44,8 @@ KeeperProcess examine(const Machine& machine, const std::string& pid) {
         if (target.starts_with("socket:[")) {
             auto row = sockets.find(target.substr(8, target.size() - 9));
             if (row == sockets.end()) continue;
-            // One of a gshmd has the listener's path. One without a path leads to gshm-maker, and is kept like the memory.
+            // A connection from gshmd has the path of the listener. A socket without a path leads to gshm-maker, and is
+            // kept like the memory.
             if (!row->second.listens) keeper.connected |= !row->second.path.empty();
             else keeper.folder = std::filesystem::path(row->second.path).parent_path();
             continue;
@@ -68,12 +69,12 @@ void check_keepers(const Machine& machine, Findings& ret_findings) {
         if (pid.find_first_not_of("0123456789") != pid.npos) continue;
         if (machine.read("/proc/" + pid + "/comm") != "gshm-keeper") continue;
         const auto keeper = examine(machine, pid);
-        if (keeper.connected || keeper.folder.empty()) continue;  // in use, or another user's
+        if (keeper.connected || keeper.folder.empty()) continue;  // in use, or owned by another user
         ++alone;
         Finding finding{.check = "keepers", .health = Health::warning};
         finding.found = fmt::format("gshm-keeper {} holds {} descriptors ({} of host memory) of {} and no gshmd runs there", pid,
                                     keeper.descriptors, size_text(keeper.bytes), printable(keeper.folder));
-        finding.remedy = fmt::format("take it up with `gshmd --dir {}`, or free it with `kill {}`", printable(keeper.folder), pid);
+        finding.remedy = fmt::format("take it over with `gshmd --dir {}`, or free it with `kill {}`", printable(keeper.folder), pid);
         Record details;
         details.add("pid", static_cast<uint64_t>(std::stoull(pid)))
             .add("folder", keeper.folder)

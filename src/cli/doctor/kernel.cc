@@ -1,4 +1,4 @@
-// What the kernel allows: io_uring, FUSE, RDMA.
+// Kernel features: io_uring, FUSE, RDMA.
 #include <cerrno>
 #include <cstring>
 #include <sys/syscall.h>
@@ -12,7 +12,8 @@
 namespace gshm::cli {
 namespace {
 
-// Tried, since a container's filter of system calls does not show anywhere else. The number is the same everywhere.
+// The call is tried, since the seccomp filter of a container is not visible elsewhere. Its number is the same on all
+// architectures.
 int try_io_uring() {
     constexpr long kIoUringSetup = 425;
     struct Parameters {
@@ -54,8 +55,8 @@ void check_fuse_passthrough(const Machine& machine, Findings& ret_findings) {
     } else {
         finding.health = Health::missing;
         finding.found =
-            new_enough ? "the kernel allows it to root alone: host files of the mount go through gshmd"
-                       : fmt::format("Linux {} has it not: host files of the mount go through gshmd", machine.kernel());
+            new_enough ? "the kernel allows it only for root: host files of the mount go through gshmd"
+                       : fmt::format("not in Linux {}: host files of the mount go through gshmd", machine.kernel());
         finding.remedy = new_enough ? "start gshmd as root if the mount is to be as fast as tmpfs"
                                     : "Linux 6.9 or newer has it, with CONFIG_FUSE_PASSTHROUGH";
     }
@@ -66,12 +67,12 @@ void check_fuse_uring(const Machine& machine, Findings& ret_findings) {
     Finding finding{.check = "fuse-io-uring"};
     const auto parameter = machine.read("/sys/module/fuse/parameters/enable_uring");
     if (parameter == "Y") {
-        finding.found = "switched on: `gshmd --io-uring` works";
+        finding.found = "on: `gshmd --io-uring` works";
     } else {
         finding.health = Health::missing;
         finding.found = parameter
-                            ? "switched off, as it is unless somebody changes it; only `gshmd --io-uring` wants it"
-                            : "this kernel has it not; only `gshmd --io-uring` wants it";
+                            ? "off, which is the default; only `gshmd --io-uring` uses it"
+                            : "this kernel does not support it; only `gshmd --io-uring` uses it";
         finding.remedy = parameter ? "`echo Y > /sys/module/fuse/parameters/enable_uring` as root, before it mounts"
                                    : "Linux 6.14 or newer has it";
     }
@@ -87,14 +88,14 @@ void check_io_uring(const Machine& machine, Findings& ret_findings) {
     if (disabled == 2 || (disabled == 1 && refused != 0)) {
         finding.found = disabled == 2
                             ? "switched off by kernel.io_uring_disabled: files are read by threads instead"
-                            : "this user may not (kernel.io_uring_disabled is 1): files are read by threads instead";
+                            : "not for this user (kernel.io_uring_disabled is 1): files are read by threads instead";
         finding.remedy = "`sysctl kernel.io_uring_disabled=0` as root";
     } else if (refused == ENOSYS) {
-        finding.found = "the kernel has none, or a container's filter hides it: files are read by threads instead";
+        finding.found = "not in this kernel, or blocked by a container's filter: files are read by threads instead";
         finding.remedy = "Linux 5.6 or newer has it; for a container allow io_uring_setup, io_uring_enter and "
                          "io_uring_register in its seccomp profile";
     } else if (refused == ENOMEM) {
-        finding.found = "there is too little memory that may be locked for it: files are read by threads instead";
+        finding.found = "the limit of locked memory is too low for it: files are read by threads instead";
         finding.remedy = "raise `ulimit -l` (LimitMEMLOCK= of the service)";
     } else if (refused != 0) {
         finding.found = fmt::format("it is refused ({}): files are read by threads instead", std::strerror(refused));

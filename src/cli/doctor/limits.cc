@@ -1,4 +1,4 @@
-// How much memory and how many descriptors there may be.
+// Limits on memory and descriptors.
 #include <sys/statvfs.h>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 constexpr uint64_t kSharedMemoryBytes = uint64_t{1} << 30;
-// Below the first nothing works: the daemon's own files, its keeper and a few clients. Every large object is one more.
+// The first is the minimum: the daemon's own files, its keeper and a few clients. Every large object needs one more.
 constexpr uint64_t kFewestDescriptors = 256;
 constexpr uint64_t kEnoughDescriptors = 16384;
 constexpr int kCapIpcLock = 14;
@@ -52,7 +52,7 @@ void check_memlock(const Machine& machine, const std::string& process, Findings&
         finding.health = Health::warning;
         finding.found = "the limit of locked memory is not known";
     } else if (machine.has_capability(process, kCapIpcLock)) {
-        finding.found = fmt::format("{}, which does not bind root{}", text(limit->soft), whose(process));
+        finding.found = fmt::format("{}, which does not apply to root{}", text(limit->soft), whose(process));
     } else if (limit->soft < kStagingBytes) {
         finding.health = Health::warning;
         finding.found = fmt::format("{} may be locked{}, staging wants {}: copies between files and GPUs are slower",
@@ -90,7 +90,7 @@ void check_shared_memory(const Machine& machine, Findings& ret_findings) {
 void check_descriptors(const Machine& machine, const std::string& process, Findings& ret_findings) {
     Finding finding{.check = "descriptors"};
     const auto limit = machine.limit(process, "Max open files");
-    // The daemon raises its limit itself: to what is allowed, which for root is what the kernel allows.
+    // The daemon raises its own limit: to the hard limit, or as root to the kernel's limit.
     const bool may_raise = machine.has_capability(process, kCapSysResource);
     const auto most = static_cast<uint64_t>(machine.read_number("/proc/sys/fs/nr_open").value_or(0));
     const uint64_t usable = !limit ? 0 : may_raise ? std::max(limit->hard, most) : limit->hard;

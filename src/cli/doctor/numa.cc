@@ -1,4 +1,4 @@
-// How far each GPU is from each disk and network card. What is on another node goes through the link between
+// The NUMA distance of each GPU to each disk and network card. Traffic to another node crosses the interconnect of the
 // processors.
 #include <algorithm>
 #include <charconv>
@@ -11,7 +11,7 @@
 namespace gshm::cli {
 namespace {
 
-constexpr int kHere = 10;  // how the kernel writes the distance of a node to itself
+constexpr int kHere = 10;  // the kernel's distance from a node to itself
 
 struct Neighbour {
     const char* kind;  // "disk", "nic"
@@ -19,8 +19,7 @@ struct Neighbour {
     int node;
 };
 
-// The node of a device, or of what it hangs on; -1 if nothing says. Disks do not say it themselves, their controllers
-// do.
+// The node of a device, or of its nearest ancestor that has one; -1 if unknown. For a disk it is the controller's.
 int node_of(const Machine& machine, const std::string& path) {
     for (auto folder = machine.resolve(path); folder.starts_with("/sys/devices/");
          folder = folder.substr(0, folder.rfind('/')))
@@ -28,7 +27,7 @@ int node_of(const Machine& machine, const std::string& path) {
     return static_cast<int>(machine.read_number(path + "/device/numa_node").value_or(-1));
 }
 
-// Distances between nodes by their numbers. A row has a column for each node there is, in their order.
+// Distances between nodes by their numbers. A row has a column for each existing node, in order.
 using Distances = std::map<std::pair<int, int>, int>;
 Distances read_distances(const Machine& machine) {
     std::vector<int> nodes;
@@ -55,7 +54,7 @@ std::vector<Neighbour> list_neighbours(const Machine& machine) {
     const auto add = [&](const char* kind, const char* folder) {
         for (const auto& name : machine.list(folder)) {
             const auto path = fmt::format("{}/{}", folder, name);
-            // Loop devices, bridges and the like hang on nothing.
+            // Virtual devices (loop devices, bridges) have no parent device.
             if (machine.exists(path + "/device")) neighbours.push_back({kind, name, node_of(machine, path)});
         }
     };
@@ -113,7 +112,7 @@ void check_numa(const Machine& machine, const LocalGpus& local, Findings& ret_fi
     auto neighbours = list_neighbours(machine);
     const auto distances = read_distances(machine);
     const bool one_node = distances.size() <= 1;
-    // Where there is one node alone, devices often say -1.
+    // On a machine with one node, devices often report -1.
     const auto known = [&](int node) {
         return node < 0 && one_node && !distances.empty() ? distances.begin()->first.first : node;
     };

@@ -1,4 +1,4 @@
-// The snapshot format as the commands see it: an error of it is a Failure.
+// The snapshot format for the commands: its errors become Failures.
 #pragma once
 
 #include <cerrno>
@@ -32,14 +32,14 @@ using core::SavedSymlink;
 using core::SnapshotFolder;
 using core::to_hex;
 
-// The value, or the error thrown as a Failure: that of a file, neither gshmd's nor the command line's.
+// The value, or the error thrown as a failure of a file, with the exit code for it.
 template <typename T>
 T take(core::Result<T> result, std::string hint = {}) {
     if (!result) throw Failure::of_file(result.error().code, result.error().message, std::move(hint));
     return std::move(result).value();
 }
 
-// With the hint of what to do if it cannot be used.
+// With a hint for a folder that cannot be used.
 inline SnapshotFolder open_folder(const std::string& path, SnapshotFolder::Use use) {
     auto folder = SnapshotFolder::open(without_trailing_slashes(path), use);
     const int code = folder ? 0 : folder.error().code;

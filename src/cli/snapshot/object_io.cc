@@ -9,7 +9,7 @@
 namespace gshm::cli {
 namespace {
 
-// What is smaller may share its extent, and is one round trip either way.
+// A smaller object may share its extent, and takes one round trip in any case.
 constexpr uint64_t kOwnMemoryBytes = uint64_t{1} << 20;
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr uint64_t kOwnMemoryBytes = uint64_t{1} << 20;
 std::unique_ptr<const HostMemory> HostMemory::of(const Object& object) {
     if (!object.is_host() || object.size() <= kOwnMemoryBytes) return nullptr;
     auto exported = object.export_fd();
-    // Whatever keeps gshmd from handing it out, it still copies.
+    // If the export fails, gshmd copies the bytes instead.
     if (!exported) return nullptr;
     return std::unique_ptr<const HostMemory>(new HostMemory{std::move(exported->fd), exported->info.offset});
 }
@@ -64,13 +64,13 @@ bool ObjectReader::read(uint64_t offset, std::span<std::byte> ret_bytes) {
     if (memory_) return memory_->read(offset, ret_bytes);
     const auto copied = object_.copy_out(ret_bytes, offset);
     const int code = copied ? 0 : copied.error().code;
-    if (code == EINVAL || code == ENODATA) return false;  // out of its range by now
+    if (code == EINVAL || code == ENODATA) return false;  // the object is shorter now
     check(copied, name_);
     return true;
 }
 
 StatInfo ObjectReader::stat(uint64_t id, const std::string& name) {
-    // Opening makes gshmd look at the memory's own size and time.
+    // Opening makes gshmd refresh the size and the time from the memory file.
     const auto fresh = check(client_.open_id(id, {.map = false}), name);
     return check(fresh.stat(), name);
 }

@@ -9,12 +9,12 @@
 
 namespace gshm::cli {
 
-// Memory of the host that is read and written as a file: no copy through gshmd, and one that is made shorter meanwhile is
-// a short read instead of a SIGBUS. Null for other devices and for small objects.
+// Host memory that is read and written as a file: there is no copy through gshmd, and a truncation gives a short read
+// instead of SIGBUS. Null for other devices and for small objects.
 struct HostMemory {
     static std::unique_ptr<const HostMemory> of(const Object& object);
 
-    // False: it ends before.
+    // False if the object ends before the range does.
     bool read(uint64_t offset, std::span<std::byte> ret_bytes) const;
     void write(uint64_t offset, std::span<const std::byte> bytes) const;
 
@@ -22,17 +22,17 @@ struct HostMemory {
     uint64_t begin;  // of the object in the file
 };
 
-// Reads objects, one at a time; one thread's, with a connection of its own.
+// Reads objects one at a time. Each thread has its own, with its own connection.
 class ObjectReader {
 public:
     explicit ObjectReader(Client client) : client_(std::move(client)) {}
 
-    // Stays open until another is, or close(). Throws a Failure.
+    // Stays open until the next open() or close(). Throws a Failure.
     void open(uint64_t id, const std::string& name);
     void close();
     // False: the object has become shorter. Throws a Failure.
     bool read(uint64_t offset, std::span<std::byte> ret_bytes);
-    // As it is now; -ENOENT among the failures.
+    // The current state. A removed object is a Failure with ENOENT.
     StatInfo stat(uint64_t id, const std::string& name);
     const Client& client() const { return client_; }
 

@@ -34,8 +34,8 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
     gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
     spec.kind = GSHM_KIND_DIRECTORY;
     spec.name = directory.name.c_str();
-    // Root needs no right there; where nobody else does, the mode is the last from the start, and small objects find
-    // the extents of those who can reach them.
+    // The restore needs access until its objects are made. Root always has access, so it sets the final mode at once:
+    // small objects then go to the extents of the users that can reach them. A mode of 0 would mean the default.
     spec.mode = how_.owned && directory.mode != 0 ? directory.mode : directory.mode | 0700;
     const auto& device = directory.device.empty() || how_.device.empty() ? directory.device : how_.device;
     spec.device = device.empty() ? nullptr : device.c_str();
@@ -47,7 +47,7 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
     if (status == -EEXIST) {
         const auto info = check(client_.stat(directory.name), directory.name);
         if (info.kind != GSHM_KIND_DIRECTORY) throw exists(directory.name);
-        // As an interrupted run has left it: that one's work is done at the end.
+        // An interrupted run left the directory with this mode; its final mode is set at the end.
         unfinished = how_.replace || (unfinished && info.mode == spec.mode);
     } else {
         check(status, directory.name);

@@ -11,16 +11,15 @@
 namespace gshm::cli {
 namespace {
 
-constexpr size_t kNameBytes = 4095;                 // that the library takes
-constexpr size_t kAttributesAtOnceBytes = 64 << 10;  // that are sure to fit the message that makes an object
+constexpr size_t kNameBytes = 4095;                 // the limit of the library
+constexpr size_t kAttributesAtOnceBytes = 64 << 10;  // always fit into the create message
 
 std::string directory_of(const std::string& name) {
     return name.substr(0, name.rfind('/') + 1);
 }
 
-// In the same directory, so that nobody reaches it who could not reach it there; in the root directory if a name in its
-// own would be too long. Always the same, so that a later run finds what a killed one left in the moment before the
-// renaming.
+// In the same directory, so that no other user can reach it; in the root directory if the name would be too long. The
+// name depends only on the object's name, so that a later run finds the object of a killed one.
 std::string temporary_name(const std::string& name) {
     const auto bytes = std::as_bytes(std::span(name.data(), name.size()));
     const auto last = fmt::format(".gshm-restore-{}", to_hex(checksum_of(bytes)));
@@ -48,10 +47,10 @@ RestoreObject::RestoreObject(const SavedObject& saved, RestorePlace place)
       elsewhere_(directory_of(temporary_) != directory_of(saved.name())),
       at_once_(attributes_at_once(saved.attributes)) {
     first_mode_ = elsewhere_ ? 0600 : saved_.mode & 0777;
-    // The threads open it for writing, which its owner may not if the mode says so; so it is with attributes that are set
-    // later; and 0 would mean the default.
+    // Several writers open the object for writing, and attributes are set after its creation. Both need write access
+    // for the owner, which the final mode may lack. A mode of 0 would mean the default.
     if (has_many_writers() || at_once_ < saved_.attributes.size() || first_mode_ == 0) first_mode_ |= 0600;
-    // A small object that changes its rights would close an extent that others share.
+    // A change of the rights of a small object would close the shared extent for other objects.
     if (first_mode_ != saved_.mode) place_.flags |= GSHM_DEDICATED;
 }
 
@@ -124,11 +123,11 @@ void RestoreObject::write(const Client& client, uint64_t offset, std::span<const
     make(client);
     if (memory_) return memory_->write(offset, bytes);
     if (!has_many_writers()) return check(object_.copy_in(bytes, offset), saved_.name());
-    // Each connection has staging memory of its own; through one alone the threads would wait for each other.
+    // Each connection has its own staging memory. With a single connection, the threads would wait for each other.
     auto mine = check(client.open_id(object_.id(), {.write = true, .map = false}), saved_.name());
     check(mine.copy_in(bytes, offset), saved_.name());
     mine.close();
-    // What is closed is told without an answer; after this one it has arrived, and the object can be sealed.
+    // A close has no reply. The reply to this ping shows that the close has arrived, so that the object can be sealed.
     check(client.ping(), saved_.name());
 }
 

@@ -1,4 +1,5 @@
-// An object that is being restored: made under another name, filled by several threads, and named when it is whole.
+// An object that is being restored: created under a temporary name, filled by several threads, and renamed when
+// complete.
 #pragma once
 
 #include <atomic>
@@ -14,8 +15,8 @@ namespace gshm::cli {
 
 struct RestorePlace {
     std::string device;
-    uint32_t flags = 0;   // GSHM_COMPRESSIBLE, if the device can; GSHM_DEDICATED
-    bool owned = false;   // it gets the owner it had: root restores
+    uint32_t flags = 0;   // GSHM_COMPRESSIBLE if the device supports it; GSHM_DEDICATED
+    bool owned = false;   // restore the saved owner (only root)
     bool replace = false;
 };
 
@@ -25,20 +26,20 @@ public:
 
     const SavedObject& saved() const { return saved_; }
 
-    // Whether the name stands for an object with the same bytes. Throws a Failure if it stands for another, unless that
-    // is to be replaced.
+    // Whether the name already refers to an object with the same bytes. Throws a Failure if it refers to another one,
+    // unless that is to be replaced.
     bool is_there(ObjectReader& reader) const;
 
     // All of these throw a Failure. From any thread, each with its own client.
     void write(const Client& client, uint64_t offset, std::span<const std::byte> bytes);
-    // When all is written: its name is this object from now on.
+    // Called when all bytes are written. Gives the object its final name.
     void finish(const Client& client);
-    // Leaves nothing of it.
+    // Removes the incomplete object.
     void drop(const Client& client);
 
-    std::atomic<uint64_t> left;         // chunks
+    std::atomic<uint64_t> left;         // chunks left to write
     std::atomic<bool> failed = false;
-    bool there = false;                 // already, with the same bytes
+    bool there = false;                 // exists already, with the same bytes
 
 private:
     void make(const Client& client);
@@ -51,11 +52,11 @@ private:
     const SavedObject& saved_;
     RestorePlace place_;
     std::string temporary_;  // name
-    bool elsewhere_;         // that is in another directory than its own
-    size_t at_once_ = 0;     // attributes that it is made with; the others are set one by one
-    uint32_t first_mode_;    // until it is finished
-    std::mutex mutex_;       // while it is made
-    Object object_;          // not kept before it is finished: if this process ends, so does it
+    bool elsewhere_;         // the temporary name is in another directory
+    size_t at_once_ = 0;     // number of attributes set at creation; the others are set one by one
+    uint32_t first_mode_;    // the mode until finish()
+    std::mutex mutex_;       // held during creation
+    Object object_;          // not kept before finish(): an incomplete object ends with this process
     std::unique_ptr<const HostMemory> memory_;
 };
 

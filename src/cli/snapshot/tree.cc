@@ -15,7 +15,7 @@
 namespace gshm::cli {
 namespace {
 
-// Why the library could not make something under this name; nothing: it could.
+// Why the library cannot create an entry of this name; nullopt if it can.
 std::optional<std::string> unusable(const std::string& name) {
     constexpr size_t kNameBytes = 4095;
     if (!is_utf8(name)) return "its name is not UTF-8";
@@ -70,14 +70,14 @@ private:
 
     static std::string speakable(const std::string& name) { return is_utf8(name) ? name : printable(name); }
 
-    // A restore finds it made by gshmd, and leaves it so.
+    // gshmd creates the root directory. A restore leaves it unchanged.
     void note_root() {
         const auto root = context_.stat("");
         if (root.mode != 01777 || root.device[0] != '\0' || !get_attributes(context_, "").empty())
             leave_out("/", "the root directory is gshmd's: its mode, its device and its attributes are not saved");
     }
 
-    // A list instead of recursion: directories of the mount may be as deep as anyone likes.
+    // A work list instead of recursion, since directories of the mount may be nested to any depth.
     void add_below() {
         while (!unread_.empty()) {
             const auto directory = std::move(unread_.back());
@@ -95,10 +95,10 @@ private:
 
     void add(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name).second) return;
-        // The mount takes any bytes for a name; the library, which is to restore it, does not.
+        // The mount accepts any bytes in a name. The library, which restores it, does not.
         const bool is_directory = info.kind == GSHM_KIND_DIRECTORY;
         if (const auto reason = unusable(name))
-            return leave_out(name, *reason + (is_directory && info.size_bytes > 0 ? "; nor is what is in it saved" : ""));
+            return leave_out(name, *reason + (is_directory && info.size_bytes > 0 ? "; its entries are not saved either" : ""));
         switch (info.kind) {
             case GSHM_KIND_DIRECTORY:
                 seen_.erase(name);
@@ -143,7 +143,7 @@ private:
             manifest_.objects[known->second].names.push_back(name);
             return;
         }
-        // A name that could not be looked up again could not be written down either.
+        // Done first: an object whose name is gone by now is not recorded.
         auto attributes = attributes_of(name);
         if (info.state == GSHM_STATE_OPEN && info.leases > 0) warn_of_writers(name);
         SavedObject object;
@@ -173,10 +173,10 @@ private:
     Context& context_;
     const TreeEvents& events_;
     Manifest manifest_;
-    std::set<std::string> seen_;  // directories with a slash
+    std::set<std::string> seen_;  // directories end in a slash
     std::map<uint64_t, size_t> by_id_;  // objects
     std::map<uint64_t, size_t> symlinks_by_id_;
-    std::vector<std::string> unread_;  // directories whose entries are not added yet
+    std::vector<std::string> unread_;  // directories with entries still to be added
 };
 
 }  // namespace

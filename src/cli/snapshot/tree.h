@@ -1,4 +1,4 @@
-// What is to be saved: all names below some, looked up one directory at a time.
+// Collects the entries to be saved, one directory at a time.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,20 @@
 namespace gshm::cli {
 
 struct TreeEvents {
-    std::function<void(const Failure&)> failed;       // what it is about is left out
-    std::function<void(const LeftOut&)> left_out;     // nothing has failed: a snapshot cannot hold it
-    std::function<void(const std::string&)> noticed;  // what the user should know
+    std::function<void(const Failure&)> failed;       // an entry that is left out because of an error
+    std::function<void(const LeftOut&)> left_out;     // an entry that the format cannot hold
+    std::function<void(const std::string&)> noticed;  // a warning for the user
 };
 
-// All below the names (none: everything), with the directories on their way. Objects have no chunks yet. What cannot be
-// read, or not be made again by a restore, is told and is in `left_out`; a name that is not there is told, too.
+// All entries at and below the names (none: all names), with the directories above them. Objects have no chunks yet. An
+// entry that cannot be read, or that a restore could not create, is reported and listed in `left_out`. A missing name
+// is also reported.
 Manifest gather_tree(Context& context, const std::vector<std::string>& names, const TreeEvents& events);
 
-// For the output: [{"name", "reason"}].
+// As JSON: [{"name", "reason"}].
 std::vector<Record> left_out_records(const std::vector<LeftOut>& left_out);
 
-// The entry is the name, or below it.
+// Whether the entry is the name itself or below it.
 bool is_at_or_below(std::string_view entry, std::string_view name);
 
 }  // namespace gshm::cli

@@ -38,7 +38,7 @@ Record attribute_record(const Attribute& attribute) {
 
 std::string attribute_text(const std::string& value) {
     const bool text = is_text(value);
-    // A cut may fall into a character: what is left of it must not count against the text.
+    // The cut must not split a UTF-8 character.
     size_t shown = std::min(value.size(), kShownBytes);
     while (text && shown < value.size() && (static_cast<unsigned char>(value[shown]) & 0xc0) == 0x80) --shown;
     const auto head = value.substr(0, shown);

@@ -9,12 +9,12 @@
 
 namespace gshm::cli {
 
-// All of them, in the order of their keys. One that vanishes meanwhile is left out.
+// All attributes, sorted by key. An attribute that is removed meanwhile is left out.
 std::vector<Attribute> get_attributes(Context& context, const std::string& name);
 
 // {"key", "bytes", and "text" if the value is text or "hex" if not}
 Record attribute_record(const Attribute& attribute);
-// The value as text if it is text, else in hex, cut to a line.
+// Text as it is, other values in hex, cut to one line.
 std::string attribute_text(const std::string& value);
 
 }  // namespace gshm::cli

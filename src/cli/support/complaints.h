@@ -1,4 +1,4 @@
-// What goes wrong with one of several things: it is told, the others go on, and the exit code remembers the first.
+// Failures of single items: each is reported, the others continue, and the exit code is that of the first.
 #pragma once
 
 #include <cerrno>
@@ -12,13 +12,13 @@ class Complaints {
 public:
     explicit Complaints(const Context& context) : context_(context) {}
 
-    // Throws it instead if the daemon has gone: then nothing goes on.
+    // Throws the failure instead if the daemon is gone, since the other items would fail too.
     void fail(const Failure& failure) {
         if (failure.exit_code() == ExitCode::no_daemon) throw failure;
         context_.report(failure);
         note(static_cast<int>(failure.exit_code()));
     }
-    // What fails of the body is told, and whoever calls this goes on; unless the command itself was wrong.
+    // Reports a Failure of the body and returns normally. Rethrows a usage error.
     template <typename Body>
     void guard(Body&& body) {
         try {

@@ -1,4 +1,4 @@
-// What every command has: the connection, made when it is first needed, and where its output goes.
+// The state that every command has: the connection, opened on first use, and the output.
 #pragma once
 
 #include <functional>
@@ -13,34 +13,34 @@ namespace gshm::cli {
 
 class Context {
 public:
-    // dir: runtime folder; empty for the default one.
+    // dir: the runtime folder; empty for the default.
     Context(std::string dir, bool json) : dir_(std::move(dir)), json_(json) {}
 
     bool json() const { return json_; }
-    // Throws if there is no daemon, and says how to start one. Every attempt is a single one: a person waits.
+    // Throws if there is no daemon, with a hint how to start one. It does not retry, since a person waits.
     const Client& client();
     void disconnect() { client_.disconnect(); }
     // A further connection, for another thread.
     Client connect() const;
-    bool daemon_answers() const;  // tried with a connection of its own
+    bool daemon_answers() const;  // tried on a separate connection
     // The runtime folder, as the library chooses it.
     std::string dir() const;
 
-    // To standard output.
+    // Writes to standard output.
     void print(std::string_view text) const;
     void print(const Record& record) const;  // as JSON
-    // To standard error, as a line or as JSON.
+    // Writes to standard error, as a line or as JSON.
     void report(const Failure& failure) const;
     void warn(const std::string& message) const;
 
-    // Connects, then runs body for each name; one that fails is reported and the others go on. The first failure's
-    // exit code, or 0.
+    // Connects, then runs body for each name. A failure is reported and the others continue. Returns the exit code of
+    // the first failure, or 0.
     int for_each(const std::vector<std::string>& names, const std::function<void(const std::string&)>& body);
 
-    // Opened without a pointer, so that CUDA is never started here.
+    // Opens without a mapping, so that CUDA is never initialized here.
     Object open(const std::string& name, bool write = false);
     std::vector<DeviceInfo> devices() { return check(client().devices(), {}); }
-    // Memory without a name that is still held; nothing of a daemon that is too old to tell.
+    // Unlinked objects that are still held; empty if the daemon is too old to list them.
     std::vector<UnlinkedEntry> unlinked();
     StatInfo stat(const std::string& name);
 

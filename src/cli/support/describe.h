@@ -1,4 +1,4 @@
-// What is known of a name, as a record and as words.
+// An entry as a record and as text.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace gshm::cli {
 
-// The JSON shape of an object or a directory, the same in every command.
+// The JSON form of an entry, the same in every command.
 Record stat_record(const std::string& name, const StatInfo& info);
-// The same for people, with the attributes, as lines.
+// The same as lines of text, with the attributes.
 std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes);
 
 // "ok", or "failed: why"

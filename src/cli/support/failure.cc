@@ -16,8 +16,8 @@ std::string default_hint(int code) {
         case EEXIST: return "choose another name, or remove that one with `gshm rm`";
         case EISDIR: return "name an object in it; `gshm ls` lists them";
         case ENOSPC:
-        case ENOMEM: return "`gshm df` shows what is free; `gshm rm` frees what nobody holds";
-        case EACCES: return "`gshm stat` shows who owns it and its mode";
+        case ENOMEM: return "`gshm df` shows the free memory; `gshm rm` frees objects that no process holds";
+        case EACCES: return "`gshm stat` shows its owner and its mode";
         case ECONNRESET:
         case ECONNREFUSED:
         case ENOTCONN:

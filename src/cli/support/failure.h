@@ -1,5 +1,5 @@
-// What the command line does when something goes wrong: it throws a Failure, main() prints it and exits with its code.
-// (Exceptions, unlike in the rest of the tree: a command has nobody to hand an error to but the person at the shell.)
+// Errors of the command line: a command throws a Failure, main() prints it and exits with its code. (Exceptions, unlike
+// in the rest of the tree: only the user at the shell can handle an error of a command.)
 #pragma once
 
 #include <stdexcept>
@@ -12,7 +12,7 @@
 
 namespace gshm::cli {
 
-// Those of the library, also where those of the snapshot format are known.
+// Aliases of the library's types, which differ from those of the snapshot format.
 using gshm::Error;
 using gshm::Result;
 using gshm::UniqueFd;
@@ -34,18 +34,19 @@ enum class ExitCode {
 
 class Failure : public std::runtime_error {
 public:
-    // code is an errno (positive). hint says what to do next, in a clause without a full stop; it may be empty.
+    // code: a positive errno. hint: the next step for the user, a clause without a full stop; may be empty.
     Failure(int code, const std::string& message, std::string hint = {})
         : Failure(code, exit_code_of(code), message, std::move(hint)) {}
     Failure(int code, ExitCode exit_code, const std::string& message, std::string hint = {})
         : std::runtime_error(message), code_(code), exit_code_(exit_code), hint_(std::move(hint)) {}
 
     static Failure usage(const std::string& message, std::string hint = {});
-    // The failure of a library call: its sentence, with the subject (a name; may be empty) in front unless it is in it.
+    // The failure of a library call: its message, with the subject (a name; may be empty) in front unless it is already
+    // there.
     static Failure of_error(const Error& error, std::string_view subject, std::string hint = {});
     // The failure of a system call, from errno.
     static Failure of_errno(std::string_view what);
-    // The failure of a file or a pipe: neither the daemon nor the command line is at fault. code: an errno.
+    // The failure of a file or a pipe, not of the daemon or the command line. code: an errno.
     static Failure of_file(int code, const std::string& message, std::string hint = {});
 
     int code() const { return code_; }
@@ -66,7 +67,7 @@ T check(Result<T> result, std::string_view subject) {
     if (!result) throw Failure::of_error(result.error(), subject);
     if constexpr (!std::is_void_v<T>) return *std::move(result);
 }
-// Of a call of the C interface, for which gshm.hpp has no name.
+// For calls of the C interface that gshm.hpp does not wrap.
 void check(int status, std::string_view subject);
 
 // "ENOENT"; the number if it has no name.

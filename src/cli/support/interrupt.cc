@@ -6,7 +6,7 @@
 namespace gshm::cli {
 namespace {
 
-std::atomic<int> noted_signal = 0;  // a handler may touch it, and every thread asks for it
+std::atomic<int> noted_signal = 0;  // written by a signal handler, read by every thread
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void note(int signal) {

@@ -1,4 +1,4 @@
-// For commands that have something to clear away when they are interrupted.
+// For commands that clean up after an interruption.
 #pragma once
 
 #include <array>
@@ -6,13 +6,13 @@
 
 namespace gshm::cli {
 
-// Thrown at the next safe point after a signal; main() then lets that signal end the program.
+// Thrown at the next safe point after a signal. main() then ends the program with that signal.
 struct Interrupted {
     int signal;
 };
 
-// While one exists, SIGINT, SIGTERM and SIGHUP are noted instead of ending the program; a second one ends it after all.
-// Signals that are ignored stay so. One at a time.
+// While a guard exists, the first SIGINT, SIGTERM or SIGHUP is recorded, and a second one ends the program. Ignored
+// signals stay ignored. At most one guard exists at a time.
 class InterruptGuard {
 public:
     InterruptGuard();
@@ -28,7 +28,7 @@ private:
     std::array<struct sigaction, kSignals.size()> saved_{};
 };
 
-// Ends the program as the signal would have; does not return.
+// Ends the program as the signal would have done.
 [[noreturn]] void end_by(const Interrupted& interrupted);
 
 }  // namespace gshm::cli

@@ -8,7 +8,7 @@ namespace gshm::cli {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
-// Longer than the library takes to give up.
+// Longer than the library's own timeout.
 constexpr auto kPatience = std::chrono::seconds(3);
 
 }  // namespace
@@ -59,7 +59,7 @@ void Job::run(unsigned threads, const std::function<void(unsigned)>& body) {
     tell();
     if (thrown_) std::rethrow_exception(thrown_);
     if (interrupted) throw *interrupted;
-    interrupt_.throw_if_interrupted();  // between the last look and the end: the threads have seen it, and stopped
+    interrupt_.throw_if_interrupted();  // a signal after the last check has also stopped the threads
 }
 
 void Job::fail(const Failure& failure) {

@@ -1,4 +1,4 @@
-// Work that several threads do together, with one line of progress, and failures that concern one object alone.
+// Work for several threads with one progress line, in which the failure of one object does not end the others.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,19 @@ namespace gshm::cli {
 
 class Job {
 public:
-    // What there is to clear away when it is interrupted: all goes with the process, or the threads have to see to it.
+    // How an interrupted job cleans up: by the end of the process, or by its threads.
     enum class Clearing { by_ending, by_threads };
     Job(Context& context, const std::string& what, uint64_t total_bytes, Clearing clearing = Clearing::by_threads);
 
-    // Runs body(thread) in that many threads and returns when all have ended. What one throws ends the others and is
-    // thrown here; so is an interruption. If a thread waits for a file that does not answer, an interruption ends the
-    // program, provided that this clears all away.
+    // Runs body(thread) in that many threads and returns when all have ended. An exception of one thread ends the
+    // others and is rethrown here; so is an interruption. With Clearing::by_ending, an interruption also ends a program
+    // with a thread blocked in a file operation.
     void run(unsigned threads, const std::function<void(unsigned)>& body);
 
     // ---- for the threads ----
     bool stopping() const { return stop_.load(std::memory_order_relaxed) || interrupt_.is_interrupted(); }
     void advance(uint64_t bytes) { done_bytes_ += bytes; }
-    // One object's failure: it is told and the others go on, unless the daemon itself has gone.
+    // Reports the failure of one object; the others continue. Throws it if the daemon is gone.
     void fail(const Failure& failure);
     void warn(std::string message);
 
@@ -47,7 +47,7 @@ private:
     Progress progress_;
     std::atomic<bool> stop_ = false;
     std::atomic<uint64_t> done_bytes_ = 0;
-    std::mutex mutex_;  // of what follows
+    std::mutex mutex_;  // of the following members
     std::condition_variable ended_;
     unsigned running_ = 0;
     std::exception_ptr thrown_;
@@ -55,7 +55,7 @@ private:
     int exit_code_ = 0;
 };
 
-// What is left to do. What is taken may lead to more, so it is said when it is done.
+// The tasks left to do. A task may add further ones, so take() waits until every taken task is done().
 template <typename Task>
 class TaskList {
 public:
@@ -66,7 +66,7 @@ public:
         tasks_.push_back(std::move(task));
         changed_.notify_one();
     }
-    // Nothing: all is done, or the job stops.
+    // nullopt: all tasks are done, or the job stops.
     std::optional<Task> take() {
         std::unique_lock lock(mutex_);
         while (tasks_.empty() && under_way_ > 0 && !job_.stopping())
@@ -90,8 +90,8 @@ private:
     size_t under_way_ = 0;
 };
 
-// As many as there are processors, within bounds, unless asked for otherwise (0: not asked). More than one for each of
-// few processors, since a thread also waits for the disk.
+// The number of processors, within bounds, unless a number is requested (0: none). On few processors there are more
+// threads than processors, since threads also wait for the disk.
 unsigned thread_count(unsigned asked);
 
 }  // namespace gshm::cli

@@ -1,4 +1,4 @@
-// The JSON of a record. This and manifest.cc are the only places that know the JSON library.
+// The JSON of a record. Only this file and manifest.cc depend on the JSON library.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gshm::cli {
 
-// Keys in the record's order, on one line, or indented for reading. Bytes that are not UTF-8 become U+FFFD.
+// Keys in the order of the record, on one line or indented. Invalid UTF-8 becomes U+FFFD.
 std::string to_json(const Record& record, bool indented);
 
 }  // namespace gshm::cli

@@ -1,33 +1,22 @@
 #include "cli/support/numbers.h"
 
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <string>
 
 #include <fmt/core.h>
 
+#include "base/size.h"
 #include "cli/support/failure.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
 
-constexpr uint64_t kSizeMax = (uint64_t{1} << 63) - 1;
-
 [[noreturn]] void reject(std::string_view option, std::string_view text, std::string_view wanted) {
     throw Failure::usage(fmt::format("{} {}: {}", option, printable(text), wanted));
-}
-
-// Binary digits that a unit stands for; nothing if it is not one. KB and MB are left out: they mean two things.
-std::optional<int> unit_shift(std::string_view unit) {
-    if (unit.empty() || unit == "B") return 0;
-    constexpr std::string_view kUnits = "KMGT";
-    const char letter = unit[0] >= 'a' && unit[0] <= 'z' ? static_cast<char>(unit[0] - 'a' + 'A') : unit[0];
-    const auto index = kUnits.find(letter);
-    if (index == kUnits.npos || (unit.size() > 1 && unit.substr(1) != "iB")) return std::nullopt;
-    return static_cast<int>(index + 1) * 10;
 }
 
 struct Prefix {
@@ -36,7 +25,7 @@ struct Prefix {
     std::string_view rest;
 };
 
-// The number that text begins with, decimal or 0x.
+// The number at the start of a text, decimal or 0x.
 Prefix parse_prefix(std::string_view text) {
     const bool hex = text.starts_with("0x") || text.starts_with("0X");
     const auto digits = text.substr(hex ? 2 : 0);
@@ -51,13 +40,10 @@ Prefix parse_prefix(std::string_view text) {
 }  // namespace
 
 uint64_t parse_size(std::string_view option, std::string_view text) {
-    const auto [value, error, rest] = parse_prefix(text);
-    if (error == std::errc::result_out_of_range) reject(option, text, "more than 2^63 - 1 bytes");
-    const auto shift = unit_shift(rest);
-    if (error != std::errc{} || !shift)
-        reject(option, text, "not a size; write bytes (4096, 0x1000), or whole K, M, G or T of 1024 (8M, 8MiB)");
-    if (value > kSizeMax >> *shift) reject(option, text, "more than 2^63 - 1 bytes");
-    return value << *shift;
+    const auto size = core::parse_size(text);
+    if (size) return *size;
+    if (size.error().code == ERANGE) reject(option, text, "more than 2^63 - 1 bytes");
+    reject(option, text, "not a size; write bytes (4096, 0x1000), or whole K, M, G or T of 1024 (8M, 8MiB)");
 }
 
 uint8_t parse_byte(std::string_view option, std::string_view text) {

@@ -1,4 +1,4 @@
-// Numbers as people write them. Each throws a usage Failure that names the option and what it takes.
+// Parsers for the numbers on the command line. Each throws a usage Failure with the option and the accepted values.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ uint64_t parse_size(std::string_view option, std::string_view text);
 uint8_t parse_byte(std::string_view option, std::string_view text);
 // Octal permission bits, 1 to 0777.
 uint32_t parse_mode(std::string_view option, std::string_view text);
-// Seconds, with a fraction if need be, to milliseconds.
+// Seconds, possibly with a fraction, converted to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
 
-// A whole number within bounds.
+// An integer within bounds.
 unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most);
 
 }  // namespace gshm::cli

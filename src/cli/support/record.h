@@ -1,4 +1,4 @@
-// Record: named values in an order, nested as need be. What a command has to say, before it is JSON.
+// Record: an ordered list of named values, possibly nested. The output of a command before its conversion to JSON.
 #pragma once
 
 #include <concepts>

@@ -36,13 +36,14 @@ void write_stdout(std::string_view bytes) {
         if (failure.code() != EPIPE) throw;
         ::signal(SIGPIPE, SIG_DFL);
         ::raise(SIGPIPE);
-        ::_exit(128 + SIGPIPE);  // it was blocked
+        ::_exit(128 + SIGPIPE);  // SIGPIPE was blocked
     }
 }
 
 void ensure_standard_descriptors() {
     for (int fd = 0; fd <= 2; ++fd) {
-        // Open the wrong way round, so that using it is an error still. The lowest free descriptor is this one.
+        // Opened with the wrong access mode, so that its use is still an error. open() returns the lowest free
+        // descriptor, which is this one.
         if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
     }
 }

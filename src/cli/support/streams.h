@@ -1,4 +1,4 @@
-// Whole reads and writes of descriptors, and chunks for copies.
+// Complete reads and writes of descriptors, and the chunk size of copies.
 #pragma once
 
 #include <cstddef>
@@ -6,17 +6,17 @@
 
 namespace gshm::cli {
 
-// How much a copy holds at once: large enough that a round trip to the daemon does not show.
+// Large enough to hide the round trip to the daemon.
 inline constexpr size_t kChunkBytes = size_t{4} << 20;
 
-// Reads until capacity bytes are there or the input ends. what names the input in errors.
+// Reads until capacity bytes are read or the input ends. what: the name of the input in errors.
 size_t read_all(int fd, void* ret_bytes, size_t capacity, std::string_view what);
 void write_all(int fd, const void* bytes, size_t count, std::string_view what);
 
-// A reader that has gone away ends the program as SIGPIPE does: quietly.
+// If the reader is gone, the program ends silently, as by SIGPIPE.
 void write_stdout(std::string_view bytes);
 
-// The standard descriptors that are not open would be given to the next socket or file: fills them.
+// Opens the standard descriptors that are closed. Otherwise the next socket or file would get their numbers.
 void ensure_standard_descriptors();
 
 }  // namespace gshm::cli

@@ -1,4 +1,4 @@
-// Aligned columns for people.
+// Aligned columns of text.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@ namespace gshm::cli {
 
 class Table {
 public:
-    // A title that begins with '>' makes its column right-aligned: numbers.
+    // A title that begins with '>' right-aligns its column, for numbers.
     explicit Table(const std::vector<std::string>& titles);
-    // As many cells as there are titles. Control characters are shown, not obeyed.
+    // One cell for each title. Control characters are escaped.
     void add_row(std::vector<std::string> cells);
-    // Every line with its newline; no blanks at the ends of lines.
+    // Each line ends in a newline and has no trailing blanks.
     std::string text() const;
 
 private:

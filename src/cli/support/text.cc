@@ -9,7 +9,7 @@
 namespace gshm::cli {
 namespace {
 
-// Length of the UTF-8 sequence that text begins with; 0 if it is not a valid one.
+// Length of the UTF-8 sequence at the start of the text; 0 if it is invalid.
 size_t sequence_length(std::string_view text) {
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
     const auto first = byte(0);
@@ -26,7 +26,7 @@ size_t sequence_length(std::string_view text) {
     return length;
 }
 
-// C0, DEL, and C1 (which some terminals obey).
+// C0, DEL, and C1, which some terminals interpret.
 bool is_control(std::string_view sequence) {
     const auto first = static_cast<unsigned char>(sequence[0]);
     if (sequence.size() == 1) return first < 0x20 || first == 0x7f;
@@ -39,7 +39,7 @@ std::string size_text(uint64_t bytes, bool exact) {
     if (exact || bytes < 1024) return std::to_string(bytes);
     double value = static_cast<double>(bytes);
     size_t unit = 0;
-    // 1023.5 and above would round to 1024 of its unit: it is 1.0 of the next.
+    // From 1023.5 on, the number would round to 1024: it is 1.0 of the next unit.
     for (; value >= 1023.5 && unit < 6; ++unit) value /= 1024;
     if (unit == 0) return std::to_string(bytes);
     return value < 9.95 ? fmt::format("{:.1f}{}", value, " KMGTPE"[unit])

@@ -1,4 +1,5 @@
-// gshm.h: fences. gshmd makes the page and says who publishes; the rest is between the processes that have it.
+// gshm.h: fences. gshmd creates the page and admits the publisher. Afterwards the processes share the page without
+// gshmd.
 #include <map>
 #include <ranges>
 #include <set>
@@ -13,19 +14,19 @@ using namespace gshm::core::client;
 
 struct gshm_fence {
     uint64_t generation = fork_count();
-    gshm_object* object = nullptr;  // held; in a forked child it may be gone
+    gshm_object* object = nullptr;  // held; may be gone in a forked child
     Mapping mapping;
     fence::View page;
     bool writes = false;
-    std::unique_ptr<Streams> streams;  // of the device that the memory is on, where the page is registered; null: it has none
-    uint64_t last_published = 0;     // by this handle
-    std::map<uint64_t, Streams::Mark> waiting;  // after what streams, by their numbers, were last told to wait for
+    std::unique_ptr<Streams> streams;  // of the memory's device, with the page registered; null: the device has none
+    uint64_t last_published = 0;     // through this handle
+    std::map<uint64_t, Streams::Mark> waiting;  // by stream number: recorded after the last wait
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
     Status check_stream(const void* stream) const {
-        return check_argument(stream == nullptr || object->local != nullptr, "a handle without memory here knows no streams");
+        return check_argument(stream == nullptr || object->local != nullptr, "a handle without a mapping has no streams");
     }
-    // The stream reads the page when it comes there, which may be after this handle is closed.
+    // The stream reads the page when it reaches the wait, which may be after this handle is closed.
     Status hold(void* stream, uint64_t wanted);
     Result<uint64_t> publish(void* stream);
     Status wait(void* stream, uint64_t wanted, fence::View::Deadline deadline);
@@ -45,13 +46,14 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
     TRY(check_stream(stream));
     const uint64_t next = page.next();
     if (streams == nullptr) {
-        // What is done here is done; what others had on their way is not, and their count must not come after ours.
+        // The caller's own work is complete. Earlier generations may not be, and their counts must not come after this
+        // one.
         TRY(page.await_end(next - 1, fence::View::Deadline::max()));
         page.done_word().store(next, std::memory_order_release);
         page.promise(next);
         return next;
     }
-    // Generations are done in their order, whatever streams they come from.
+    // Generations complete in order, even if they come from different streams.
     if (!page.is_settled()) TRY(streams->hold(stream, page.done_word(), next - 1));
     TRY(streams->signal(stream, page.done_word(), next));
     page.promise(next);
@@ -61,7 +63,7 @@ Result<uint64_t> gshm_fence::publish(void* stream) {
 
 Status gshm_fence::wait(void* stream, uint64_t wanted, fence::View::Deadline deadline) {
     TRY(check_stream(stream));
-    // Not left to the GPU: work that waits there for somebody who has not even begun keeps others from it.
+    // The CPU waits for the promise: GPU work that waits for a publisher that has not started would block other work.
     TRY(page.await_promise(wanted, deadline));
     if (page.done() >= wanted) return page.check_lost(wanted);
     if (streams == nullptr) return page.await_done(wanted, deadline);
@@ -70,7 +72,7 @@ Status gshm_fence::wait(void* stream, uint64_t wanted, fence::View::Deadline dea
 
 namespace {
 
-// The GPU may still come to read or write the pages of fences that were closed. They are let go of later.
+// Pages of closed fences. The GPU may still access them, so they are unregistered later.
 class ClosedFences {
 public:
     void add(Device& device, gshm_fence& fence) EXCLUDES(mutex_) {
@@ -88,7 +90,7 @@ private:
         uint64_t last_published;
         std::map<uint64_t, Streams::Mark> waiting;
 
-        // False: not yet.
+        // False: the GPU may still access the page.
         bool let_go() {
             if (fence::View(mapping).done() < last_published) return false;
             if (!std::ranges::all_of(waiting, [&](const auto& one) { return streams->is_passed(one.second); })) return false;
@@ -102,13 +104,13 @@ private:
     std::vector<Closed> fences_ GUARDED_BY(mutex_);
 };
 
-// Who publishes in this process: gshmd tells sessions apart, but not the handles of one.
+// The objects that this process publishes on. gshmd distinguishes sessions, but not the handles of one session.
 class Publishers {
 public:
     Status add(const gshm_object& object) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         if (objects_.emplace(object.core.get(), object.id).second) return {};
-        return fail(EBUSY, "this process publishes here already");
+        return fail(EBUSY, "this process already publishes on this fence");
     }
     void remove(const gshm_object& object) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
@@ -120,7 +122,7 @@ private:
     std::set<std::pair<const Core*, uint64_t>> objects_ GUARDED_BY(mutex_);
 };
 
-// A writer that is just ending is waited for.
+// The timeout for a publisher that is just ending.
 constexpr std::chrono::seconds kEndingPatience{10};
 constexpr std::chrono::milliseconds kAskAgain{5};
 
@@ -230,7 +232,7 @@ uint64_t gshm_fence_published(const gshm_fence* fence) {
 void gshm_fence_close(gshm_fence* fence) {
     if (fence == nullptr) return;
     std::unique_ptr<gshm_fence> gone(fence);
-    if (!check_use(fence)) return;  // in a forked child neither the page nor the object are there
+    if (!check_use(fence)) return;  // in a forked child, the page and the object are gone
     if (fence->writes) {
         fence->page.leave();
         per_process<Publishers>().remove(*fence->object);

@@ -1,4 +1,4 @@
-// gshm.h: ranges of files, and objects that become files.
+// gshm.h: transfers of file ranges, and copies of objects to files.
 #include "client/files/new_file.h"
 #include "client/files/transfer.h"
 #include "client/files/verify.h"

@@ -23,7 +23,7 @@ Result<NewFile> NewFile::create(const std::string& path) {
     std::string part = fmt::format("{}.gshm-{}-{}", target, getpid(), ++count);
     const auto slash = target.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
-    // Without a name, where the file system can: then a process that is killed leaves nothing.
+    // Unnamed if the file system supports it, so that a killed process leaves no file behind.
     auto file = UniqueFd::adopt(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
     const bool is_named = !file;
     if (!file) file = UniqueFd::adopt(open(part.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
@@ -39,7 +39,7 @@ NewFile::~NewFile() {
 Status NewFile::reserve(uint64_t bytes) const {
     if (bytes == 0 || fallocate(file_.get(), 0, 0, static_cast<off_t>(bytes)) == 0) return {};
     const int code = errno;
-    if (code != ENOSPC && code != EDQUOT && code != EFBIG) return {};  // writing will tell
+    if (code != ENOSPC && code != EDQUOT && code != EFBIG) return {};  // the write reports it
     struct statvfs room = {};
     if (code != ENOSPC || fstatvfs(file_.get(), &room) != 0) return fail_errno(path_.c_str(), code);
     return fail(code, "{}: {} ({} bytes needed, {} free)", path_, strerror(code), bytes, room.f_bavail * room.f_frsize);
@@ -50,7 +50,7 @@ Status NewFile::commit() {
         const std::string itself = fmt::format("/proc/self/fd/{}", file_.get());
         if (!is_named_ && linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
         is_named_ = true;
-        // Some file systems tell of an error only now.
+        // Some file systems report a write error only at close.
         return close(file_.take()) == 0 && rename(part_.c_str(), path_.c_str()) == 0;
     };
     if (put()) return {};

@@ -1,4 +1,4 @@
-// A file that is written beside its place, without a name where the file system can, and put there when it is whole.
+// A file that is written under a temporary name, or unnamed if the file system supports it, and renamed when complete.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace gshm::core::client {
 
 class NewFile {
 public:
-    // A file that exists keeps its mode, and a link to it stays. EISDIR, EINVAL: there is something else than a file.
+    // An existing file keeps its mode, and a symbolic link to it stays. EISDIR, EINVAL: the path is not a regular file.
     static Result<NewFile> create(const std::string& path);
     NewFile(NewFile&&) = default;
-    ~NewFile();  // what is not committed goes
+    ~NewFile();  // removes the file unless it is committed
 
     int fd() const { return file_.get(); }  // for reading and writing
-    // So that a full disk is known before anything is copied.
+    // Reports a full disk before anything is copied.
     Status reserve(uint64_t bytes) const;
     Status commit();
 
@@ -24,9 +24,9 @@ private:
         : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)), is_named_(is_named) {}
 
     std::string path_;
-    std::string part_;  // beside it
+    std::string part_;  // the temporary name in the same folder
     UniqueFd file_;
-    bool is_named_;  // by `part_`
+    bool is_named_;  // as `part_`
 };
 
 }  // namespace gshm::core::client

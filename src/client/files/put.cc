@@ -1,4 +1,4 @@
-// gshm.h: files and streams that become objects.
+// gshm.h: copies of files and streams to objects.
 #include <chrono>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -23,7 +23,7 @@ struct Source {
     bool is_file = true;  // else a stream
 };
 
-// Files of /proc say that they are empty, and are not.
+// Files of /proc have size 0 and contents.
 bool has_bytes(int fd, uint64_t offset) {
     char byte = 0;
     return pread(fd, &byte, 1, static_cast<off_t>(offset)) == 1;
@@ -45,7 +45,7 @@ Result<Source> look_at(int fd, std::string path) {
     return source;
 }
 
-// How the kernel calls the file, for messages.
+// The path of the file, for messages.
 std::string name_of(int fd) {
     std::string name(4096, '\0');
     const ssize_t bytes = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), name.data(), name.size());
@@ -53,7 +53,7 @@ std::string name_of(int fd) {
     return name.starts_with('/') ? name : "the stream";
 }
 
-// Whether something has the name; if an id is given, whether that object has.
+// Whether the name exists. With an id, whether it refers to that object.
 Result<bool> has_name(gshm_client* client, const char* name, uint64_t id) {
     gshm_stat_info info = {};
     info.struct_size = sizeof info;
@@ -63,8 +63,8 @@ Result<bool> has_name(gshm_client* client, const char* name, uint64_t id) {
     return id == 0 || info.id == id;
 }
 
-// An object without a name until it is whole: whatever happens before, there is nothing to be cleared away by name, which
-// might be another's by then. It is kept when it is sealed, which it is from the moment it has a name.
+// The object has no name until it is complete. So after a failure nothing has to be removed by name, which could belong
+// to another object by then. The object is sealed, and therefore kept, when it gets its name.
 class Put {
 public:
     Put(gshm_client* client, const gshm_create_spec& spec, const gshm_transfer_options* options)
@@ -75,7 +75,7 @@ public:
 
     Result<gshm_transfer_info> run(const Source& source) {
         const auto begin = std::chrono::steady_clock::now();
-        // Before anything is read, and again in the end.
+        // Checked before anything is read, and again at the end.
         if (!replace_ && TRY(has_name(client_, spec_.name, 0))) return fail(EEXIST, "\"{}\" exists already", spec_.name);
         const bool exact = spec_.size_bytes != 0 || (spec_.flags & GSHM_EMPTY) != 0;
         if (exact || !source.is_file)
@@ -124,7 +124,7 @@ private:
 
     Status give_name() {
         auto named = as_status(gshm_publish(object_.get(), spec_.name, replace_ ? uint32_t{GSHM_REPLACE} : 0));
-        // Lost on the way: it may have been done.
+        // The connection was lost before the reply: the object may have its name.
         const bool in_doubt = !named && named.error().code == ECONNRESET;
         if (in_doubt && has_name(client_, spec_.name, gshm_id(object_.get())).value_or(false)) return {};
         return named;
@@ -154,13 +154,13 @@ int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec*
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(path != nullptr, "path is NULL"));
         TRY(check_arguments(spec, options));
-        TRY(check_argument(spec->size_bytes == 0, "the file says how large the object is: size_bytes must be 0"));
-        // A fifo would hold us until it has a writer.
+        TRY(check_argument(spec->size_bytes == 0, "the object has the size of the file: size_bytes must be 0"));
+        // O_NONBLOCK, since the open of a fifo waits for a writer.
         const auto file = UniqueFd::adopt(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         struct stat status = {};
         if (!file || fstat(file.get(), &status) != 0) return fail_errno(path);
         if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) return fail(EINVAL, "{} is not a regular file", path);
-        fcntl(file.get(), F_SETFL, 0);  // O_NONBLOCK has served; some file systems would take it at its word
+        fcntl(file.get(), F_SETFL, 0);  // reads shall block; some file systems honour O_NONBLOCK for files
         auto wanted = *spec;
         wanted.flags &= ~uint32_t{GSHM_EMPTY};
         const auto source = TRY(look_at(file.get(), path));

@@ -9,9 +9,9 @@
 namespace gshm::core::client {
 namespace {
 
-// Large enough that a round trip to gshmd does not show.
+// Large enough to hide the round trip to gshmd.
 constexpr size_t kChunkBytes = size_t{4} << 20;
-// Up to here a stream is held in memory.
+// Streams up to this size are held in memory.
 constexpr size_t kHeldBytes = size_t{64} << 20;
 
 Status copy_in(gshm_object& object, uint64_t offset, std::string_view bytes) {
@@ -19,7 +19,7 @@ Status copy_in(gshm_object& object, uint64_t offset, std::string_view bytes) {
     return as_status(gshm_copy_in(&object, offset, bytes.data(), bytes.size()));
 }
 
-// A folder for large files: /tmp may be memory.
+// /var/tmp is for large files. /tmp may be in memory.
 std::string folder_for_streams() {
     const char* chosen = getenv("TMPDIR");
     return chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
@@ -71,7 +71,7 @@ Result<size_t> StreamReader::read(char* ret_bytes, size_t capacity) {
 Result<HeldStream> HeldStream::read_to_end(StreamReader& stream, const TransferProgress& progress) {
     HeldStream held;
     std::string& memory = held.memory_;
-    // Grows with the stream, so that few bytes take little memory.
+    // Grows with the stream, so that a short stream takes little memory.
     for (size_t bytes = kChunkBytes; bytes == kChunkBytes && memory.size() < kHeldBytes;) {
         const size_t before = memory.size();
         memory.resize(before + kChunkBytes);
@@ -118,12 +118,12 @@ Status copy_stream(StreamReader& stream, gshm_object& object, const TransferProg
     uint64_t done = 0;
     for (size_t bytes = chunk.size(); bytes == chunk.size();) {
         bytes = TRY(stream.read(chunk.data(), chunk.size()));
-        if (bytes > size - done) return fail(EFBIG, "the stream brings more than the {} bytes that it should", size);
+        if (bytes > size - done) return fail(EFBIG, "the stream has more than the {} bytes expected", size);
         TRY(copy_in(object, done, {chunk.data(), bytes}));
         done += bytes;
         TRY(progress.moved(done, size));
     }
-    if (done < size) return fail(ENODATA, "the stream ended after {} of the {} bytes that it should bring", done, size);
+    if (done < size) return fail(ENODATA, "the stream ended after {} of the {} bytes expected", done, size);
     return {};
 }
 

@@ -1,4 +1,4 @@
-// Bytes that come once, from a pipe, into an object that has its size from the beginning.
+// Copies a stream, which can be read only once, to an object, which has a fixed size.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ public:
     StreamReader(int fd, bool checksum) : fd_(fd) {
         if (checksum) checksum_.emplace();
     }
-    // Until capacity bytes are there or the stream ends.
+    // Reads until capacity bytes are read or the stream ends.
     Result<size_t> read(char* ret_bytes, size_t capacity);
     const std::optional<StreamChecksum>& checksum() const { return checksum_; }
 
@@ -26,14 +26,14 @@ private:
     std::optional<StreamChecksum> checksum_;
 };
 
-// All of a stream whose length nobody knows before: in memory if it is short, in a file without a name if not. Memory stays
-// bounded, and nothing is left behind even by SIGKILL.
+// A complete stream of unknown length, held in memory if it is short, else in an unnamed file. So memory stays bounded,
+// and even SIGKILL leaves nothing behind.
 class HeldStream {
 public:
     static Result<HeldStream> read_to_end(StreamReader& stream, const TransferProgress& progress);
 
     uint64_t size_bytes() const { return file_ ? file_bytes_ : memory_.size(); }
-    // Into an object of that size; GSHM_PATH_....
+    // Copies to an object of that size. Returns GSHM_PATH_....
     Result<uint32_t> copy_to(gshm_object& object, TransferProgress& progress) const;
 
 private:
@@ -45,7 +45,7 @@ private:
     uint64_t file_bytes_ = 0;
 };
 
-// Straight from the stream into the object, all of its bytes. EFBIG: the stream has more; ENODATA: fewer.
+// Copies directly from the stream to the object, all of its bytes. EFBIG: the stream is longer; ENODATA: shorter.
 Status copy_stream(StreamReader& stream, gshm_object& object, const TransferProgress& progress);
 
 }  // namespace gshm::core::client

@@ -7,14 +7,14 @@
 namespace gshm::core::client {
 namespace {
 
-// Large, so that a round costs nothing; small enough that progress is seen.
+// Large enough to hide the cost of a round trip, and small enough for steady progress.
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr uint32_t kPieces = 32;
 constexpr int kTellEveryMs = 100;
-// A caller that stops a transfer waits no longer than this for a file that does not answer.
+// The timeout for a file operation that hangs after the caller has stopped the transfer.
 constexpr std::chrono::milliseconds kPatience{1000};
 
-// One transfer, by a ring that it has for itself meanwhile.
+// One transfer, with exclusive use of a ring.
 class Transfer {
 public:
     Transfer(gshm_object& object, uint32_t operation, const FileRange& range, const gshm_transfer_options* options)
@@ -29,7 +29,7 @@ public:
             fill();
             TRY(take());
             if (!stopped_at_) {
-                // Also when it has failed already: what is under way may never end.
+                // Also after a failure: a transfer under way may never end.
                 auto told = tell();
                 if (told) continue;
                 stop(told.error());
@@ -38,7 +38,7 @@ public:
             if (std::chrono::steady_clock::now() - *stopped_at_ > kPatience && ring_->abandon()) break;
         }
         if (error_) return std::unexpected(*error_);
-        // After an error the next one has a new ring: gshmd may do better by that.
+        // After an error the ring is not reused.
         if (ring_->remove_file(file_)) Ring::put_aside(std::move(ring_));
         const auto took = std::chrono::steady_clock::now() - begin;
         return gshm_transfer_info{sizeof(gshm_transfer_info), path_, done_,
@@ -55,7 +55,7 @@ private:
             next_ += bytes;
             ++under_way_;
         }
-        (void)ring_->submit();  // what cannot be begun is completed with the reason
+        (void)ring_->submit();  // a transfer that cannot begin completes with its error
     }
     Status take() {
         if (under_way_ == 0) return {};

@@ -1,4 +1,4 @@
-// A range between a file and an object, by a ring; and what the whole-file calls have in common.
+// Transfers a range between a file and an object through a ring. Also the helpers of the whole-file calls.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,26 @@ struct FileRange {
     uint64_t bytes = 0;
 };
 
-// flags: those that this call knows.
+// flags: those that the call supports.
 Status check_options(const gshm_transfer_options* options, uint32_t flags);
 
 // operation: GSHM_IO_...
 Result<gshm_transfer_info> transfer(gshm_object& object, uint32_t operation, const FileRange& range,
                                     const gshm_transfer_options* options);
 
-// The caller's progress over a transfer and the comparison after it.
+// Reports progress to the caller, over a transfer and the comparison after it.
 class TransferProgress {
 public:
     explicit TransferProgress(const gshm_transfer_options* options)
         : options_(options), verifies_(options != nullptr && (options->flags & GSHM_TRANSFER_VERIFY) != 0) {}
 
     bool verifies() const { return verifies_; }
-    // ECANCELED: the caller wants it to end. total_bytes 0: not known.
+    // ECANCELED: the caller stops the transfer. total_bytes 0: unknown.
     Status moved(uint64_t done_bytes, uint64_t total_bytes) const;
     Status compared(uint64_t done_bytes, uint64_t total_bytes) const;
-    // All is there and compared.
+    // Everything is copied and compared.
     Status finish(uint64_t bytes) const { return tell(bytes, bytes); }
-    // For transfer(); they refer to this.
+    // Options for transfer(); they refer to this object.
     gshm_transfer_options for_transfer();
 
 private:
@@ -43,7 +43,7 @@ private:
     bool verifies_;
 };
 
-// The status of a call of this library, as its callers see it.
+// The status of a call of this library, from inside of it.
 inline Status as_status(int code) {
     if (code >= 0) return {};
     return std::unexpected(Error{-code, last_error()});

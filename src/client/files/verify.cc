@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kBlockBytes = 4096;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 
-// Aligned as direct I/O wants it, and no larger than the object: a folder may have thousands of small files.
+// Aligned for direct I/O, and no larger than the object: a folder may have thousands of small files.
 class Buffer {
 public:
     explicit Buffer(uint64_t object_bytes)
@@ -38,24 +38,24 @@ private:
     std::unique_ptr<std::byte, Free> data_;
 };
 
-// Reads a file past the page cache, which would only give back what it has just been given.
+// Reads a file without the page cache, which would only return the bytes just written to it.
 class FreshReader {
 public:
     FreshReader(const FilePart& part, uint64_t bytes)
         : part_(part), direct_(UniqueFd::adopt(open_direct(part))), buffer_(bytes) {}
 
-    // Fewer than asked for where the file ends.
+    // Fewer bytes than requested at the end of the file.
     Result<std::span<const std::byte>> read(uint64_t offset, size_t bytes) {
         size_t done = 0;
         while (done < bytes) {
-            // Whole blocks, as such reads must be; the rest of the last one is ignored.
+            // Direct reads need whole blocks. The rest of the last block is ignored.
             const bool direct = direct_ && done % kBlockBytes == 0;
             const size_t wanted = direct ? buffer_.size() - done : bytes - done;
             const ssize_t count = pread(direct ? direct_.get() : part_.fd, buffer_.data() + done, wanted,
                                         static_cast<off_t>(part_.offset + offset + done));
             if (count < 0 && errno == EINTR) continue;
             if (count < 0 && errno == EINVAL && direct) {
-                direct_.reset();  // this file system takes the flag and refuses the reads
+                direct_.reset();  // this file system accepts O_DIRECT but rejects the reads
                 continue;
             }
             if (count < 0) return fail_errno(part_.path.c_str());
@@ -102,7 +102,7 @@ Status compare_with_file(gshm_object& object, const std::string& name, const Fil
     FreshReader reader(part, gshm_size(&object));
     return read_back(object, progress, [&](uint64_t offset, std::span<const std::byte> bytes) -> Status {
         const auto other = TRY(reader.read(offset, bytes.size()));
-        // memcmp() is much faster, but does not say where.
+        // memcmp() is much faster, but does not return the position.
         if (bytes.size() == other.size() && memcmp(bytes.data(), other.data(), bytes.size()) == 0) return {};
         const auto differs = std::ranges::mismatch(bytes, other);
         const uint64_t place = offset + static_cast<uint64_t>(differs.in1 - bytes.begin());

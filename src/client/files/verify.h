@@ -1,4 +1,4 @@
-// Whether an object has the bytes that it should.
+// Compares an object with its source.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,19 @@
 
 namespace gshm::core::client {
 
-// The part of a file that an object is a copy of.
+// The part of a file that an object is copied from.
 struct FilePart {
     int fd = -1;
     uint64_t offset = 0;
     std::string path;  // for messages
 };
 
-// Compares all of the object with the file, which is read anew, from the disk where its file system allows that. EBADMSG
-// says where they differ, also if the file ends before.
+// Compares the whole object with the file, which is read again, from the disk if its file system allows that. EBADMSG
+// has the position of the first difference, which may be the end of the file.
 Status compare_with_file(gshm_object& object, const std::string& name, const FilePart& part,
                          const TransferProgress& progress);
 
-// For bytes that come only once: a checksum of them, to be compared with that of the object.
+// A checksum of a stream, which can be read only once, for the comparison with the object.
 class StreamChecksum {
 public:
     StreamChecksum();

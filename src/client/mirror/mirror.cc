@@ -1,5 +1,5 @@
-// gshm.h: mirrors. One path for every device: what differs is whether the CPU reaches the memory by itself, which the
-// extent says, and what a copy is.
+// gshm.h: mirrors. All devices share this code. They differ in whether the CPU can access the memory directly, which
+// the extent reports, and in how a copy is made.
 #include <map>
 
 #include "base/log.h"
@@ -11,15 +11,15 @@ using namespace gshm::core::client;
 
 struct gshm_mirror {
     uint64_t generation = fork_count();
-    gshm_object* object = nullptr;  // held; in a forked child it may be gone
+    gshm_object* object = nullptr;  // held; may be gone in a forked child
     uint64_t offset = 0;            // in the object
     std::span<std::byte> memory;
     bool writable = false;
     void* stream = nullptr;
-    // Where the memory is from; none of them: it is the object's own.
+    // The source of the memory. If neither is set, it is the memory of the object.
     PinnedStaging::Block block;
     std::unique_ptr<std::byte[]> own;  // for copies through the daemon
-    std::map<uint64_t, uint64_t> marks;  // [begin, end), apart from each other
+    std::map<uint64_t, uint64_t> marks;  // disjoint ranges [begin, end)
 
     Status check_range(uint64_t at, uint64_t bytes) const {
         if (at <= memory.size() && bytes <= memory.size() - at) return {};
@@ -32,7 +32,7 @@ struct gshm_mirror {
 
     void mark(uint64_t at, uint64_t bytes);
     void unmark(uint64_t at, uint64_t bytes);
-    // All that is marked, if it can be.
+    // Writes back all marked ranges, if possible.
     Status flush();
     Status flush(uint64_t at, uint64_t bytes);
     Status load(uint64_t at, uint64_t bytes);
@@ -76,7 +76,7 @@ Status gshm_mirror::begin_flush(uint64_t at, uint64_t bytes) {
     return object->core->copy_in(object->id, object->key.epoch, offset + at, piece);
 }
 
-// Also after a failure: what was begun before must not go on with memory that the caller changes, or that is another's.
+// Also after a failure: copies under way must end before the caller changes the memory, or before it is reused.
 Status gshm_mirror::finish(Status begun) {
     if (!is_copy() || object->extent() == nullptr) return begun;
     auto finished = object->extent()->finish(stream);
@@ -120,7 +120,7 @@ Status gshm_mirror::load(uint64_t at, uint64_t bytes) {
 
 namespace {
 
-// The library's view of the options: fields that an older caller does not know have their defaults.
+// A copy of the options in which fields that an older caller does not know have their defaults.
 Result<gshm_mirror_options> read_options(const gshm_mirror_options* options) {
     gshm_mirror_options chosen = GSHM_MIRROR_OPTIONS_INIT;
     if (options != nullptr) {
@@ -130,7 +130,7 @@ Result<gshm_mirror_options> read_options(const gshm_mirror_options* options) {
     }
     constexpr uint32_t kKnown = GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown mirror flags {:#x}", chosen.flags & ~kKnown);
-    TRY(check_argument(chosen.flags != 0, "a mirror that is neither loaded nor written is of no use"));
+    TRY(check_argument(chosen.flags != 0, "a mirror must be loaded, written or both"));
     return chosen;
 }
 
@@ -146,7 +146,7 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
     mirror->stream = options.stream;
     Extent* extent = object.extent();
     if (extent == nullptr && object.key.extent != 0) {
-        TRY(check_argument(options.stream == nullptr, "the daemon, which copies for this handle, knows no streams of yours"));
+        TRY(check_argument(options.stream == nullptr, "the daemon copies for this handle, and cannot use streams of this process"));
         mirror->own = std::make_unique_for_overwrite<std::byte[]>(bytes);
         mirror->memory = {mirror->own.get(), bytes};
     } else if (bytes != 0 && extent->is_host_memory()) {
@@ -233,9 +233,9 @@ int gshm_mirror_destroy(gshm_mirror* mirror) {
     if (mirror == nullptr) return 0;
     return guarded([&]() -> Status {
         std::unique_ptr<gshm_mirror> gone(mirror);
-        TRY(check_use(mirror));  // in a forked child neither its memory nor its object are there
+        TRY(check_use(mirror));  // in a forked child, its memory and its object are gone
         auto flushed = mirror->flush();
-        if (!flushed) log_error("what was changed in a mirror is lost: {}", flushed.error().message);
+        if (!flushed) log_error("changes in a mirror are lost: {}", flushed.error().message);
         give_memory_back(*mirror);
         let_go_of_object(mirror->object);
         return flushed;

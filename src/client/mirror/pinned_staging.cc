@@ -18,8 +18,8 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 PinnedStaging::PinnedStaging() : generation_(fork_count()) {}
 
-// Never destroyed: mirrors may outlive main(). What the parent had is not mapped in a child, where its lock may be held
-// for ever.
+// Never destroyed: mirrors may outlive main(). The memory of the parent is not mapped in a forked child, and its lock
+// may be held forever there.
 PinnedStaging& PinnedStaging::instance() {
     static std::atomic<PinnedStaging*> current = nullptr;
     PinnedStaging* pool = current.load(std::memory_order_acquire);
@@ -30,7 +30,8 @@ PinnedStaging& PinnedStaging::instance() {
     return *pool;
 }
 
-// Powers of two while they are small, so that few kinds serve all; then steps of an eighth, so that little is wasted.
+// Small sizes are powers of two, so that few size classes suffice. Larger ones are in steps of an eighth, to waste
+// little.
 size_t PinnedStaging::rounded(size_t bytes) {
     bytes = std::max(bytes, kPageBytes);
     if (bytes <= kLargestCut) return std::bit_ceil(bytes);
@@ -64,7 +65,7 @@ Result<PinnedStaging::Block> PinnedStaging::take(Device& device, size_t bytes) {
                     return block;
                 }
             }
-            // Two threads that find nothing make a region each; both will be used.
+            // Two threads may each create a region. Both will be used.
             auto region = TRY(map(device, kRegionBytes));
             MutexLock lock(mutex_);
             auto& free = small_[key];
@@ -76,7 +77,7 @@ Result<PinnedStaging::Block> PinnedStaging::take(Device& device, size_t bytes) {
     }
     {
         MutexLock lock(mutex_);
-        // The newest first: its pages are more likely to be in the processor's cache.
+        // The newest first: its pages are more likely to be in the CPU cache.
         for (auto at = large_.rbegin(); at != large_.rend(); ++at) {
             if (at->key != key) continue;
             Block block{at->data, key.bytes, &device};
@@ -105,7 +106,7 @@ std::vector<PinnedMemory> PinnedStaging::excess() {
 }
 
 void PinnedStaging::give(Block block) {
-    std::vector<PinnedMemory> gone;  // without the lock
+    std::vector<PinnedMemory> gone;  // unmapped after the lock is released
     {
         MutexLock lock(mutex_);
         const Key key{block.device, block.bytes};
@@ -120,7 +121,7 @@ void PinnedStaging::give(Block block) {
 }
 
 void PinnedStaging::keep_at_most(size_t bytes) {
-    std::vector<PinnedMemory> gone;  // without the lock
+    std::vector<PinnedMemory> gone;  // unmapped after the lock is released
     {
         MutexLock lock(mutex_);
         most_ = bytes;

@@ -1,4 +1,4 @@
-// gshm.h: pools. Slabs are objects of their own extents, which are the daemon's to free as soon as this session ends.
+// gshm.h: pools. Slabs are objects with their own extents, which the daemon frees when the session ends.
 #include "client/pool/api.h"
 
 #include <random>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
 constexpr int kNamesTried = 1000;
 
-// The error of a call of ours on this thread.
+// The error of a call of this library, from this thread.
 std::unexpected<Error> last_failure(int code) {
     return std::unexpected(Error{-code, last_error()});
 }
@@ -44,7 +44,7 @@ int with_pool(gshm_pool* pool, Body&& body) {
     });
 }
 
-// Of this process, unless others guess: a name alone opens nothing.
+// A random name that other processes do not choose.
 std::string unused_folder() {
     std::random_device random;
     return fmt::format("pool-{}-{:08x}", getpid(), random());
@@ -89,7 +89,7 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
                 return address;
             }
             if (tried >= kNamesTried || (code != -EEXIST && code != -ECONNRESET)) return last_failure(code);
-            // Made or not when gshmd died: nobody has it.
+            // gshmd may have created the object before it died. It has no user, so it is removed.
             if (code == -ECONNRESET) gshm_unlink(&client, name.c_str());
         }
     });
@@ -104,7 +104,7 @@ Status gshm_pool::give_back(uint64_t address) {
         }
         int code = gshm_unlink(&client, slab.name.c_str());
         if (code == -ECONNRESET) code = gshm_unlink(&client, slab.name.c_str());
-        // None: the daemon is another, or somebody has removed it.
+        // ENOENT: gshmd was replaced, or the slab was removed.
         if (code != 0 && code != -ENOENT && !closing) return last_failure(code);
         PoolRegistry::instance().remove(address);
         {
@@ -142,7 +142,7 @@ Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, 
     const auto info = TRY(find_device(made->client, options.device));
     Device* local = TRY(LocalDevices::instance().by_uuid(info.uuid, info.name));
     made->device = info.name;
-    // In a folder of several pools, too, a slab's name is nobody else's: it is by its name that it is removed.
+    // Slab names are unique even in a folder shared by several pools, since a slab is removed by its name.
     const std::string own = unused_folder();
     made->prefix = options.name != nullptr ? fmt::format("{}/{}-", options.name, own) : own + "/";
     made->mode = options.mode;
@@ -166,7 +166,7 @@ int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm
 }
 
 void gshm_pool_destroy(gshm_pool* pool) {
-    // In a forked child it stays: another thread may have been at work with it when it was copied.
+    // A forked child keeps the pool, since another thread may have been using it at the fork.
     if (!check_use(pool)) return;
     guarded([&]() -> Status {
         pool->closing = true;

@@ -1,4 +1,4 @@
-// What a pool's handle is: a pool whose slabs are objects of the daemon.
+// The handle of a pool, whose slabs are objects of the daemon.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@
 
 struct gshm_pool final : gshm::core::client::SlabSource {
     uint64_t generation = gshm::core::client::fork_count();
-    gshm_client client;  // one more handle of the connection
-    std::string device;  // at the daemon
-    std::string prefix;  // of the slabs' names
+    gshm_client client;  // a further handle of the connection
+    std::string device;  // its name at the daemon
+    std::string prefix;  // of the slab names
     uint32_t mode = 0600;
     std::atomic<uint64_t> next_name = 0;
-    std::atomic<bool> closing = false;  // what the daemon does not take back goes all the same
+    std::atomic<bool> closing = false;  // a slab is dropped even if the daemon does not take it back
     std::unique_ptr<gshm::core::client::Pool> pool;
 
     gshm::core::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
@@ -25,13 +25,13 @@ struct gshm_pool final : gshm::core::client::SlabSource {
         gshm_object* object = nullptr;
         std::string name;
     };
-    gshm::core::Mutex mutex;  // nothing is called with it
+    gshm::core::Mutex mutex;  // no calls are made under it
     std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
 };
 
 namespace gshm::core::client {
 
-// The options with defaults for what an older caller does not know, and checked.
+// Checked options, with defaults for fields that an older caller does not know.
 Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options);
 Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, const gshm_pool_options& options);
 

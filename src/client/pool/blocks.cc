@@ -4,7 +4,7 @@
 
 namespace gshm::core::client {
 
-// The first 32 bins are exact, one for each number of units.
+// The first 32 bins hold exactly one size each.
 size_t PoolBins::bin_of(uint64_t bytes) {
     const uint64_t units = bytes / kUnit;
     if (units < kPerDoubling) return static_cast<size_t>(units);
@@ -42,14 +42,14 @@ PoolBlock* PoolBins::lowest(PoolBlock* from, uint64_t bytes) {
 PoolBlock* PoolBins::find(uint64_t bytes) const {
     const size_t bin = bin_of(bytes);
     if (PoolBlock* fitting = lowest(bins_[bin], bytes)) return fitting;
-    // Whatever is in a later bin is large enough.
+    // Every block in a higher bin is large enough.
     const size_t first = bin + 1;
     for (size_t word = first / 64; word < some_.size(); ++word) {
         uint64_t bits = some_[word];
         if (word == first / 64) bits &= ~uint64_t{0} << first % 64;
         if (bits != 0) return lowest(bins_[word * 64 + static_cast<size_t>(std::countr_zero(bits))], bytes);
     }
-    // Those of its own bin that were not looked at.
+    // The blocks of its own bin that lowest() did not reach.
     for (PoolBlock* at = bins_[bin]; at != nullptr; at = at->next) {
         if (at->bytes >= bytes) return at;
     }

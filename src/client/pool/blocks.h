@@ -1,4 +1,4 @@
-// The pieces that a pool's slabs are cut into, and the free ones among them by size.
+// The blocks of a pool's slabs, and the index of free blocks by size.
 #pragma once
 
 #include <array>
@@ -11,18 +11,18 @@ namespace gshm::core::client {
 struct PoolLane;
 struct PoolSlab;
 
-// A stretch of a slab, used or free. Neighbours that are free are one as soon as the same stream is behind both.
+// A range of a slab, used or free. Adjacent free blocks are merged when they have the same lane.
 struct PoolBlock {
     uint64_t address = 0;
     uint64_t bytes = 0;
-    uint64_t asked = 0;  // what the caller said; 0: free
+    uint64_t asked = 0;  // the requested size; 0: free
     PoolSlab* slab = nullptr;
     PoolBlock* below = nullptr;  // in the slab
     PoolBlock* above = nullptr;
 
-    // Of a free one. Null: whoever used it is done.
+    // The lane of a free block. Null: no stream uses it any more.
     PoolLane* lane = nullptr;
-    uint64_t turn = 0;  // of the lane: it was freed then
+    uint64_t turn = 0;  // the turn of the lane in which it was freed
     PoolBlock* earlier = nullptr;  // in the lane, by turn
     PoolBlock* later = nullptr;
     PoolBlock* next = nullptr;  // in the bin
@@ -32,23 +32,23 @@ struct PoolBlock {
     uint64_t end() const { return address + bytes; }
 };
 
-// Free blocks by size: sixteen bins for each doubling, and a bit for each bin that has some. Everything takes the same
-// time however many there are. What find() gives is among those that fit best, and of these a low one, so that the upper ones
-// become large.
+// Free blocks by size: sixteen bins for each power of two, and a bit for each bin that is not empty. Each operation
+// takes constant time. find() returns one of the best-fitting blocks, at a low address, so that high addresses stay
+// free for large blocks.
 class PoolBins {
 public:
     static constexpr uint64_t kUnit = 512;  // sizes and addresses are multiples of it
 
     void add(PoolBlock* block);
     void remove(PoolBlock* block);
-    // Null: none is that large.
+    // Null: no block is large enough.
     PoolBlock* find(uint64_t bytes) const;
     bool empty() const { return count_ == 0; }
 
 private:
     static constexpr size_t kPerDoubling = 16;
     static constexpr size_t kBins = 640;  // up to 2^49 bytes
-    static constexpr int kLooked = 8;     // in one bin
+    static constexpr int kLooked = 8;     // blocks tried in one bin
 
     static size_t bin_of(uint64_t bytes);
     static PoolBlock* lowest(PoolBlock* from, uint64_t bytes);
@@ -58,7 +58,7 @@ private:
     size_t count_ = 0;
 };
 
-// Blocks that are not in use as such, kept for the next.
+// Recycles unused block structs.
 class PoolBlockStock {
 public:
     PoolBlock* take();

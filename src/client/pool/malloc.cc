@@ -1,4 +1,4 @@
-// gshm.h: the process's own pools, for programs that know nothing of gshm but two functions.
+// gshm.h: the default pools of the process, for programs that use only an allocate and a free function.
 #include <cstdlib>
 
 #include "base/log.h"
@@ -13,7 +13,8 @@ namespace {
 
 class ProcessPools {
 public:
-    // Never destroyed: tensors may outlive main(). A forked child has its own: the parent's locks may be held for ever there.
+    // Never destroyed: tensors may outlive main(). A forked child has its own, since locks of the parent may be held
+    // forever there.
     static ProcessPools& instance() {
         static std::atomic<ProcessPools*> current = nullptr;
         ProcessPools* pools = current.load(std::memory_order_acquire);
@@ -24,7 +25,7 @@ public:
         return *pools;
     }
 
-    // Of this process's ordinal; made where there is none yet.
+    // The pool of a GPU, by the ordinal in this process. Created on first use.
     Result<Pool*> get(int ordinal) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         if (auto found = pools_.find(ordinal); found != pools_.end()) return found->second->pool.get();
@@ -32,7 +33,7 @@ public:
         auto pool = TRY(make(ordinal));
         return pools_.emplace(ordinal, std::move(pool)).first->second->pool.get();
     }
-    // Null: there is none.
+    // Null: the GPU has no pool yet.
     Pool* find(int ordinal) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         auto found = pools_.find(ordinal);
@@ -46,7 +47,7 @@ private:
         gshm_client* client = nullptr;
         if (int code = gshm_connect(nullptr, &client); code != 0) return std::unexpected(Error{-code, last_error()});
         auto core = client->core;
-        gshm_disconnect(client);  // the handle alone
+        gshm_disconnect(client);  // frees only the handle
         return core;
     }
 
@@ -66,7 +67,7 @@ private:
         return static_cast<uint32_t>(mode);
     }
 
-    // GPUs are the same by their UUIDs; the daemon may count them otherwise.
+    // GPUs are matched by UUID, since the daemon may number them differently.
     Result<std::unique_ptr<gshm_pool>> make(int ordinal) REQUIRES(mutex_) {
         if (ordinal < 0) return fail(EINVAL, "there is no device {}", ordinal);
         const auto uuid = TRY(LocalDevices::instance().by_name(fmt::format("cuda:{}", ordinal)))->info().uuid;
@@ -89,7 +90,7 @@ private:
     }
 
     const uint64_t generation_;
-    Mutex mutex_;  // held while a pool is made, which asks the daemon
+    Mutex mutex_;  // held while a pool is created, which calls the daemon
     std::shared_ptr<Core> core_ GUARDED_BY(mutex_);
     std::map<int, std::unique_ptr<gshm_pool>> pools_ GUARDED_BY(mutex_);
 };
@@ -116,9 +117,9 @@ void gshm_free(void* memory, ssize_t size, int device, void* stream) {
     bool over = false;
     const int code = guarded([&]() -> Status {
         Pool* pool = ProcessPools::instance().find(device);
-        if (pool == nullptr) return fail(EINVAL, "{} is of no pool of this process", memory);
+        if (pool == nullptr) return fail(EINVAL, "{} is not from a pool of this process", memory);
         auto freed = pool->deallocate(memory, size > 0 ? static_cast<uint64_t>(size) : 0, stream);
-        over = !freed && freed.error().code == ENODEV;  // the driver has gone before us, as at the end of a process
+        over = !freed && freed.error().code == ENODEV;  // at process exit the driver may be gone already
         return freed;
     });
     if (code != 0 && !over) log_error("cannot free {} on cuda:{}: {}", memory, device, last_error());

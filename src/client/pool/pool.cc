@@ -11,12 +11,13 @@ namespace gshm::core::client {
 namespace {
 
 constexpr uint64_t kUnit = PoolBins::kUnit;
-// From here on a block is cut from the upper end of a free one, so that small ones stay together below.
+// Blocks of at least this size are cut from the upper end of a free block, so that small ones stay together at low
+// addresses.
 constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
-constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless more is asked for at once
+constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless a single allocation needs more
 constexpr uint64_t kMostBytes = uint64_t{1} << 48;
-constexpr size_t kMarksLooked = 32;                   // so many in a lane, and it is looked which are passed
-constexpr size_t kMarks = 256;                        // and no more: the last one is moved then
+constexpr size_t kMarksLooked = 32;                   // from this number of marks on, a lane checks which are passed
+constexpr size_t kMarks = 256;                        // the maximum; then the last mark is moved
 
 void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
     const uint64_t unit = (block.address - slab.address) / kUnit;
@@ -24,7 +25,7 @@ void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
     else slab.starts[unit / 64] &= ~(uint64_t{1} << unit % 64);
 }
 
-// Where the last used block begins that does so at the unit or before; nothing: none does.
+// The address of the last used block that starts at or before the unit; nullopt if there is none.
 std::optional<uint64_t> start_before(const PoolSlab& slab, uint64_t unit) {
     uint64_t word = unit / 64;
     uint64_t bits = slab.starts[word] & (~uint64_t{0} >> (63 - unit % 64));
@@ -48,7 +49,7 @@ Pool::~Pool() {
     std::vector<uint64_t> addresses;
     {
         MutexLock lock(mutex_);
-        (void)wait_for_all();  // a device that is lost does nothing any more
+        (void)wait_for_all();  // a lost device does no work any more
         for (auto& [id, lane] : lanes_) {
             for (auto& marked : lane->marks) streams_->drop(marked.mark);
         }
@@ -83,7 +84,7 @@ void Pool::unlist(PoolBlock* block) {
     (block->later != nullptr ? block->later->earlier : lane.last) = block->earlier;
 }
 
-// Neither is listed.
+// Neither block is listed.
 void Pool::join(PoolBlock* low, PoolBlock* high) {
     low->bytes += high->bytes;
     low->above = high->above;
@@ -91,7 +92,7 @@ void Pool::join(PoolBlock* low, PoolBlock* high) {
     stock_.give(high);
 }
 
-// The rest above the first so many bytes, with the same lane. Neither is listed.
+// Splits off the part above the first `bytes` bytes, with the same lane. Neither block is listed.
 PoolBlock* Pool::split(PoolBlock* block, uint64_t bytes) {
     PoolBlock* rest = stock_.take();
     rest->address = block->address + bytes;
@@ -107,7 +108,7 @@ PoolBlock* Pool::split(PoolBlock* block, uint64_t bytes) {
     return rest;
 }
 
-// From now on it is free, for the lane alone until that turn has passed.
+// Frees the block. Until that turn has passed, only the lane may use it.
 void Pool::release(PoolBlock* block, PoolLane* lane, uint64_t turn) {
     block->asked = 0;
     block->lane = lane;
@@ -167,7 +168,7 @@ void Pool::look(PoolLane& lane) {
 void Pool::look_at_all() {
     std::erase_if(lanes_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS {
         look(*entry.second);
-        return entry.second->marks.empty();  // and so it has no blocks
+        return entry.second->marks.empty();  // then it has no blocks
     });
 }
 
@@ -176,7 +177,7 @@ Status Pool::wait_for_all() {
     for (auto& [id, lane] : lanes_) {
         if (!lane->marks.empty()) marks.push_back(lane->marks.back().mark);
     }
-    // They may be recorded anew meanwhile, or kept for another: then the wait is for more, but never for less.
+    // Other threads may record these marks again, or reuse them. The wait then takes longer, but is never too short.
     mutex_.unlock();
     Status waited;
     for (auto* mark : marks) {
@@ -213,7 +214,7 @@ void Pool::absorb_neighbours(PoolLane& lane) {
 
 // ---- Allocating ----
 
-// Without a wait: what the stream has freed itself, or what nobody is at work with; whichever fits better.
+// Without a wait: the better fit of a block freed by the same stream and a block that no stream uses.
 PoolBlock* Pool::find_fit(const BlockRequest& wanted) {
     PoolBlock* ready = ready_.find(wanted.search);
     PoolLane* lane = wanted.any_stream ? nullptr : find_lane(wanted.lane);
@@ -222,12 +223,12 @@ PoolBlock* Pool::find_fit(const BlockRequest& wanted) {
     return own;
 }
 
-// Null: there is none without a further slab.
+// Null: a new slab is needed.
 Result<PoolBlock*> Pool::find_elsewhere(const BlockRequest& wanted) {
     if (lanes_.empty()) return nullptr;
     look_at_all();
     if (PoolBlock* block = find_fit(wanted)) return block;
-    if (wanted.any_stream) return nullptr;  // it would have to be waited for here
+    if (wanted.any_stream) return nullptr;  // the caller would have to wait
     if (PoolLane* lane = find_lane(wanted.lane)) {
         absorb_neighbours(*lane);
         if (PoolBlock* block = lane->free.find(wanted.search)) return block;
@@ -239,13 +240,13 @@ Result<PoolBlock*> Pool::find_elsewhere(const BlockRequest& wanted) {
     }
     if (best == nullptr) return nullptr;
     auto behind = std::ranges::find_if(best->lane->marks, [&](auto& marked) { return marked.turn >= best->turn; });
-    assert(behind != best->lane->marks.end());  // else it would be for everybody
+    assert(behind != best->lane->marks.end());  // else the block would be free for all streams
     TRY(streams_->follow(wanted.stream, behind->mark));
     ++stats_.waits;
     return best;
 }
 
-// The used part; what remains is free as it was.
+// Returns the used part. The rest stays free.
 PoolBlock* Pool::cut(PoolBlock* block, const BlockRequest& wanted) {
     PoolBlock* later = block->lane != nullptr ? block->later : nullptr;
     unlist(block);
@@ -316,7 +317,7 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     if (ordered) {
         lane = find_lane(id);
         if (lane == nullptr) lane = lanes_.emplace(id, std::make_unique<PoolLane>()).first->second.get();
-        // A failure: it stays allocated, since nobody could tell when it may be used again.
+        // On failure the block stays allocated, since the time of its last use is unknown.
         TRY(mark(*lane, stream));
     }
     used_.erase(found);
@@ -376,7 +377,7 @@ Status Pool::add_slab(uint64_t bytes) {
     return {};
 }
 
-// As large as slabs are by now, or as there is room for; at least as large as is wanted now.
+// The slab size grows with the pool, within the limit, and is at least the wanted size.
 Status Pool::try_to_grow(const BlockRequest& wanted) {
     const uint64_t unit = options_.granularity_bytes;
     const uint64_t least = round_up(wanted.search, unit);
@@ -388,7 +389,7 @@ Status Pool::try_to_grow(const BlockRequest& wanted) {
                     wanted.bytes, options_.limit_bytes, stats_.reserved_bytes, stats_.used_bytes);
     }
     for (uint64_t bytes = std::max(least, std::min(usual, room / unit * unit));;) {
-        stats_.reserved_bytes += bytes;  // before it is there, so that the limit holds meanwhile
+        stats_.reserved_bytes += bytes;  // counted before it exists, so that the limit holds meanwhile
         auto added = add_slab(bytes);
         if (added) return {};
         stats_.reserved_bytes -= bytes;
@@ -409,7 +410,7 @@ Status Pool::grow(const BlockRequest& wanted, int* attempts) {
     const Growing growing(*this);
     auto grown = try_to_grow(wanted);
     if (grown || !is_full(grown) || ++*attempts > 2) return grown;
-    // What is still under way may be in the way: blocks become one when it is over. Else slabs may be that are too small.
+    // First waits for pending work, after which blocks can be merged. Then gives back free slabs that are too small.
     if (*attempts == 1) (void)wait_for_all();
     else (void)give_back_unused(0);
     return {};
@@ -466,7 +467,7 @@ Status Pool::give_back_unused(uint64_t keep_bytes) {
     return {};
 }
 
-// The newest stays, for it is what is likely to be wanted again.
+// Keeps the newest, which is the most likely to be used again.
 void Pool::give_back_surplus(PoolSlab* newest) {
     if (refused_) return;
     look_at_all();

@@ -1,6 +1,6 @@
-// Memory of one device in pieces of any size, cut from slabs. It knows neither daemon nor driver, but where slabs come from
-// and the order of the device's streams: what was freed in a stream's order is used again in that stream at once, and in
-// another after it was told to wait.
+// Memory of one device in blocks of any size, cut from slabs. It depends on a source of slabs and on the streams of the
+// device, but not on a daemon or a driver. A block that was freed in a stream's order is reused in that stream at once.
+// Another stream first waits for that point.
 #pragma once
 
 #include <condition_variable>
@@ -17,13 +17,13 @@
 
 namespace gshm::core::client {
 
-// Where slabs come from and go to. Called by any thread, without the pool's lock; must not throw.
+// The source of slabs. Called by any thread, without the lock of the pool; must not throw.
 class SlabSource {
 public:
     virtual ~SlabSource() = default;
-    // The address of so many bytes, a multiple of the granularity. ENOSPC: the device is full.
+    // The address of a slab; bytes is a multiple of the granularity. ENOSPC: the device is full.
     virtual Result<uint64_t> make(uint64_t bytes) = 0;
-    // An error: it stays the pool's.
+    // On an error, the pool keeps the slab.
     virtual Status give_back(uint64_t address) = 0;
 };
 
@@ -32,19 +32,19 @@ struct PoolSlab {
     uint64_t bytes = 0;
     uint64_t used_bytes = 0;
     PoolBlock* first = nullptr;
-    std::vector<uint64_t> starts;  // a bit for each unit, set where a used block begins
+    std::vector<uint64_t> starts;  // a bit for each unit, set at the start of a used block
 };
 
-// A stream, and what was freed in its order and may not be over yet.
+// A stream, with the blocks that were freed in its order and may still be in use.
 struct PoolLane {
     struct Marked {
         uint64_t turn;
         Streams::Mark mark;
     };
-    uint64_t turn = 0;         // of the last free
-    std::deque<Marked> marks;  // not known to be passed
+    uint64_t turn = 0;         // number of the last free
+    std::deque<Marked> marks;  // those not known to be passed
     PoolBins free;
-    PoolBlock* first = nullptr;  // of the free ones, by turn
+    PoolBlock* first = nullptr;  // free blocks, ordered by turn
     PoolBlock* last = nullptr;
 };
 
@@ -52,75 +52,76 @@ class Pool {
 public:
     struct Options {
         uint64_t granularity_bytes = 0;  // slabs are multiples of it
-        uint64_t slab_bytes = 0;         // at least; they grow with the pool
-        uint64_t limit_bytes = 0;        // of all slabs; 0: none
+        uint64_t slab_bytes = 0;         // the minimum; slabs grow with the pool
+        uint64_t limit_bytes = 0;        // of all slabs; 0: no limit
     };
     struct Stats {
         uint64_t reserved_bytes = 0;  // in slabs
         uint64_t used_bytes = 0;
         uint64_t peak_used_bytes = 0;
-        uint64_t allocations = 0;  // now
+        uint64_t allocations = 0;  // current number
         uint64_t slabs = 0;
-        uint64_t waits = 0;  // so many times a stream was told to wait for another
+        uint64_t waits = 0;  // how often a stream was made to wait for another
     };
     struct Place {
         uint64_t slab = 0;    // its address
-        uint64_t offset = 0;  // in it
+        uint64_t offset = 0;  // in the slab
         uint64_t bytes = 0;   // to the end of the allocation
     };
     static constexpr uint64_t kAlignment = PoolBins::kUnit;
     static constexpr uint64_t kMostAlignment = uint64_t{1} << 30;
-    // For a stream: nobody is, or was, at work with it.
+    // As a stream: no stream uses, or has used, the memory.
     static inline void* const kNoStream = reinterpret_cast<void*>(~uintptr_t{0});
 
-    // The source outlives the pool. streams null: there are none.
+    // The source outlives the pool. Without streams, `streams` is null.
     Pool(const Options& options, SlabSource& source, std::unique_ptr<Streams> streams);
-    // Waits for what was freed; what was not freed goes as well.
+    // Waits for the freed blocks. Allocated blocks are freed too.
     ~Pool();
 
-    // Null for 0 bytes. ENOMEM: it would be more than the limit. ENOSPC: the device is full.
+    // Null for 0 bytes. ENOMEM: over the limit of the pool. ENOSPC: the device is full.
     Result<void*> allocate(uint64_t bytes, uint64_t alignment, void* stream) EXCLUDES(mutex_);
-    // bytes as they were asked for; 0: not known. EINVAL, and nothing is changed: it is none of the pool's, or free.
+    // bytes: the allocated size; 0: unknown. EINVAL, without any change: the memory is not from this pool, or is
+    // already free.
     Status deallocate(void* memory, uint64_t bytes, void* stream) EXCLUDES(mutex_);
-    // Gives slabs back that are not in use, when what is under way with them is over, until no more than so much is left.
+    // Waits for pending work and gives back unused slabs, until at most keep_bytes are left.
     Status trim(uint64_t keep_bytes) EXCLUDES(mutex_);
     Stats stats() EXCLUDES(mutex_);
-    // Of any address in something that is allocated.
+    // For any address inside of an allocation.
     std::optional<Place> find(const void* memory) EXCLUDES(mutex_);
 
 private:
-    // What an allocation wants.
+    // An allocation request.
     struct BlockRequest {
         uint64_t bytes = 0;      // rounded up
         uint64_t alignment = 0;
-        uint64_t search = 0;     // a block of so many bytes has it, however it lies
+        uint64_t search = 0;     // a block of this size is large enough at any alignment
         void* stream = nullptr;
         uint64_t lane = 0;
-        bool any_stream = false;  // to be used in no particular order, at once
+        bool any_stream = false;  // for immediate use, in no stream's order
     };
 
     PoolBlock* find_fit(const BlockRequest& wanted) REQUIRES(mutex_);
     Result<PoolBlock*> find_elsewhere(const BlockRequest& wanted) REQUIRES(mutex_);
     PoolBlock* cut(PoolBlock* block, const BlockRequest& wanted) REQUIRES(mutex_);
     Status try_to_grow(const BlockRequest& wanted) REQUIRES(mutex_);
-    // By a slab, or by what could be done without one: look again. Called by one thread at a time.
+    // Makes room by a new slab or by other means; the caller searches again. Called by one thread at a time.
     Status grow(const BlockRequest& wanted, int* attempts) REQUIRES(mutex_);
     Status add_slab(uint64_t bytes) REQUIRES(mutex_);
     void remove_slab(PoolSlab* slab) REQUIRES(mutex_);
     bool can_go(const PoolSlab& slab) const REQUIRES(mutex_);
-    // Lets go of the lock while it asks the source.
+    // Releases the lock while it calls the source.
     Status give_back(PoolSlab* slab) REQUIRES(mutex_);
     Status give_back_unused(uint64_t keep_bytes) REQUIRES(mutex_);
     void give_back_surplus(PoolSlab* newest) REQUIRES(mutex_);
 
     PoolLane* find_lane(uint64_t id) REQUIRES(mutex_);
     Status mark(PoolLane& lane, void* stream) REQUIRES(mutex_);
-    // Looks which marks are passed; what was freed before them is for everybody.
+    // Checks which marks are passed. Blocks that were freed before them become free for all streams.
     void look(PoolLane& lane) REQUIRES(mutex_);
     void look_at_all() REQUIRES(mutex_);
-    // Until all marks that there are now are passed. Lets go of the lock meanwhile.
+    // Waits until all current marks are passed. Releases the lock meanwhile.
     Status wait_for_all() REQUIRES(mutex_);
-    // Free blocks for everybody become those of the lane that they are next to.
+    // Free blocks without a lane next to a block of this lane join the lane.
     void absorb_neighbours(PoolLane& lane) REQUIRES(mutex_);
 
     void release(PoolBlock* block, PoolLane* lane, uint64_t turn) REQUIRES(mutex_);
@@ -133,11 +134,11 @@ private:
     SlabSource& source_;
     const std::unique_ptr<Streams> streams_;
 
-    // Held while streams are told to wait, never while anybody waits.
+    // Held while waits are enqueued on streams, never during a wait of the CPU.
     Mutex mutex_;
     std::condition_variable grown_;
-    bool growing_ GUARDED_BY(mutex_) = false;  // a thread is out for a slab
-    bool refused_ GUARDED_BY(mutex_) = false;  // the source took none back when last asked
+    bool growing_ GUARDED_BY(mutex_) = false;  // a thread is creating a slab
+    bool refused_ GUARDED_BY(mutex_) = false;  // the source refused the last slab given back
     PoolBlockStock stock_ GUARDED_BY(mutex_);
     std::map<uint64_t, std::unique_ptr<PoolSlab>> slabs_ GUARDED_BY(mutex_);
     std::unordered_map<uint64_t, PoolBlock*> used_ GUARDED_BY(mutex_);

@@ -9,7 +9,7 @@ namespace gshm::core::client {
 
 PoolRegistry::PoolRegistry() : generation_(fork_count()) {}
 
-// Never destroyed: pools may outlive main(). In a child the parent's lock may be held for ever.
+// Never destroyed: pools may outlive main(). In a forked child the lock may be held forever.
 PoolRegistry& PoolRegistry::instance() {
     static std::atomic<PoolRegistry*> current = nullptr;
     PoolRegistry* registry = current.load(std::memory_order_acquire);
@@ -26,7 +26,7 @@ void PoolRegistry::add(uint64_t address, Slab slab) {
 }
 
 void PoolRegistry::remove(uint64_t address) {
-    Slab gone;  // its core, should it be the last to have it, ends without the lock
+    Slab gone;  // its core may end with it, after the lock is released
     MutexLock lock(mutex_);
     auto found = slabs_.find(address);
     if (found == slabs_.end()) return;

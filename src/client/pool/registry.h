@@ -1,4 +1,4 @@
-// Which addresses of this process are in slabs of pools, so that they can be told from any other.
+// The address ranges of all pool slabs in this process.
 #pragma once
 
 #include <map>
@@ -17,17 +17,17 @@ public:
     struct Slab {
         Pool* pool = nullptr;
         std::shared_ptr<Core> core;
-        uint64_t epoch = 0;  // of the session that has made it
+        uint64_t epoch = 0;  // of the session that created it
         uint64_t id = 0;
         uint64_t bytes = 0;
         std::string device;
     };
 
-    // The process's; a forked child has one of its own, in which there is nothing.
+    // The instance of the process. A forked child has its own, which is empty.
     static PoolRegistry& instance();
 
     void add(uint64_t address, Slab slab) EXCLUDES(mutex_);
-    // Before the memory goes, and the pool.
+    // Called before the memory and the pool end.
     void remove(uint64_t address) EXCLUDES(mutex_);
     Result<gshm_location> locate(const void* memory) EXCLUDES(mutex_);
 
@@ -35,7 +35,7 @@ private:
     PoolRegistry();
 
     const uint64_t generation_;
-    Mutex mutex_;  // the pools' locks are taken inside
+    Mutex mutex_;  // the locks of pools are taken inside
     std::map<uint64_t, Slab> slabs_ GUARDED_BY(mutex_);  // by address
 };
 

@@ -11,7 +11,7 @@ struct gshm_ring {
 
 namespace {
 
-// Runs a body that returns a count; that, or -errno.
+// Runs a body that returns a count. Returns the count or -errno.
 template <typename Body>
 int counted(gshm_ring* ring, Body&& body) {
     size_t count = 0;

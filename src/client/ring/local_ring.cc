@@ -9,17 +9,17 @@
 namespace gshm::core::client {
 namespace {
 
-// Less than gshmd has: every process that does this pays for its own.
+// Less than gshmd has, since every process with a local ring has its own.
 constexpr size_t kStagingBytes = size_t{64} << 20;
 
-// They live as long as the process: their threads may be in a driver call when it ends.
+// Engines live until the process ends, since their threads may be in a driver call at exit.
 Result<io::Engine*> process_engine(LocalRing::Kind kind, Device& device) {
     static Mutex* mutex = new Mutex;
     static io::Engine* engines[LocalRing::kKinds] = {};
     static uint64_t generation = fork_count();
     MutexLock lock(*mutex);
     if (std::exchange(generation, fork_count()) != fork_count()) {
-        std::ranges::fill(engines, nullptr);  // a forked child: their threads are the parent's, and stay there
+        std::ranges::fill(engines, nullptr);  // a forked child does not have their threads
     }
     io::Engine*& engine = engines[kind];
     if (engine == nullptr) {
@@ -96,7 +96,7 @@ void LocalRing::end(std::unique_ptr<Job> job, const Result<uint64_t>& bytes) {
     const int64_t result = bytes ? static_cast<int64_t>(*bytes) : -bytes.error().code;
     MutexLock lock(mutex_);
     completions_.push_back({result, job->token, job->path});
-    // With the lock: whoever takes it may destroy the ring, and waits for us then.
+    // With the lock held: a thread that takes this completion may destroy the ring, and then waits for the lock.
     completed_.fetch_add(1, std::memory_order_release);
     gshm::core::wake(completed_);
 }

@@ -1,5 +1,5 @@
-// The part of a ring that this process serves itself: transfers with memory that no daemon owns. A few engines
-// serve all rings of the process.
+// The part of a ring that this process serves: transfers with memory that no daemon owns. A few engines serve all rings
+// of the process.
 #pragma once
 
 #include <deque>
@@ -14,14 +14,14 @@ namespace gshm::core::client {
 
 class LocalRing final : private io::Source {
 public:
-    // What the memory needs, which kind_of() tells. The first of its kind in a process starts an engine.
+    // The kind of staging that the memory needs; see kind_of(). The first ring of a kind starts an engine.
     enum Kind { kOrdinary, kStaged, kPinned, kKinds };
     static Kind kind_of(Extent& memory, const Device& device) {
         return memory.copier() == nullptr ? kOrdinary : device.info().pins ? kPinned : kStaged;
     }
-    // `device` is one of that kind. `word` changes with every completion, and is woken then.
+    // `device` is of that kind. `word` changes with every completion, which also wakes it.
     static Result<std::unique_ptr<LocalRing>> create(Kind kind, Device& device, std::atomic<uint32_t>& word);
-    // Nothing is under way.
+    // No transfer is under way.
     ~LocalRing() override;
 
     struct Request {

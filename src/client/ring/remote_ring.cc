@@ -8,7 +8,7 @@
 namespace gshm::core::client {
 namespace {
 
-// Of this process; a number is never used twice.
+// Unique in this process.
 uint32_t next_number() {
     static std::atomic<uint32_t> last = 0;
     return ++last;
@@ -24,7 +24,7 @@ Result<std::unique_ptr<RemoteRing>> RemoteRing::create(std::shared_ptr<Core> cor
 }
 
 RemoteRing::~RemoteRing() {
-    if (!core_ || !is_attached()) return;  // it ends with its session
+    if (!core_ || !is_attached()) return;  // the ring ends with its session
     (void)core_->connection().call(
         wire::RequestBody::RingDestroy,
         [&](auto& builder) { return wire::CreateRingDestroy(builder, number_).Union(); }, Lost::report);
@@ -47,10 +47,10 @@ Status RemoteRing::attach() {
         auto made = connection.call_on(
             0, wire::RequestBody::RingCreate,
             [&](auto& builder) { return wire::CreateRingCreate(builder, number).Union(); }, Lost::report, descriptors);
-        // Asked over one connection, known over none.
+        // The request may have been lost with its connection.
         if (!made && made.error().code != ECONNRESET) return std::unexpected(made.error());
         if (!made || connection.number() != over) {
-            connection_number_ = over;  // this memory was seen by somebody: it is not used again
+            connection_number_ = over;  // gshmd may have seen this memory: it is not reused
             continue;
         }
         number_ = number;
@@ -60,7 +60,7 @@ Status RemoteRing::attach() {
         for (auto& slot : slots_) slot.known = false;
         return {};
     }
-    return fail(ECONNRESET, "gshmd ends again and again");
+    return fail(ECONNRESET, "gshmd ends repeatedly");
 }
 
 uint32_t RemoteRing::hold(gshm_object& object, bool write, bool* ret_is_new) {
@@ -97,7 +97,7 @@ Status RemoteRing::announce(std::span<const uint32_t> slots, std::unordered_map<
         for (uint32_t slot : slots) {
             Slot& one = slots_[slot];
             if (one.known) continue;
-            one.known = true;  // so that it is asked for once
+            one.known = true;  // set first, so that it is announced once
             wanted.push_back({slot, one.object->id, one.object->key.epoch, one.write});
         }
     }

@@ -1,5 +1,5 @@
-// The part of a ring that gshmd serves: its shared memory, and what gshmd was told of files and objects. Made anew, with
-// all that, over every new connection.
+// The part of a ring that gshmd serves: its shared memory, and the files and objects announced to gshmd. All of it is
+// set up again on a new connection.
 #pragma once
 
 #include <memory>
@@ -20,25 +20,25 @@ public:
     static Result<std::unique_ptr<RemoteRing>> create(std::shared_ptr<Core> core, uint32_t entries);
     ~RemoteRing();
 
-    // Null: nobody uses it for now, and its connection may end.
+    // Null while the ring is idle, so that its connection may end.
     void set_core(std::shared_ptr<Core> core) { core_ = std::move(core); }
     ring::Producer& producer() { return producer_; }
-    // gshmd has not been replaced since attach(), as far as is known.
+    // Whether gshmd is still the one of attach(), as far as is known.
     bool is_attached() const { return connection_number_ == core_->connection().number(); }
-    // Asks gshmd whether it is there; waits for the next one if not.
+    // Pings gshmd. If it is gone, waits for the next one.
     Status look_for_daemon();
-    // Begins anew with the gshmd that is there now: an empty ring that knows nothing.
+    // Starts an empty ring with the current gshmd.
     Status attach() EXCLUDES(mutex_);
 
-    // The slot that stands for the object. Held, as often as it is asked for, until it is let go of.
+    // The slot of the object. Each hold() needs a let_go().
     uint32_t hold(gshm_object& object, bool write, bool* ret_is_new) EXCLUDES(mutex_);
     void let_go(uint32_t slot) EXCLUDES(mutex_);
-    // Tells gshmd of these slots, as far as it does not know them. Where that fails: ret_errors, by slot.
+    // Announces these slots to gshmd unless it knows them. Failures are in ret_errors, by slot.
     Status announce(std::span<const uint32_t> slots, std::unordered_map<uint32_t, Error>& ret_errors) EXCLUDES(mutex_);
     // The same for a file.
     Status announce_file(uint32_t slot, int fd);
     void forget_file(uint32_t slot);
-    // Its slot is free again, and gshmd is told so. False: it is held. From any thread.
+    // Frees the slot of the object and tells gshmd. False: it is held. From any thread.
     bool release(const gshm_object& object) EXCLUDES(mutex_);
 
 private:

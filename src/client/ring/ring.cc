@@ -11,10 +11,10 @@
 namespace gshm::core::client {
 namespace {
 
-// A gshmd that died wakes nobody: after so long without a completion it is asked whether it is there.
+// A dead gshmd wakes no waiter. After this time without a completion, the client pings it.
 constexpr std::chrono::milliseconds kDoubt{100};
 
-// Which rings know which objects. Taken before a ring's own lock.
+// Guards which rings know which objects. Taken before the lock of a ring.
 Mutex& registry() {
     static auto* mutex = new Mutex;
     return *mutex;
@@ -27,7 +27,7 @@ Result<std::unique_ptr<Ring>> Ring::create(std::shared_ptr<Core> core, uint32_t 
         return fail(EINVAL, "a ring of {} entries: it has 1 to {}", entries, limits::kRingEntries);
     }
     std::unique_ptr<Ring> ring(new Ring(std::move(core), std::bit_ceil(entries)));
-    // At once, so that what is missing for it shows now.
+    // Created at once, so that errors are reported here.
     if (ring->core_) ring->remote_ = TRY(RemoteRing::create(ring->core_, ring->entries()));
     return ring;
 }
@@ -41,7 +41,7 @@ Ring::Ring(std::shared_ptr<Core> core, uint32_t entries) : core_(std::move(core)
 
 Ring::~Ring() {
     if (!check_use()) {
-        // A forked child: the threads are not here, and the socket is not ours.
+        // A forked child has neither the threads nor the socket.
         for (auto& local : local_) (void)local.release();
         (void)remote_.release();
         return;
@@ -51,7 +51,7 @@ Ring::~Ring() {
         gshm_completion completions[64];
         auto taken = wait(completions, 1, -1);
         if (taken) continue;
-        // gshmd has gone, and with it what it was to do.
+        // gshmd is gone, with its transfers.
         for (uint32_t token = 0; token < pieces_.size(); ++token) {
             if (pieces_[token].state == State::begun && pieces_[token].remote) finish(token, -ECONNRESET, 0);
         }
@@ -59,7 +59,8 @@ Ring::~Ring() {
     forget_objects();
 }
 
-// One by one, since gshmd takes its time to end a ring: who seals an object next is not to wait for that.
+// Releases them one by one, since gshmd takes a while to destroy a ring. The next seal of an object need not wait for
+// that.
 void Ring::forget_objects() {
     MutexLock lock(registry());
     for (auto* object : objects_) {
@@ -83,7 +84,7 @@ void Ring::put_aside(std::unique_ptr<Ring> ring) {
     ring->remote_->set_core(nullptr);
     auto core = std::exchange(ring->core_, nullptr);
     if (core->keep_ring(ring)) return;
-    ring->core_ = core;  // there are enough; gshmd is told that this one has ended
+    ring->core_ = core;  // enough are kept: this one is destroyed, and gshmd is told
     ring->remote_->set_core(core);
 }
 
@@ -137,7 +138,7 @@ Status Ring::check(const gshm_io& io) const {
         at += range.bytes;
         if (reads && object.sealed) return fail(EPERM, "the object is sealed and cannot be written");
         if (reads && object.access == Access::read) return fail(EACCES, "the object was opened for reading only");
-        if (object.core && object.core != core_) return fail(EXDEV, "the object is another connection's than the ring");
+        if (object.core && object.core != core_) return fail(EXDEV, "the object belongs to another connection");
     }
     if (io.range_count > free_pieces_.size()) return fail(EAGAIN, "the ring is full");
     return {};
@@ -261,7 +262,7 @@ Status Ring::push_remote(State state) {
 
 Status Ring::follow() {
     if (!remote_->is_attached()) {
-        // What the one before has completed is completed.
+        // Completions of the previous gshmd are still valid.
         collect();
         TRY(remote_->attach());
         is_behind_ = true;
@@ -271,7 +272,7 @@ Status Ring::follow() {
     return {};
 }
 
-// A gshmd that is replaced on the way knows nothing of what the one before was told.
+// Repeats after a replacement of gshmd, since the next one knows nothing of this ring.
 Status Ring::reach_daemon(State state) {
     for (int attempt = 0;; ++attempt) {
         auto reached = follow();
@@ -286,14 +287,14 @@ Result<size_t> Ring::submit() {
     if (prepared_operations_ == 0) return 0;
     if (remote_pieces_ == 0) heard_ = {};
     const bool has_remote = std::ranges::any_of(prepared_, [&](uint32_t token) { return pieces_[token].remote; });
-    // Counted first: some may be done by the time the others are begun.
+    // Counted first, since some operations may complete while others begin.
     const size_t count = prepared_operations_;
     begun_operations_ += std::exchange(prepared_operations_, 0);
     for (uint32_t token : prepared_) operations_[pieces_[token].operation].begun = true;
     auto begun = has_remote ? reach_daemon(State::prepared) : Status{};
     if (begun) begun = begin_local();
     if (!begun) {
-        // Those that were not begun end here, so that nobody waits for them.
+        // Operations that have not begun complete with the error, so that a wait for them ends.
         for (uint32_t token : prepared_) {
             if (pieces_[token].state == State::prepared) finish(token, -begun.error().code, 0);
         }
@@ -316,7 +317,7 @@ void Ring::finish(uint32_t token, int64_t result, uint32_t path) {
 
 void Ring::finish_operation(uint32_t index) {
     gshm_completion completion = {operations_[index].user_data, 0, 0, 0};
-    bool ended = false;  // at an error, or where the file ends
+    bool ended = false;  // at an error or at the end of the file
     for (uint32_t token = operations_[index].first; token != kNone;) {
         Piece& piece = pieces_[token];
         completion.path |= piece.path;
@@ -341,7 +342,7 @@ void Ring::finish_operation(uint32_t index) {
 void Ring::collect() {
     ring::Completion completion;
     while (remote_pieces_ > 0 && remote_->producer().take(&completion)) {
-        // A daemon, too, is not believed blindly.
+        // The daemon is not trusted: invalid completions are ignored.
         if (completion.token >= pieces_.size()) continue;
         const Piece& piece = pieces_[completion.token];
         if (!piece.remote || piece.state != State::begun || completion.result > static_cast<int64_t>(piece.entry.bytes)) {
@@ -361,15 +362,15 @@ void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
     bool there = woken_.load();
     if (remote_pieces_ > 0) {
         auto& producer = remote_->producer();
-        // Every operation has a piece at least, so that so many pieces are to come in any case.
+        // Every operation has at least one piece, so at least this many pieces are still to come.
         const size_t wanted = local_pieces_ > 0 ? 1 : std::min(missing, remote_pieces_);
         producer.announce(static_cast<uint32_t>(wanted));
         const uint32_t now = producer.word().load(std::memory_order_acquire);
         there = there || producer.available() >= wanted;
         words[count++] = {&producer.word(), now};
     }
-    words[count++] = here;  // last: a kernel that cannot wait for two waits for the first
-    // After the words were read, so that what comes from here on changes them.
+    words[count++] = here;  // last: a kernel that can wait for only one word waits for the first
+    // After reading the words: any later completion changes them.
     for (auto& local : local_) there = there || (local && local->has_completions());
     if (!there) {
         const auto left = until - std::chrono::steady_clock::now();
@@ -402,7 +403,7 @@ Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t lea
                     ready_.size() + begun_operations_);
     }
     const auto until = timeout_ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
-    // Across calls: who waits for less than the doubt takes, again and again, is to find out as well.
+    // Kept across calls, so that repeated waits shorter than kDoubt also notice a dead gshmd.
     if (heard_ == Clock::time_point() || ready_.size() != there) heard_ = Clock::now();
     for (size_t before = ready_.size(); ready_.size() < least;) {
         const auto now = Clock::now();

@@ -23,7 +23,7 @@ int gshm_watch_next(gshm_watch* watch, gshm_event* ret_event, int timeout_ms) {
     return guarded([&]() -> Status {
         TRY(check_argument(watch != nullptr, "watch is NULL"));
         TRY(check_argument(ret_event != nullptr, "ret_event is NULL"));
-        // Before an event is taken that could not be handed over.
+        // Checked before an event is taken, which would otherwise be lost.
         TRY(check_argument(ret_event->struct_size >= 8 && ret_event->struct_size <= sizeof *ret_event,
                            "struct_size of the event is wrong: set it to sizeof before the call"));
         TRY(watch->watch->check_fork());
@@ -37,7 +37,7 @@ int gshm_watch_fd(const gshm_watch* watch) {
 
 void gshm_watch_destroy(gshm_watch* watch) {
     if (watch == nullptr) return;
-    // In a forked child the lock may be held for ever.
+    // In a forked child the lock may be held forever.
     if (watch->watch->check_fork()) watch->watch->cancel();
     delete watch;
 }

@@ -51,7 +51,7 @@ Result<std::unique_ptr<Watch>> Watch::create(std::string dir, int connect_timeou
 Watch::~Watch() = default;
 
 void Watch::abandon_in_child() NO_THREAD_SAFETY_ANALYSIS {
-    // No lock: this thread is the child's only one. The epoll descriptor is shared with the parent, whose it stays.
+    // No lock: this is the only thread of the child. The epoll instance is shared with the parent, and stays unchanged.
     for (UniqueFd* fd : {&socket_, &poll_, &signal_}) {
         if (*fd) ::close(fd->take());
     }
@@ -77,7 +77,7 @@ Status Watch::connect(bool existing) {
     auto subscribe = [&]() REQUIRES(mutex_) -> Status {
         flatbuffers::FlatBufferBuilder builder;
         if (greeting.resumed) {
-            auto nothing = wire::CreateReconcile(builder, 0, 0, 0, true);  // is held
+            auto nothing = wire::CreateReconcile(builder, 0, 0, 0, true);  // no leases are held
             TRY(send(wire::RequestBody::Reconcile, builder, nothing.Union()));
             builder.Clear();
         }
@@ -105,7 +105,7 @@ Status Watch::connect_in_time(bool existing, steady_clock::time_point until) {
         if (connected) return {};
         const Error& error = connected.error();
         if (cancelled_) return fail(ECANCELED, "the watch is being destroyed");
-        // ERESTART: it was replaced just now.
+        // ERESTART: gshmd was just replaced.
         if (!(may_come(error) || error.code == ERESTART) || steady_clock::now() + pause > until) return connected;
         std::this_thread::sleep_for(pause);
     }
@@ -160,7 +160,7 @@ Status Watch::receive() {
     }
     if (received->bytes == 0) return {};
     auto reply = wire::decode_reply({buffer_.data(), received->bytes});
-    // About the session itself: it ends.
+    // A reply with id 0 ends the session.
     if (!reply || (*reply)->id() == 0) {
         lose();
         return {};
@@ -182,8 +182,8 @@ Result<gshm_event> Watch::next(int timeout_ms) {
             current_ = std::move(events_.front());
             events_.pop_front();
             set_signal(!events_.empty() || !socket_);
-            // Not before all are taken: others wait at the daemon, which bounds them. And not later: who polls the
-            // descriptor waits for the answer.
+            // Asks for more only when all events are taken, so that further ones stay at the daemon, which bounds them.
+            // Asks at once then, since a poll of the descriptor waits for the answer.
             if (events_.empty() && socket_ && !asked_ && !ask()) lose();
             current_.event.name = current_.name.c_str();
             current_.event.old_name = current_.old_name.c_str();
@@ -191,7 +191,7 @@ Result<gshm_event> Watch::next(int timeout_ms) {
         }
         if (!socket_) {
             TRY(connect_in_time(false, until));
-            // What happened meanwhile nobody tells.
+            // Events since the loss of the connection are unknown.
             Event missed;
             missed.event.event = GSHM_EVENT_OVERFLOW;
             missed.event.time_ns = SystemClock().now_ns();

@@ -1,5 +1,5 @@
-// A watch: a session of its own with gshmd, which has one question for events open at all times. Made again, with an
-// event that says so, when it is lost.
+// A watch: a session with gshmd that always has one request for events pending. After a lost connection it subscribes
+// again and reports an overflow event.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ public:
                                                  bool existing);
     ~Watch() override;
 
-    // The event's names are the watch's, until the next call. ETIMEDOUT, EINTR, ECANCELED.
+    // The names of the event are valid until the next call. ETIMEDOUT, EINTR, ECANCELED.
     Result<gshm_event> next(int timeout_ms) EXCLUDES(mutex_);
-    // Who waits returns, and nobody is in next() any more when this returns.
+    // Wakes a waiting thread and returns when no thread is in next().
     void cancel() EXCLUDES(mutex_);
-    // An epoll descriptor, since the socket is another after gshmd was started anew.
+    // An epoll descriptor, since the socket changes when gshmd restarts.
     int fd() const { return poll_.get(); }
     Status check_fork() const { return check_fork_count(generation_); }
 
@@ -40,16 +40,16 @@ private:
     Watch(std::string dir, int connect_timeout_ms, std::string prefix);
     void abandon_in_child() override;
     Status connect(bool existing) REQUIRES(mutex_);
-    // Tries for as long as the connection's timeout and `until` allow.
+    // Retries within the connection timeout and until `until`.
     Status connect_in_time(bool existing, std::chrono::steady_clock::time_point until) REQUIRES(mutex_);
     Status send(wire::RequestBody kind, flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<void> body)
         REQUIRES(mutex_);
     Status ask() REQUIRES(mutex_);
-    // What has come, if anything.
+    // Receives a packet, if there is one.
     Status receive() REQUIRES(mutex_);
     Status add(const wire::WatchReply& reply) REQUIRES(mutex_);
     void lose() REQUIRES(mutex_);
-    // Whether the descriptor is readable though nothing has come.
+    // Makes the descriptor readable without a packet.
     void set_signal(bool on) REQUIRES(mutex_);
 
     const std::string dir_;
@@ -57,12 +57,12 @@ private:
     const std::string prefix_;
     const uint64_t generation_ = fork_count();
     UniqueFd poll_;
-    UniqueFd signal_;  // readable as long as there are events here, or the connection is lost
+    UniqueFd signal_;  // readable while events are queued or the connection is lost
     std::atomic<bool> cancelled_ = false;
 
-    Mutex mutex_;  // held by who is in next()
+    Mutex mutex_;  // held during next()
     UniqueFd socket_ GUARDED_BY(mutex_);
-    bool asked_ GUARDED_BY(mutex_) = false;  // and not answered yet
+    bool asked_ GUARDED_BY(mutex_) = false;  // a request is pending
     bool signalled_ GUARDED_BY(mutex_) = false;
     Secret secret_ GUARDED_BY(mutex_);
     uint64_t next_id_ GUARDED_BY(mutex_) = 1;

@@ -108,7 +108,7 @@ Result<std::unique_ptr<Iov>> open_iov(std::shared_ptr<Daemon> daemon, const Id& 
     auto published = daemon->client().attribute(name, kHandleAttribute);
     if (published) {
         hf3fs_gpu_ipc_handle_t handle = {};
-        TRY(check_argument(published->size() == sizeof handle.data, "what has that id is no memory"));
+        TRY(check_argument(published->size() == sizeof handle.data, "the object with that id is not memory"));
         memcpy(handle.data, published->data(), sizeof handle.data);
         return import_iov(handle, std::move(daemon));
     }

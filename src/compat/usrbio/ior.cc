@@ -182,7 +182,7 @@ int Ior::wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* d
         timeout_ms = ms_until(deadline);
         if (timeout_ms == 0) return static_cast<int>(filled);
         let_others_go_first(lock);
-        // A program that forgot to submit would wait for ever.
+        // A program that forgot to submit would wait forever.
         if (int code = submit_prepared(); code < 0) return filled > 0 ? static_cast<int>(filled) : code;
         awaited = std::min(least - filled, under_way_);
         // Only another thread can start operations.

@@ -46,7 +46,7 @@ private:
 Result<void> check_iov_arguments(const hf3fs_iov* iov, const char* mount_point, size_t size);
 Id to_id(const uint8_t id[16]);
 Id make_id();
-// In a folder of the user, so that no user owns what another needs. The folder is removed with its last entry.
+// In a folder of the user, so that users do not own each other's objects. The folder is removed with its last entry.
 std::string name_of(const Id& id);
 
 // A zeroed object with a new id, which ends with this process.

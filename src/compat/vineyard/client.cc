@@ -147,7 +147,7 @@ Status Client::GetGPUBuffers(const std::set<ObjectID>& ids, const bool unsafe,
             failures.emplace_back(id, about(id, object.error()));
         }
     }
-    return to_status(failures, ids.size(), "buffers could not be had");
+    return to_status(failures, ids.size(), "buffers could not be opened");
 }
 
 Status Client::Seal(ObjectID const& id) {

@@ -47,8 +47,8 @@ CUDABufferMirror::~CUDABufferMirror() {
     std::lock_guard lock(state_->buffer->mutex);
     try {
         if (const Status flushed = state_->flush(); !flushed.ok()) {
-            detail::log_line("error", "what was changed in a mirror of " + ObjectIDToString(state_->buffer->id) +
-                                          " is lost: " + flushed.ToString());
+            detail::log_line("error", "changes in a mirror of " + ObjectIDToString(state_->buffer->id) +
+                                          " are lost: " + flushed.ToString());
             state_->mirror.unmark();
         }
     } catch (const std::exception&) {  // out of memory for the message

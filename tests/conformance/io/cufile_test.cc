@@ -43,7 +43,7 @@ public:
         engine_ = *EngineCore::create(*Staging::create(cuda_device(), 64 * kMiB), options, make_queue);
     }
 
-    // The exit status of the process: 0 if the bytes are right and the last transfer went that way.
+    // The exit status of the process: 0 if the bytes are right and the last transfer used the expected path.
     int run(Direction way, bool by_cufile, bool cold = true) {
         TestSource source(*engine_);
         const std::string content = pattern(kBytes, 1);

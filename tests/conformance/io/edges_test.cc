@@ -54,7 +54,7 @@ TEST_P(Edges, HolesAreZeros) {
         ASSERT_EQ(pwrite(file.fd(), data.data(), data.size(), static_cast<off_t>(at)), ssize_t(data.size()));
         expected.replace(at, data.size(), data);
     }
-    for (uint64_t at = 35 * kMiB; at < 36 * kMiB; at += 12 * kKiB) {  // holes too small to ask about
+    for (uint64_t at = 35 * kMiB; at < 36 * kMiB; at += 12 * kKiB) {  // holes below the size that is queried
         ASSERT_EQ(pwrite(file.fd(), data.data(), 4096, static_cast<off_t>(at)), 4096);
         expected.replace(at, 4096, data, 0, 4096);
     }
@@ -96,7 +96,7 @@ TEST_P(Edges, FilesThatShrinkWhileTheyAreRead) {
         ASSERT_TRUE(got) << got.error().message;
         EXPECT_GE(*got, left);
         ASSERT_EQ(gshm::core::test::first_wrong(memory.get(0, *got), 9), *got);
-        // Also a small one, of a file that was larger when it was last looked at.
+        // Also a small read, of a file that was larger when its size was last read.
         auto small = read(file, left - 10, memory, 0, 4096);
         EXPECT_EQ(*source_->run(small), 10u);
     }
@@ -204,7 +204,7 @@ TEST(IoFile, KnowsWhatIsInThePageCache) {
     EXPECT_TRUE(file.file().is_mostly_cached(0, 4096));
     file.evict();
     EXPECT_FALSE(file.file().is_cached(0, 8 * kMiB));
-    // The old answer lasts for a while, not for ever.
+    // The old answer is cached for a while.
     unsigned asked = 0;
     while (file.file().is_mostly_cached(0, 4096)) ASSERT_LT(++asked, 5000u);
     EXPECT_GT(asked, 1000u);

@@ -1,4 +1,4 @@
-// Many transfers: more than the engine takes at once, than there is staging memory for, from several sources and engines.
+// Many transfers: more than the engine starts at once or has staging memory for, from several sources and engines.
 #include <chrono>
 #include <sys/eventfd.h>
 #include <thread>
@@ -13,7 +13,7 @@ constexpr uint64_t kMiB = 1 << 20;
 
 class Many : public IoSuite {
 protected:
-    // Reads of all sizes from one file, checked.
+    // Verified reads of all sizes from one file.
     static void read_all(TestSource& source, TestFile& file, Memory& memory, uint64_t count, uint64_t seed) {
         constexpr uint64_t kRoom = 256 << 10;
         gshm::core::test::Random random(seed);
@@ -75,7 +75,7 @@ TEST_P(Many, EachDoneStartsTheNext) {
     Memory memory(device(), kMiB);
     auto transfer = read(file, 0, memory, 0, 4096);
     unsigned left = 500;
-    // The same one again, from its own done().
+    // Submits the same transfer again from its done().
     struct Again final : Transfer {
         Engine* engine = nullptr;
         unsigned left = 500;
@@ -119,7 +119,7 @@ TEST_P(Many, RemovedWithTransfersUnderWay) {
         if (round % 2 == 0) usleep(500);
         leaving.leave();
         const unsigned polls = leaving.polls();
-        // Each was either begun, and is done, or was never taken.
+        // Each transfer was either started, and is done, or was never taken.
         size_t done = 0;
         for (auto& transfer : transfers) done += transfer->is_done ? 1 : 0;
         EXPECT_EQ(done + leaving.not_taken(), transfers.size());
@@ -130,8 +130,8 @@ TEST_P(Many, RemovedWithTransfersUnderWay) {
     }
 }
 
-// Small ones beside large ones: they do not wait for them. How many fit beside depends on the machine; one that waited
-// would be one.
+// Small transfers do not wait for large ones. How many run meanwhile depends on the machine; if they waited, it would
+// be one.
 TEST_P(Many, LargeOnesDoNotStarveSmallOnes) {
     TestFile file(pattern(256 * kMiB, 1));
     Memory memory(device(), 257 * kMiB);
@@ -155,7 +155,7 @@ TEST_P(Many, LargeOnesDoNotStarveSmallOnes) {
     source_->wait(second);
 }
 
-// An engine that has nothing to do does nothing.
+// An idle engine does not poll.
 TEST_P(Many, Sleeps) {
     TestFile file(pattern(kMiB, 1));
     Memory memory(device(), kMiB);

@@ -71,7 +71,7 @@ TEST_P(Faults, WhatComesLateOfOneDoorbellIsNotTakenForAnother) {
         std::lock_guard lock(seen->mutex);
         const std::set<uint64_t> different(seen->watched.begin(), seen->watched.end());
         EXPECT_EQ(different.size(), seen->watched.size()) << "a tag was used twice";
-        // The mailbox's is the first, the last is in use.
+        // The first is the mailbox's, and the last is in use.
         seen->late.assign(seen->watched.begin() + 1, seen->watched.end() - 1);
     }
     TestSource wakes_the_engine(*engine_);
@@ -80,7 +80,7 @@ TEST_P(Faults, WhatComesLateOfOneDoorbellIsNotTakenForAnother) {
     ASSERT_TRUE(source_->run(transfer));
 }
 
-// Requests that are held back until they may go: a file that does not answer.
+// Holds requests back until the test releases them, like a file that does not respond.
 class HoldingQueue final : public Queue {
 public:
     struct Gate {
@@ -122,7 +122,7 @@ TEST_P(Faults, OneUserDoesNotTakeAllStagingMemory) {
     for (uint64_t bytes : {100 * kMiB, 20 * kMiB, kMiB, uint64_t{4096}}) {
         hung.push_back(std::make_unique<TestTransfer>(Direction::read, file.file(), 0, memory.address(), memory.copier(), bytes));
         hung_source.put(*hung.back());
-        // The largest first, so that all would be taken.
+        // The largest first, so that they would take all the memory.
         for (size_t before = 0; gate->held == 0 || gate->held != before; usleep(50'000)) before = gate->held;
     }
     source_.reset();
@@ -186,7 +186,7 @@ TEST_P(Faults, WhoHasStagingMemoryLeavesSomeToOthers) {
     staging->forget(hears);
 }
 
-// Whatever part of a request is done, the rest follows, through the right descriptor.
+// After a partial completion the rest follows, through the right descriptor.
 TEST_P(Faults, ShortAndInterrupted) {
     use([random = std::make_shared<gshm::core::test::Random>(1)](const Request& request, uint64_t) -> std::optional<int32_t> {
         switch (random->below(8)) {
@@ -267,7 +267,7 @@ TEST_P(Faults, InterruptedForEver) {
     EXPECT_EQ(source_->run(transfer).error().code, EAGAIN);
 }
 
-// Some file systems take the flag O_DIRECT and refuse the requests.
+// Some file systems accept O_DIRECT but reject the requests.
 TEST_P(Faults, DirectRefusedAfterAll) {
     int direct = -1;
     use([&direct](const Request& request, uint64_t) -> std::optional<int32_t> {

@@ -1,4 +1,4 @@
-// A queue in front of another that answers some requests itself, or only in part, as kernels and disks do.
+// A queue in front of another one that fails some requests or completes them partially, as kernels and disks do.
 #pragma once
 
 #include <atomic>

@@ -20,11 +20,11 @@ namespace gshm::core::io::test {
 
 using gshm::core::test::pattern;
 
-// Loads the fake driver first. Both live as long as the process.
+// Loads the fake driver first. Both devices live until the process ends.
 Device& host_device();
 Device& cuda_device();
 
-// Bytes of a device that a test can set and look at, with no engine.
+// Memory of a device that a test can set and read without an engine.
 class Memory {
 public:
     Memory(Device& device, uint64_t size);
@@ -32,14 +32,14 @@ public:
     Copier* copier() const { return extent_->copier(); }
     void put(uint64_t offset, const std::string& bytes);
     std::string get(uint64_t offset, uint64_t bytes) const;
-    // All of it is this byte from now on.
+    // Fills all of it with this byte.
     void clear(char value);
 
 private:
     std::unique_ptr<Extent> extent_;
 };
 
-// A file without a name, on a disk that has O_DIRECT where the machine has one.
+// An unnamed file, on a disk that supports O_DIRECT if the machine has one.
 class TestFile {
 public:
     explicit TestFile(const std::string& content = {}, int flags = O_RDWR);
@@ -49,7 +49,7 @@ public:
     std::string content() const;
     // Removes it from the page cache.
     void evict() const;
-    // For when it was changed from outside.
+    // For use after a change from outside.
     void open_again();
 
 private:
@@ -73,7 +73,7 @@ struct TestTransfer : Transfer {
     TestSource* source = nullptr;
     bool is_done = false;
     Result<uint64_t> result = 0;
-    std::function<void()> when_done;  // in the engine's thread
+    std::function<void()> when_done;  // runs in the engine's thread
 };
 
 // Starts the given transfers, through a real eventfd.
@@ -85,7 +85,7 @@ public:
     void put(TestTransfer& transfer);
     void wait(TestTransfer& transfer);
     Result<uint64_t> run(TestTransfer& transfer);
-    // Takes it from the engine before the destructor does.
+    // Removes the source from the engine before the destructor does.
     void leave();
     unsigned polls() const { return polls_; }
     size_t not_taken() const { return waiting_.size(); }  // after leave()
@@ -127,7 +127,7 @@ protected:
     void SetUp() override;
     Device& device() const { return GetParam().cuda ? cuda_device() : host_device(); }
     Result<std::unique_ptr<Engine>> make_engine(Engine::Options options = {}, std::shared_ptr<Staging> staging = nullptr);
-    // Through a queue that a test puts in front of the real one.
+    // With a queue of the test in front of the real one.
     using Wrap = std::function<std::unique_ptr<Queue>(std::unique_ptr<Queue>)>;
     Result<std::unique_ptr<Engine>> make_wrapped(Engine::Options options, Wrap wrap);
     TestTransfer read(TestFile& file, uint64_t offset, Memory& memory, uint64_t at, uint64_t bytes) const {

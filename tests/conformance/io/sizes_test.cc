@@ -1,4 +1,4 @@
-// Every size and alignment there is trouble with: at the edges of sectors, pages, pieces and chunks.
+// Critical sizes and alignments: at the edges of sectors, pages, pieces and chunks.
 #include <unistd.h>
 
 #include "rig.h"
@@ -26,7 +26,7 @@ std::string difference(const std::string& got, const std::string& expected) {
     return fmt::format("first at byte {} of {}", at, got.size());
 }
 
-// Large ones at few places, small ones at all.
+// Large sizes at few offsets, small sizes at all.
 bool is_worth_it(uint64_t size, size_t offset, size_t memory_offset) {
     if (size <= 64 * kKiB + 1) return true;
     if (size <= 2 * kMiB + 1) return offset == memory_offset || memory_offset == 1;
@@ -70,7 +70,7 @@ TEST_P(Sizes, Write) {
     const std::string source = pattern(most + 3 * kGuard, 2);
     Memory memory(device(), source.size());
     memory.put(0, source);
-    for (bool into_file : {false, true}) {  // beyond its end, or into its middle
+    for (bool into_file : {false, true}) {  // beyond the end of the file, or in its middle
         for (uint64_t size : kSizes) {
             std::string before(into_file ? size + 4 * kGuard : 0, kGuardByte);
             TestFile file(before);

@@ -1,6 +1,6 @@
 // The expected contents, in memory that all processes share and that outlives each of them. Every user of the store
-// works in a folder of its own and has a journal of it: a step is recorded before it is executed, and again when it is
-// acknowledged. After an interruption either outcome is correct.
+// works in a separate folder and has a journal of it. A step is recorded before it is executed, and again when it is
+// acknowledged. After an interruption both outcomes are correct.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace gshm::core::torture {
 
-// An object or file: none at all if the seed is 0. Its bytes are derived from the seed, its attribute is a number.
+// An object or file; none if the seed is 0. Its bytes are derived from the seed, its attribute is a number.
 struct Version {
     uint64_t seed = 0;
     uint64_t bytes = 0;
@@ -26,15 +26,15 @@ inline constexpr unsigned kUsers = 8;
 
 struct Step {
     unsigned a = 0;
-    unsigned b = 0;  // the same as a: one name alone
+    unsigned b = 0;  // same as a: only one name
     Version a_before, b_before, a_after, b_after;
-    bool loose = false;  // if it is interrupted, `a` may be anything
+    bool loose = false;  // after an interruption, `a` may have any contents
 };
 
 struct Journal {
     std::atomic<bool> in_flight;
     std::atomic<bool> paused;      // the user has released everything and waits
-    std::atomic<uint64_t> steps;   // acknowledged ones
+    std::atomic<uint64_t> steps;   // acknowledged steps
     std::atomic<uint64_t> checks;  // of bytes
     Step step;
     Version slots[kSlots];
@@ -71,7 +71,7 @@ struct Task {
     bool cuda = false;
 };
 
-// Each runs until it is told to stop; "" if nothing was wrong.
+// Each runs until it is stopped. Returns "" if there was no error.
 std::string write_objects(const Task& task);
 std::string read_objects(const Task& task);
 std::string use_mount(const Task& task);
@@ -80,7 +80,7 @@ std::string folder_of(unsigned user);
 std::string name_of(unsigned user, unsigned slot);
 std::string describe(const Version& version);
 
-// After an interruption: finds out which of the two it was. `actual` looks at a slot; `remove` takes it away.
+// After an interruption: determines which of the two outcomes it was. `actual` reads a slot; `remove` removes it.
 struct Look {
     std::function<std::string(unsigned slot, Version* ret_version)> actual;
     std::function<std::string(unsigned slot)> remove;

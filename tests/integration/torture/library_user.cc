@@ -1,4 +1,4 @@
-// Users of the library: one kind writes, the other reads the objects of all writers and holds them.
+// Users of the library: one kind writes; the other reads the objects of all writers and holds them.
 #include "integration/torture/library_user.h"
 
 #include <cerrno>
@@ -23,7 +23,7 @@ public:
 
     std::string run() {
         if (auto wrong = connect(task_, &client_); !wrong.empty()) return wrong;
-        // Those of the process before us, which was killed, are reclaimed.
+        // The drafts of the previous process, which was killed, are reclaimed.
         own_drafts_ = false;
         if (auto wrong = settle(); !wrong.empty()) return wrong;
         own_drafts_ = true;
@@ -66,7 +66,7 @@ private:
         }
     }
 
-    // 0: done. ECONNRESET: perhaps. All else is wrong.
+    // 0: done. ECONNRESET: unknown. Other codes are errors.
     std::string end_step(const char* what, int code) {
         if (code == 0) {
             journal_.finish(true);
@@ -231,7 +231,7 @@ std::string read_objects(const Task& task) {
     std::vector<Held> held;
     while (!task.shared->stop) {
         const bool pausing = task.shared->pause;
-        // Before they are closed: the bytes are unchanged, whatever happened to the names.
+        // Checked before the close: the bytes are unchanged, even if the names have changed.
         if (!held.empty() && (pausing || held.size() > 12 || random.below(3) == 0)) {
             const size_t which = random.below(held.size());
             std::string bytes(held[which].bytes.size(), '\0');

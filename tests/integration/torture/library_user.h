@@ -1,4 +1,4 @@
-// Objects of the library, as they are written and looked at here.
+// Helpers for writing and reading objects of the library.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ std::string bytes_of(const Version& version);
 uint64_t seed_of(const std::string& bytes);
 // A description of bytes that do not match the pattern.
 std::string describe_bytes(const std::string& bytes);
-// A sealed object, with all its bytes. ret_draft: it is there, but not sealed.
+// Reads a sealed object with all its bytes. ret_draft: it exists, but is not sealed.
 std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
                     bool* ret_draft);
 

@@ -1,10 +1,11 @@
-// torture: programs use a gshmd while it, its keeper and they themselves are killed at random; nothing may be lost.
+// torture: programs use a gshmd while the daemon, its keeper and the programs are killed at random. Nothing may be
+// lost.
 //
 //   torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount] [--verbose]
 //
-// The daemon and its keeper are never killed at once, which would lose the memory. The journal of expected contents is
-// in memory that the users share; it is compared with the store after every few kills. Exit status 1: something was
-// lost or wrong.
+// The daemon and its keeper are never killed at the same time, which would lose the memory. The journal of expected
+// contents is in memory that the users share. It is compared with the store after every few kills. Exit status 1: data
+// was lost or wrong.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -126,7 +127,7 @@ private:
         snprintf(task.journal->error, sizeof task.journal->error, "%s", said.c_str());
         _exit(said.empty() ? 0 : 1);
     }
-    // "" if it runs.
+    // "" if it is running.
     std::string look_after(unsigned user) {
         int status = 0;
         if (waitpid(pids_[user], &status, WNOHANG) == 0) return {};
@@ -167,7 +168,7 @@ private:
         ++counts_[kDaemon];
         if (auto wrong = verify_catalog(dir(), scratch() + "/copy"); !wrong.empty()) return wrong;
         sleep_below(300'000);
-        while (random_.below(5) == 0) {  // and again, before it is there
+        while (random_.below(5) == 0) {  // again, before it is ready
             say("kill daemon while it starts");
             if (!begin_to_start({}, environment())) return "gshmd cannot be started";
             sleep_below(80'000);
@@ -197,7 +198,7 @@ private:
             if (i == 60'000 || !running()) return "the keeper is not replaced";
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        // The daemon answers when it has put everything there, which it does in one turn.
+        // The daemon passes all descriptors on in one turn, and then answers.
         ClientOwner client;
         if (auto wrong = connect(task_of(0), &client); !wrong.empty()) return wrong;
         return kept_descriptors(dir()) >= 0 ? "" : "the new keeper does not answer";
@@ -282,7 +283,7 @@ int usage() {
     return 2;
 }
 
-// Whatever happens, the mount goes with this process and its children.
+// The mount ends with this process and its children, even after a crash.
 bool have_own_mounts() {
     return unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }

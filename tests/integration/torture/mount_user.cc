@@ -1,5 +1,5 @@
 // A user of the mount: files are written, appended to, renamed, removed, mapped and held open. No other process works
-// in its folder, so no call may fail, whatever happens to the daemon.
+// in its folder, so no call may fail, even while the daemon is killed.
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -76,7 +76,7 @@ public:
 
     std::string run() {
         if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) return failed_call("mkdir " + folder_);
-        // Of the process before us, which was killed.
+        // Left by the previous process, which was killed.
         if (rmdir(inner().c_str()) != 0 && errno != ENOENT) return failed_call("rmdir " + inner());
         auto wrong = settle(journal_, {[this](unsigned slot, Version* found) { return look(slot, found); },
                                        [this](unsigned slot) -> std::string {
@@ -168,7 +168,7 @@ private:
 
     std::string write(unsigned slot) {
         const bool exists = journal_.slots[slot].exists();
-        // The attribute is the file's, and stays.
+        // The attribute belongs to the file, and stays.
         const Version next{random_.next() | 1, kSizes[random_.below(std::size(kSizes))],
                            journal_.slots[slot].attribute};
         journal_.begin(step_of(slot, next, true));
@@ -212,7 +212,7 @@ private:
         return {};
     }
 
-    // Before its name goes.
+    // Called before its name is removed.
     std::string hold(unsigned slot) {
         if (held_.size() >= 4) held_.erase(held_.begin());
         const Version& version = journal_.slots[slot];

@@ -26,7 +26,7 @@ std::string eventually(const std::function<std::string()>& wrong) {
     return said;
 }
 
-// Through the library and through the daemon's own copies, mount or not.
+// Reads through the library and copies of the daemon, with or without a mount.
 std::string look_through_daemon(gshm_client* client, const std::string& name, Version* ret_version) {
     *ret_version = {};
     gshm_object* opened = nullptr;
@@ -64,7 +64,7 @@ std::string verify_keeper(gshm_client* client, const std::string& dir) {
     if (int code = gshm_daemon(client, &daemon); code != 0) return failed("daemon", code);
     const int64_t kept = kept_descriptors(dir);
     const auto extents = static_cast<int64_t>(daemon.extents);
-    // The ledger besides, and the mount and the folder of host files.
+    // In addition the ledger, and possibly the mount and the folder of host files.
     if (kept >= extents + 1 && kept <= extents + 3) return {};
     return "the keeper holds " + std::to_string(kept) + " descriptors, and there are " + std::to_string(extents) +
            " extents";
@@ -133,7 +133,7 @@ std::string verify(const Task& task, unsigned first_mount_user, unsigned users, 
 }
 
 std::string verify_catalog(const std::string& dir, const std::string& scratch) {
-    // A copy: to open it would change it.
+    // A copy, since opening the catalog changes it.
     std::filesystem::remove_all(scratch);
     std::filesystem::create_directories(scratch);
     for (const char* file : {"gshm.db", "gshm.db-wal"}) {

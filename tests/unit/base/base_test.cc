@@ -29,7 +29,7 @@ TEST(Name, RefusesWhatIsNoPath) {
     }
     EXPECT_EQ(code_of(check_name(std::string_view("a\0b", 3))), EINVAL);
     EXPECT_EQ(code_of(check_name(std::string(limits::kNamePartBytes + 1, 'x'))), ENAMETOOLONG);
-    std::string deep = "d";  // as deep as its bytes allow
+    std::string deep = "d";  // as deep as the byte limit allows
     while (deep.size() + 2 <= limits::kNameBytes) deep += "/d";
     EXPECT_EQ(code_of(check_name(deep)), 0);
     EXPECT_EQ(code_of(check_name(deep + "/d")), ENAMETOOLONG);
@@ -50,10 +50,14 @@ TEST(Size, ParsesSuffixes) {
     EXPECT_EQ(*parse_size("8M"), 8u << 20);
     EXPECT_EQ(*parse_size("4GiB"), uint64_t{4} << 30);
     EXPECT_EQ(*parse_size("2T"), uint64_t{2} << 40);
+    EXPECT_EQ(*parse_size("2tiB"), uint64_t{2} << 40);
+    EXPECT_EQ(*parse_size("7B"), 7u);
+    EXPECT_EQ(*parse_size("0x1000"), 4096u);
+    EXPECT_EQ(*parse_size("0x10K"), 16u << 10);
 }
 
 TEST(Size, RefusesJunkAndOverflow) {
-    for (const char* bad : {"", "x", "8X", "-1", "1.5G", "8MB2", " 8"}) EXPECT_FALSE(parse_size(bad)) << bad;
+    for (const char* bad : {"", "x", "8X", "-1", "1.5G", "8MB2", " 8", "8MB", "8iB", "8MiBK", "0x", "B", "M"}) EXPECT_FALSE(parse_size(bad)) << bad;
     EXPECT_EQ(parse_size("9223372036854775808").error().code, ERANGE);
     EXPECT_EQ(parse_size("99999999999999999999").error().code, ERANGE);
     EXPECT_EQ(parse_size("9000000T").error().code, ERANGE);

@@ -17,7 +17,7 @@ TEST(KeyedHash, IsSipHash) {
     EXPECT_NE(keyed_hash(""), keyed_hash(std::string_view("\0", 1)));
 }
 
-// Two tables order the same names differently, so nobody can choose names that collide in one of them.
+// Two tables order the same names differently, so a client cannot choose names that collide.
 TEST(KeyedHash, TablesWithOtherKeysHaveAnotherOrder) {
     auto order = [](const HashKey& key) {
         std::vector<std::string> names;

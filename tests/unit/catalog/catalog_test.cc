@@ -43,7 +43,7 @@ std::unique_ptr<Catalog> open_catalog(const std::string& path, Kept& kept) {
     return std::move(*opened);
 }
 
-// A store as the daemon has it, without the daemon.
+// A store as in the daemon, without the daemon.
 class Daemon final : private Recorder {
 public:
     Daemon(const std::string& folder, Kept& kept, bool with_mount = false)
@@ -107,7 +107,7 @@ private:
     Ledger ledger_;
 };
 
-// All that anyone could find out.
+// All state that any client can observe.
 std::string describe(Store& store) {
     SessionId session = store.begin_session(kRoot);
     std::string text;
@@ -333,8 +333,8 @@ TEST_F(CatalogTest, ASlabIsZeroWhereNoObjectIs) {
     EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{7}; }));
 }
 
-// Clients, the kernel and the pages of fences know things by their numbers, and may speak of one that is gone. written: the
-// catalog came to know of them, and of their end; else the daemon was killed before that, or could not write.
+// Clients, the kernel and the pages of fences refer to entries by number, and may refer to one that is gone. written:
+// the catalog recorded their creation and their end; else the daemon was killed before that, or could not write.
 class CatalogNumbers : public CatalogTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(CatalogNumbers, AreNeverUsedAgain) {

@@ -1,4 +1,4 @@
-// The pool's own logic: who gets what another queue has freed, and what it waits for.
+// The logic of the pool with streams: the reuse of blocks that another queue has freed, and the waits for it.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -27,14 +27,14 @@ TEST_F(PoolQueues, AnotherQueueWaitsForTheFree) {
     shared_->work(1);
     shared_->work(1);
     EXPECT_EQ(drop(at, kUnit, queue(1)), 0);
-    shared_->work(1);  // comes after the free, and need not be waited for
+    shared_->work(1);  // after the free, so it is not waited for
     EXPECT_EQ(take(kUnit, 0, queue(2)), at);
     ASSERT_EQ(shared_->follows.size(), 1u);
     EXPECT_EQ(shared_->follows[0].first, 2u);
     EXPECT_EQ(shared_->follows[0].second.queue, 1u);
     EXPECT_EQ(shared_->follows[0].second.at, 2u);
     EXPECT_EQ(pool_->stats().waits, 1u);
-    // And on from there: the second's free stands for both.
+    // The second queue's free then covers both.
     shared_->work(2);
     EXPECT_EQ(drop(at, kUnit, queue(2)), 0);
     EXPECT_EQ(take(kUnit, 0, queue(3)), at);
@@ -75,7 +75,7 @@ TEST_F(PoolQueues, NobodyWaitsWhereThereIsSomethingElse) {
     EXPECT_EQ(drop(a, 0, queue(1)), 0);
     EXPECT_EQ(drop(b, 0, queue(2)), 0);
     EXPECT_EQ(take(kMiB, 0, queue(2)), b) << "its own, not the first's";
-    EXPECT_EQ(drop(rest, 0, queue(3)), 0);  // nothing is under way there
+    EXPECT_EQ(drop(rest, 0, queue(3)), 0);  // no work is pending there
     const uint64_t c = take(kMiB, 0, queue(2));
     EXPECT_TRUE(c >= rest && c < rest + 2 * kMiB) << "what is over, not the first's";
     EXPECT_TRUE(shared_->follows.empty());
@@ -102,13 +102,13 @@ TEST_F(PoolQueues, AQueuesBlocksAndWhatIsOverNextToThemAreOne) {
     for (int i = 0; i < 4; ++i) taken.push_back(take(kMiB, 0, queue(1)));
     std::ranges::sort(taken);
     shared_->work(1);
-    EXPECT_EQ(drop(taken[0], kMiB, queue(2)), 0);  // over at once
+    EXPECT_EQ(drop(taken[0], kMiB, queue(2)), 0);  // free at once
     EXPECT_EQ(drop(taken[1], kMiB, queue(1)), 0);
     EXPECT_EQ(drop(taken[2], kMiB, queue(2)), 0);
     EXPECT_EQ(take(3 * kMiB, 0, queue(1)), taken[0]);
     EXPECT_TRUE(shared_->follows.empty());
     EXPECT_EQ(shared_->waits, 0);
-    // What was joined so still waits for the queue.
+    // The joined block still waits for the queue.
     EXPECT_EQ(drop(taken[0], 3 * kMiB, queue(1)), 0);
     EXPECT_EQ(take(3 * kMiB, 0, queue(2)), taken[0]);
     EXPECT_EQ(shared_->follows.size(), 1u);
@@ -183,7 +183,7 @@ TEST_F(PoolQueues, MarksAreFewAndUsedAgain) {
     EXPECT_TRUE(slabs_.live_.empty());
 }
 
-// Random sizes, frees and queues against a model: who has which bytes, and who must have waited for whom.
+// Random sizes, frees and queues against a model of the owner of each byte and of the required waits.
 TEST_F(PoolQueues, NobodyGetsWhatAnotherIsAtWorkWith) {
     make_queued(4 * kMiB, 48 * kMiB);
     struct Owner {
@@ -191,9 +191,9 @@ TEST_F(PoolQueues, NobodyGetsWhatAnotherIsAtWorkWith) {
         uint64_t queue = 0;
     };
     std::map<uint64_t, Owner> live;
-    // For each unit of 512 bytes: the queue that was last at work with it, and its work.
+    // For each unit of 512 bytes: the queue that last used it, and the number of that work.
     std::map<uint64_t, std::pair<uint64_t, uint64_t>> last;
-    std::map<std::pair<uint64_t, uint64_t>, uint64_t> seen;  // [a, b]: a comes after so much of b
+    std::map<std::pair<uint64_t, uint64_t>, uint64_t> seen;  // [a, b]: queue a has waited for that much work of b
     std::mt19937 random(7);
     size_t told = 0;
     for (int step = 0; step < 10000; ++step) {
@@ -223,7 +223,7 @@ TEST_F(PoolQueues, NobodyGetsWhatAnotherIsAtWorkWith) {
             live[at] = {bytes, q};
         } else {
             auto found = live.lower_bound(std::next(live.begin(), random() % std::min<size_t>(live.size(), 20))->first);
-            // Sometimes in another queue than where it was used, which has then waited by itself.
+            // Sometimes in another queue than the one that used it, which has then waited for it.
             const uint64_t in = random() % 4 == 0 ? q : found->second.queue;
             shared_->work(in);
             for (uint64_t unit = found->first; unit < found->first + found->second.bytes; unit += 512) {

@@ -1,4 +1,4 @@
-// For tests of the pool's own logic: slabs from a list, queues that move when the test says so.
+// For tests of the pool's logic: slabs from a list, and queues that the test advances.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline constexpr uint64_t kKiB = 1 << 10;
 inline constexpr uint64_t kMiB = 1 << 20;
 inline constexpr uint64_t kUnit = 2 * kMiB;
 
-// Addresses that nobody follows.
+// Addresses that are never accessed.
 class FakeSlabs final : public SlabSource {
 public:
     Result<uint64_t> make(uint64_t bytes) override {
@@ -53,7 +53,7 @@ public:
     std::vector<uint64_t> asked_;
 };
 
-// Streams are small numbers. What is on one is done when the test says so.
+// Streams are small numbers. Their work is done when the test says so.
 class FakeQueues final : public Streams {
 public:
     struct Record {
@@ -70,7 +70,7 @@ public:
         bool fail_follow = false, fail_record = false;
         int made = 0;
 
-        void work(uint64_t queue) { ++put[queue]; }  // something to do
+        void work(uint64_t queue) { ++put[queue]; }  // adds work
         void finish(uint64_t queue) { done[queue] = put[queue]; }
     };
     explicit FakeQueues(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -118,7 +118,7 @@ public:
         shared_->done[at.queue] = std::max(shared_->done[at.queue], at.at);
         return {};
     }
-    // Not for pools.
+    // Unused by pools.
     Status signal(void*, std::atomic<uint64_t>&, uint64_t) override { return fail(EOPNOTSUPP, "not here"); }
     Status hold(void*, std::atomic<uint64_t>&, uint64_t) override { return fail(EOPNOTSUPP, "not here"); }
     void drop(Mark mark) override {

@@ -1,4 +1,4 @@
-// The pool's own logic, without queues: sizes, slabs, limits.
+// The logic of the pool without queues: sizes, slabs, limits.
 #include <random>
 
 #include "pool_rig.h"
@@ -104,7 +104,7 @@ TEST_F(PoolTest, TheLimitIsSaid) {
     EXPECT_EQ(refusal(13 * kMiB), ENOMEM);
     EXPECT_EQ(drop(second), 0);
     EXPECT_EQ(drop(first), 0);
-    take(12 * kMiB);  // after the others have gone back
+    take(12 * kMiB);  // after the other slabs were given back
     EXPECT_EQ(pool_->stats().reserved_bytes, 12 * kMiB);
 }
 
@@ -173,7 +173,7 @@ TEST_F(PoolTest, ASlabThatIsNotTakenBackIsUsedOn) {
     EXPECT_TRUE(slabs_.live_.empty());
 }
 
-// A live set that turns over many times: what is reserved stays near what is used at most.
+// A live set with a high turnover: the reserved bytes stay close to the peak of the used bytes.
 TEST_F(PoolTest, FragmentationStaysLow) {
     make(64 * kMiB);
     std::mt19937 random(11);
@@ -186,7 +186,7 @@ TEST_F(PoolTest, FragmentationStaysLow) {
             used -= live.back().second;
             live.pop_back();
         }
-        // From 512 bytes to 2 MiB, evenly over the doublings.
+        // From 512 bytes to 2 MiB, uniformly over the powers of two.
         const uint64_t bytes = (uint64_t{512} << random() % 12) * (100 + random() % 100) / 100;
         live.emplace_back(take(bytes), bytes);
         used += bytes;

@@ -1,4 +1,4 @@
-// Our declarations against NVIDIA's, on machines that have cuda.h. The static_asserts are the test.
+// Compares our declarations with NVIDIA's cuda.h, if the machine has it. The static_asserts are the test.
 #if __has_include(<cuda.h>)
 #include <cuda.h>
 #define GSHM_HAS_CUDA_H 1

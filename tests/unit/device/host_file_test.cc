@@ -51,7 +51,7 @@ TEST_F(HostFileTest, TakesFromTheDeviceWhatItHas) {
     ASSERT_TRUE(extent->file()->allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2 * kMiB));
     EXPECT_EQ(device.used_bytes(), 2 * kMiB);
     EXPECT_EQ(extent->file()->allocate(FALLOC_FL_KEEP_SIZE, 4 * kMiB, 8 * kMiB).error().code, ENOSPC);
-    // Another process writes to it, without our knowledge.
+    // Another process writes to it.
     ASSERT_EQ(pwrite(extent->file()->fd(), "x", 1, 0), 1);
     ASSERT_TRUE(extent->file()->status());
     EXPECT_GT(device.used_bytes(), 2 * kMiB);

@@ -106,7 +106,7 @@ TEST(FakeCudaKernels, FillAndCheck) {
     EXPECT_EQ(mismatches(module, words), 3U);
     EXPECT_EQ(fill(module, words), kSuccess);
     EXPECT_EQ(mismatches(module, words), 0U);
-    EXPECT_EQ(write(words + 4 * 1000, "wrong"), kSuccess);  // one number, and a byte of the next
+    EXPECT_EQ(write(words + 4 * 1000, "wrong"), kSuccess);  // one number, and one byte of the next
     EXPECT_EQ(mismatches(module, words), 2U);
     EXPECT_EQ(calls().unload(module), kSuccess);
 }
@@ -166,7 +166,7 @@ TEST(FakeCudaKernels, AddressThatIsNotMappedLosesTheContext) {
     CUdeviceptr words = reserve(2 * kUnit);
     ASSERT_EQ(map(words, create()), kSuccess);
     ASSERT_EQ(set_access(words), kSuccess);
-    EXPECT_EQ(fill(module, words, kCount + 1), kSuccess);  // the launch itself is fine
+    EXPECT_EQ(fill(module, words, kCount + 1), kSuccess);  // the launch itself succeeds
     EXPECT_EQ(cuda().stream_synchronize(nullptr), kErrorIllegalAddress);
 }
 

@@ -60,7 +60,7 @@ TEST(FakeCudaMemory, CapacityIsTheProcesss) {
     auto big = create(14 * kMiB);
     EXPECT_EQ(free_bytes(), 2 * kMiB);
     EXPECT_EQ(try_create(4 * kMiB, properties()), kErrorOutOfMemory);
-    EXPECT_EQ(try_create(16 * kMiB, properties(kMemHandleTypePosixFd, 1)), kSuccess);  // the other has its own
+    EXPECT_EQ(try_create(16 * kMiB, properties(kMemHandleTypePosixFd, 1)), kSuccess);  // separate memory
     CUdeviceptr pointer = map_new(big, 14 * kMiB);
     EXPECT_EQ(cuda().mem_release(big), kSuccess);
     EXPECT_EQ(free_bytes(), 2 * kMiB) << "the mapping keeps it";
@@ -106,7 +106,7 @@ TEST(FakeCudaMemory, FillIsExact) {
     EXPECT_TRUE(read(pointer, size) == expected);
 }
 
-// Runs in a fork, so that only that one dies of it.
+// Runs in a forked process, since the access is fatal.
 int signal_of_reading(CUdeviceptr pointer) {
     const pid_t child = fork();
     if (child == 0) {
@@ -189,7 +189,7 @@ TEST(FakeCudaMemory, MapRefusals) {
     EXPECT_EQ(cuda().mem_address_free(pointer, 4 * kUnit), kSuccess);
 }
 
-// The driver lets these pass, or crashes. A caller that does such things has lost count.
+// The driver accepts these calls, or crashes. They show a bug of the caller.
 TEST(FakeCudaMemory, StricterThanTheDriver) {
     if (!in_child_of_fake()) return;
     start();
@@ -240,7 +240,7 @@ TEST(FakeCudaMemory, CopyRefusals) {
     EXPECT_EQ(map(pointer + kUnit, create()), kSuccess);
     expect_copies(pointer + kUnit - 4, 8, kErrorInvalidValue, kErrorInvalidValue);
     EXPECT_EQ(set_access(pointer + kUnit), kSuccess);
-    expect_copies(pointer + kUnit - 4, 8, kSuccess, kSuccess);  // side by side
+    expect_copies(pointer + kUnit - 4, 8, kSuccess, kSuccess);  // adjacent
     EXPECT_EQ(cuda().memcpy_htod_async(pointer, nullptr, 4, nullptr), kErrorInvalidValue);
     EXPECT_EQ(cuda().memcpy_htod_async(12345, nullptr, 0, nullptr), kSuccess) << "nothing is asked";
     EXPECT_EQ(cuda().mem_unmap(pointer, kUnit), kSuccess);

@@ -62,7 +62,7 @@ TEST(FakeCudaPointer, WhatAnAddressIs) {
     EXPECT_NE(cuda().mem_get_address_range(&base, &size, reinterpret_cast<CUdeviceptr>(&ordinary)), kSuccess);
 }
 
-// Two handles in one reservation: the range is that of the handle, not of both.
+// Two handles in one reservation: the range is that of one handle.
 TEST(FakeCudaPointer, RangesOfPiecesSideBySide) {
     if (!in_child()) return;
     start();

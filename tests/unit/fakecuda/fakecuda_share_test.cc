@@ -1,4 +1,4 @@
-// The test double of the driver: memory that goes from one process to another.
+// The test double of the driver: memory that is passed between processes.
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -17,7 +17,7 @@ bool is_open(int fd) {
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-// A copy that a process started by run_part() gets; its number goes along in the environment.
+// A duplicate for a process started by run_part(), with its number in the environment.
 std::string pass(int fd) {
     return "FD=" + std::to_string(dup(fd));
 }
@@ -169,7 +169,7 @@ int receive_fd(int socket) {
     return fd;
 }
 
-// The keeper relies on this: a process that never starts the driver holds the memory of a killed one.
+// The keeper relies on this: a process that never starts the driver keeps the memory of a killed one.
 TEST(FakeCudaShare, SurvivesItsOwner) {
     if (!in_child()) return;
     if (part() == "owner") {
@@ -263,7 +263,7 @@ TEST(FakeCudaShare, Fabric) {
     EXPECT_EQ(cuda().mem_import(&imported, &changed, kMemHandleTypeFabric), kErrorNotSupported);
     EXPECT_EQ(cuda().mem_unmap(pointer, kUnit), kSuccess);
     EXPECT_EQ(cuda().mem_release(handle), kSuccess);
-    create();  // may get the same descriptor number, but is other memory
+    create();  // may get the same descriptor number, but is different memory
     EXPECT_EQ(cuda().mem_import(&imported, &fabric, kMemHandleTypeFabric), kErrorInvalidValue);
 }
 

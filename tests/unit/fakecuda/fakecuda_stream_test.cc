@@ -1,4 +1,4 @@
-// The test double of the driver: streams that work later, and events that say when.
+// The test double of the driver: asynchronous streams and their events.
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,7 +53,7 @@ TEST(FakeCudaStream, AnEventIsNotReadyBeforeItsCopy) {
     EXPECT_EQ(back, "the GPU's.");
 }
 
-// The legacy stream waits for streams that did not ask to be left out.
+// The legacy stream waits for streams that are not created as non-blocking.
 TEST(FakeCudaStream, LegacyStreamWaitsForBlockingOnes) {
     if (!in_child({"FAKECUDA_COPY_DELAY_US=50000"})) return;
     start();

@@ -1,4 +1,4 @@
-// The test double of the driver: start, devices, contexts.
+// The test double of the driver: initialization, devices, contexts.
 #include <cstring>
 #include <string>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ TEST(FakeCuda, SaysWhatItIsAndCountsCalls) {
     EXPECT_EQ(cuda().calls(nullptr), 5U);
 }
 
-// Every call that needs no valid argument to be refused.
+// All calls that fail without valid arguments.
 void expect_not_initialized() {
     int number = 0;
     unsigned flags = 0;
@@ -68,7 +68,7 @@ void expect_not_initialized() {
     EXPECT_EQ(c.memset_d8_async(kUnit, 0, 1, nullptr), kErrorNotInitialized);
     EXPECT_EQ(c.stream_create(&stream, 0), kErrorNotInitialized);
     EXPECT_EQ(c.stream_synchronize(nullptr), kErrorNotInitialized);
-    if (!is_fake()) return;  // a real driver looks at the arguments of these first
+    if (!is_fake()) return;  // a real driver checks the arguments of these first
     EXPECT_EQ(c.mem_get_range_handle(&number, kUnit, kUnit, kMemRangeHandleTypeDmaBufFd, 0), kErrorNotInitialized);
     EXPECT_EQ(c.stream_destroy(nullptr), kErrorNotInitialized);
 }
@@ -202,10 +202,10 @@ TEST(FakeCuda, AttributesCanBeTurnedOff) {
 struct Selection {
     const char* list;
     CUresult result;
-    const char* devices;  // the physical numbers, in their order
+    const char* devices;  // the physical numbers, in order
 };
 
-// Taken from the driver with one device, and from its documentation for more.
+// Results of the driver with one device, and of its documentation for more.
 class FakeCudaVisible : public testing::TestWithParam<Selection> {};
 
 TEST_P(FakeCudaVisible, Selects) {
@@ -276,7 +276,7 @@ TEST(FakeCuda, NeedsContext) {
     CUstream stream = nullptr;
     CUexternalMemory external = nullptr;
     CUexternalMemoryHandleDesc descriptor = {};
-    CUdeviceptr pointer = map_new(create());  // the VMM calls need none
+    CUdeviceptr pointer = map_new(create());  // the VMM calls need no context
     EXPECT_EQ(cuda().mem_get_info(&bytes, &bytes), kErrorInvalidContext);
     EXPECT_EQ(cuda().stream_create(&stream, 0), kErrorInvalidContext);
     EXPECT_EQ(cuda().stream_synchronize(nullptr), kErrorInvalidContext);

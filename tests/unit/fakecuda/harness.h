@@ -1,4 +1,4 @@
-// Shared parts of the fakecuda tests: the library's calls, and processes to make them in.
+// Shared parts of the fakecuda tests: the calls of the library, and processes to call them in.
 //
 // Every test runs in a separate process, since the driver's state is per process and its knobs are environment
 // variables. With GSHM_TEST_LIBCUDA=libcuda.so.1 the same tests run on a real driver: tests that need a knob or the
@@ -28,7 +28,7 @@ struct Library {
 inline constexpr size_t kMiB = size_t{1} << 20;
 inline constexpr size_t kUnit = 2 * kMiB;
 
-// The library under test. Loaded at the first use; aborts where it cannot be.
+// The library under test. Loaded on first use; aborts if that fails.
 const Library& cuda();
 bool is_fake();
 
@@ -42,10 +42,10 @@ bool in_child(const Environment& environment = {});
 // As in_child, for properties of the double only.
 bool in_child_of_fake(const Environment& environment = {});
 
-// Runs the present test again, in a further process with another role. Descriptors without close-on-exec are inherited.
-// Returns the exit status of waitpid; `output`: its output.
+// Runs the current test again, in another process with another role. Descriptors without close-on-exec are inherited.
+// Returns the status of waitpid(); `output` gets its output.
 int run_part(const std::string& part, const Environment& environment, std::string* output = nullptr);
-std::string part();                     // of this process; empty in the first
+std::string part();                     // the role of this process; empty in the first
 int argument(const std::string& name);  // a number from the environment
 
 // cuInit, and the primary context of device 0 retained and current.
@@ -60,7 +60,7 @@ CUdeviceptr map_new(CUmemGenericAllocationHandle handle, size_t size = kUnit);  
 int export_fd(CUmemGenericAllocationHandle handle);
 CUresult import_fd(int fd, CUmemGenericAllocationHandle* handle);
 CUresult write(CUdeviceptr pointer, const std::string& text);
-std::string read(CUdeviceptr pointer, size_t bytes);  // "" where it fails
+std::string read(CUdeviceptr pointer, size_t bytes);  // "" on failure
 size_t free_bytes();
 
 }  // namespace fakecuda_test

@@ -1,4 +1,4 @@
-// The page of a fence alone: promised, done and lost generations, and sleeping.
+// The page of a fence: promised, done and lost generations, and sleeping.
 #include <cerrno>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_F(FencePage, RemembersTheLatestLosses) {
 
 TEST_F(FencePage, AWriterKilledBetweenItsStreamAndItsPromise) {
     view_.claim(1, 1, 1);
-    finish(1);  // and is killed
+    finish(1);  // then it is killed
     EXPECT_TRUE(view_.is_settled());
     view_.retire();
     EXPECT_EQ(view_.writer(), Writer::died);
@@ -89,7 +89,7 @@ TEST_F(FencePage, OneThatHasLeftHasNotDied) {
     EXPECT_EQ(code(view_.await_promise(1, kNever)), EPIPE);
 }
 
-// Readers of host memory have the page for reading only, and sleep on it nevertheless.
+// Readers of host memory map the page read-only, and can still sleep on it.
 TEST_F(FencePage, SleepersWithoutTheRightToWriteWake) {
     const auto readable = UniqueFd::adopt(
         open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_CLOEXEC));

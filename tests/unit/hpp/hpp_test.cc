@@ -50,7 +50,7 @@ TEST(Result, ValueOfAnErrorThrowsIt) {
     try {
         half(7).value();
         FAIL() << "nothing was thrown";
-    } catch (const std::system_error& exception) {  // for callers without knowledge of gshm
+    } catch (const std::system_error& exception) {  // for callers that do not know gshm
         EXPECT_EQ(exception.code(), std::errc::argument_out_of_domain);
         EXPECT_STREQ(exception.what(), "odd");
     }

@@ -16,7 +16,7 @@ class Allocation : public ::testing::TestWithParam<Way> {
 protected:
     static constexpr uint64_t kPage = MemoryRig::kPage;
 
-    // All memory of the first device but so many bytes.
+    // Allocates all memory of the first device except that many bytes.
     std::shared_ptr<Extent> take_all_but(uint64_t bytes) {
         return *rig_.devices.first.allocate(16 * kPage - bytes, {});
     }
@@ -48,7 +48,7 @@ TEST_P(Allocation, WaitsForMemoryOnItsWayOut) {
     auto other = take_all_but(kPage);
     auto ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size(), 0);
     begin(4 * kPage, 4 * kPage);
-    // The reclaimer comes to it only after the request has been refused and waits.
+    // The reclaimer frees it only after the request was refused and waits.
     rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
     EXPECT_FALSE(result_);
     other.reset();

@@ -1,4 +1,4 @@
-// A move to another device, and what may happen to the object while its bytes are copied.
+// A move to another device, and changes of the object while its bytes are copied.
 #include <gtest/gtest.h>
 #include <optional>
 
@@ -21,7 +21,7 @@ struct MoveTest : ::testing::Test {
         EXPECT_TRUE(rig.store.release(ada, made->object->id, Access::write));
         return made->object;
     }
-    // `meanwhile` runs, in its turn, when the bytes have been copied and the object is still where it was.
+    // `meanwhile` runs in its turn after the copy, while the object is still in its old place.
     int move(Object* object, Mover::Holders holders, const std::function<void()>& meanwhile = {}) {
         rig.devices.set_on_copy([&] {
             auto turn = rig.scheduler.enter();
@@ -67,7 +67,7 @@ TEST_F(MoveTest, ChangesTheTimeOfTheLastChangeAlone) {
 
 TEST_F(MoveTest, IsGivenUpIfTheObjectWasOpenedForWriting) {
     Object* object = make("a", false);
-    // And closed again: nothing but the count tells.
+    // Also closed again: only the counter shows it.
     EXPECT_EQ(move(object, Mover::Holders::refuse, [&] {
         ASSERT_TRUE(rig.store.open(ada, "a", Access::write, false));
         ASSERT_TRUE(rig.store.release(ada, object->id, Access::write));
@@ -106,7 +106,7 @@ TEST_F(MoveTest, LeavesNothingOfAnObjectThatIsRemoved) {
     EXPECT_EQ(rig.devices.second.used_bytes(), rig.devices.freed().bytes(1));
 }
 
-// Of a sealed object nobody can change the bytes: its readers do not wait.
+// The bytes of a sealed object cannot change, so its readers do not wait.
 TEST_F(MoveTest, LetsOthersReadMeanwhile) {
     Object* object = make("a", true);
     auto gate = Store::gate(object);

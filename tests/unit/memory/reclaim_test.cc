@@ -1,4 +1,4 @@
-// Freed memory: how much of it may pile up, and which of it is used again.
+// Freed memory: the limit of the pile, and the reuse of kept memory.
 #include <gtest/gtest.h>
 
 #include "support/memory_rig.h"
@@ -14,12 +14,12 @@ struct ReclaimTest : ::testing::Test {
     SessionId ada_too = rig.store.begin_session({1000, 1000, 2, {}});
     SessionId ben = rig.store.begin_session({1001, 1001, 3, {}});
 
-    // What the reclaiming thread has been given is done.
+    // Completes all work of the reclaiming thread.
     void reclaim_all() {
         rig.devices.reclaim();
         rig.scheduler.run();
     }
-    // The address of an object's memory that was freed again.
+    // The address of an object's memory, after it was freed.
     uint64_t make_and_free(SessionId session, bool map, const std::function<void(Object&)>& use = {}) {
         auto made = rig.create(session, "freed", kMiB, map);
         const uint64_t address = made->object->extent->memory->address();
@@ -54,7 +54,7 @@ TEST_F(ReclaimTest, MemoryThatOneSessionReachesIsUsedAgainForThatSessionOnly) {
         EXPECT_NE(made->object->extent->memory->address(), address);
         rig.remove(*made);
     }
-    // Nor for an object that other processes map and the session does not.
+    // It is also not used for an object that other processes map but the session does not.
     auto unmapped = rig.create(ada, "unmapped", kMiB, false);
     EXPECT_NE(unmapped->object->extent->memory->address(), address);
     EXPECT_EQ(address_of_next(ada, true), address);
@@ -128,7 +128,7 @@ TEST_F(ReclaimTest, NothingIsZeroedBeforeTheCatalogHasForgottenIt) {
     EXPECT_EQ(kept(), kMiB);
 }
 
-// The reclaiming thread gets no time at all: a user who makes and removes objects all the time comes to wait for it.
+// The reclaiming thread gets no time: a user who creates and removes objects all the time comes to wait for it.
 TEST_F(ReclaimTest, AUsersFreedMemoryDoesNotPileUp) {
     constexpr uint64_t kBytes = 16 * kMiB;
     std::shared_ptr<MemoryRig::Creation> made;
@@ -142,10 +142,10 @@ TEST_F(ReclaimTest, AUsersFreedMemoryDoesNotPileUp) {
     const uint64_t pile = rig.departures.pile_bytes(0, 1000);
     EXPECT_GT(pile, Departures::kPileBytes);
     EXPECT_LE(pile, Departures::kPileBytes + kBytes);
-    // Others do not wait for it.
+    // Other users do not wait for it.
     EXPECT_NE(rig.create(ben, "b", kBytes)->object, nullptr);
     EXPECT_EQ(made->object, nullptr);
-    // It goes on as soon as some of it is free.
+    // It continues as soon as some memory is free.
     rig.devices.reclaim(1);
     rig.scheduler.run();
     EXPECT_NE(made->object, nullptr);

@@ -62,7 +62,7 @@ TEST(Ring, EntriesAndCompletionsGoRound) {
     EXPECT_FALSE(ring.consumer.is_broken());
 }
 
-// No later SIGBUS for lack of a page.
+// A missing page would be a SIGBUS later.
 TEST(Ring, AllPagesAreThereFromTheBeginning) {
     for (uint32_t entries : {1u, 64u, limits::kRingEntries}) {
         auto producer = Producer::create(entries).value();
@@ -172,7 +172,7 @@ TEST(Ring, AClientBelievesNoCounter) {
     EXPECT_TRUE(ring.producer.is_broken());
 }
 
-// The daemon never reads back what it writes for the client.
+// The daemon never reads back values that it wrote for the client.
 TEST(Ring, RandomBytesHarmNobody) {
     test::Random random(7);
     for (int round = 0; round < 200; ++round) {

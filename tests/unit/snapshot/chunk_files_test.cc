@@ -1,4 +1,4 @@
-// The data files of a snapshot: what is appended is read back, damage is found, and a folder has one writer.
+// The data files of a snapshot: appended chunks are read back, damage is found, and a folder has one writer.
 #include "snapshot/chunk_files.h"
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ protected:
     void TearDown() override { std::filesystem::remove_all(path_); }
 
     SnapshotFolder open(SnapshotFolder::Use use) { return SnapshotFolder::open(path_, use).value(); }
-    // A file of one object's chunks: one that zstd makes smaller, one that it does not, and a short one.
+    // A file with the chunks of one object: a compressible one, an incompressible one, and a short one.
     std::vector<ChunkPlace> write_file(const SnapshotFolder& folder) {
         raw_ = {std::vector<std::byte>(kSnapshotChunkBytes, std::byte{7}), std::vector<std::byte>(kSnapshotChunkBytes),
                 std::vector<std::byte>(100, std::byte{9})};
@@ -42,7 +42,7 @@ protected:
         EXPECT_TRUE(writer.finish().has_value());
         return places;
     }
-    // EIO, or 0 if the chunk is whole.
+    // EIO, or 0 if the chunk is intact.
     static int read_error(const ChunkFiles& files, const ChunkPlace& place, uint32_t raw_bytes, uint64_t offset) {
         ChunkReader reader(files);
         const auto bytes = reader.read(place, raw_bytes, "o", offset);

@@ -15,7 +15,7 @@ protected:
     Object* make(std::string_view name) { return *files.make_object(root(), name, {1, 1, 0644}); }
     // As the mount does it.
     void give_memory(Object* object, uint64_t bytes, uint64_t size) {
-        auto gate = Files::gate(*object);  // a thread has it
+        auto gate = Files::gate(*object);  // held by a thread
         std::shared_ptr<Extent> memory = *rig.first.allocate(bytes, {});
         files.replace_memory(*object, std::move(memory), size);
     }
@@ -58,7 +58,7 @@ TEST_F(FilesTest, WhatTheKernelKnowsStaysUntilItForgets) {
     fuse::KnownNodes::hold(*object);
     ASSERT_TRUE(files.unlink(root(), "a"));
     EXPECT_EQ(files.find(id), object);
-    EXPECT_EQ(use().object_bytes, 0u);  // its memory has gone with its name
+    EXPECT_EQ(use().object_bytes, 0u);  // its memory is freed with its name
     known.forget(id, 1);
     EXPECT_EQ(files.find(id), object);
     known.forget(id, 5);
@@ -114,7 +114,7 @@ TEST_F(FilesTest, ASmallObjectLeavesItsSlabWhole) {
     give_memory(*made, 1 << 20, 1000);
     EXPECT_EQ((*made)->extent->pool, nullptr);
     EXPECT_EQ(use().object_bytes, 1000u);
-    auto next = rig.create(session, "next", 1000);  // the place it left can be had again
+    auto next = rig.create(session, "next", 1000);  // its old place is free again
     ASSERT_TRUE(next);
     EXPECT_EQ((*next)->offset, 0u);
 }
@@ -156,7 +156,7 @@ TEST_F(FilesTest, DirectoriesCountWhatIsInThem) {
     auto* d = as_directory(*files.make_directory(root(), "d", {1, 1, 02755}));
     EXPECT_EQ(root().subdirectories, 1u);
     auto* below = as_directory(*files.make_directory(*d, "e", {1, 5, 0755}));
-    EXPECT_EQ(below->gid, 1u);  // the directory's, which is set-group-id
+    EXPECT_EQ(below->gid, 1u);  // from the set-group-id directory
     EXPECT_NE(below->mode & 02000, 0);
     EXPECT_EQ(code_of(files.remove_directory(root(), "d")), ENOTEMPTY);
     ASSERT_TRUE(files.rename(*d, "e", root(), "e", 0));
@@ -167,7 +167,7 @@ TEST_F(FilesTest, DirectoriesCountWhatIsInThem) {
     EXPECT_EQ(code_of(files.rename(root(), "d", root(), "f", 0)), ENOTDIR);
     EXPECT_EQ(code_of(files.rename(root(), "f", root(), "d", RENAME_NOREPLACE)), EEXIST);
     ASSERT_TRUE(files.rename(root(), "f", root(), "d", RENAME_EXCHANGE));
-    ASSERT_TRUE(files.rename(root(), "f", root(), "f", RENAME_EXCHANGE));  // used to take the name away
+    ASSERT_TRUE(files.rename(root(), "f", root(), "f", RENAME_EXCHANGE));  // once removed the name
     EXPECT_EQ(code_of(files.rename(root(), "f", root(), "d", RENAME_EXCHANGE | RENAME_NOREPLACE)), EINVAL);
     EXPECT_EQ(Files::child(root(), "d")->kind, NodeKind::object);
     EXPECT_EQ(Files::child(root(), "f")->kind, NodeKind::directory);

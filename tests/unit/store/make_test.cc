@@ -57,7 +57,7 @@ TEST_F(MakeTest, OnlyRootMakesThingsForOthers) {
     EXPECT_EQ(made->uid, 1u);
     EXPECT_EQ(made->gid, 7u);
     EXPECT_EQ(made->flags & kCreateOwner, 0u);
-    // In the extent of what its owner makes, and so within the owner's reach.
+    // In the extent of its owner's objects, and therefore mappable by the owner.
     EXPECT_TRUE(rig.store.begin_mapping(owner, made, Access::read));
     ASSERT_TRUE(rig.store.make(root, {.name = "d", .flags = kCreateOwner, .uid = 1, .gid = 7}));
     EXPECT_EQ(directory("d")->gid, 7u);
@@ -94,7 +94,7 @@ TEST_F(MakeTest, RightsAreTheOwnersToChange) {
     EXPECT_EQ(made->mode, 0600);
     ASSERT_TRUE(rig.store.change(owner, "a", {kChangeMode, 0644, 0, 0}));
     EXPECT_TRUE(rig.store.open(other, "a", Access::read, false));
-    // It shares its extent with what the other may not open.
+    // It shares its extent with objects that the other user may not open.
     EXPECT_EQ(code_of(rig.store.begin_mapping(other, made, Access::read)), EACCES);
     ASSERT_TRUE(rig.store.change(root, "a", {kChangeOwner, 0, 2, 2}));
     EXPECT_EQ(made->uid, 2u);

@@ -1,4 +1,4 @@
-// One set of operations: the library, by name and with rights, and the mount, by node, change the same things.
+// The library (by name, with access checks) and the mount (by node) share one set of operations.
 #include "store/operations.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ protected:
     void TearDown() override { files.set_observer(nullptr); }
 
     Directory& root() { return *as_directory(files.find(Files::kRoot)); }
-    // Which of the times differ from those before.
+    // The times that the operation changes.
     std::string times_changed(const std::function<Status()>& operation) {
         told.nodes.clear();
         const int64_t accessed = object->accessed_ns, modified = object->modified_ns, changed = object->changed_ns;
@@ -105,7 +105,7 @@ TEST_F(OperationsTest, SpecialFilesHaveNoAttributes) {
     EXPECT_TRUE((*rig.store.attributes(session, "pipe"))->empty());
 }
 
-// The kernel keeps the number of names for a day unless it is told.
+// The kernel caches the link count for a day unless it is notified.
 TEST_F(OperationsTest, AFurtherNameIsToldOfTheNode) {
     EXPECT_EQ(times_changed([&] { return rig.store.add_name(session, "o", "p"); }), "c");
     EXPECT_TRUE(is_told());
@@ -123,7 +123,7 @@ TEST_F(OperationsTest, DirectoriesGiveTheirGroupByEveryWay) {
         EXPECT_EQ(Files::child(*d, name)->gid, 77u) << name;
         EXPECT_EQ(Files::child(*d, name)->mode, 02755) << name;
     }
-    // An owner that is asked for is the owner.
+    // A requested owner is set.
     ASSERT_TRUE(rig.store.make(admin, {.name = "d/given", .flags = kCreateOwner, .uid = 5, .gid = 6}));
     EXPECT_EQ(Files::child(*d, "given")->gid, 6u);
 }

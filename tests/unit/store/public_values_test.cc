@@ -1,4 +1,4 @@
-// Numbers that the store, the protocol and the public header share. The store does not see that header.
+// Numbers that the store, the protocol and the public header share. The store does not include that header.
 #include <gshm/gshm.h>
 
 #include "device/device.h"

@@ -109,7 +109,7 @@ TEST_F(StoreTest, SessionEndReclaimsWhatIsUnsealed) {
     EXPECT_EQ(code_of(store.stat(root, "d/held")), ENOENT);
     EXPECT_TRUE(store.stat(root, "d/kept"));
     EXPECT_TRUE(store.stat(root, "d/sealed"));
-    EXPECT_EQ(store.object_count(), 3u);  // kept, sealed, and the one that bob still holds
+    EXPECT_EQ(store.object_count(), 3u);  // kept, sealed, and the object that bob still holds
     EXPECT_EQ(store.use(0).unlinked_bytes, held->size_bytes);
     store.end_session(b);
     EXPECT_EQ(store.object_count(), 2u);
@@ -230,7 +230,7 @@ TEST_F(StoreTest, ListGoesOnAtACookieWhileEntriesComeAndGo) {
     auto first = *store.list(a, "l", 0, 4, &cookie);
     ASSERT_EQ(first.size(), 4u);
     ASSERT_NE(cookie, 0u);
-    ASSERT_TRUE(store.unlink(a, "l/3"));  // the entry the cookie stands at
+    ASSERT_TRUE(store.unlink(a, "l/3"));  // the entry of the cookie
     ASSERT_TRUE(store.unlink(a, "l/4"));
     ASSERT_TRUE(rig.create(a, "l/new"));
     std::vector<std::string> rest;
@@ -259,7 +259,7 @@ TEST_F(StoreTest, Attributes) {
     for (size_t i = 1; i < limits::kAttributesBytes / big.size(); ++i) {
         ASSERT_TRUE(store.set_attribute(a, "t", std::to_string(i), big)) << i;
     }
-    EXPECT_EQ(code_of(store.set_attribute(a, "t", "more", big)), ENOSPC);  // its name is too much
+    EXPECT_EQ(code_of(store.set_attribute(a, "t", "more", big)), ENOSPC);  // its name exceeds the limit
     EXPECT_TRUE(store.set_attribute(a, "t", "1", "small again"));
     EXPECT_TRUE(store.set_attribute(a, "t", "more", big));
 }
@@ -269,7 +269,7 @@ TEST_F(StoreTest, DirectoriesHaveAttributes) {
     EXPECT_TRUE(store.set_attribute(a, "d", "kind", "model"));
     EXPECT_EQ(*store.get_attribute(b, "d", "kind"), "model");
     EXPECT_EQ(code_of(store.set_attribute(b, "d", "kind", "mine")), EACCES);
-    EXPECT_EQ(code_of(store.set_attribute(b, "", "kind", "mine")), EPERM);  // everyone writes to a sticky one, its owner describes it
+    EXPECT_EQ(code_of(store.set_attribute(b, "", "kind", "mine")), EPERM);  // the sticky root is its owner's
     EXPECT_TRUE(store.remove_attribute(a, "d", "kind"));
     EXPECT_EQ(code_of(store.get_attribute(b, "d", "kind")), ENODATA);
 }
@@ -283,7 +283,7 @@ TEST_F(StoreTest, SlabsAreSharedOnlyByEqualRights) {
     EXPECT_NE((*rig.create(a, CreateSpec{"dev", 100, 1, 0644, 0, nullptr, nullptr}))->extent->id, mine);
     EXPECT_NE((*rig.create(a, "s/compressible", 100, 0644, kCreateCompressible))->extent->id, mine);
     EXPECT_NE((*rig.create(a, "s/dedicated", 100, 0644, kCreateDedicated))->extent->id, mine);
-    // Whoever opens s/1 can reach all of its extent, but must not reach what a closed directory keeps from them.
+    // A user who opens s/1 can reach all of its extent. Objects behind a closed directory must not be in it.
     const_cast<Node*>(*store.stat(a, "t"))->mode = 0700;
     EXPECT_NE((*rig.create(a, "t/behind", 100, 0644))->extent->id, mine);
 }

@@ -1,4 +1,4 @@
-// Waits hear of whatever makes their name lead elsewhere, by every way.
+// Waits are notified of every change that makes their name refer to something else.
 #include "store/waits.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 class WaitsTest : public ::testing::Test {
 protected:
-    // "" while it waits; else the kind of outcome.
+    // "" during the wait; then the outcome.
     struct Waiting {
         std::string text;
         Waits::Id id = 0;
@@ -69,7 +69,7 @@ TEST_F(WaitsTest, ANameAppearsByEveryWay) {
     EXPECT_EQ(given->text, "d/given");
     ASSERT_TRUE(rig.create(session, "x/y"));
     ASSERT_TRUE(rig.store.add_name(session, "x/y", "d/linked"));
-    EXPECT_EQ(linked->text, "x/y");  // one object, two names
+    EXPECT_EQ(linked->text, "x/y");  // one object with two names
     ASSERT_TRUE(rig.store.rename(session, "x/y", "d/renamed", false));
     EXPECT_EQ(renamed->text, "d/renamed");
     ASSERT_TRUE(files.make_object(directory("d"), "file", {0, 0, 0600}));
@@ -97,7 +97,7 @@ TEST_F(WaitsTest, ASymbolicLinkOnTheWayIsFollowed) {
     EXPECT_EQ(sealed->text, "");
     ASSERT_TRUE(rig.store.seal(session, "real/deep/x"));
     EXPECT_EQ(sealed->text, "real/deep/x");
-    // The link comes last, or is replaced by one that leads there.
+    // The link comes last, or is replaced by one with that target.
     auto by_link = wait("later/x"), by_other = wait("link/y");
     make_symlink("later", "link");
     EXPECT_EQ(by_link->text, "real/deep/x");
@@ -139,7 +139,7 @@ TEST_F(WaitsTest, SealedByEveryWay) {
     auto by_mount = wait_sealed("f");
     ASSERT_TRUE(files.seal(*file));
     EXPECT_EQ(by_mount->text, "f");
-    // Another object gets the name while its seal is waited for.
+    // Another object gets the name during the wait for its seal.
     ASSERT_TRUE(rig.create(session, "p"));
     auto replaced = wait_sealed("p");
     const NodeId unnamed = (*rig.create(session, "p", 10, 0600, kCreateUnnamed))->id;
@@ -167,7 +167,7 @@ TEST_F(WaitsTest, GoneByEveryWay) {
     ASSERT_TRUE(rig.store.rename(session, "e", "elsewhere", false));
     EXPECT_EQ(below->text, "gone");
     EXPECT_EQ(by_link->text, "");
-    // A link that leads to the same place.
+    // A link with the same target.
     make_symlink("second", "f");
     ASSERT_TRUE(rig.store.rename(session, "second", "link", true));
     EXPECT_EQ(by_link->text, "");
@@ -180,7 +180,7 @@ TEST_F(WaitsTest, GoneByEveryWay) {
     EXPECT_EQ(kept->text, "gone");
 }
 
-// The entries that it looked at change, but not so that it leads anywhere: it goes on waiting for the right ones.
+// Entries on the path change without resolving the name: the wait follows the new entries.
 TEST_F(WaitsTest, AWayThatChangesIsFollowedAnew) {
     auto waiting = wait("a/b/x");
     ASSERT_TRUE(rig.store.make(session, {.name = "a/b", .flags = kCreateKeep}));
@@ -215,14 +215,14 @@ TEST_F(WaitsTest, WaysOfAnyLengthTakeBoundedMemory) {
     EXPECT_EQ(taken - 1, limits::kSessionWaitSteps / parts);
     EXPECT_EQ(waits.count(), taken - 1);
     EXPECT_EQ(wait("short")->text, "") << "there is room for one step";
-    // Others are not concerned.
+    // Other sessions are not affected.
     Waits::Id id = 0;
     const SessionId other = rig.store.begin_session({0, 0, 2, {}});
     EXPECT_FALSE(waits.add(other, {deep + "/x"}, [](const Waits::Outcome&) {}, &id));
     waits.cancel(id);
 }
 
-// A name that changes concerns those who wait for it alone.
+// A change of a name only affects waits for that name.
 TEST_F(WaitsTest, ManyWaitsAreFoundByTheirNames) {
     constexpr int kMany = 20'000;
     std::vector<std::shared_ptr<Waiting>> waiting;

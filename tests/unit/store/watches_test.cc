@@ -45,7 +45,7 @@ protected:
         for (const auto& event : watches_.take(session, most_bytes)) texts.push_back(describe(event));
         return texts;
     }
-    // The walk goes on as often as it takes.
+    // Takes events until the walk is complete.
     Texts take_all(SessionId session) {
         Texts all;
         for (;;) {
@@ -110,14 +110,14 @@ TEST_F(WatchesTest, AnObjectThatGetsItsNameSealedIsToldOfOnce) {
     EXPECT_EQ(describe(events[0]), "replaced v (sealed)");
     EXPECT_EQ(events[0].replaced, first);
     EXPECT_EQ(events[0].id, (*next)->id);
-    // The name that it has already: nothing changes but the seal.
+    // An object that already has the name: only the seal is new.
     create("own");
     auto own = rig_.store.open(maker_, "own", Access::write, false);
     ASSERT_TRUE(own);
     take(session);
     ASSERT_TRUE(rig_.store.give_name(maker_, (*own)->id, "own", true));
     EXPECT_EQ(take(session), (Texts{"sealed own"}));
-    // One that is refused is not sealed, and nobody hears of it.
+    // A refused publication does not seal, and has no event.
     auto refused = rig_.create(maker_, "free", 100, 0600, kCreateUnnamed);
     ASSERT_TRUE(refused);
     EXPECT_EQ(code_of(rig_.store.give_name(maker_, (*refused)->id, "own", false)), EEXIST);
@@ -262,7 +262,7 @@ TEST_F(WatchesTest, WhoHasNothingIsWokenOnce) {
     EXPECT_EQ(wakes_, 1);
 }
 
-// Without one a change costs no more than the test for it: nothing is looked up, written or allocated.
+// Without a watch, a change costs only the test for one: nothing is looked up, written or allocated.
 TEST_F(WatchesTest, NobodyListensWithoutNeed) {
     EXPECT_FALSE(rig_.store.has_listener());
     auto session = watch("");
@@ -271,7 +271,7 @@ TEST_F(WatchesTest, NobodyListensWithoutNeed) {
     EXPECT_FALSE(rig_.store.has_listener());
 }
 
-// Names change while the walk over what is there goes on: what was told, taken together, is what there is.
+// Names change during the walk over existing names: all events together give the final state.
 TEST_F(WatchesTest, ExistingNamesAreToldWithoutGapOrRepetition) {
     for (unsigned seed = 1; seed <= 200; ++seed) {
         StoreRig rig;
