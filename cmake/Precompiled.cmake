@@ -1,4 +1,4 @@
-# Precompiled headers: two thirds of the compile time is parsing a few headers. The clang preset does not use them, so
+# Precompiled headers: two thirds of the compile time is parsing a few headers. The fuzz preset does not use them, so
 # that it detects missing includes.
 option(GSHM_PRECOMPILE "Precompile headers" ON)
 

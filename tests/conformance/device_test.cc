@@ -5,6 +5,7 @@
 #include "device/host.h"
 #include "device/limit.h"
 #include "device_suite.h"
+#include "support/this_build.h"
 #include "third_device/file_device.h"
 
 namespace gshm::core::test {
@@ -14,7 +15,7 @@ namespace {
 const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "2", 0);
     setenv("FAKECUDA_FABRIC", "1", 0);
-    return dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr;
+    return dlopen(fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
 }();
 
 Result<std::unique_ptr<Device>> make_host() {
@@ -22,7 +23,7 @@ Result<std::unique_ptr<Device>> make_host() {
 }
 
 Result<std::unique_ptr<Device>> make_cuda() {
-    if (!fake_loaded) return fail(ENODEV, "the fake driver is not at " GSHM_FAKECUDA_PATH);
+    if (!fake_loaded) return fail(ENODEV, "the fake driver is not at {}", fakecuda_path());
     return TRY(CudaDevice::create(0));
 }
 

@@ -18,7 +18,7 @@ namespace {
 const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "1", 1);
     setenv("FAKECUDA_FABRIC", "1", 1);
-    return dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr;
+    return dlopen(fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
 }();
 
 struct KeptObject {
@@ -92,7 +92,7 @@ std::vector<std::string> FaultTest::environment() const {
     const char* asan = std::getenv("ASAN_OPTIONS");
     env.push_back("FAKECUDA_FABRIC=1");
     env.push_back("FAKECUDA_MEMORY=192M");
-    env.push_back("LD_PRELOAD=" GSHM_FAULTS_PATH);
+    env.push_back("LD_PRELOAD=" + build_path("tests/libfaults.so"));
     env.push_back("GSHM_FAULTS=" + scratch() + "/faults");
     // Ours is loaded before the sanitizer's runtime, and calls it.
     env.push_back(std::string("ASAN_OPTIONS=verify_asan_link_order=0:") + (asan == nullptr ? "" : asan));

@@ -10,8 +10,7 @@
 // the daemon with the thread that called start(), so that an aborted test leaves none behind. That thread must
 // therefore live as long as the daemon.
 //
-// GSHM_BIN_DIR (folder of gshmd and gshm; GSHM_BIN in the environment overrides it) and GSHM_FAKECUDA_PATH (the fake
-// libcuda.so.1) are compile definitions.
+// gshmd and gshm are those of the test's build, unless GSHM_BIN in the environment names another folder.
 #pragma once
 
 #include <cerrno>
@@ -35,6 +34,8 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include "support/this_build.h"
 
 namespace gshm::core::test {
 
@@ -243,12 +244,8 @@ public:
     }
     // The environment that makes gshmd (and clients) find the fake driver with `devices` GPUs.
     static std::vector<std::string> fake_cuda_env(int devices) {
-#ifdef GSHM_FAKECUDA_PATH
-        const auto folder = std::filesystem::path(GSHM_FAKECUDA_PATH).parent_path().string();
+        const auto folder = std::filesystem::path(fakecuda_path()).parent_path().string();
         return {"LD_LIBRARY_PATH=" + folder, "FAKECUDA_DEVICES=" + std::to_string(devices)};
-#else
-        return {"FAKECUDA_DEVICES=" + std::to_string(devices)};
-#endif
     }
 
     // SIGTERM, and SIGKILL after 10 s. Returns its exit status; -1 if it had to be killed or was not running.
@@ -306,7 +303,7 @@ public:
     }
     static std::string bin(const std::string& program) {
         const char* folder = std::getenv("GSHM_BIN");
-        return std::string(folder && *folder ? folder : GSHM_BIN_DIR) + "/" + program;
+        return (folder && *folder ? folder : build_path("bin")) + "/" + program;
     }
 
     // Runs `gshm --dir DIR ARGS…`.

@@ -437,7 +437,7 @@ protected:
     }
     Lines demo_env(Lines env = {}) {
         std::filesystem::create_directory(tmp());
-        env.push_back(std::string("GSHM_BIN=") + GSHM_BIN_DIR);
+        env.push_back("GSHM_BIN=" + build_path("bin"));
         env.push_back("TMPDIR=" + tmp());
         return env;
     }

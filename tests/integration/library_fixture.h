@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 inline const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "2", 1);
     setenv("FAKECUDA_FABRIC", "1", 1);
-    return dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) != nullptr;
+    return dlopen(fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
 }();
 
 struct Closer {

@@ -545,7 +545,7 @@ class MountExamples : public ::testing::Test, protected MountFixture {};
 TEST_F(MountExamples, TestClient) {
     if (auto missing = missing_for(Way::cuda); !missing.empty()) GTEST_SKIP() << missing;
     for (bool cuda : {false, true}) {
-        std::vector<std::string> env = {"GSHM_BIN=" + std::string(GSHM_BIN_DIR)};
+        std::vector<std::string> env = {"GSHM_BIN=" + build_path("bin")};
         if (cuda) {
             for (auto& entry : fake_cuda_env(1)) env.push_back(entry);
             env.push_back("FAKECUDA_FABRIC=1");

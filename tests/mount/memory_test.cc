@@ -30,7 +30,7 @@ protected:
         if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
         if (GetParam() == Way::cuda && !is_real_gpu()) {
             // The library of this process must find the same driver as the daemon.
-            if (dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << "no fake driver";
+            if (dlopen(fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << "no fake driver";
             setenv("FAKECUDA_DEVICES", "2", 1);
             setenv("FAKECUDA_FABRIC", "1", 1);
         }

@@ -18,7 +18,7 @@ namespace {
 namespace hpp = ::gshm::v0;
 using Bytes = std::vector<std::byte>;
 
-const bool own_programs = setenv("GSHM_BIN", GSHM_THIRD_DIR, 1) == 0;
+const bool own_programs = setenv("GSHM_BIN", build_path("tests/third").c_str(), 1) == 0;
 
 Bytes pattern(size_t bytes, unsigned seed) {
     Bytes data(bytes);
@@ -302,7 +302,7 @@ TEST_F(ThirdDevice, ClientsThatDoNotKnowTheKind) {
     EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(read.out)), data));
     EXPECT_EQ(run_cli({"create", "c", "--size", "1M", "--fill", "7", "--device", kName}).exit_code, 0);
     ChildProcess child;
-    ASSERT_TRUE(child.spawn({GSHM_BIN_DIR "/weights_reader", "--dir", dir(), "--name", "o"}));
+    ASSERT_TRUE(child.spawn({build_path("bin/weights_reader"), "--dir", dir(), "--name", "o"}));
     const auto result = child.finish({});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_NE((result.out + result.err).find("file:nvme is of a kind that this libgshm does not know"), std::string::npos)

@@ -7,6 +7,7 @@
 #include "faulty_queue.h"
 #include "io/cufile.h"
 #include "rig.h"
+#include "support/this_build.h"
 
 namespace gshm::core::io::test {
 namespace {
@@ -15,8 +16,10 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kTrialBytes = 16 * kMiB;
 constexpr uint64_t kBytes = 48 * kMiB + 12345;
 
+const std::string kFakeCuFile = core::test::build_path("tests/fakecufile/libcufile.so.0");
+
 struct Setting {
-    const char* library = GSHM_FAKECUFILE_PATH;
+    const char* library = kFakeCuFile.c_str();
     const char* fails = nullptr;
     const char* cufile_delay_us = nullptr;
     unsigned staging_delay_us = 0;

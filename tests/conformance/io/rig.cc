@@ -9,6 +9,7 @@
 
 #include "device/cuda.h"
 #include "device/host.h"
+#include "support/this_build.h"
 
 namespace gshm::core::io::test {
 namespace {
@@ -37,7 +38,7 @@ Device& cuda_device() {
     static Device* device = [] {
         setenv("FAKECUDA_DEVICES", "2", 0);
         setenv("FAKECUDA_FABRIC", "1", 0);
-        if (dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) == nullptr) std::abort();
+        if (dlopen(core::test::fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) std::abort();
         return must(CudaDevice::create(0)).release();
     }();
     return *device;

@@ -314,7 +314,7 @@ int run(int argc, char** argv) {
     }
     if (options.cuda) {
         setenv("FAKECUDA_DEVICES", "1", 1);
-        if (dlopen(GSHM_FAKECUDA_PATH, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+        if (dlopen(test::fakecuda_path().c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
             fprintf(stderr, "torture: %s\n", dlerror());
             return 1;
         }

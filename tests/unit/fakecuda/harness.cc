@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/this_build.h"
+
 extern char** environ;
 
 namespace fakecuda_test {
@@ -17,12 +19,7 @@ constexpr char kPartVariable[] = "GSHM_FAKECUDA_TEST_PART";
 
 std::string library_path() {
     if (const char* path = getenv("GSHM_TEST_LIBCUDA")) return path;
-#ifdef GSHM_FAKECUDA_PATH
-    return GSHM_FAKECUDA_PATH;
-#else
-    const char* path = getenv("GSHM_FAKECUDA_PATH");
-    return path != nullptr ? path : "libcuda.so.1";
-#endif
+    return gshm::core::test::fakecuda_path();
 }
 
 Library load() {
