@@ -13,7 +13,9 @@ inline std::string build_path(const std::string& relative) {
     return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / relative).string();
 }
 
-inline std::string fakecuda_path() { return build_path("tests/fakecuda/libcuda.so.1"); }
+inline std::string fakecuda_path() {
+    return build_path("tests/fakecuda/libcuda.so.1");
+}
 
 // Sanitizers need more memory, and keep freed memory for a while.
 inline bool is_sanitized() {
