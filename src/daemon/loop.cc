@@ -126,36 +126,38 @@ void EventLoop::run_timers() {
     }
 }
 
+void EventLoop::under_lock(auto&& action) {
+    if (locking_ == Locking::none) return action();
+    StoreLock lock(store_mutex_);
+    action();
+}
+
+void EventLoop::run_watched(int fd, uint64_t id, uint32_t events) {
+    std::shared_ptr<Watch> watch;
+    {
+        MutexLock lock(mutex_);
+        if (auto found = watches_.find(fd); found != watches_.end()) watch = found->second;
+    }
+    if (!watch || (watch->id & 0xFFFFFFFF) != id) return;
+    watch->callback(events);
+    if (after_) after_();
+}
+
 void EventLoop::run() {
     epoll_event events[64];
-    const bool locks = locking_ == Locking::store;
-    Turn turn(turn_, std::defer_lock);
-    if (locks) turn.lock();
-    running_.store(true, std::memory_order_release);
-    if (locks) turn.unlock();
+    under_lock([&] { running_.store(true, std::memory_order_release); });
     while (!stopped_.load(std::memory_order_acquire)) {
         const int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
         for (int i = 0; i < count && !stopped_.load(std::memory_order_acquire); ++i) {
-            const int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
+            const uint64_t data = events[i].data.u64;
             // One lock for each: others need not wait for all of a batch.
-            if (locks) turn.lock();
-            std::shared_ptr<Watch> watch;
-            {
-                MutexLock lock(mutex_);
-                if (auto found = watches_.find(fd); found != watches_.end()) watch = found->second;
-            }
-            if (watch && (watch->id & 0xFFFFFFFF) == events[i].data.u64 >> 32) {
-                watch->callback(events[i].events);
-                if (after_) after_();
-            }
-            watch.reset();
-            if (locks) turn.unlock();
+            under_lock([&] { run_watched(static_cast<int>(static_cast<uint32_t>(data)), data >> 32, events[i].events); });
         }
         if (stopped_.load(std::memory_order_acquire)) break;
-        if (locks) turn.lock();
-        run_timers();
-        if (after_) after_();
-        if (locks) turn.unlock();
+        under_lock([&] {
+            run_timers();
+            if (after_) after_();
+        });
     }
 }
 

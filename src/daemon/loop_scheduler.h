@@ -13,7 +13,7 @@ public:
     void post(Task task) override { loop_.post(std::move(task)); }
     TimerId after(std::chrono::milliseconds delay, Task task) override { return loop_.after(delay, std::move(task)); }
     void cancel(const TimerId& timer) override { loop_.cancel(timer); }
-    Turn enter() override { return loop_.enter(); }
+    StoreMutex& store_mutex() override { return loop_.store_mutex(); }
 
 private:
     EventLoop& loop_;

@@ -24,7 +24,7 @@ private:
         void post(Task) override {}
         TimerId after(std::chrono::milliseconds, Task) override { return {}; }
         void cancel(const TimerId&) override {}
-        Turn enter() override { return backend.enter(); }
+        StoreMutex& store_mutex() override { return backend.store_mutex(); }
         Device& device(DeviceIndex index) override { return backend.device(index); }
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}
