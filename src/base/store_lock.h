@@ -9,7 +9,9 @@
 #include <cassert>
 #include <cstdint>
 #include <mutex>
+#include <source_location>
 
+#include "base/lock_report.h"
 #include "base/thread_annotations.h"
 
 namespace gshm::core {
@@ -30,6 +32,11 @@ public:
     // This thread holds it exclusively.
     bool is_mine() const { return held_ == this; }
 
+    // For the LockReport, where the place that locks it does not tell what is done. `what` is a constant.
+    void describe_hold(const std::source_location& caller, const char* what = nullptr) REQUIRES(store_lock) {
+        if (LockReport::is_on()) [[unlikely]] hold_.describe(caller, what);
+    }
+
     // For a thread that looks again and again.
     static void pause() {
 #if defined(__x86_64__)
@@ -45,14 +52,16 @@ private:
     static constexpr uint32_t kExclusive = uint32_t{1} << 31;
     static constexpr int kSpins = 200;
 
-    void lock() {
+    void lock(const std::source_location& caller) {
         assert(!is_mine());
         if (!spin()) mutex_.lock();
         state_.fetch_or(kExclusive, std::memory_order_acq_rel);
         wait_for_readers();
         held_ = this;
+        if (LockReport::is_on()) [[unlikely]] hold_.begin(caller);
     }
     void unlock() {
+        if (LockReport::is_on()) [[unlikely]] hold_.end();
         held_ = nullptr;
         state_.fetch_and(~kExclusive, std::memory_order_release);
         mutex_.unlock();
@@ -95,6 +104,7 @@ private:
 
     std::mutex mutex_;                 // held by the writer; readers pass through it while there is one
     std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
+    LockReport::Hold hold_;            // of the writer
 };
 
 void StoreCapability::assert_held() const {
@@ -107,14 +117,19 @@ void StoreCapability::assert_shared() const {
 // Holds it exclusively. lock() and unlock() name the capability, so that a function can be handed the guard of its caller.
 class SCOPED_CAPABILITY StoreLock {
 public:
-    explicit StoreLock(StoreMutex& mutex) ACQUIRE(store_lock) : mutex_(mutex) { lock(); }
+    explicit StoreLock(StoreMutex& mutex, std::source_location caller = std::source_location::current()) ACQUIRE(store_lock)
+        : mutex_(mutex) {
+        mutex_.lock(caller);
+    }
     ~StoreLock() RELEASE() {
         if (mutex_.is_mine()) mutex_.unlock();
     }
     StoreLock(const StoreLock&) = delete;
     StoreLock& operator=(const StoreLock&) = delete;
 
-    void lock() ACQUIRE(store_lock) NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
+    void lock(std::source_location caller = std::source_location::current()) ACQUIRE(store_lock) NO_THREAD_SAFETY_ANALYSIS {
+        mutex_.lock(caller);
+    }
     void unlock() RELEASE(store_lock) NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
 
 private:

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <unordered_map>
 #include <vector>
 
@@ -29,11 +30,14 @@ public:
 
     // From any thread; with Locking::store under the lock, so that a callback does not run once it is unwatched.
     // events as in epoll_ctl(2), level-triggered. A callback may unwatch anything, itself included.
-    Status watch(int fd, uint32_t events, Callback callback) EXCLUDES(mutex_);
+    // caller: for the LockReport, as below.
+    Status watch(int fd, uint32_t events, Callback callback, std::source_location caller = std::source_location::current())
+        EXCLUDES(mutex_);
     void change(int fd, uint32_t events) EXCLUDES(mutex_);
     void unwatch(int fd) EXCLUDES(mutex_);
 
-    TimerId after(std::chrono::milliseconds delay, Task task) EXCLUDES(mutex_);
+    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location caller = std::source_location::current())
+        EXCLUDES(mutex_);
     void cancel(const TimerId& timer) EXCLUDES(mutex_);
 
     // From any other thread: as long as it is locked no callback, task or timer runs, so that the thread may do
@@ -43,7 +47,7 @@ public:
     void set_after(std::function<void()> after) { after_ = std::move(after); }
 
     // From any thread: runs the task in the loop.
-    void post(Task task) EXCLUDES(mutex_);
+    void post(Task task, std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
 
     void run();
     // From any thread.
@@ -57,9 +61,10 @@ private:
         : epoll_(std::move(epoll)), wake_(std::move(wake)), locking_(locking) {}
     void wake();
     void under_lock(auto&& action);
+    void describe_hold(const std::source_location& caller);
     void run_watched(int fd, uint64_t id, uint32_t events) EXCLUDES(mutex_);
     int next_timeout_ms() EXCLUDES(mutex_);
-    void run_timers() EXCLUDES(mutex_);
+    void run_timer() EXCLUDES(mutex_);
     void run_posted() EXCLUDES(mutex_);
 
     UniqueFd epoll_;
@@ -75,11 +80,16 @@ private:
     struct Watch {
         uint64_t id;
         Callback callback;
+        std::source_location caller;
+    };
+    struct Posted {
+        Task task;
+        std::source_location caller;
     };
     // Events carry the id as well, so that one for a descriptor that was closed and reused is not mistaken.
     std::unordered_map<int, std::shared_ptr<Watch>> watches_ GUARDED_BY(mutex_);
-    std::map<TimerId, Task> timers_ GUARDED_BY(mutex_);
-    std::vector<Task> posted_ GUARDED_BY(mutex_);
+    std::map<TimerId, Posted> timers_ GUARDED_BY(mutex_);
+    std::vector<Posted> posted_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gshm::core

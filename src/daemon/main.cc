@@ -154,6 +154,7 @@ Status mount(Server& server, const Options& options, const std::string& earlier,
 
 Status serve(Options options, Readiness& readiness) {
     if (options.debug) log_set_level(LogLevel::debug);
+    if (getenv("GSHM_LOCK_REPORT") != nullptr) LockReport::start();
     auto loop = TRY(EventLoop::create());
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
@@ -256,6 +257,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool keep = server->keeps();
     log_info("gshmd ends{}", keep ? "; what is here stays" : "");
     bool handed_over = server->end(folder.lock());
+    if (LockReport::is_on()) LockReport::log();
     // Before clients are let go: who sees us end finds nothing left.
     if (!keep) folder.clean();
     else if (handed_over) folder.leave();

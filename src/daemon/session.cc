@@ -66,6 +66,10 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
             out.session = nullptr;
             return;
         }
+        if (good) {
+            server_.loop().store_mutex().describe_hold(std::source_location::current(),
+                                                       wire::EnumNameRequestBody((*request)->body_type()));
+        }
         if (good) dispatch(**request, descriptors);
         if (good && try_again_later(**request, packet)) return;
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <utility>
 
 #include "base/store_lock.h"
@@ -19,9 +20,10 @@ public:
 
     virtual ~Scheduler() = default;
     // Runs the task in the loop, under the store lock. From any thread.
-    virtual void post(Task task) = 0;
+    virtual void post(Task task, std::source_location caller = std::source_location::current()) = 0;
     // In the loop.
-    virtual TimerId after(std::chrono::milliseconds delay, Task task) = 0;
+    virtual TimerId after(std::chrono::milliseconds delay, Task task,
+                          std::source_location caller = std::source_location::current()) = 0;
     virtual void cancel(const TimerId& timer) = 0;
     virtual Time now() const { return std::chrono::steady_clock::now(); }
     virtual StoreMutex& store_mutex() = 0;

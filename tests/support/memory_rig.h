@@ -17,14 +17,14 @@ namespace gshm::core::test {
 
 class ManualScheduler final : public Scheduler {
 public:
-    void post(Task task) override {
+    void post(Task task, std::source_location = std::source_location::current()) override {
         {
             MutexLock lock(mutex_);
             tasks_.push_back(std::move(task));
         }
         posted_.notify_one();
     }
-    TimerId after(std::chrono::milliseconds delay, Task task) override {
+    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location) override {
         TimerId id{now_ + delay, next_timer_++};
         timers_.emplace(id, std::move(task));
         return id;

@@ -93,7 +93,10 @@ TEST_F(MoveTest, KeepsTheOldMemoryForThoseWhoHoldItByNow) {
     EXPECT_EQ(move(object, Mover::Holders::keep, [&] { ASSERT_TRUE(rig.store.open(ada, "a", Access::read, false)); }), 0);
     ASSERT_TRUE(object->retired);
     EXPECT_EQ(rig.store.accounts().of(0), (Account{kBytes, kBytes, 0, 0}));
-    ASSERT_TRUE(rig.store.release(ada, object->id, Access::read));
+    {
+        StoreLock lock(rig.scheduler.store_mutex());
+        ASSERT_TRUE(rig.store.release(ada, object->id, Access::read));
+    }
     EXPECT_FALSE(object->retired);
     expect_there(object, 1);
 }
