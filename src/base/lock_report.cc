@@ -51,6 +51,12 @@ std::string describe(const std::source_location& caller, std::string_view what) 
 
 }  // namespace
 
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr std::chrono::milliseconds LockReport::kLong{1};
+#else
+constexpr std::chrono::milliseconds LockReport::kLong{10};
+#endif
+
 void LockReport::Hold::describe(const std::source_location& caller, const char* what) {
     caller_ = caller;
     what_ = what;
@@ -88,8 +94,8 @@ std::vector<LockReport::Line> LockReport::lines() {
 
 void LockReport::log() {
     for (const Line& line : lines()) {
-        log_info("store lock: {}: {} holds, {} longer than 1 ms, {} with a sleep, longest {:.3f} ms", line.caller, line.holds,
-                 line.long_holds, line.sleeps, std::chrono::duration<double, std::milli>(line.longest).count());
+        log_info("store lock: {}: {} holds, {} longer than {} ms, {} with a sleep, longest {:.3f} ms", line.caller, line.holds,
+                 line.long_holds, kLong.count(), line.sleeps, std::chrono::duration<double, std::milli>(line.longest).count());
     }
 }
 

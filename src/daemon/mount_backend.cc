@@ -59,8 +59,9 @@ Status MountBackend::record() {
         store_lock.assert_held();
         return server_.commit();
     }
-    StoreLock lock(store_mutex());
-    return server_.commit();
+    auto committed = server_.commit_through(server_.survival().changes());
+    server_.commit_for_others();
+    return committed;
 }
 
 bool MountBackend::can_record() const {

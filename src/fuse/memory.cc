@@ -16,10 +16,14 @@
 namespace gshm::core::fuse {
 namespace {
 
-// What the object's memory can hold. A slab's neighbours begin where the object ends.
-uint64_t capacity_of(const Object& object, const Gate& gate) {
+// For a thread that holds the gate, without the store lock: what the object's memory can hold (a slab's neighbours begin
+// where the object ends), and the object's size.
+uint64_t capacity_of(const Gate& gate) {
     if (!gate.memory) return 0;
-    return object.extent->pool != nullptr ? object.size_bytes : gate.memory->size();
+    return gate.in_slab ? gate.size_bytes.load(std::memory_order_relaxed) : gate.memory->size();
+}
+uint64_t size_of(const Gate& gate) {
+    return gate.memory ? gate.size_bytes.load(std::memory_order_relaxed) : 0;
 }
 
 ExtentFile* file_of(const Gate& gate) {
@@ -67,11 +71,8 @@ Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std
         if (got < 0) return fail_errno("pread");
         return static_cast<size_t>(got);
     }
-    {
-        StoreLock lock(backend_.store_mutex());
-        uint64_t size = work.gate->memory ? work.object->size_bytes : 0;
-        into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
-    }
+    const uint64_t size = size_of(*work.gate);
+    into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
     if (into.empty()) return 0;
     TRY(work.gate->memory->copy_out(work.gate->offset + offset, into));
     return into.size();
@@ -113,12 +114,7 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
         if (auto* file = file_of(*work.gate)) {
             return write_file(work, *file, offset, from);
         }
-        bool fits = false;
-        {
-            StoreLock lock(backend_.store_mutex());
-            fits = end <= capacity_of(*work.object, *work.gate) && offset <= work.object->size_bytes;
-        }
-        if (fits) {
+        if (end <= capacity_of(*work.gate) && offset <= size_of(*work.gate)) {
             TRY(work.gate->memory->copy_in(work.gate->offset + offset, from));
             written();
             return {};
@@ -130,13 +126,8 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
         gate_lock.unlock();
         return write_bytes(work, offset, from);
     }
-    uint64_t size = 0;
-    uint64_t capacity = 0;
-    {
-        StoreLock lock(backend_.store_mutex());
-        size = work.gate->memory ? work.object->size_bytes : 0;
-        capacity = capacity_of(*work.object, *work.gate);
-    }
+    const uint64_t size = size_of(*work.gate);
+    const uint64_t capacity = capacity_of(*work.gate);
     if (end > capacity) {
         // Twice as much, so that a file written piece by piece is copied a fixed number of times; what is too much is
         // given back when it is closed. A device that has not that much left may have enough all the same.
@@ -267,12 +258,8 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
             backend_.files().modified(*work.object);
             return {};
         }
-        uint64_t capacity = 0;
-        {
-            StoreLock lock(backend_.store_mutex());
-            size = work.gate->memory ? work.object->size_bytes : 0;
-            capacity = capacity_of(*work.object, *work.gate);
-        }
+        size = size_of(*work.gate);
+        const uint64_t capacity = capacity_of(*work.gate);
         if (punch) {
             if (offset < size) TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
         } else if (end > capacity) {
@@ -332,7 +319,7 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
             bool plain = from.gate->memory && to.gate->memory && !file_of(*from.gate) && !file_of(*to.gate);
             if (plain && from_offset < from.object->size_bytes && to_offset <= to.object->size_bytes) {
                 copied = std::min(bytes, from.object->size_bytes - from_offset);
-                if (to_offset + copied > capacity_of(*to.object, *to.gate)) copied = 0;
+                if (to_offset + copied > capacity_of(*to.gate)) copied = 0;
             }
         }
         if (copied > 0) {
