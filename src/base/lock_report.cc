@@ -51,12 +51,6 @@ std::string describe(const std::source_location& caller, std::string_view what) 
 
 }  // namespace
 
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-constexpr std::chrono::milliseconds LockReport::kLong{1};
-#else
-constexpr std::chrono::milliseconds LockReport::kLong{10};
-#endif
-
 void LockReport::Hold::describe(const std::source_location& caller, const char* what) {
     caller_ = caller;
     what_ = what;

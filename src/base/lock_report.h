@@ -12,8 +12,8 @@ namespace gshm::core {
 
 class LockReport {
 public:
-    // Nothing under the lock takes longer: 1 ms, or 10 in a build without optimisation or with a sanitizer.
-    static const std::chrono::milliseconds kLong;
+    // Nothing under the lock takes longer, in an optimised build.
+    static constexpr std::chrono::milliseconds kLong{1};
 
     struct Line {
         std::string caller;  // "src/daemon/session.cc:66 on_packet CreateObjects"

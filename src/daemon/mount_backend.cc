@@ -59,9 +59,7 @@ Status MountBackend::record() {
         store_lock.assert_held();
         return server_.commit();
     }
-    auto committed = server_.commit_through(server_.survival().changes());
-    server_.commit_for_others();
-    return committed;
+    return server_.commit_pending();
 }
 
 bool MountBackend::can_record() const {

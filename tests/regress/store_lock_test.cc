@@ -1,5 +1,4 @@
-// The store lock is held for microseconds. A read of the mount used to take it twice, and changes in the mount used to be
-// written to the catalog under it.
+// The store lock is held for microseconds. A read of the mount used to take it twice.
 #include <atomic>
 #include <fcntl.h>
 #include <regex>
@@ -59,18 +58,18 @@ INSTANTIATE_TEST_SUITE_P(Devices, LocksOfARequest, ::testing::Bool(),
 struct Held {
     std::string caller;
     int holds = 0;
-    int long_holds = 0;
+    double longest_ms = 0;
     std::string line;
 };
 
 std::vector<Held> holds_in(const std::string& log) {
-    static const std::regex pattern("store lock: (.*): ([0-9]+) holds, ([0-9]+) longer than .*");
+    static const std::regex pattern("store lock: (.*): ([0-9]+) holds, .* longest ([0-9.]+) ms");
     std::vector<Held> found;
     std::istringstream lines(log);
     for (std::string line; std::getline(lines, line);) {
         std::smatch parts;
         if (std::regex_search(line, parts, pattern)) {
-            found.push_back({parts[1], std::stoi(parts[2]), std::stoi(parts[3]), parts[0]});
+            found.push_back({parts[1], std::stoi(parts[2]), std::stod(parts[3]), parts[0]});
         }
     }
     return found;
@@ -130,7 +129,7 @@ protected:
     static constexpr int kClients = 3;
     static constexpr int kRounds = 3;
     static constexpr int kObjects = 300;
-    static constexpr int kBatch = 1024;  // one message
+    static constexpr int kBatch = 32;  // a batch is served under one lock, and may have 1024 objects
 };
 
 TEST_P(LockTimes, NothingSlowHappensUnderTheLock) {
@@ -143,9 +142,8 @@ TEST_P(LockTimes, NothingSlowHappensUnderTheLock) {
     const auto all = holds_in(log());
     int holds = 0;
     for (const Held& held : all) {
-        if (getenv("H1")) puts(held.line.c_str());
         holds += held.holds;
-        if (!std::regex_match(held.caller, kExceptions)) EXPECT_EQ(held.long_holds, 0) << held.line;
+        if (!std::regex_match(held.caller, kExceptions)) EXPECT_LE(held.longest_ms, GSHM_LONG_HOLD_MS) << held.line;
     }
     EXPECT_GT(holds, kClients * kRounds * kObjects * 4) << "or this shows nothing";
 }
