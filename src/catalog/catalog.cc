@@ -104,7 +104,8 @@ Status Catalog::apply_journal() {
     if (journal_->is_empty()) return {};
     MutexLock lock(mutex_);
     TRY(begin_.run());
-    auto applied = journal_->each([&](std::string_view rows) REQUIRES(mutex_) -> Status {
+    auto applied = journal_->each([&](std::string_view rows) -> Status {
+        mutex_.assert_held();
         auto done = run(rows);
         return done ? done : note_damage(done.error());
     });
@@ -304,7 +305,10 @@ Status Catalog::drain() {
     if (journal_ == nullptr || journal_->is_empty()) return {};
     uint64_t place = 0;
     TRY(transact([&]() REQUIRES(mutex_) -> Status {
-        place = TRY(journal_->each([&](std::string_view rows) REQUIRES(mutex_) { return run(rows); }));
+        place = TRY(journal_->each([&](std::string_view rows) {
+            mutex_.assert_held();
+            return run(rows);
+        }));
         return {};
     }));
     journal_->drop(place);

@@ -24,7 +24,7 @@ struct FirstError {
 // Applies `by_name` to every name and `by_id` to every id. What comes a few names later is fetched meanwhile: among
 // 100,000 objects most of a lookup is waiting for memory.
 template <typename Message, typename ByName, typename ById>
-Status for_each_item(const Store& store, const Message& message, ByName&& by_name, ById&& by_id) {
+Status for_each_item(const auto& store, const Message& message, ByName&& by_name, ById&& by_id) {
     constexpr unsigned kSlotsAhead = 8;
     constexpr unsigned kNodesAhead = 4;
     if (wire::count(message.names()) + wire::count(message.ids()) > limits::kBatchItems) {

@@ -16,11 +16,12 @@ RingObject::RingObject(Server& server, Object* object, Access access)
 
 RingObject::~RingObject() {
     auto let_go = [&server = server_, object = object_, access = access_, written = written_.load()] {
+        store_lock.assert_held();
         if (written) server.store().modified(object);
         server.store().unpin_memory(object, access);
     };
     // The loop knows at once what its client has let go of: the next request may be to seal it.
-    if (server_.loop().is_entered()) let_go();
+    if (server_.loop().store_mutex().is_mine()) let_go();
     else server_.loop().post(let_go);
 }
 
@@ -194,6 +195,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
         log_debug("a transfer failed: {}", bytes.error().message);
         if (bytes.error().device_lost) {
             server_.loop().post([&server = server_, device = job.object->device(), error = bytes.error()] {
+                store_lock.assert_held();
                 server.devices().report(device, error);
             });
         }

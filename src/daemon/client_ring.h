@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/store_lock.h"
 #include "io/engine.h"
 #include "ring/consumer.h"
 #include "store/store.h"
@@ -14,11 +15,10 @@ namespace gshm::core {
 
 class Server;
 
-// An object that a ring reaches. Pinned while it lives, with the memory that it had; let go of in the loop's turn.
+// An object that a ring reaches. Pinned while it lives, with the memory that it had; let go of under the store lock.
 class RingObject {
 public:
-    // In the loop's turn.
-    RingObject(Server& server, Object* object, Access access);
+    RingObject(Server& server, Object* object, Access access) REQUIRES(store_lock);
     ~RingObject();
     RingObject(const RingObject&) = delete;
     RingObject& operator=(const RingObject&) = delete;

@@ -30,7 +30,7 @@ public:
     }
 
     // Goes on with the next element until one has to wait for memory, or all are done.
-    void run() {
+    void run() REQUIRES(store_lock) {
         auto session = session_.lock();
         if (!session) return drop_extent();
         while (records_.size() < items_.size()) {
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    Result<std::variant<Object*, ExtentNeed>> create(Session& session, const Item& item) {
+    Result<std::variant<Object*, ExtentNeed>> create(Session& session, const Item& item) REQUIRES(store_lock) {
         if (item.size_bytes > limits::kObjectBytes) {
             return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
         }
@@ -66,9 +66,10 @@ private:
                                                      extent_, item.uid, item.gid, map_, small_bytes_});
     }
 
-    void allocate(Session& session, const ExtentNeed& need) {
+    void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
         session.job_started();
         auto resume = [self = shared_from_this()] {
+            store_lock.assert_held();
             if (auto waiting = self->session_.lock()) waiting->job_ended();
             self->run();
         };
@@ -76,20 +77,22 @@ private:
         allocate_memory(session, need);
     }
 
-    void allocate_memory(Session& session, const ExtentNeed& need) {
+    void allocate_memory(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
         AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request, [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
+            store_lock.assert_held();
             self->allocated(need, std::move(memory));
         });
     }
 
-    void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) {
+    void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) REQUIRES(store_lock) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
             // A release of another client may be in a packet that its thread has not read yet.
             return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
                                                                        refused = std::move(memory)]() mutable {
+                store_lock.assert_held();
                 if (auto session = self->session_.lock()) self->allocate_memory(*session, need);
                 else self->allocated(need, std::move(refused));
             });
@@ -112,7 +115,7 @@ private:
     }
 
     // An extent that was made for an object of its own: used by now, or of no use.
-    void drop_extent() {
+    void drop_extent() REQUIRES(store_lock) {
         if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_->id);
         extent_ = nullptr;
     }
@@ -122,7 +125,7 @@ private:
         return small ? Slab::rounded(item.size_bytes) : 0;
     }
 
-    void add(Session& session, Object* object) {
+    void add(Session& session, Object* object) REQUIRES(store_lock) {
         int index = -1;
         if (map_ && object->extent != nullptr && descriptors_.size() < limits::kMessageDescriptors &&
             session.needs_descriptor(*object->extent, Access::write)) {
@@ -140,7 +143,7 @@ private:
     }
 
     // They are there, but whoever asked is told of an error and has none of them.
-    void refuse(Session& session, const Error& error) {
+    void refuse(Session& session, const Error& error) REQUIRES(store_lock) {
         for (const auto& record : records_) {
             if (record.descriptor() >= 0) session.forget_descriptor(record.extent(), Access::write);
             (void)server_.store().release(session.id(), record.id(), Access::write);
@@ -148,10 +151,11 @@ private:
         session.reply_error(request_, made_but_unwritten(error));
     }
 
-    void finish(Session& session) {
+    void finish(Session& session) REQUIRES(store_lock) {
         auto& out = session.builder();
         auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records_));
         auto unwritten = [self = shared_from_this()](const Error& error) {
+            store_lock.assert_held();
             if (auto asking = self->session_.lock()) self->refuse(*asking, error);
         };
         session.reply(request_, wire::ReplyBody::OpenReply, body.Union(), descriptors_, first_error_.code,

@@ -85,12 +85,9 @@ Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes)
         host->adopt_folder(std::move(old_host_folder_));
     }
     auto started = device->start();
+    if (!started) log_error("{} cannot be used: {}", device->info().name, started.error().message);
     slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes), std::make_unique<Worker>(),
-                      std::make_unique<Worker>(), {}});
-    if (started) return {};
-    auto& slot = slots_.back();
-    slot.failure = started.error().message;
-    log_error("{} cannot be used: {}", slot.device->info().name, slot.failure);
+                      std::make_unique<Worker>(), started ? std::string() : started.error().message});
     return {};
 }
 
@@ -153,6 +150,7 @@ void DeviceSet::submit_to(Worker& worker, DeviceIndex index, Work work, Done don
         Status status = work(*device);
         work = nullptr;  // release what it holds in this thread: it may be an extent
         loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {
+            store_lock.assert_held();
             if (!status) report(index, status.error());
             if (done) done(std::move(status));
         });

@@ -35,24 +35,24 @@ public:
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
-    Status check(DeviceIndex index) const override;
-    const std::string& failure(DeviceIndex index) const { return slots_[index].failure; }
+    Status check(DeviceIndex index) const override REQUIRES_SHARED(store_lock);
+    const std::string& failure(DeviceIndex index) const REQUIRES(store_lock) { return slots_[index].failure; }
 
     void submit(DeviceIndex index, Work work, Done done) override;
     void submit_reclaim(DeviceIndex index, Work work, Done done) override;
-    void wait_for_reclaimed(DeviceIndex index) override;
+    void wait_for_reclaimed(DeviceIndex index) override EXCLUDES(store_lock);
     // What wait_for_reclaimed() does as well: whoever else holds what is given back is to let go of it.
     void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
     // Of the device `host`, if there is one with a private tmpfs.
     std::optional<int> host_folder();
-    void report(DeviceIndex index, const Error& error) override;
+    void report(DeviceIndex index, const Error& error) override REQUIRES(store_lock);
 
 private:
     struct Slot {
         std::unique_ptr<LimitDevice> device;
         std::unique_ptr<Worker> worker;
         std::unique_ptr<Worker> reclaimer;
-        std::string failure;
+        std::string failure GUARDED_BY(store_lock);
     };
 
     explicit DeviceSet(EventLoop& loop) : loop_(loop) {}

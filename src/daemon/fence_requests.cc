@@ -7,6 +7,7 @@ namespace gshm::core {
 
 void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
     auto page = [&]() -> Result<int> {
+        store_lock.assert_held();
         Object* object = TRY(object_range(open.id(), 0, 0, open.write() ? Access::write : Access::read));
         // A GPU's driver takes no memory that it may only read.
         const bool queues = server_.devices().info(object->device).streams;

@@ -17,13 +17,14 @@ public:
     Fences(EventLoop& loop, Survival& survival) : loop_(loop), survival_(survival) {}
 
     // Before the loop runs: those of an earlier daemon. Sessions that are not there any more have ended.
-    void restore(Store& store);
+    void restore(Store& store) REQUIRES(store_lock);
     // The page of the object's fence, which is made if there is none; it stays the fence's. write: the session publishes
     // from now on. EBUSY: another does. EAGAIN: it is not clear yet whether another, which is gone, still does.
     // EMFILE: the session has made enough of them.
-    Result<int> open(Object& object, SessionId session, const Credentials& who, bool write, Access access);
+    Result<int> open(Object& object, SessionId session, const Credentials& who, bool write, Access access)
+        REQUIRES(store_lock);
     // Before the store forgets the session, and what belongs to it.
-    void end_session(SessionId session, pid_t pid);
+    void end_session(SessionId session, pid_t pid) REQUIRES(store_lock);
     // gshmd ends: whoever publishes goes on with that.
     void close() { closed_ = true; }
 
@@ -48,7 +49,7 @@ private:
     };
     struct Ending;
 
-    Result<std::shared_ptr<Fence>> make(NodeId object, UniqueFd page);
+    Result<std::shared_ptr<Fence>> make(NodeId object, UniqueFd page) REQUIRES(store_lock);
     void add_writer(SessionId session, const std::shared_ptr<Fence>& fence);
     void settle(const std::shared_ptr<Ending>& ending);
 

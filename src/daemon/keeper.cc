@@ -126,20 +126,20 @@ public:
         return used;
     }
 
-    void put(uint64_t key, int fd) override {
+    void put(uint64_t key, int fd) override REQUIRES(store_lock) {
         if (socket_) check(send(socket_.get(), make_message(Kind::put, {&key, 1}), {&fd, 1}));
     }
-    void drop(std::span<const uint64_t> keys) override {
+    void drop(std::span<const uint64_t> keys) override REQUIRES(store_lock) {
         for (; !keys.empty() && socket_; keys = keys.subspan(std::min(keys.size(), keeper::kMostKeys))) {
             check(send(socket_.get(), make_message(Kind::drop, keys.first(std::min(keys.size(), keeper::kMostKeys)))));
         }
     }
-    void begin(uint64_t instance) override {
+    void begin(uint64_t instance) override REQUIRES(store_lock) {
         instance_ = instance;
         if (socket_) check(send(socket_.get(), make_message(Kind::begin, {&instance, 1})));
     }
-    void resume(uint64_t instance) override { instance_ = instance; }
-    void stop() override {
+    void resume(uint64_t instance) override REQUIRES(store_lock) { instance_ = instance; }
+    void stop() override REQUIRES(store_lock) {
         if (!socket_) return;
         loop_.unwatch(socket_.get());
         (void)send(socket_.get(), make_message(Kind::stop));
@@ -151,9 +151,9 @@ public:
         if (is_child_) waitpid(pid_, nullptr, 0);
         unlink(keeper_socket_path(dir_).c_str());
     }
-    int pid() const override { return socket_ ? pid_ : 0; }
+    int pid() const override REQUIRES(store_lock) { return socket_ ? pid_ : 0; }
 
-    void sync() override {
+    void sync() override EXCLUDES(store_lock) {
         auto socket = connect_to_keeper(dir_);
         if (!socket || !send(socket->get(), make_message(Kind::sync))) return;  // then it holds nothing either
         std::vector<UniqueFd> none;
@@ -172,7 +172,10 @@ private:
     }
 
     Status use(UniqueFd socket) {
-        TRY(loop_.watch(socket.get(), EPOLLIN, [this](uint32_t) { replace("it has ended"); }));
+        TRY(loop_.watch(socket.get(), EPOLLIN, [this](uint32_t) {
+            store_lock.assert_held();
+            replace("it has ended");
+        }));
         socket_ = std::move(socket);
         ++uses_;
         return {};
@@ -182,11 +185,12 @@ private:
         // Not here: somebody is in the middle of something. Nor twice.
         if (sent) return;
         loop_.post([this, failed = uses_, why = sent.error().message] {
+            store_lock.assert_held();
             if (failed == uses_) replace(why);
         });
     }
 
-    void replace(const std::string& why) {
+    void replace(const std::string& why) REQUIRES(store_lock) {
         if (socket_) loop_.unwatch(socket_.get());
         socket_.reset();
         ++uses_;
@@ -195,6 +199,7 @@ private:
         if (auto started = start(); !started) {
             log_error("{}; what is here does not outlive gshmd until there is one", started.error().message);
             loop_.after(std::chrono::seconds(1), [this] {
+                store_lock.assert_held();
                 if (!socket_) replace("it was not to be had before");
             });
             return;

@@ -22,21 +22,20 @@ public:
 
     virtual ~Keeper() = default;
 
-    // ---- in one's turn ----
     // A failure is told by on_lost: all is put again then.
-    virtual void put(uint64_t key, int fd) = 0;
-    virtual void drop(std::span<const uint64_t> keys) = 0;
+    virtual void put(uint64_t key, int fd) REQUIRES(store_lock) = 0;
+    virtual void drop(std::span<const uint64_t> keys) REQUIRES(store_lock) = 0;
     // Everything that was put is let go of, and this is the instance from now on.
-    virtual void begin(uint64_t instance) = 0;
+    virtual void begin(uint64_t instance) REQUIRES(store_lock) = 0;
     // The instance of what was found there.
-    virtual void resume(uint64_t instance) = 0;
+    virtual void resume(uint64_t instance) REQUIRES(store_lock) = 0;
     // For good: everything is let go of, and nobody keeps anything any more.
-    virtual void stop() = 0;
+    virtual void stop() REQUIRES(store_lock) = 0;
     // 0: none.
-    virtual int pid() const { return 0; }
+    virtual int pid() const REQUIRES(store_lock) { return 0; }
 
     // From any thread but the loop's: returns when what was dropped is closed.
-    virtual void sync() = 0;
+    virtual void sync() EXCLUDES(store_lock) = 0;
 };
 
 // gshm-keeper of that runtime folder: the one that runs there, or a new one. on_lost is called in the loop when it has

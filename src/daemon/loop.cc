@@ -16,18 +16,16 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(Locking locking) {
     auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake) return fail_errno("eventfd");
     std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake), locking));
-    auto* self = loop.get();
-    TRY(loop->watch(loop->wake_.get(), EPOLLIN, [self](uint32_t) {
-        uint64_t count = 0;
-        [[maybe_unused]] ssize_t got = read(self->wake_.get(), &count, sizeof count);
-        self->run_posted();
-    }));
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = static_cast<uint32_t>(loop->wake_.get());  // an id of 0, which no watch has
+    if (epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &event) != 0) return fail_errno("epoll_ctl");
     return loop;
 }
 
-Status EventLoop::watch(int fd, uint32_t events, Callback callback) {
+Status EventLoop::watch(int fd, uint32_t events, Callback callback, std::source_location caller) {
     MutexLock lock(mutex_);
-    auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback)});
+    auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback), caller});
     epoll_event event = {};
     event.events = events;
     event.data.u64 = watch->id << 32 | static_cast<uint32_t>(fd);
@@ -56,13 +54,13 @@ void EventLoop::unwatch(int fd) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-EventLoop::TimerId EventLoop::after(milliseconds delay, Task task) {
+EventLoop::TimerId EventLoop::after(milliseconds delay, Task task, std::source_location caller) {
     TimerId id;
     bool first = false;
     {
         MutexLock lock(mutex_);
         id = {steady_clock::now() + delay, next_id_++};
-        timers_.emplace(id, std::move(task));
+        timers_.emplace(id, Posted{std::move(task), caller});
         first = timers_.begin()->first == id;
     }
     if (first) wake();  // it may sleep for longer than that
@@ -70,7 +68,7 @@ EventLoop::TimerId EventLoop::after(milliseconds delay, Task task) {
 }
 
 void EventLoop::cancel(const TimerId& timer) {
-    Task cancelled;
+    Posted cancelled;
     MutexLock lock(mutex_);
     auto found = timers_.find(timer);
     if (found == timers_.end()) return;
@@ -78,10 +76,10 @@ void EventLoop::cancel(const TimerId& timer) {
     timers_.erase(found);
 }
 
-void EventLoop::post(Task task) {
+void EventLoop::post(Task task, std::source_location caller) {
     {
         MutexLock lock(mutex_);
-        posted_.push_back(std::move(task));
+        posted_.push_back({std::move(task), caller});
         if (posted_.size() > 1) return;  // it has been woken for the first
     }
     wake();
@@ -98,12 +96,21 @@ void EventLoop::stop() {
 }
 
 void EventLoop::run_posted() {
-    std::vector<Task> tasks;
+    uint64_t count = 0;
+    [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);
+    std::vector<Posted> posted;
     {
         MutexLock lock(mutex_);
-        tasks.swap(posted_);
+        posted.swap(posted_);
     }
-    for (auto& task : tasks) task();
+    for (auto& [task, caller] : posted) {
+        under_lock([&] {
+            describe_hold(caller);
+            task();
+            if (after_) after_();
+            task = nullptr;  // with what it holds
+        });
+    }
 }
 
 int EventLoop::next_timeout_ms() {
@@ -113,49 +120,56 @@ int EventLoop::next_timeout_ms() {
     return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
 }
 
-void EventLoop::run_timers() {
-    for (;;) {
-        Task task;
-        {
-            MutexLock lock(mutex_);
-            if (timers_.empty() || timers_.begin()->first.first > steady_clock::now()) return;
-            task = std::move(timers_.begin()->second);
-            timers_.erase(timers_.begin());
-        }
-        task();
+void EventLoop::run_timer() {
+    Posted due;
+    {
+        MutexLock lock(mutex_);
+        if (timers_.empty() || timers_.begin()->first.first > steady_clock::now()) return;
+        due = std::move(timers_.begin()->second);
+        timers_.erase(timers_.begin());
     }
+    describe_hold(due.caller);
+    due.task();
+    if (after_) after_();
+}
+
+void EventLoop::describe_hold(const std::source_location& caller) {
+    if (locking_ == Locking::none) return;
+    store_lock.assert_held();
+    store_mutex_.describe_hold(caller);
+}
+
+void EventLoop::under_lock(auto&& action) {
+    if (locking_ == Locking::none) return action();
+    StoreLock lock(store_mutex_);
+    action();
+}
+
+void EventLoop::run_watched(int fd, uint64_t id, uint32_t events) {
+    std::shared_ptr<Watch> watch;
+    {
+        MutexLock lock(mutex_);
+        if (auto found = watches_.find(fd); found != watches_.end()) watch = found->second;
+    }
+    if (!watch || (watch->id & 0xFFFFFFFF) != id) return;
+    describe_hold(watch->caller);
+    watch->callback(events);
+    if (after_) after_();
 }
 
 void EventLoop::run() {
     epoll_event events[64];
-    const bool locks = locking_ == Locking::store;
-    Turn turn(turn_, std::defer_lock);
-    if (locks) turn.lock();
-    running_.store(true, std::memory_order_release);
-    if (locks) turn.unlock();
+    under_lock([&] { running_.store(true, std::memory_order_release); });
     while (!stopped_.load(std::memory_order_acquire)) {
         const int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
+        // One lock for each: others need not wait for all of a batch.
         for (int i = 0; i < count && !stopped_.load(std::memory_order_acquire); ++i) {
-            const int fd = static_cast<int>(static_cast<uint32_t>(events[i].data.u64));
-            // One lock for each: others need not wait for all of a batch.
-            if (locks) turn.lock();
-            std::shared_ptr<Watch> watch;
-            {
-                MutexLock lock(mutex_);
-                if (auto found = watches_.find(fd); found != watches_.end()) watch = found->second;
-            }
-            if (watch && (watch->id & 0xFFFFFFFF) == events[i].data.u64 >> 32) {
-                watch->callback(events[i].events);
-                if (after_) after_();
-            }
-            watch.reset();
-            if (locks) turn.unlock();
+            const uint64_t data = events[i].data.u64;
+            const int fd = static_cast<int>(static_cast<uint32_t>(data));
+            if (fd == wake_.get()) run_posted();
+            else under_lock([&] { run_watched(fd, data >> 32, events[i].events); });
         }
-        if (stopped_.load(std::memory_order_acquire)) break;
-        if (locks) turn.lock();
-        run_timers();
-        if (after_) after_();
-        if (locks) turn.unlock();
+        while (!stopped_.load(std::memory_order_acquire) && next_timeout_ms() == 0) under_lock([&] { run_timer(); });
     }
 }
 

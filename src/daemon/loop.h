@@ -8,12 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <unordered_map>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/mutex.h"
-#include "base/turn.h"
+#include "base/store_lock.h"
 
 namespace gshm::core {
 
@@ -29,27 +30,27 @@ public:
 
     // From any thread; with Locking::store under the lock, so that a callback does not run once it is unwatched.
     // events as in epoll_ctl(2), level-triggered. A callback may unwatch anything, itself included.
-    Status watch(int fd, uint32_t events, Callback callback) EXCLUDES(mutex_);
+    // caller: for the LockReport, as below.
+    Status watch(int fd, uint32_t events, Callback callback, std::source_location caller = std::source_location::current())
+        EXCLUDES(mutex_);
     void change(int fd, uint32_t events) EXCLUDES(mutex_);
     void unwatch(int fd) EXCLUDES(mutex_);
 
-    TimerId after(std::chrono::milliseconds delay, Task task) EXCLUDES(mutex_);
+    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location caller = std::source_location::current())
+        EXCLUDES(mutex_);
     void cancel(const TimerId& timer) EXCLUDES(mutex_);
 
-    // From any other thread: as long as the lock is held no callback, task or timer runs, so that the thread may do
+    // From any other thread: as long as it is locked no callback, task or timer runs, so that the thread may do
     // what else only they may. The loop must not be asked to wait meanwhile.
-    [[nodiscard]] Turn enter() { return Turn(turn_); }
-    // As long as this is held nothing changes.
-    [[nodiscard]] SharedTurn enter_shared() { return SharedTurn(turn_); }
-    bool is_entered() const { return turn_.is_mine(); }
-    // Runs after every callback and timer, before others have their turn.
+    StoreMutex& store_mutex() { return store_mutex_; }
+    // Runs after every callback and timer, before the lock is released.
     void set_after(std::function<void()> after) { after_ = std::move(after); }
 
     // From any thread: runs the task in the loop.
-    void post(Task task) EXCLUDES(mutex_);
+    void post(Task task, std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
 
     void run();
-    // From any thread. Before run() the starting thread has the daemon to itself, and takes no turns.
+    // From any thread.
     bool is_running() const { return running_.load(std::memory_order_acquire); }
     // From any thread: run() returns after the callback that runs now.
     void stop();
@@ -59,8 +60,11 @@ private:
     EventLoop(UniqueFd epoll, UniqueFd wake, Locking locking)
         : epoll_(std::move(epoll)), wake_(std::move(wake)), locking_(locking) {}
     void wake();
+    void under_lock(auto&& action);
+    void describe_hold(const std::source_location& caller);
+    void run_watched(int fd, uint64_t id, uint32_t events) EXCLUDES(mutex_);
     int next_timeout_ms() EXCLUDES(mutex_);
-    void run_timers() EXCLUDES(mutex_);
+    void run_timer() EXCLUDES(mutex_);
     void run_posted() EXCLUDES(mutex_);
 
     UniqueFd epoll_;
@@ -69,18 +73,23 @@ private:
     std::atomic<bool> stopped_ = false;
     std::atomic<bool> running_ = false;
     std::function<void()> after_;
-    TurnMutex turn_;  // held while callbacks run, with Locking::store; before mutex_
+    StoreMutex store_mutex_;  // held while callbacks run, with Locking::store; before mutex_
 
     Mutex mutex_;
     uint64_t next_id_ GUARDED_BY(mutex_) = 1;
     struct Watch {
         uint64_t id;
         Callback callback;
+        std::source_location caller;
+    };
+    struct Posted {
+        Task task;
+        std::source_location caller;
     };
     // Events carry the id as well, so that one for a descriptor that was closed and reused is not mistaken.
     std::unordered_map<int, std::shared_ptr<Watch>> watches_ GUARDED_BY(mutex_);
-    std::map<TimerId, Task> timers_ GUARDED_BY(mutex_);
-    std::vector<Task> posted_ GUARDED_BY(mutex_);
+    std::map<TimerId, Posted> timers_ GUARDED_BY(mutex_);
+    std::vector<Posted> posted_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gshm::core

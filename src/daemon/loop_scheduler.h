@@ -10,10 +10,12 @@ class LoopScheduler final : public Scheduler {
 public:
     explicit LoopScheduler(EventLoop& loop) : loop_(loop) {}
 
-    void post(Task task) override { loop_.post(std::move(task)); }
-    TimerId after(std::chrono::milliseconds delay, Task task) override { return loop_.after(delay, std::move(task)); }
+    void post(Task task, std::source_location caller) override { loop_.post(std::move(task), caller); }
+    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location caller) override {
+        return loop_.after(delay, std::move(task), caller);
+    }
     void cancel(const TimerId& timer) override { loop_.cancel(timer); }
-    Turn enter() override { return loop_.enter(); }
+    StoreMutex& store_mutex() override { return loop_.store_mutex(); }
 
 private:
     EventLoop& loop_;

@@ -154,6 +154,7 @@ Status mount(Server& server, const Options& options, const std::string& earlier,
 
 Status serve(Options options, Readiness& readiness) {
     if (options.debug) log_set_level(LogLevel::debug);
+    if (getenv("GSHM_LOCK_REPORT") != nullptr) LockReport::start();
     auto loop = TRY(EventLoop::create());
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
@@ -173,10 +174,16 @@ Status serve(Options options, Readiness& readiness) {
                                          }));
     // Should we fail: what was there before us may be taken up by somebody else.
     std::unique_ptr<Survival> survival;
+    auto close_survival = [&] {
+        StoreLock lock(loop->store_mutex());
+        survival->close();
+    };
     bool resuming = access(keeper_socket_path(options.dir).c_str(), F_OK) == 0;
     Undo undo([&] {
-        if (resuming) folder.leave();
-        else if (survival) survival->discard();
+        if (resuming) return folder.leave();
+        if (!survival) return;
+        StoreLock lock(loop->store_mutex());
+        survival->discard();
     });
     if (!options.foreground && !log_to_file(folder.log_path())) {
         return fail(EIO, "cannot write the log {}", folder.log_path());
@@ -203,7 +210,10 @@ Status serve(Options options, Readiness& readiness) {
     auto devices = TRY(
         DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
-    survival->start_maker(*devices);
+    {
+        StoreLock lock(loop->store_mutex());
+        survival->start_maker(*devices);
+    }
     stages.end("devices");
     std::string names;
     for (const auto& info : devices->infos()) names += " " + info.name;
@@ -211,7 +221,7 @@ Status serve(Options options, Readiness& readiness) {
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     if (auto started = server->start_clients(options.threads); !started) {
-        if (resuming) survival->close();
+        if (resuming) close_survival();
         return started;
     }
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
@@ -223,17 +233,20 @@ Status serve(Options options, Readiness& readiness) {
         if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
     }
     stages.end("objects");
-    if (!with_mount) survival->drop_mount();
+    if (!with_mount) {
+        StoreLock lock(loop->store_mutex());
+        survival->drop_mount();
+    }
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
     server->set_keep(options.keeper == "systemd");
     if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {
-        if (resuming) survival->close();
+        if (resuming) close_survival();
         return mounted;
     }
     undo.cancel();
     stages.end("mount");
     {
-        auto turn = loop->enter();  // the mount's threads are at work
+        StoreLock lock(loop->store_mutex());  // the mount's threads are at work
         if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
         if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     }
@@ -244,6 +257,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool keep = server->keeps();
     log_info("gshmd ends{}", keep ? "; what is here stays" : "");
     bool handed_over = server->end(folder.lock());
+    if (LockReport::is_on()) LockReport::log();
     // Before clients are let go: who sees us end finds nothing left.
     if (!keep) folder.clean();
     else if (handed_over) folder.leave();

@@ -7,8 +7,8 @@ namespace gshm::core {
 MountBackend::MountBackend(Server& server, MountSettings settings)
     : server_(server), files_(server.store()), settings_(std::move(settings)) {}
 
-fuse::Backend::Turn MountBackend::enter() {
-    return server_.loop().enter();
+StoreMutex& MountBackend::store_mutex() {
+    return server_.loop().store_mutex();
 }
 
 Allocator& MountBackend::allocator() {
@@ -37,20 +37,29 @@ Status MountBackend::check(DeviceIndex index) {
 
 void MountBackend::report(DeviceIndex index, const Error& error) {
     if (!error.device_lost) return;
-    server_.loop().post([&devices = server_.devices(), index, error] { devices.report(index, error); });
+    server_.loop().post([&devices = server_.devices(), index, error] {
+        store_lock.assert_held();
+        devices.report(index, error);
+    });
 }
 
 void MountBackend::mark(const Done& done) {
-    Turn turn;
-    if (!server_.loop().is_entered()) turn = enter();
-    server_.survival().mark_done(done.request, done.node, done.answered);
+    auto note = [&] {
+        store_lock.assert_held();
+        server_.survival().mark_done(done.request, done.node, done.answered);
+    };
+    if (store_mutex().is_mine()) return note();
+    StoreLock lock(store_mutex());
+    note();
 }
 
 Status MountBackend::record() {
     if (!server_.survival().is_pending()) return {};
-    if (server_.loop().is_entered()) return server_.commit();
-    auto turn = enter();
-    return server_.commit();
+    if (store_mutex().is_mine()) {
+        store_lock.assert_held();
+        return server_.commit();
+    }
+    return server_.commit_pending();
 }
 
 bool MountBackend::can_record() const {

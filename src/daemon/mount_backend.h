@@ -17,14 +17,14 @@ class MountBackend final : public fuse::Backend {
 public:
     MountBackend(Server& server, MountSettings settings);
 
-    Turn enter() override;
-    Files& files() override { return files_; }
+    StoreMutex& store_mutex() override;
+    Files& files() override REQUIRES(store_lock) { return files_; }
     Allocator& allocator() override;
     Mover& mover() override;
     size_t device_count() override;
     Device& device(DeviceIndex device) override;
     uint64_t used_bytes(DeviceIndex device) override;
-    Status check(DeviceIndex device) override;
+    Status check(DeviceIndex device) override REQUIRES(store_lock);
     void report(DeviceIndex device, const Error& error) override;
     void mark(const Done& done) override;
     Status record() override;
@@ -35,7 +35,7 @@ public:
 
 private:
     Server& server_;
-    Files files_;
+    Files files_ GUARDED_BY(store_lock);
     MountSettings settings_;
 };
 

@@ -146,6 +146,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     std::vector<int> descriptors;
     FirstError first;
     auto add = [&](Result<Object*> object) -> Status {
+        store_lock.assert_held();
         Object* opened = TRY(std::move(object));
         auto undo = [&](Error error) {
             (void)store.release(id_, opened->id, access);
@@ -189,6 +190,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
 
 void Session::release(const wire::Release& release) {
     auto drop = [&](const flatbuffers::Vector<uint64_t>* ids, Access access) {
+        store_lock.assert_held();
         if (ids == nullptr) return;
         // A lease that is not there was reclaimed already: nothing to tell.
         for (uint64_t id : *ids) (void)server_.store().release(id_, id, access);
@@ -337,6 +339,7 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
     // Waits forgets it before the session goes, so `this` is safe. The answer is not sent in the midst of the change.
     auto done = [this, request, number, found](Waits::Outcome outcome) {
         server_.loop().post([self = weak_from_this(), request, number, answer = found(outcome)] {
+            store_lock.assert_held();
             auto session = self.lock();
             if (session && session->end_wait(number)) session->answer_wait(request, answer);
         });
@@ -346,6 +349,7 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
         return answer_wait(request, found(*now));
     }
     auto expire = [this, request, number, name, until] {
+        store_lock.assert_held();
         if (!end_wait(number)) return;
         reply_error(request, {ETIMEDOUT, fmt::format("\"{}\" {}", name,
                                                      until == Waits::Until::gone ? "is still there" : "is not there yet")});
@@ -379,6 +383,7 @@ void Session::forget_waits() {
 void Session::watch_create(uint64_t request, const wire::WatchCreate& create) {
     // Watches forgets the session before it goes, so `this` is safe.
     reply_status(request, server_.watches().add(id_, wire::view(create.prefix()), create.existing(), [this] {
+        store_lock.assert_held();
         if (watching_ != 0) send_events();
     }));
 }

@@ -35,6 +35,7 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
             return made;
         };
         server.loop().post([&server, uid, self, request, number, made = make()]() mutable {
+            store_lock.assert_held();
             auto session = self.lock();
             if (!session) {
                 if (made) server.rings().dispose(uid, std::move(*made));
@@ -95,6 +96,7 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
                  descriptor = std::move(descriptors[0])]() mutable {
         auto opened = io::File::create(std::move(descriptor));
         server.loop().post([&user, self, request, number, slot, opened = std::move(opened)]() mutable {
+            store_lock.assert_held();
             auto session = self.lock();
             ClientRing* ring = session ? session->find_ring(number) : nullptr;
             if (opened) user.let_go(ring == nullptr ? std::move(*opened) : ring->set_file(slot, std::move(*opened)));
@@ -118,7 +120,7 @@ void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
     Error first{0, ""};
     for (unsigned i = 0; i < count; ++i) {
         const Access access = objects.write()->Get(i) != 0 ? Access::write : Access::read;
-        auto add = [&]() -> Status {
+        auto add = [&]() REQUIRES(store_lock) -> Status {
             if (objects.slots()->Get(i) >= limits::kRingObjects) {
                 return fail(EINVAL, "a ring has slots for {} objects", limits::kRingObjects);
             }

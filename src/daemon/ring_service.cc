@@ -84,7 +84,10 @@ void RingService::pin_staging(const Pool& staging) {
             else log_debug("the staging memory still cannot be pinned: {}", pinned.error().message);
             return {};
         },
-        [this](const Status&) { is_pinning_ = false; });
+        [this](const Status&) {
+            store_lock.assert_held();
+            is_pinning_ = false;
+        });
 }
 
 Result<std::shared_ptr<io::Engine>> RingService::User::engine(const Pool& staging) {

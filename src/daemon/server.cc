@@ -34,12 +34,16 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
                                                Survival& survival, UniqueFd listener, bool with_mount) {
     std::unique_ptr<Server> server(new Server(loop, std::move(devices), survival, std::move(listener)));
     auto* self = server.get();
+    StoreLock lock(loop.store_mutex());
     for (const auto& [session, process] : TRY(self->survival_.load(self->store_, *self->devices_, with_mount))) {
         TRY(self->await_session(session, process));
     }
     self->fences_.restore(self->store_);
     // Things happen that nobody waits for, such as a client's end.
-    loop.set_after([self] { (void)self->commit(); });
+    loop.set_after([self] {
+        store_lock.assert_held();
+        (void)self->commit();
+    });
     self->devices_->set_also_wait([self] { self->wait_for_keeper(); });
     TRY(self->commit());
     return server;
@@ -47,14 +51,17 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
 
 Status Server::start_clients(unsigned threads) {
     client_loops_ = TRY(ClientLoops::create(threads));
-    return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
+    return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) {
+        store_lock.assert_held();
+        on_accept();
+    });
 }
 
 void Server::wait_for_keeper() {
     if (!loop_.is_running()) return;
     std::shared_ptr<Keeper> keeper;
     {
-        auto turn = loop_.enter();
+        StoreLock lock(loop_.store_mutex());
         (void)commit();
         keeper = survival_.keeper();
     }
@@ -88,14 +95,19 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
         });
     });
     // Not in the midst of the change that is told of, which may be a thread's of the mount.
-    watches_.set_wake([this] { loop_.post([this] { watches_.deliver(); }); });
+    watches_.set_wake([this] {
+        loop_.post([this] {
+            store_lock.assert_held();
+            watches_.deliver();
+        });
+    });
 }
 
 Server::~Server() {
     if (client_loops_) client_loops_->stop();
     ending_ = true;
     {
-        auto turn = loop_.enter();
+        StoreLock lock(loop_.store_mutex());
         departures_.set_given_up(true);
     }
     mover_.stop();
@@ -110,12 +122,16 @@ Server::~Server() {
     watches_.set_wake({});
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
-    while (!sessions_.empty()) end_session(sessions_.begin()->first);
+    {
+        StoreLock lock(loop_.store_mutex());
+        while (!sessions_.empty()) end_session(sessions_.begin()->first);
+    }
     rings_.reset();  // their threads, too, work on the devices
 }
 
 void Server::start_rings(uint64_t staging_bytes) {
     rings_ = std::make_unique<RingService>(*this, staging_bytes);
+    StoreLock lock(loop_.store_mutex());
     (void)rings_->staging();  // pinning takes its time
 }
 
@@ -176,11 +192,17 @@ Status Server::await_session(SessionId session, const Restorer::Process& process
         return {};
     }
     if (!fd) {
-        loop_.after(kUnseenPatience, [this, session] { end_awaited(session); });
+        loop_.after(kUnseenPatience, [this, session] {
+            store_lock.assert_held();
+            end_awaited(session);
+        });
         awaited_[session];
         return {};
     }
-    TRY(loop_.watch(fd.get(), EPOLLIN, [this, session](uint32_t) { end_awaited(session); }));
+    TRY(loop_.watch(fd.get(), EPOLLIN, [this, session](uint32_t) {
+        store_lock.assert_held();
+        end_awaited(session);
+    }));
     awaited_[session] = std::move(fd);
     return {};
 }
@@ -206,6 +228,7 @@ std::function<void()> Server::on_unmounted() {
     // Whoever unmounts it, from here or from outside: the daemon goes on without it.
     return [this] {
         loop_.post([this] {
+            store_lock.assert_held();
             survival_.drop_mount();
             survival_.note_mount("");
             if (auto set = survival_.set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
@@ -223,7 +246,11 @@ Status Server::mount(const std::string& path, MountSettings settings) {
 Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
     const std::string setting = survival_.setting("passthrough");
     const bool passthrough = setting.starts_with("1");
-    auto done = TRY(survival_.done());
+    auto read_done = [&] {
+        StoreLock lock(loop_.store_mutex());
+        return survival_.done();
+    };
+    auto done = TRY(read_done());
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
     mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done),
                                      on_unmounted()));
@@ -233,7 +260,7 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
 }
 
 Status Server::keep_mount() {
-    auto turn = loop_.enter();
+    StoreLock lock(loop_.store_mutex());
     survival_.note_mount(mount_->note());
     if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
     // Also where only a new mount will do for the next daemon.
@@ -258,14 +285,20 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     const bool late = std::chrono::steady_clock::now() > deadline;
     // A client that has died may have left transfers that still write to what it had.
     bool idle = rings_->is_idle() &&
-                std::ranges::all_of(sessions_, [&](const auto& entry) { return entry.second->is_idle(late); });
+                std::ranges::all_of(sessions_, [&](const auto& entry) {
+                    store_lock.assert_held();
+                    return entry.second->is_idle(late);
+                });
     if (!idle && std::chrono::steady_clock::now() > deadline + kTakeoverPatience) {
         // Everybody waits meanwhile: rather another time.
         successor_->reply_error(takeover_request_, {EBUSY, "transfers between files and objects do not end; try again"});
         return keep_serving("cannot be taken over now: transfers do not end");
     }
     if (!idle) {
-        loop_.after(std::chrono::milliseconds(1), [this, deadline] { stop_when_idle(deadline); });
+        loop_.after(std::chrono::milliseconds(1), [this, deadline] {
+            store_lock.assert_held();
+            stop_when_idle(deadline);
+        });
         return;
     }
     for (const auto& [key, session] : sessions_) {
@@ -280,12 +313,18 @@ void Server::keep_serving(std::string_view why) {
     keep_ = false;
     departures_.set_given_up(false);
     for (const auto& [key, session] : sessions_) session->set_reading(true);
-    auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { on_accept(); });
+    auto watched = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) {
+        store_lock.assert_held();
+        on_accept();
+    });
     if (!watched) log_error("{}", watched.error().message);
 }
 
 void Server::finish_transfers() {
-    for (const auto& [key, session] : sessions_) session->pause_rings(true);
+    {
+        StoreLock lock(loop_.store_mutex());
+        for (const auto& [key, session] : sessions_) session->pause_rings(true);
+    }
     const auto deadline = std::chrono::steady_clock::now() + kTransferPatience;
     while (!rings_->is_idle() && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -295,7 +334,7 @@ void Server::finish_transfers() {
 bool Server::end(int folder_lock) {
     client_loops_->stop();
     {
-        auto turn = loop_.enter();
+        StoreLock lock(loop_.store_mutex());
         departures_.set_given_up(true);
     }
     mover_.stop();
@@ -304,12 +343,12 @@ bool Server::end(int folder_lock) {
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();
-        auto turn = loop_.enter();  // devices' threads may be about to commit
+        StoreLock lock(loop_.store_mutex());  // devices' threads may be about to commit
         survival_.discard();
         return false;
     }
     {
-        auto turn = loop_.enter();
+        StoreLock lock(loop_.store_mutex());
         if (successor_) successor_->let_go();  // the next one need not await itself
         if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
         survival_.close();
@@ -320,6 +359,7 @@ bool Server::end(int folder_lock) {
     for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
     const int descriptors[] = {listener_.get(), folder_lock};
+    StoreLock lock(loop_.store_mutex());
     successor_->builder();
     successor_->reply(takeover_request_, wire::ReplyBody::NONE, 0, descriptors);
     return true;
@@ -357,7 +397,7 @@ Status Server::commit() {
 
 Status Server::commit_pending() {
     if (!survival_.is_pending()) return {};
-    auto turn = loop_.enter();
+    StoreLock lock(loop_.store_mutex());
     return commit();
 }
 

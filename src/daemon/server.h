@@ -22,7 +22,7 @@
 #include "fuse/mount.h"
 #include "memory/move.h"
 #include "memory/reclaim.h"
-#include "store/store.h"
+#include "store/shared.h"
 #include "store/waits.h"
 #include "store/watches.h"
 
@@ -38,13 +38,14 @@ public:
 
     EventLoop& loop() { return loop_; }
     ClientLoops& client_loops() { return *client_loops_; }
-    Store& store() { return store_; }
+    Store& store() REQUIRES(store_lock) { return store_; }
+    SharedStore shared_store() REQUIRES_SHARED(store_lock) { return SharedStore(store_); }
     DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
-    Fences& fences() { return fences_; }
-    Watches& watches() { return watches_; }
-    Waits& waits() { return waits_; }
+    Fences& fences() REQUIRES(store_lock) { return fences_; }
+    Watches& watches() REQUIRES(store_lock) { return watches_; }
+    Waits& waits() REQUIRES(store_lock) { return waits_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
     // False: somebody's file does not answer, and what waits for it cannot be ended.
@@ -55,64 +56,64 @@ public:
     // One slab of a kind is allocated at a time: requests that need one while another is under way wait for that, and
     // `resume` is to be called when it has come (or has not). False: nothing is under way, and the caller now has to
     // allocate, to call slab_arrived() and to resume those that it returns.
-    bool wait_for_slab(const SlabKey& key, EventLoop::Task resume);
-    std::vector<EventLoop::Task> slab_arrived(const SlabKey& key);
+    bool wait_for_slab(const SlabKey& key, EventLoop::Task resume) REQUIRES(store_lock);
+    std::vector<EventLoop::Task> slab_arrived(const SlabKey& key) REQUIRES(store_lock);
 
     // Closes what a client has sent. Not in the loop: closing a file of the client's own file system waits for it.
     void close_later(std::vector<UniqueFd> descriptors);
 
     // The session is destroyed before this returns.
-    void end_session(Session* session);
+    void end_session(Session* session) REQUIRES(store_lock);
     // The store forgets it, and whoever waits for what it was to publish hears of that.
-    void forget_session(SessionId session);
+    void forget_session(SessionId session) REQUIRES(store_lock);
     // From a session of an earlier daemon, if there is one with that secret.
-    std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who);
+    std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who) REQUIRES(store_lock);
 
-    // What was changed so far outlives gshmd when this returns. In one's turn.
-    Status commit();
+    // What was changed so far outlives gshmd when this returns.
+    Status commit() REQUIRES(store_lock);
     // The same in a thread that does not hold the lock. Takes it only if a change is not committed.
-    Status commit_pending();
+    Status commit_pending() EXCLUDES(store_lock);
 
     // Before the loop runs: clients are served by so many threads.
     Status start_clients(unsigned threads);
     // Before the loop runs: rings can be served from now on.
-    void start_rings(uint64_t staging_bytes);
+    void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
-    Status mount(const std::string& path, MountSettings settings);
+    Status mount(const std::string& path, MountSettings settings) EXCLUDES(store_lock);
     // Goes on with what an earlier daemon has mounted.
-    Status resume_mount(const std::string& path, UniqueFd fd, MountSettings settings);
+    Status resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) EXCLUDES(store_lock);
     // "": none.
     std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
-    // `done` is called in the loop. EINVAL if nothing is mounted.
-    void unmount(bool lazily, std::move_only_function<void(Status)> done);
+    // `done` is called under the lock. EINVAL if nothing is mounted.
+    void unmount(bool lazily, std::move_only_function<void(Status)> done) REQUIRES(store_lock);
 
     // Whether what is here stays when the loop has ended.
     void set_keep(bool keep) { keep_ = keep; }
     bool keeps() const { return keep_; }
     // Another gshmd, which speaks through that session, takes this one's place: nothing more is begun; when all that was
     // has ended the loop stops, and end() answers the request.
-    void hand_over(std::shared_ptr<Session> to, uint64_t request);
+    void hand_over(std::shared_ptr<Session> to, uint64_t request) REQUIRES(store_lock);
     bool is_handing_over() const { return successor_ != nullptr; }
     // After the loop: what is here is left to the next daemon, or given up. folder_lock goes to whom it is handed over
     // to. True: to somebody who has it by now.
-    bool end(int folder_lock);
+    bool end(int folder_lock) EXCLUDES(store_lock);
 
 private:
     Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
-    void on_accept();
+    void on_accept() REQUIRES(store_lock);
     // A session of an earlier daemon, until it is taken up again or its process ends.
-    Status await_session(SessionId session, const Restorer::Process& process);
-    void end_awaited(SessionId session);
+    Status await_session(SessionId session, const Restorer::Process& process) REQUIRES(store_lock);
+    void end_awaited(SessionId session) REQUIRES(store_lock);
     std::function<void()> on_unmounted();
-    Status keep_mount();
-    void finish_transfers();
-    void stop_when_idle(std::chrono::steady_clock::time_point deadline);
+    Status keep_mount() EXCLUDES(store_lock);
+    void finish_transfers() EXCLUDES(store_lock);
+    void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
     // Nobody takes over after all.
-    void keep_serving(std::string_view why);
+    void keep_serving(std::string_view why) REQUIRES(store_lock);
     void refuse_for_want_of_descriptors();
     // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
-    void wait_for_keeper();
+    void wait_for_keeper() EXCLUDES(store_lock);
 
     EventLoop& loop_;
     std::unique_ptr<DeviceSet> devices_;
@@ -123,18 +124,18 @@ private:
     SystemClock clock_;
     LoopScheduler scheduler_;
     Reclaim reclaim_;
-    Store store_;
-    Departures departures_;
+    Store store_ GUARDED_BY(store_lock);
+    Departures departures_ GUARDED_BY(store_lock);
     Allocator allocator_;
     Mover mover_;
-    Watches watches_;
-    Waits waits_;
-    Fences fences_;
-    std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_;
+    Watches watches_ GUARDED_BY(store_lock);
+    Waits waits_ GUARDED_BY(store_lock);
+    Fences fences_ GUARDED_BY(store_lock);
+    std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_ GUARDED_BY(store_lock);
     std::unique_ptr<ClientLoops> client_loops_;
-    std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
+    std::unordered_map<Session*, std::shared_ptr<Session>> sessions_ GUARDED_BY(store_lock);
     std::unique_ptr<RingService> rings_;
-    std::unordered_map<SessionId, UniqueFd> awaited_;  // with their processes
+    std::unordered_map<SessionId, UniqueFd> awaited_ GUARDED_BY(store_lock);  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();

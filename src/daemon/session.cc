@@ -61,10 +61,14 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     }
     Status recorded;
     {
-        auto turn = server_.loop().enter();
+        StoreLock lock(server_.loop().store_mutex());
         if (is_over()) {
             out.session = nullptr;
             return;
+        }
+        if (good) {
+            server_.loop().store_mutex().describe_hold(std::source_location::current(),
+                                                       wire::EnumNameRequestBody((*request)->body_type()));
         }
         if (good) dispatch(**request, descriptors);
         if (good && try_again_later(**request, packet)) return;
@@ -93,7 +97,7 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
     server_.client_loops().after_others(
         connection_->loop(), [self = shared_from_this(), copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
             {
-                auto turn = self->server_.loop().enter();
+                StoreLock lock(self->server_.loop().store_mutex());
                 self->job_ended();
                 self->trying_again_ = true;
             }
@@ -112,7 +116,7 @@ bool Session::serve_shared(const wire::Request& request) {
         case RequestBody::Stat: break;
         default: return false;
     }
-    auto turn = server_.loop().enter_shared();
+    SharedStoreLock lock(server_.loop().store_mutex());
     if (is_over()) return true;
     switch (request.body_type()) {
         case RequestBody::OpenObjects: return open_shared(request.id(), *request.body_as_OpenObjects());
@@ -126,7 +130,7 @@ void Session::finish_replies(const Status& recorded) {
     out.session = nullptr;
     for (auto& [begin, bytes, id, error, changes, unwritten, descriptors, keeps] : out.replies) {
         if (!recorded && changes) {
-            auto turn = server_.loop().enter();
+            StoreLock lock(server_.loop().store_mutex());
             if (is_over()) break;
             if (unwritten) unwritten(recorded.error());
             else reply_error(id, made_but_unwritten(recorded.error()));
@@ -164,7 +168,7 @@ void Session::end_outbox() {
 }
 
 void Session::on_end(std::string_view why) {
-    auto turn = server_.loop().enter();
+    StoreLock lock(server_.loop().store_mutex());
     if (is_over()) return;
     log_debug("session {}: ends: {}", id_, why);
     server_.end_session(this);
@@ -179,7 +183,7 @@ void Session::end_with(const Error& error) {
     connection_->loop().post([this, self = weak_from_this()] {
         auto alive = self.lock();
         if (!alive) return;
-        auto turn = server_.loop().enter();
+        StoreLock lock(server_.loop().store_mutex());
         if (is_over()) return;
         server_.end_session(this);
         (void)server_.commit();
@@ -230,8 +234,14 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
                     std::shared_ptr<const void> keeps) {
     Outbox& out = outbox();
     const bool later = out.session == this && (descriptors.empty() || keeps != nullptr);
-    const bool changes = !changing_.empty() && std::erase(changing_, request) > 0;
+    // A request that is answered without the exclusive lock changes nothing.
+    bool changes = false;
+    if (server_.loop().store_mutex().is_mine()) {
+        store_lock.assert_held();
+        changes = !changing_.empty() && std::erase(changing_, request) > 0;
+    }
     if (!later) {
+        store_lock.assert_held();
         // A change outlives gshmd before anyone is told of it. A request that changes nothing is answered in any case.
         if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
             if (unwritten) return unwritten(recorded.error());

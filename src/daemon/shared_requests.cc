@@ -8,11 +8,12 @@ namespace gshm::core {
 
 bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
     if (open.write()) return false;
-    Store& store = server_.store();
+    const SharedStore store = server_.shared_store();
     static thread_local std::vector<wire::OpenRecord> records;
     records.clear();
     bool shared = true;
     auto add = [&](Object* object) {
+        store_lock.assert_shared();
         if (object == nullptr) {
             shared = false;
             return;
@@ -20,19 +21,19 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
         records.push_back(to_open_record(*object, -1));
         // A descriptor that the client does not have yet is sent under the lock; see reply().
         const bool mapped = open.map() && object->extent != nullptr && object->size_bytes > 0;
-        shared = server_.devices().check(object->device) && (!open.map() || store.may_map_shared(id_, *object)) &&
+        shared = server_.devices().check(object->device) && (!open.map() || store.may_map(id_, *object)) &&
                  (!mapped || has_.contains(object->extent->id << 1));
     };
     auto done = for_each_item(
         store, open,
         [&](std::string_view name) {
-            if (shared) add(store.open_shared(id_, name, open.sealed_only()));
+            if (shared) add(store.open(id_, name, open.sealed_only()));
         },
         [&](uint64_t id) {
-            if (shared) add(store.open_id_shared(id_, id, open.sealed_only()));
+            if (shared) add(store.open_id(id_, id, open.sealed_only()));
         });
     if (!done || !shared) {
-        for (const auto& record : records) store.release_shared(id_, record.id(), Access::read);
+        for (const auto& record : records) store.release(id_, record.id(), Access::read);
         return false;
     }
     auto& out = builder();
@@ -42,17 +43,17 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
 }
 
 bool Session::release_shared(const wire::Release& release) {
-    Store& store = server_.store();
+    const SharedStore store = server_.shared_store();
     // All or none, since the other way begins anew.
     for (const auto* ids : {release.read(), release.write()}) {
         if (ids == nullptr) continue;
         for (uint64_t id : *ids) {
-            if (!store.can_release_shared(id_, id)) return false;
+            if (!store.can_release(id_, id)) return false;
         }
     }
     for (auto [ids, access] : {std::pair(release.read(), Access::read), std::pair(release.write(), Access::write)}) {
         if (ids == nullptr) continue;
-        for (uint64_t id : *ids) store.release_shared(id_, id, access);
+        for (uint64_t id : *ids) store.release(id_, id, access);
     }
     if (release.unmapped() != nullptr) {
         for (uint64_t extent : *release.unmapped()) has_.erase(extent);
@@ -61,7 +62,7 @@ bool Session::release_shared(const wire::Release& release) {
 }
 
 bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
-    Store& store = server_.store();
+    const SharedStore store = server_.shared_store();
     if (wire::count(stat.ids()) > 0) return false;
     static thread_local std::vector<wire::NodeRecord> records;
     records.clear();
@@ -69,7 +70,7 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
     auto done = for_each_item(
         store, stat,
         [&](std::string_view name) {
-            const Node* node = shared ? store.stat_shared(id_, name) : nullptr;
+            const Node* node = shared ? store.stat(id_, name) : nullptr;
             shared = node != nullptr;
             if (shared) records.push_back(to_record(*node));
         },

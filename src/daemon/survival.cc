@@ -32,6 +32,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
                                                    Earlier earlier) {
     std::unique_ptr<Survival> made(new Survival(loop, dir));
     auto* self = made.get();
+    StoreLock lock(loop.store_mutex());
     self->kind_ = kind;
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
     if (kind != KeeperKind::process && TRY(holds_something(dir))) {
@@ -48,7 +49,12 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     }
     self->keeper_ = kind == KeeperKind::systemd
                         ? TRY(use_systemd_as_keeper(&self->kept_))
-                        : TRY(find_or_start_keeper(loop, dir, [self] { self->put_all(); }, &self->kept_));
+                        : TRY(find_or_start_keeper(loop, dir,
+                                                   [self] {
+                                                       store_lock.assert_held();
+                                                       self->put_all();
+                                                   },
+                                                   &self->kept_));
     if (earlier == Earlier::begin) {
         TRY(self->begin_anew());
         return made;
@@ -208,6 +214,7 @@ void Survival::start_maker(DeviceSet& devices) {
     for (const auto& info : devices.infos()) wanted |= (info.handle_kinds & kHandleFabric) != 0;
     if (!wanted) return;
     maker_ = std::make_shared<MakerProcess>(loop_, take(kMaker), [this](int fd) {
+        store_lock.assert_held();
         if (keeper_) keeper_->put(kMaker, fd);
     });
     for (DeviceIndex i = 0; i < devices.size(); ++i) devices.device(i).use_maker(maker_);
@@ -238,7 +245,11 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     TRY(store.set_ledger(&memory_->ledger()));
     Restorer restorer(store, salvaging_ ? Restorer::Mode::salvage : Restorer::Mode::strict);
     auto read = [&]() -> Result<Sessions> {
-        TRY(source.load_extents(restorer, [&](const Catalog::Kept& kept) { return take_extent(kept, devices); }));
+        store_lock.assert_held();
+        TRY(source.load_extents(restorer, [&](const Catalog::Kept& kept) {
+            store_lock.assert_held();
+            return take_extent(kept, devices);
+        }));
         // Before the nodes: those whose extent has lost its row find it again by its key.
         if (salvaging_) TRY(load_salvaged(restorer, devices));
         TRY(source.load_nodes(restorer));
@@ -330,16 +341,19 @@ void Survival::put_all() {
 }
 
 void Survival::changed(Node& node) {
+    store_lock.assert_held();
     catalog_->changed(node);
     note_change();
 }
 
 void Survival::erased(const Node& node) {
+    store_lock.assert_held();
     catalog_->erased(node);
     note_change();
 }
 
 void Survival::changed(StoredExtent& extent) {
+    store_lock.assert_held();
     if (!extent.kept) {
         extent.kept = true;
         if (extent.memory->file() != nullptr) keep_host_folder();
@@ -358,6 +372,7 @@ void Survival::changed(StoredExtent& extent) {
 }
 
 void Survival::erased(const StoredExtent& extent) {
+    store_lock.assert_held();
     catalog_->erased(extent);
     dropped_.push_back(extent.key);
     if (auto fd = extent.memory->descriptor_for_keeper(); fd && extent.kept) {

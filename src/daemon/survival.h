@@ -31,7 +31,7 @@ public:
     ~Survival() override;
 
     uint64_t instance() const { return instance_; }
-    int keeper_pid() const { return keeper_ ? keeper_->pid() : 0; }
+    int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
     KeeperKind kind() const { return kind_; }
     bool can_keep() const { return keeper_ != nullptr; }
     // There was an earlier daemon.
@@ -53,26 +53,25 @@ public:
 
     // The process that makes memory with lasting fabric handles, where a device has such handles: the one of the earlier
     // daemon, or a new one.
-    void start_maker(DeviceSet& devices);
+    void start_maker(DeviceSet& devices) REQUIRES(store_lock);
 
     // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
     // with_mount: files that were open in the mount still are.
     using Sessions = std::vector<std::pair<SessionId, Restorer::Process>>;
-    Result<Sessions> load(Store& store, DeviceSet& devices, bool with_mount);
+    Result<Sessions> load(Store& store, DeviceSet& devices, bool with_mount) REQUIRES(store_lock);
 
-    // ---- in one's turn ----
-    // Null: none. Shared, for who waits for it to have let go of something, without keeping others from their turn.
-    std::shared_ptr<Keeper> keeper() const { return keeper_; }
-    void keep_mount(int fd);
-    void drop_mount();
-    void keep_fence(NodeId object, int fd);
-    void drop_fence(NodeId object);
-    void mark_done(uint64_t request, NodeId node, uint64_t answered);
-    Result<std::unordered_map<uint64_t, NodeId>> done() {
+    // Null: none. Shared, for who waits without the lock for it to have let go of something.
+    std::shared_ptr<Keeper> keeper() const REQUIRES(store_lock) { return keeper_; }
+    void keep_mount(int fd) REQUIRES(store_lock);
+    void drop_mount() REQUIRES(store_lock);
+    void keep_fence(NodeId object, int fd) REQUIRES(store_lock);
+    void drop_fence(NodeId object) REQUIRES(store_lock);
+    void mark_done(uint64_t request, NodeId node, uint64_t answered) REQUIRES(store_lock);
+    Result<std::unordered_map<uint64_t, NodeId>> done() REQUIRES(store_lock) {
         return catalog_ ? catalog_->done() : decltype(catalog_->done()){};
     }
     // The changes so far outlive gshmd when this returns. It is called before any client is told of them.
-    Status commit();
+    Status commit() REQUIRES(store_lock);
 
     // ---- from any thread ----
     // There are changes that are not committed. False means that there were none a moment ago.
@@ -81,11 +80,11 @@ public:
     bool is_failing() const { return failing_.load(std::memory_order_relaxed); }
 
     // At the end: everything is let go of, and no trace is left.
-    void discard();
+    void discard() REQUIRES(store_lock);
     // The store is about to go: what happens to it is not recorded any more.
-    void forget_store();
+    void forget_store() REQUIRES(store_lock);
     // For the next daemon, which takes it all up: what is here is not used any more.
-    void close();
+    void close() REQUIRES(store_lock);
 
 private:
     static constexpr uint64_t kSpecial = uint64_t{1} << 63;
@@ -100,29 +99,29 @@ private:
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
     void remove_files();
     // Gives up what was there.
-    Status begin_anew();
+    Status begin_anew() REQUIRES(store_lock);
     Status make_catalog();
-    Status take_up(bool salvage);
+    Status take_up(bool salvage) REQUIRES(store_lock);
     UniqueFd take(uint64_t key);
-    void note_extent(const StoredExtent& extent);
-    void find_extent_notes();
-    void forget(const std::vector<uint64_t>& keys);
+    void note_extent(const StoredExtent& extent) REQUIRES(store_lock);
+    void find_extent_notes() REQUIRES(store_lock);
+    void forget(const std::vector<uint64_t>& keys) REQUIRES(store_lock);
     // Moves committed rows to the catalog's file.
     Status drain();
 
     // survival_salvage.cc
     // EUCLEAN with all that a user must know; other errors as they are.
-    Error damaged(Error error) const;
-    std::string describe_kept() const;
-    Status begin_salvage();
+    Error damaged(Error error) const REQUIRES(store_lock);
+    std::string describe_kept() const REQUIRES(store_lock);
+    Status begin_salvage() REQUIRES(store_lock);
     // The new catalog is complete.
     void end_salvage();
     Status move_damaged_files();
-    Status load_salvaged(Restorer& restorer, DeviceSet& devices);
-    void report_salvaged(const Restorer& restorer) const;
-    Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DeviceSet& devices);
-    void put_all();
-    void keep_host_folder();
+    Status load_salvaged(Restorer& restorer, DeviceSet& devices) REQUIRES(store_lock);
+    void report_salvaged(const Restorer& restorer) const REQUIRES(store_lock);
+    Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DeviceSet& devices) REQUIRES(store_lock);
+    void put_all() REQUIRES(store_lock);
+    void keep_host_folder() REQUIRES(store_lock);
     void release_unused_makes();
 
     void changed(Node& node) override;
@@ -136,11 +135,11 @@ private:
     std::shared_ptr<Keeper> keeper_;  // null: none, and nothing else here either
     Keeper::Kept kept_;               // what is not taken up yet
     std::vector<std::pair<NodeId, UniqueFd>> fences_;  // likewise
-    std::unordered_map<NodeId, int> kept_fences_;      // whose descriptors are others'
+    std::unordered_map<NodeId, int> kept_fences_ GUARDED_BY(store_lock);      // whose descriptors are others'
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<Catalog> damaged_;  // in a salvage: to be read; null: not even that
     std::optional<KeptMemory> memory_;
-    std::unordered_map<uint64_t, Ledger::Slot> extent_notes_;  // by key
+    std::unordered_map<uint64_t, Ledger::Slot> extent_notes_ GUARDED_BY(store_lock);  // by key
     bool salvaging_ = false;
     size_t left_out_ = 0;  // entries of the ledger, by a salvage
     uint64_t instance_ = 0;
@@ -148,14 +147,14 @@ private:
     void note_change() { pending_.store(true, std::memory_order_release); }
     std::atomic<bool> pending_ = false;
     std::atomic<bool> failing_ = false;
-    std::vector<uint64_t> dropped_;  // keys that the keeper is to drop after the next commit
+    std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper is to drop after the next commit
     // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
-    std::unordered_map<uint64_t, UniqueFd> leaving_;
-    Store* store_ = nullptr;         // once it is loaded
+    std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
+    Store* store_ GUARDED_BY(store_lock) = nullptr;         // once it is loaded
     DeviceSet* devices_ = nullptr;
     std::string noted_mount_;
-    int mount_fd_ = -1;
-    bool host_folder_kept_ = false;
+    int mount_fd_ GUARDED_BY(store_lock) = -1;
+    bool host_folder_kept_ GUARDED_BY(store_lock) = false;
     std::set<FabricHandle> handles_;       // that the catalog speaks of, while it is loaded
     std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
     std::unique_ptr<CatalogWriter> writer_;  // last: its thread uses the catalog

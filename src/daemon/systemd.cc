@@ -59,13 +59,13 @@ bool parse_name(std::string_view name, uint64_t* ret_instance, uint64_t* ret_key
 
 class SystemdKeeper final : public Keeper {
 public:
-    void put(uint64_t key, int fd) override {
+    void put(uint64_t key, int fd) override REQUIRES(store_lock) {
         // FDPOLL=0: it would drop a descriptor that says that it has hung up, as some do that are not at their end.
         auto sent = notify(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", name_of(instance_, key)), fd);
         if (!sent) return log_error("{}; what is here may not outlive gshmd", sent.error().message);
         keys_.insert_or_assign(key, true);
     }
-    void drop(std::span<const uint64_t> keys) override {
+    void drop(std::span<const uint64_t> keys) override REQUIRES(store_lock) {
         for (uint64_t key : keys) {
             if (keys_.erase(key) == 0) continue;
             if (auto sent = notify("FDSTOREREMOVE=1\nFDNAME=" + name_of(instance_, key)); !sent) {
@@ -73,17 +73,17 @@ public:
             }
         }
     }
-    void begin(uint64_t instance) override {
+    void begin(uint64_t instance) override REQUIRES(store_lock) {
         stop();
         instance_ = instance;
     }
-    void resume(uint64_t instance) override { instance_ = instance; }
-    void stop() override {
+    void resume(uint64_t instance) override REQUIRES(store_lock) { instance_ = instance; }
+    void stop() override REQUIRES(store_lock) {
         std::vector<uint64_t> all;
         for (const auto& [key, kept] : keys_) all.push_back(key);
         drop(all);
     }
-    void sync() override {
+    void sync() override EXCLUDES(store_lock) {
         // It closes its end of the pipe when it has read all that came before.
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return;

@@ -56,6 +56,7 @@ void Session::run_on_object(Object* object, Access access, std::move_only_functi
             return work(*gate->memory, gate->offset);
         },
         [&server = server_, self = weak_from_this(), object, access, answer = std::move(answer)](Status status) mutable {
+            store_lock.assert_held();
             if (access == Access::write) server.store().modified(object);
             server.store().unpin(object, access);
             if (auto session = self.lock()) {
@@ -103,6 +104,7 @@ void Session::move_object(uint64_t request, const wire::Move& move) {
     job_started();
     const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
     server_.mover().move(**object, *device, holders, [self = weak_from_this(), request](Status status) {
+        store_lock.assert_held();
         auto session = self.lock();
         if (!session) return;
         session->reply_status(request, status);

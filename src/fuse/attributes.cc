@@ -62,11 +62,11 @@ void reply_sized(Call& call, uint32_t space, std::string_view value) {
 
 }  // namespace
 
-bool FileSystem::closes_soon(Turn& turn, const std::function<bool()>& closed) {
+bool FileSystem::closes_soon(StoreLock& lock, const std::function<bool()>& closed) {
     for (int i = 0; i < 50 && !closed(); ++i) {
-        turn.unlock();
+        lock.unlock();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        turn.lock();
+        lock.lock();
     }
     return closed();
 }
@@ -85,14 +85,14 @@ void FileSystem::set_attribute(Call& call) {
     if (is_read_only(*name)) return call.fail(EPERM);
     if (*name == kDevice) return call.finish(set_device(call.node(), value));
     if (*name == kState) return call.finish(set_state(call.node(), value));
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     call.finish(backend_.files().set_attribute(**node, *name, value, (*in)->flags));
 }
 
 Status FileSystem::set_device(NodeId id, std::string_view name) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     Node* node = TRY(find(id));
     DeviceIndex device = 0;
     const auto& devices = backend_.files().store().devices();
@@ -107,15 +107,15 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         TRY(backend_.check(device));
         Work work(backend_, object, Work::kPin);
         // Bytes stay where they are; and the kernel has a file that is open by its memory. One lease is ours.
-        bool closed = closes_soon(turn, [&] { return object->size_bytes > 0 || object->leases == 1; });
-        turn.unlock();
+        bool closed = closes_soon(lock, [&] { return object->size_bytes > 0 || object->leases == 1; });
+        lock.unlock();
         if (closed) TRY(drop_empty(work));
-        turn.lock();
+        lock.lock();
         const bool free = closed && object->extent == nullptr && object->leases == 1;
         if (free) {
             backend_.files().store().set_device(object, device);
         }
-        turn.unlock();
+        lock.unlock();
         return free ? Status{} : Status(refuse(EBUSY));
     } else {
         return refuse(EPERM);
@@ -125,12 +125,13 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
 }
 
 Status FileSystem::set_state(NodeId id, std::string_view state) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     Object* object = TRY(find_object(id));
     bool sealed = object->state == ObjectState::sealed;
     if (state == "open") return sealed ? Status(refuse(EPERM)) : Status{};
     if (state != "sealed") return refuse(EINVAL);
-    if (!closes_soon(turn, [&] {
+    if (!closes_soon(lock, [&] {
+            store_lock.assert_held();
             auto* now = backend_.files().find(id);  // it may go meanwhile
             return now == nullptr || as_object(now)->write_leases == 0;
         })) {
@@ -152,7 +153,7 @@ void FileSystem::get_attribute(Call& call) {
 }
 
 Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     Node* node = TRY(find(id));
     auto* object = as_object(node);
     if (name == kRuntimeDir) return backend_.runtime_dir();
@@ -178,7 +179,7 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
 }
 
 Result<std::string> FileSystem::fabric_handle(NodeId id) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     Object* object = TRY(find_object(id));
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
@@ -187,11 +188,11 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     const bool used = !Files::is_unshared(*object) || object->extent->handle_given;
     if (object->extent->pool != nullptr && used) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
-    turn.unlock();
+    lock.unlock();
     // A handle stands for a whole extent, and the reader of it knows of no place inside.
     TRY(make_dedicated(work));
     TRY(make_exportable(work));
-    std::shared_lock lock(work.gate->mutex);
+    std::shared_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory) return refuse(ENODATA);
     auto handle = work.gate->memory->export_fabric();
     if (!handle) {
@@ -201,7 +202,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
         return std::unexpected(handle.error());
     }
     {
-        auto again = backend_.enter();
+        StoreLock again(backend_.store_mutex());
         if (work.object->extent != nullptr) backend_.files().store().extents().give_handle(work.object->extent);
     }
     TRY(backend_.record());
@@ -211,7 +212,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
 void FileSystem::list_attributes(Call& call) {
     auto in = call.part<fuse_getxattr_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     std::string names;
@@ -241,7 +242,7 @@ void FileSystem::remove_attribute(Call& call) {
     if (!full) return call.fail(EINVAL);
     auto name = strip_prefix(*full, EOPNOTSUPP);
     if (!name) return call.fail(name.error().code);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     if (*name == kDevice) {

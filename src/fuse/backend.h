@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "base/turn.h"
+#include "base/store_lock.h"
 #include "device/device.h"
 #include "memory/move.h"
 #include "store/files.h"
@@ -15,18 +15,17 @@ class Backend {
 public:
     virtual ~Backend() = default;
 
-    // The store is for one thread at a time. As long as the lock is held it is this one; nothing slow may be done then.
-    using Turn = gshm::core::Turn;
-    [[nodiscard]] virtual Turn enter() = 0;
-    virtual Files& files() = 0;  // in one's turn
+    // Nothing slow may be done while it is locked.
+    virtual StoreMutex& store_mutex() = 0;
+    virtual Files& files() REQUIRES(store_lock) = 0;
 
     virtual Allocator& allocator() = 0;
     virtual Mover& mover() = 0;
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;
-    // In one's turn. ENODEV once the device has failed.
-    virtual Status check(DeviceIndex device) = 0;
+    // ENODEV once the device has failed.
+    virtual Status check(DeviceIndex device) REQUIRES(store_lock) = 0;
     // From any thread: an error that says that the device is lost makes it so.
     virtual void report(DeviceIndex device, const Error& error) = 0;
     // A request of the kernel that must not be done twice, was done, and made a node (0: none). Whoever comes after us
@@ -36,9 +35,9 @@ public:
         NodeId node = 0;
         uint64_t answered = 0;
     };
-    // In one's turn or not: noted with the next record().
+    // With the store lock or without it: noted with the next record().
     virtual void mark(const Done& done) = 0;
-    // In one's turn or not: what was changed so far outlives gshmd when this returns.
+    // With the store lock or without it: what was changed so far outlives gshmd when this returns.
     virtual Status record() = 0;
     virtual bool can_record() const = 0;
     // How a client finds this daemon: its runtime folder.

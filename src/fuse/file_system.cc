@@ -60,7 +60,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     out.time_gran = 1;
     out.max_stack_depth = passthrough_ ? 1 : 0;
     {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         begin();
     }
     call.reply(out);
@@ -75,7 +75,7 @@ bool FileSystem::has_gpu() const {
 }
 
 void FileSystem::end() {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     if (std::exchange(ended_, true)) return;
     backend_.files().set_observer(nullptr);
     backend_.files().set_close_backing({});  // the kernel's went with the mount
@@ -87,7 +87,7 @@ void FileSystem::end() {
 void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) {
     passthrough_ = passthrough;
     resumable_ = true;
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     done_ = std::move(done);
     begin();
     if (!passthrough_) return;
@@ -113,7 +113,7 @@ void FileSystem::close_unnoted_backing() {
 }
 
 void FileSystem::forget_all_remembered() {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     const bool names = kernel_.forget_names();
     std::vector<uint64_t> ids;
     for (Node* node : backend_.files().all()) {
@@ -136,7 +136,7 @@ void FileSystem::ask_about(const std::vector<NodeId>& nodes) {
         if (backend_.files().find(id) != nullptr) told.emplace(id, known_nodes().lookups(id));
     }
     kernel_.survey(nodes, [this, told = std::move(told)](const std::vector<uint64_t>& unknown) {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         for (NodeId id : unknown) {
             if (auto found = told.find(id); found != told.end()) known_nodes().is_unknown(id, found->second);
             drop_backing_if_unknown(id);

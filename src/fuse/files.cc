@@ -39,7 +39,7 @@ void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
     kernel_.forget_attributes(node.id);
 }
 
-Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flags, const fuse_in_header& who) {
+Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_t flags, const fuse_in_header& who) {
     Access access = access_of(flags);
     const bool truncate = (flags & O_TRUNC) != 0;
     TRY(backend_.check(object->device));
@@ -63,19 +63,21 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
         passthrough_ && in_files && access == Access::write &&
         backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
     if (empties || leaves_slab || wants_file || waits) {
-        Work work(backend_, object, Work::kKept);
-        const uid_t uid = object->uid;
-        turn.unlock();
-        if (waits) wait_for_departures(work, uid);
         Status status;
-        if (empties) status = resize(work, 0);
-        if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
-        if (status && passthrough_ && in_files) {
-            std::unique_lock lock(work.gate->mutex);
-            if (!work.gate->memory) status = move_to(work, 0, 0, 0);
+        {
+            Work work(backend_, object, Work::kKept);
+            const uid_t uid = object->uid;
+            lock.unlock();
+            if (waits) wait_for_departures(work, uid);
+            if (empties) status = resize(work, 0);
+            if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
+            if (status && passthrough_ && in_files) {
+                std::unique_lock gate_lock(work.gate->mutex);
+                if (!work.gate->memory) status = move_to(work, 0, 0, 0);
+            }
+            if (!status) backend_.report(work.device(), status.error());
         }
-        if (!status) backend_.report(work.device(), status.error());
-        turn.lock();
+        lock.lock();
         known_object.leaving_slab = false;
         if (!status) {
             files.close(file);
@@ -104,31 +106,30 @@ Result<OpenOut> FileSystem::open_object(Turn turn, Object* object, uint32_t flag
 void FileSystem::open(Call& call) {
     auto in = call.part<fuse_open_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto object = find_object(call.node());
     if (!object) return call.fail(object.error().code);
     // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
     // case, if we knew of it.
     const bool kept = (*object)->replaced && (*object)->extent != nullptr;
     if ((*object)->links == 0 && (*object)->leases == 0 && !kept) return call.fail(ESTALE);
-    auto out = open_object(std::move(turn), *object, (*in)->flags, call.header());
-    if (!out) return call.fail(out.error().code);
-    if (((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
-        auto again = backend_.enter();
+    auto out = open_object(lock, *object, (*in)->flags, call.header());
+    if (out && ((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
         if (Object* opened = backend_.files().opened(call.node(), out->file)) drop_set_id(*opened, call.header());
     }
+    lock.unlock();
+    if (!out) return call.fail(out.error().code);
     call.reply(*out);
 }
 
-void FileSystem::reply_created(Call& call, Turn turn, Object* object, uint32_t flags, bool is_new) {
+void FileSystem::reply_created(Call& call, StoreLock& lock, Object* object, uint32_t flags, bool is_new) {
     struct {
         fuse_entry_out entry;
         OpenOut open;
     } out;
     // The kernel's first lookup, so that it stays whoever removes its name meanwhile.
     KnownNodes::hold(*object);
-    auto opened = open_object(std::move(turn), object, flags, call.header());
-    auto again = backend_.enter();
+    auto opened = open_object(lock, object, flags, call.header());
     if (!opened) {
         // As if it had not been made.
         const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
@@ -145,7 +146,7 @@ void FileSystem::create(Call& call) {
     auto in = call.part<fuse_create_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     auto made_object =
@@ -156,24 +157,24 @@ void FileSystem::create(Call& call) {
         return call.fail(again ? ESTALE : made_object.error().code);
     }
     mark(call.header(), (*made_object)->id);
-    reply_created(call, std::move(turn), *made_object, (*in)->flags, true);
+    reply_created(call, lock, *made_object, (*in)->flags, true);
 }
 
 void FileSystem::make_unnamed(Call& call) {
     auto in = call.part<fuse_create_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
     mark(call.header(), object->id);
-    reply_created(call, std::move(turn), object, (*in)->flags);
+    reply_created(call, lock, object, (*in)->flags);
 }
 
 void FileSystem::close(Call& call) {
     auto in = call.part<fuse_release_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     Files& files = backend_.files();
     Object* object = files.opened(call.node(), (*in)->fh);
     if (object == nullptr) return call.succeed();  // an earlier daemon has closed it
@@ -203,10 +204,10 @@ void FileSystem::close(Call& call) {
     }
     if (oldest != nullptr) {
         Work other(backend_, oldest, Work::kPin);
-        turn.unlock();
+        lock.unlock();
         (void)drop_empty(other);
     } else {
-        turn.unlock();
+        lock.unlock();
     }
     finish(call, work, settle(work));
 }
@@ -214,15 +215,15 @@ void FileSystem::close(Call& call) {
 void FileSystem::read(Call& call) {
     auto in = call.part<fuse_read_in>();
     if (!in || (*in)->size > call.scratch().size()) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
     Work work(backend_, *object, Work::kKept);
     if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
-    turn.unlock();
+    lock.unlock();
     {
         // Held until the bytes are with the kernel: it takes what is cut off meanwhile for an error.
-        std::shared_lock lock(work.gate->mutex);
+        std::shared_lock gate_lock(work.gate->mutex);
         std::span<const std::byte> bytes;
         if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) return call.reply_bytes(bytes);
     }
@@ -234,12 +235,12 @@ void FileSystem::read(Call& call) {
 void FileSystem::write(Call& call) {
     auto in = call.part<fuse_write_in>();
     if (!in || call.rest().size() < (*in)->size) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code == EBADF ? EBADF : EIO);
     if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
-    turn.unlock();
+    lock.unlock();
     auto written =
         with_room(work, [&] { return write_bytes(work, (*in)->offset, call.rest().first((*in)->size)); });
     if (!written) return finish(call, work, written);
@@ -251,13 +252,13 @@ void FileSystem::write(Call& call) {
 void FileSystem::allocate(Call& call) {
     auto in = call.part<fuse_fallocate_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code);
     // The request does not say whether the caller may keep these bits.
     if (call.header().uid != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
-    turn.unlock();
+    lock.unlock();
     finish(call, work, with_room(work, [&] {
         return allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length);
     }));
@@ -266,7 +267,7 @@ void FileSystem::allocate(Call& call) {
 void FileSystem::seek(Call& call) {
     auto in = call.part<fuse_lseek_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
     if (!object) return call.fail(object.error().code);
     backend_.files().refresh(**object);
@@ -287,13 +288,13 @@ void FileSystem::seek(Call& call) {
 void FileSystem::copy_range(Call& call) {
     auto in = call.part<fuse_copy_file_range_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto from = opened(call.node(), (*in)->fh_in);
     auto to = opened((*in)->nodeid_out, (*in)->fh_out);
     if (!from || !to) return call.fail(EBADF);
     Work source(backend_, *from, Work::kKept);
     Work target(backend_, *to, Work::kKept);
-    turn.unlock();
+    lock.unlock();
     uint64_t copied = 0;
     auto status = with_room(target, [&] {
         return copy_bytes(source, (*in)->off_in, target, (*in)->off_out, std::min((*in)->len, kCopyBytes),

@@ -1,5 +1,5 @@
 // The kernel's knowledge of nodes: how often it was told of each, and what it may believe of it. Kept with the node, so that
-// a lookup finds it without another table. In one's turn, as all of the store.
+// a lookup finds it without another table. Reached only under the store lock, through the nodes.
 #pragma once
 
 #include "store/files.h"

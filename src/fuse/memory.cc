@@ -16,10 +16,14 @@
 namespace gshm::core::fuse {
 namespace {
 
-// What the object's memory can hold. A slab's neighbours begin where the object ends.
-uint64_t capacity_of(const Object& object, const Gate& gate) {
+// For a thread that holds the gate, without the store lock: what the object's memory can hold (a slab's neighbours begin
+// where the object ends), and the object's size.
+uint64_t capacity_of(const Gate& gate) {
     if (!gate.memory) return 0;
-    return object.extent->pool != nullptr ? object.size_bytes : gate.memory->size();
+    return gate.in_slab ? gate.size_bytes.load(std::memory_order_relaxed) : gate.memory->size();
+}
+uint64_t size_of(const Gate& gate) {
+    return gate.memory ? gate.size_bytes.load(std::memory_order_relaxed) : 0;
 }
 
 ExtentFile* file_of(const Gate& gate) {
@@ -58,7 +62,7 @@ std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, u
 }
 
 Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) {
-    std::shared_lock lock(work.gate->mutex);
+    std::shared_lock gate_lock(work.gate->mutex);
     if (auto* file = file_of(*work.gate)) {
         ssize_t got = 0;
         do {
@@ -67,11 +71,8 @@ Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std
         if (got < 0) return fail_errno("pread");
         return static_cast<size_t>(got);
     }
-    {
-        auto turn = backend_.enter();
-        uint64_t size = work.gate->memory ? work.object->size_bytes : 0;
-        into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
-    }
+    const uint64_t size = size_of(*work.gate);
+    into = into.first(offset >= size ? 0 : std::min<uint64_t>(into.size(), size - offset));
     if (into.empty()) return 0;
     TRY(work.gate->memory->copy_out(work.gate->offset + offset, into));
     return into.size();
@@ -93,7 +94,7 @@ Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std
     if (written && !overwritten) written = gate.memory->copy_in(offset, from);
     gate.writers.fetch_sub(1, std::memory_order_relaxed);
     TRY(std::move(written));
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     if (overwritten) backend_.files().modified(*work.object);
     else backend_.files().refresh(*work.object);
     return {};
@@ -102,41 +103,31 @@ Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std
 Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) {
     const uint64_t end = offset + from.size();
     auto written = [&] {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (end > work.object->size_bytes) backend_.files().set_size(*work.object, end);
         backend_.files().modified(*work.object);
     };
     if (end < offset || end > limits::kObjectBytes) return fail(EFBIG, "too large");
     if (from.empty()) return {};  // there may be no memory to write to
     {
-        std::shared_lock lock(work.gate->mutex);
+        std::shared_lock gate_lock(work.gate->mutex);
         if (auto* file = file_of(*work.gate)) {
             return write_file(work, *file, offset, from);
         }
-        bool fits = false;
-        {
-            auto turn = backend_.enter();
-            fits = end <= capacity_of(*work.object, *work.gate) && offset <= work.object->size_bytes;
-        }
-        if (fits) {
+        if (end <= capacity_of(*work.gate) && offset <= size_of(*work.gate)) {
             TRY(work.gate->memory->copy_in(work.gate->offset + offset, from));
             written();
             return {};
         }
     }
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory && backend_.device(work.device()).info().files) TRY(move_to(work, 0, 0, 0));
     if (file_of(*work.gate) != nullptr) {
-        lock.unlock();
+        gate_lock.unlock();
         return write_bytes(work, offset, from);
     }
-    uint64_t size = 0;
-    uint64_t capacity = 0;
-    {
-        auto turn = backend_.enter();
-        size = work.gate->memory ? work.object->size_bytes : 0;
-        capacity = capacity_of(*work.object, *work.gate);
-    }
+    const uint64_t size = size_of(*work.gate);
+    const uint64_t capacity = capacity_of(*work.gate);
     if (end > capacity) {
         // Twice as much, so that a file written piece by piece is copied a fixed number of times; what is too much is
         // given back when it is closed. A device that has not that much left may have enough all the same.
@@ -171,10 +162,10 @@ void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
 }
 
 Status FileSystem::make_dedicated(Work& work) {
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     uint64_t size = 0;
     {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->pool == nullptr) return {};
         size = work.object->size_bytes;
     }
@@ -182,13 +173,13 @@ Status FileSystem::make_dedicated(Work& work) {
 }
 
 Status FileSystem::make_exportable(Work& work) {
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory) return {};
     const bool has_handle = work.gate->memory->has_fabric_handle();
     if (has_handle && work.gate->memory->lasting_handle() != nullptr) return {};
     uint64_t size = 0;
     {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         // Those who have imported it would go on with the old memory, and not know.
         if (!Files::is_unshared(*work.object) || work.object->extent->handle_given) return {};
         size = work.object->size_bytes;
@@ -201,12 +192,12 @@ Status FileSystem::make_exportable(Work& work) {
 
 Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     if (size_bytes > limits::kFileBytes) return fail(EFBIG, "too large");
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     uint64_t old = 0;
     bool in_slab = false;
     bool unshared = false;
     {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (work.object->state == ObjectState::sealed) return fail(EPERM, "sealed");
         old = work.gate->memory ? work.object->size_bytes : 0;
         in_slab = work.gate->memory && work.object->extent->pool != nullptr;
@@ -215,7 +206,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         unshared = Files::is_unshared(*work.object) && !given;
     }
     auto resized = [&] {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (file_of(*work.gate) != nullptr) backend_.files().refresh(*work.object);
         else backend_.files().set_size(*work.object, size_bytes);
         backend_.files().modified(*work.object);
@@ -227,7 +218,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     }
     const DeviceInfo& info = backend_.device(work.device()).info();
     if (size_bytes == 0) {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (work.gate->memory) backend_.files().replace_memory(*work.object, nullptr, 0);
         backend_.files().modified(*work.object);
         return {};
@@ -241,7 +232,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         // No room for a second, smaller one: then the first stays.
         if (!moved && !(fits && moved.error().code == ENOSPC)) return moved;
         if (moved) {
-            auto turn = backend_.enter();
+            StoreLock lock(backend_.store_mutex());
             backend_.files().modified(*work.object);
             return {};
         }
@@ -258,27 +249,23 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
     if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
     uint64_t size = 0;
     {
-        std::unique_lock lock(work.gate->mutex);
+        std::unique_lock gate_lock(work.gate->mutex);
         if (!work.gate->memory && backend_.device(work.device()).info().files) TRY(move_to(work, 0, 0, 0));
         if (auto* file = file_of(*work.gate)) {
             TRY(file->allocate(mode, offset, bytes));
-            auto turn = backend_.enter();
+            StoreLock lock(backend_.store_mutex());
             backend_.files().refresh(*work.object);
             backend_.files().modified(*work.object);
             return {};
         }
-        uint64_t capacity = 0;
-        {
-            auto turn = backend_.enter();
-            size = work.gate->memory ? work.object->size_bytes : 0;
-            capacity = capacity_of(*work.object, *work.gate);
-        }
+        size = size_of(*work.gate);
+        const uint64_t capacity = capacity_of(*work.gate);
         if (punch) {
             if (offset < size) TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
         } else if (end > capacity) {
             TRY(move_to(work, end, size, size));
         }
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         backend_.files().modified(*work.object);
     }
     if (mode == 0 && end > size) return resize(work, end);
@@ -286,9 +273,9 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
 }
 
 Status FileSystem::drop_empty(Work& work) {
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory) return {};
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     backend_.files().refresh(*work.object);
     // The one lease is ours.
     if (work.object->size_bytes > 0 || work.object->leases > 1 || work.object->links == 0) return {};
@@ -298,12 +285,12 @@ Status FileSystem::drop_empty(Work& work) {
 }
 
 Status FileSystem::settle(Work& work) {
-    std::unique_lock lock(work.gate->mutex);
+    std::unique_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory) return {};
     const DeviceInfo& info = backend_.device(work.device()).info();
     uint64_t size = 0;
     {
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
         // Somebody has it, or it is about to go.
         if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
@@ -328,17 +315,17 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
         std::shared_lock target(to.gate->mutex);
         uint64_t copied = 0;
         {
-            auto turn = backend_.enter();
+            StoreLock lock(backend_.store_mutex());
             bool plain = from.gate->memory && to.gate->memory && !file_of(*from.gate) && !file_of(*to.gate);
             if (plain && from_offset < from.object->size_bytes && to_offset <= to.object->size_bytes) {
                 copied = std::min(bytes, from.object->size_bytes - from_offset);
-                if (to_offset + copied > capacity_of(*to.object, *to.gate)) copied = 0;
+                if (to_offset + copied > capacity_of(*to.gate)) copied = 0;
             }
         }
         if (copied > 0) {
             TRY(to.gate->memory->copy_from(to.gate->offset + to_offset, *from.gate->memory,
                                            from.gate->offset + from_offset, copied));
-            auto turn = backend_.enter();
+            StoreLock lock(backend_.store_mutex());
             uint64_t end = to_offset + copied;
             if (end > to.object->size_bytes) backend_.files().set_size(*to.object, end);
             backend_.files().modified(*to.object);

@@ -29,16 +29,16 @@ public:
                                                  std::function<void()> on_end);
     // Unmounts, lazily if it must; unless it was left.
     ~Mount();
-    // Answers what was asked, and no more: it stays mounted, for whoever has the descriptor. Not in one's turn.
-    void leave_mounted();
+    // Answers what was asked, and no more: it stays mounted, for whoever has the descriptor.
+    void leave_mounted() EXCLUDES(store_lock);
     bool can_be_resumed() const { return files_.can_be_resumed(); }
     int fd() const { return connection_.fd(); }
 
     std::string note() const { return point_.note(); }
     const std::string& path() const { return point_.path(); }
     bool has_passthrough() const { return files_.has_passthrough(); }
-    // Not in one's turn: the kernel may still have requests. See MountPoint::unmount().
-    Status unmount(bool lazily) { return point_.unmount(lazily); }
+    // See MountPoint::unmount(). The kernel may still have requests, which need the lock.
+    Status unmount(bool lazily) EXCLUDES(store_lock) { return point_.unmount(lazily); }
 
 private:
     Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);

@@ -56,7 +56,7 @@ void FileSystem::make_directory(Call& call) {
     auto in = call.part<fuse_mkdir_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     auto node = backend_.files().make_directory(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
@@ -68,7 +68,7 @@ void FileSystem::make_node(Call& call) {
     auto in = call.part<fuse_mknod_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     Maker maker{call.header().uid, call.header().gid, (*in)->mode};
@@ -90,7 +90,7 @@ void FileSystem::make_symlink(Call& call) {
     auto target = call.text();
     if (!name || !target || target->empty()) return call.fail(EINVAL);
     if (target->size() > limits::kNameBytes) return call.fail(ENAMETOOLONG);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     auto node = backend_.files().make_symlink(**parent, *name, {call.header().uid, call.header().gid, 0777}, *target);
@@ -99,7 +99,7 @@ void FileSystem::make_symlink(Call& call) {
 }
 
 void FileSystem::read_symlink(Call& call) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     if ((*node)->kind != NodeKind::symlink) return call.fail(EINVAL);
@@ -111,7 +111,7 @@ void FileSystem::link(Call& call) {
     auto in = call.part<fuse_link_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     auto node = find((*in)->oldnodeid);
@@ -123,7 +123,7 @@ void FileSystem::link(Call& call) {
 void FileSystem::unlink(Call& call) {
     auto name = call.text();
     if (!name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     call.finish(backend_.files().unlink(**parent, *name));
@@ -132,7 +132,7 @@ void FileSystem::unlink(Call& call) {
 void FileSystem::remove_directory(Call& call) {
     auto name = call.text();
     if (!name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     call.finish(backend_.files().remove_directory(**parent, *name));
@@ -154,7 +154,7 @@ void FileSystem::rename(Call& call, bool with_flags) {
     auto name = call.text();
     auto new_name = call.text();
     if (!name || !new_name) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto from = find_directory(call.node());
     auto to = find_directory(new_parent);
     if (!from || !to) return call.fail(from ? to.error().code : from.error().code);
@@ -164,7 +164,7 @@ void FileSystem::rename(Call& call, bool with_flags) {
 void FileSystem::read_directory(Call& call, bool with_attributes) {
     auto in = call.part<fuse_read_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto found = find_directory(call.node());
     if (!found) return call.fail(found.error().code);
     Directory& directory = **found;

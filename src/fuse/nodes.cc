@@ -109,7 +109,7 @@ void FileSystem::lookup(Call& call) {
     auto name = call.text();
     if (!name) return call.fail(EINVAL);
     if (name->size() > limits::kNamePartBytes) return call.fail(ENAMETOOLONG);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error().code);
     Node* node = Files::child(**parent, *name);
@@ -121,7 +121,7 @@ void FileSystem::forget(Call& call) {
     call.no_answer();
     auto in = call.part<fuse_forget_in>();
     if (!in) return;
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     if (known_nodes().forget(call.node(), (*in)->nlookup)) drop_backing_if_unknown(call.node());
     else ask_about({call.node()});
 }
@@ -130,7 +130,7 @@ void FileSystem::forget_many(Call& call) {
     call.no_answer();
     auto in = call.part<fuse_batch_forget_in>();
     if (!in) return;
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     std::vector<NodeId> doubtful;
     for (uint32_t i = 0; i < (*in)->count; ++i) {
         auto one = call.part<fuse_forget_one>();
@@ -145,7 +145,7 @@ void FileSystem::forget_many(Call& call) {
 void FileSystem::get_attributes(Call& call) {
     auto in = call.part<fuse_getattr_in>();
     if (!in) return call.fail(EINVAL);
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     const bool by_file = ((*in)->getattr_flags & FUSE_GETATTR_FH) != 0;
@@ -161,7 +161,7 @@ void FileSystem::set_attributes(Call& call) {
     if (!in) return call.fail(EINVAL);
     const fuse_setattr_in& wanted = **in;
     const bool size = (wanted.valid & FATTR_SIZE) != 0;
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto found = find(call.node());
     if (!found) return call.fail(found.error().code);
     Node* node = *found;
@@ -175,15 +175,17 @@ void FileSystem::set_attributes(Call& call) {
                  Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
-        Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);
-        turn.unlock();
-        Status status = with_room(work, [&]() -> Status {
-            if (moves) TRY(make_dedicated(work));
-            return size ? resize(work, wanted.size) : Status{};
-        });
-        if (!status) return finish(call, work, status);
+        {
+            Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);
+            lock.unlock();
+            Status status = with_room(work, [&]() -> Status {
+                if (moves) TRY(make_dedicated(work));
+                return size ? resize(work, wanted.size) : Status{};
+            });
+            if (!status) return finish(call, work, status);
+        }
+        lock.lock();
     }
-    if (!turn.owns_lock()) turn.lock();
     found = find(call.node());
     if (!found) return call.fail(found.error().code);
     node = *found;
@@ -210,7 +212,7 @@ void FileSystem::set_attributes(Call& call) {
 }
 
 void FileSystem::stat_device(Call& call) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error().code);
     DeviceIndex device = 0;

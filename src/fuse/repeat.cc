@@ -103,7 +103,7 @@ int FileSystem::before_answer(const fuse_in_header& request, int code, std::span
 
 void FileSystem::take_back_refused() {
     if (refused_answer.node == 0) return;
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     if (refused_answer.file != 0) backend_.files().close(refused_answer.file);
     known_nodes().unhold(refused_answer.node);
     drop_backing_if_unknown(refused_answer.node);
@@ -111,7 +111,7 @@ void FileSystem::take_back_refused() {
 }
 
 bool FileSystem::answer_again(Call& call) {
-    auto turn = backend_.enter();
+    StoreLock lock(backend_.store_mutex());
     auto found = done_.find(call.header().unique & ~kResent);
     if (found == done_.end()) return false;
     const NodeId id = found->second;
@@ -122,7 +122,7 @@ bool FileSystem::answer_again(Call& call) {
         auto in = call.part<fuse_create_in>();
         auto* object = node == nullptr ? nullptr : as_object(node);
         if (!in || object == nullptr) call.fail(ESTALE);  // made, and removed by another since
-        else reply_created(call, std::move(turn), object, (*in)->flags);
+        else reply_created(call, lock, object, (*in)->flags);
     } else if (!makes_node(opcode)) {
         call.succeed();
     } else if (node == nullptr) {

@@ -10,8 +10,7 @@ class FileSystem::Work {
 public:
     // kept: by an open file that the kernel does not close meanwhile.
     enum Keeping { kKept, kPin, kPinForWriting };
-    // In one's turn.
-    Work(Backend& backend, Object* worked_on, Keeping keeping)
+    Work(Backend& backend, Object* worked_on, Keeping keeping) REQUIRES(store_lock)
         : object(worked_on),
           id(worked_on->id),
           gate(Files::gate(*worked_on)),
@@ -19,16 +18,15 @@ public:
           keeping_(keeping) {
         if (keeping_ != kKept) backend_.files().pin(*object, access());
     }
-    // Not in one's turn.
-    ~Work() {
+    ~Work() EXCLUDES(store_lock) {
         if (keeping_ == kKept) return;
-        auto turn = backend_.enter();
+        StoreLock lock(backend_.store_mutex());
         backend_.files().unpin(*object, access());
     }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
 
-    Object* const object;  // its fields in one's turn only
+    Object* const object;  // its fields under the store lock only
     const NodeId id;
     const std::shared_ptr<Gate> gate;
 

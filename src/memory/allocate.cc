@@ -38,11 +38,14 @@ public:
                 *memory = TRY(self->allocator_.attempt(request.device, bytes, request.options, request.maps));
                 return {};
             },
-            [self = shared_from_this(), memory](Status status) { self->attempted(std::move(*memory), std::move(status)); });
+            [self = shared_from_this(), memory](Status status) {
+                store_lock.assert_held();
+                self->attempted(std::move(*memory), std::move(status));
+            });
     }
 
 private:
-    void attempted(std::shared_ptr<Extent> memory, Status status) {
+    void attempted(std::shared_ptr<Extent> memory, Status status) REQUIRES(store_lock) {
         if (status) return done_(std::move(memory));
         if (AllocationSteps::attempted(status) == Next::end) return done_(std::unexpected(status.error()));
         if (!wait_) wait_ = allocator_.departures_.wait(request_.device, request_.waiting);
@@ -69,6 +72,7 @@ void Allocator::wait_for_pile(const AllocationRequest& request) {
     auto answer = std::make_shared<std::promise<void>>();
     auto answered = answer->get_future();
     scheduler_.post([&departures = departures_, request, answer] {
+        store_lock.assert_held();
         departures.wait_for_pile(request.device, request.uid, request.size_bytes, [answer] { answer->set_value(); });
     });
     (void)answered.wait_for(Departures::kPatience + std::chrono::seconds(1));
@@ -145,14 +149,17 @@ void Allocator::wait_for_departures(DeviceIndex device, NodeId waiting, uid_t ui
     Departures::Blocking wait(scheduler_, departures_, device, waiting);
     while (wait.next()) {
         devices_.wait_for_reclaimed(device);
-        auto turn = scheduler_.enter();
+        StoreLock lock(scheduler_.store_mutex());
         if (!departures_.is_worth_waiting(device, free_bytes(), uid)) break;
     }
 }
 
 void Allocator::report(DeviceIndex device, const Error& error) {
     if (!error.device_lost) return;
-    scheduler_.post([&devices = devices_, device, error] { devices.report(device, error); });
+    scheduler_.post([&devices = devices_, device, error] {
+        store_lock.assert_held();
+        devices.report(device, error);
+    });
 }
 
 }  // namespace gshm::core

@@ -46,13 +46,13 @@ public:
         : scheduler_(scheduler), devices_(devices), departures_(departures) {}
 
     using Done = std::move_only_function<void(Result<std::shared_ptr<Extent>>)>;
-    // Runs in the loop; `done` is called there.
-    void allocate(const AllocationRequest& request, Done done);
+    // `done` is called in the loop.
+    void allocate(const AllocationRequest& request, Done done) REQUIRES(store_lock);
     // The same in a thread that holds no gate.
-    Result<std::shared_ptr<Extent>> allocate_blocking(const AllocationRequest& request);
+    Result<std::shared_ptr<Extent>> allocate_blocking(const AllocationRequest& request) EXCLUDES(store_lock);
     // Waits for nothing but the reclaimer. From any thread but the loop's and the reclaimer's, also with a gate held.
     Result<std::shared_ptr<Extent>> attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
-                                            SessionId maps = 0);
+                                            SessionId maps = 0) EXCLUDES(store_lock);
     // Never waits, for use in the loop: small sizes, on a device with host memory.
     Result<std::shared_ptr<Extent>> attempt_at_once(DeviceIndex device, uint64_t bytes, const AllocateOptions& options);
 
@@ -60,18 +60,20 @@ public:
     // is called before the first wait, and prevents it by returning false. on_wait(false) is called after the last
     // wait.
     using OnWait = std::function<bool(bool)>;
-    Status retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation, const OnWait& on_wait);
+    Status retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation, const OnWait& on_wait)
+        EXCLUDES(store_lock);
     // Waits while much memory, compared with the free bytes, is being freed. From a thread that holds no gate.
-    void wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid, const std::function<uint64_t()>& free_bytes);
+    void wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid, const std::function<uint64_t()>& free_bytes)
+        EXCLUDES(store_lock);
 
     Departures& departures() { return departures_; }
 
 private:
     class InLoop;
     std::shared_ptr<Extent> take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options, SessionId maps);
-    void wait_for_pile(const AllocationRequest& request);
+    void wait_for_pile(const AllocationRequest& request) EXCLUDES(store_lock);
     Status run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
-               const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait);
+               const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) EXCLUDES(store_lock);
     void report(DeviceIndex device, const Error& error);
 
     Scheduler& scheduler_;

@@ -46,6 +46,7 @@ void Departures::freed(DeviceIndex device) {
 void Departures::look_later() {
     if (waiting() == 0) return;
     scheduler_.post([this] {
+        store_lock.assert_held();
         look();
         look_at_piles();
     });
@@ -64,7 +65,10 @@ bool Departures::is_piled(DeviceIndex device, uid_t uid, uint64_t new_bytes) con
 void Departures::wait_for_pile(DeviceIndex device, uid_t uid, uint64_t new_bytes, Scheduler::Task done) {
     if (given_up_ || !is_piled(device, uid, new_bytes)) return done();
     pile_waits_.push_back({device, uid, new_bytes, scheduler_.now() + kPatience, std::move(done)});
-    scheduler_.after(kPatience, [this] { look_at_piles(); });
+    scheduler_.after(kPatience, [this] {
+        store_lock.assert_held();
+        look_at_piles();
+    });
 }
 
 void Departures::look_at_piles() {
@@ -112,7 +116,8 @@ bool Departures::is_over(Wait& wait) {
     if (given_up_ || now >= wait.deadline) return true;
     const auto& departures = devices_[wait.device].departures;
     size_t gone = std::erase_if(wait.moves, [&](Ticket ticket) { return !departures.contains(ticket); });
-    gone += std::erase_if(wait.nameless, [&](NodeId id) {
+    gone += std::erase_if(wait.nameless, [this](NodeId id) {
+        store_lock.assert_held();
         const Object* object = store_.object(id);
         return object == nullptr || !Store::is_nameless(*object);
     });
@@ -144,6 +149,7 @@ void Departures::look() {
             const auto deadline = wait->nameless.empty() ? wait->deadline : wait->nameless_deadline;
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - scheduler_.now());
             wait->timer = scheduler_.after(std::max(left, std::chrono::milliseconds(1)), [this, wait] {
+                store_lock.assert_held();
                 wait->timer.reset();
                 look();
             });
@@ -172,6 +178,7 @@ bool Departures::Blocking::next() {
     auto answer = std::make_shared<std::promise<bool>>();
     auto answered = answer->get_future();
     scheduler_.post([&departures = departures_, wait = wait_, device = device_, waiting = waiting_, answer] {
+        store_lock.assert_held();
         if (!*wait) *wait = departures.wait(device, waiting);
         departures.next(*wait, [answer](bool freed) { answer->set_value(freed); });
     });

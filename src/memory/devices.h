@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/store_lock.h"
 #include "device/device.h"
 #include "store/node.h"
 
@@ -19,15 +20,15 @@ public:
 
     virtual ~Devices() = default;
     virtual Device& device(DeviceIndex index) = 0;
-    // In the caller's turn. ENODEV with the reason after the device has failed.
-    virtual Status check(DeviceIndex index) const = 0;
-    // In the loop. An error that means that the device is lost marks it as failed.
-    virtual void report(DeviceIndex index, const Error& error) = 0;
+    // ENODEV with the reason after the device has failed.
+    virtual Status check(DeviceIndex index) const REQUIRES_SHARED(store_lock) = 0;
+    // An error that means that the device is lost marks it as failed.
+    virtual void report(DeviceIndex index, const Error& error) REQUIRES(store_lock) = 0;
     virtual void submit(DeviceIndex index, Work work, Done done) = 0;
     // The same in the second thread of the device, which frees memory and never waits for other work.
     virtual void submit_reclaim(DeviceIndex index, Work work, Done done) = 0;
     // Returns when all memory submitted so far is freed. From any thread but the loop's and the reclaimer's.
-    virtual void wait_for_reclaimed(DeviceIndex index) = 0;
+    virtual void wait_for_reclaimed(DeviceIndex index) EXCLUDES(store_lock) = 0;
     virtual FreedExtents& freed() = 0;
 };
 

@@ -28,7 +28,7 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     bool compressible = false;
     Departures::Ticket ticket = 0;
     {
-        auto turn = scheduler_.enter();
+        StoreLock lock(scheduler_.store_mutex());
         TRY(devices_.check(device));
         compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
         ticket = departures.begin(device, Departures::Kind::move, gate.memory ? gate.memory->size() : 0, object.uid);
@@ -37,7 +37,7 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     Status moved = memory ? Status{} : std::unexpected(memory.error());
     for (uint64_t at = 0; moved && at < wanted.kept_bytes; at += kPieceBytes) {
         if (wanted.for_tidiness) {
-            auto turn = scheduler_.enter();
+            StoreLock lock(scheduler_.store_mutex());
             if (object.links == 0) moved = fail(ECANCELED, "the file was removed while it moved");
         }
         const uint64_t piece = std::min(kPieceBytes, wanted.kept_bytes - at);
@@ -46,7 +46,7 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     // The reclaimer frees the old memory and reports that.
     const bool freed = !moved && memory.has_value();
     if (freed) memory->reset();
-    auto turn = scheduler_.enter();
+    StoreLock lock(scheduler_.store_mutex());
     if (moved) {
         Files files(store_);
         files.drop_backing(object.id);
@@ -67,6 +67,7 @@ void Mover::move(Object& object, DeviceIndex to, Holders holders, Done done) {
     store_.look_again(object);
     Job job{&object, Store::gate(&object), to, holders == Holders::keep};
     auto begin = [&]() -> Status {
+        store_lock.assert_held();
         TRY(devices_.check(object.device));
         TRY(devices_.check(to));
         if (!worker_ || allocator_.departures().has_given_up()) return fail(EAGAIN, "gshmd is ending");
@@ -82,6 +83,7 @@ void Mover::move(Object& object, DeviceIndex to, Holders holders, Done done) {
     worker_->submit([this, job = std::move(job), done = std::move(done)]() mutable {
         Status status = run(job);
         scheduler_.post([this, job = std::move(job), status = std::move(status), done = std::move(done)]() mutable {
+            store_lock.assert_held();
             store_.unpin(job.object, Access::read);
             done(std::move(status));
         });
@@ -97,7 +99,7 @@ Result<Mover::Target> Mover::allocate(const Job& job) {
     for (;;) {
         Target target;
         {
-            auto turn = scheduler_.enter();
+            StoreLock lock(scheduler_.store_mutex());
             auto placed = store_.place_elsewhere(*job.object, job.to);
             target.bytes = job.object->size_bytes;
             if (auto* place = std::get_if<Place>(&placed)) {
@@ -113,14 +115,14 @@ Result<Mover::Target> Mover::allocate(const Job& job) {
                                     : options(devices_.device(need.device), need.compressible);
         target.memory = TRY(allocator_.allocate_blocking(request));
         if (!need.slab) return target;
-        auto turn = scheduler_.enter();
+        StoreLock lock(scheduler_.store_mutex());
         store_.extents().add(need, std::move(target.memory));
     }
 }
 
 void Mover::give_back(const Job& job, Target& target) {
     if (target.place.extent == nullptr) return target.memory.reset();
-    auto turn = scheduler_.enter();
+    StoreLock lock(scheduler_.store_mutex());
     store_.extents().detach(target.place, target.bytes, false, job.object->uid);
 }
 
@@ -128,7 +130,7 @@ Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_
     for (uint64_t at = 0; at < target.bytes; at += kPieceBytes) {
         if (allocator_.departures().has_given_up()) return fail(EAGAIN, "gshmd ends; the object stays where it was");
         {
-            auto turn = scheduler_.enter();
+            StoreLock lock(scheduler_.store_mutex());
             if (job.object->links == 0) return fail(ENOENT, "the object was removed while it moved");
         }
         const uint64_t piece = std::min(kPieceBytes, target.bytes - at);
@@ -138,7 +140,10 @@ Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_
         std::byte probe;
         const bool is_readable = source.copy_out(offset + at, {&probe, 1}).has_value();
         scheduler_.post([&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device},
-                         error = copied.error()] { devices.report(lost, error); });
+                         error = copied.error()] {
+            store_lock.assert_held();
+            devices.report(lost, error);
+        });
         return copied;
     }
     return {};
@@ -150,8 +155,9 @@ Status Mover::run(const Job& job) {
     std::unique_lock alone(job.gate->mutex, std::defer_lock);
     uint32_t write_opens = 0;
     bool sealed = false;
-    // In the caller's turn, before and after the copy.
+    // Before and after the copy.
     auto check = [&]() -> Status {
+        store_lock.assert_held();
         TRY(devices_.check(job.to));
         TRY(store_.check_move(*job.object, job.to, job.keep));
         // The object has moved, or its size differs from the allocated one.
@@ -161,7 +167,7 @@ Status Mover::run(const Job& job) {
         return {};
     };
     auto begin = [&]() -> Status {
-        auto turn = scheduler_.enter();
+        StoreLock lock(scheduler_.store_mutex());
         sealed = job.object->state == ObjectState::sealed;
         write_opens = job.object->write_opens;
         return check();
@@ -177,7 +183,7 @@ Status Mover::run(const Job& job) {
         TRY(copy(job, target, *source, job.gate->offset));
         if (shared.owns_lock()) shared.unlock();
         if (!alone.owns_lock()) alone.lock();
-        auto turn = scheduler_.enter();
+        StoreLock lock(scheduler_.store_mutex());
         TRY(check());
         if (job.gate->memory != source || job.object->write_opens != write_opens) {
             return fail(EBUSY, "\"{}\" was opened for writing while it moved", Tree::path_of(*job.object));

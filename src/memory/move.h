@@ -24,21 +24,21 @@ public:
         uint64_t size_bytes = 0;      // of the object after the resize
         bool for_tidiness = false;    // cancelled (ECANCELED) when the object loses its last name
     };
-    // From a thread that has pinned the object and holds its gate exclusively, outside of its turn. Does not wait for
+    // From a thread that has pinned the object and holds its gate exclusively. Does not wait for
     // memory of other objects: see Allocator::retry().
-    Status resize(Object& object, Gate& gate, const Resize& wanted);
-    // In the loop: at most 1 MiB, on a device with host memory, for an object without work in progress.
-    Status leave_slab(Object& object);
+    Status resize(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
+    // At most 1 MiB, on a device with host memory, for an object without work in progress.
+    Status leave_slab(Object& object) REQUIRES(store_lock);
 
     // ---- to another device ----
     // The behaviour if sessions map the object.
     enum class Holders { refuse, keep };
     using Done = std::move_only_function<void(Status)>;
-    // Runs in the loop, and calls `done` there, when the catalog is to be written. The object keeps its id, names,
+    // Calls `done` in the loop, or at once, when the catalog is to be written. The object keeps its id, names,
     // state, attributes and times, except the time of its last change.
-    void move(Object& object, DeviceIndex to, Holders holders, Done done);
-    // Returns when no move is under way. Moves that have not begun fail. Not in the caller's turn.
-    void stop();
+    void move(Object& object, DeviceIndex to, Holders holders, Done done) REQUIRES(store_lock);
+    // Returns when no move is under way. Moves that have not begun fail.
+    void stop() EXCLUDES(store_lock);
 
 private:
     struct Job {
@@ -54,16 +54,16 @@ private:
         uint64_t bytes = 0;
         ExtentNeed need;
     };
-    Status run(const Job& job);
-    Result<Target> allocate(const Job& job);
-    void give_back(const Job& job, Target& target);
-    Status copy(const Job& job, const Target& target, Extent& source, uint64_t offset);
+    Status run(const Job& job) EXCLUDES(store_lock);
+    Result<Target> allocate(const Job& job) EXCLUDES(store_lock);
+    void give_back(const Job& job, Target& target) EXCLUDES(store_lock);
+    Status copy(const Job& job, const Target& target, Extent& source, uint64_t offset) EXCLUDES(store_lock);
     AllocateOptions options(const Device& device, bool compressible) const;
 
     Scheduler& scheduler_;
     Devices& devices_;
     Allocator& allocator_;
-    Store& store_;
+    Store& store_ GUARDED_BY(store_lock);
     std::unique_ptr<Worker> worker_ = std::make_unique<Worker>();
 };
 

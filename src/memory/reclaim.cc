@@ -8,12 +8,14 @@ namespace gshm::core {
 
 void Reclaim::zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
                    uid_t uid) {
+    store_lock.assert_held();
     if (stopped_) return;
     zeroing_.push_back({device, id, std::move(memory), offset, bytes, {.uid = uid}});
     if (!awaits_commit_) zero_now(std::exchange(zeroing_, {}));
 }
 
 void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) {
+    store_lock.assert_held();
     if (!stopped_ && devices_.freed().takes(device, *memory, former)) {
         const uint64_t bytes = memory->size();
         zeroing_.push_back({device, 0, std::move(memory), 0, bytes, former});
@@ -44,6 +46,7 @@ void Reclaim::zero_now(std::vector<Zeroing> freed) {
         devices_.submit_reclaim(
             device, [memory = std::move(memory), offset, bytes](Device&) { return memory->fill(offset, bytes, 0); },
             [this, device, ticket, id, offset, bytes](Status status) {
+                store_lock.assert_held();
                 if (status) store_->extents().zeroed(id, offset, bytes);
                 else store_->extents().not_zeroed(id);
                 departures_->end(device, ticket);
@@ -55,6 +58,7 @@ void Reclaim::zero_whole(Zeroing whole) {
     const auto ticket = departures_->begin(whole.device, Departures::Kind::reclaim, whole.bytes, whole.former.uid);
     auto fill = [memory = whole.memory, bytes = whole.bytes](Device&) { return memory->fill(0, bytes, 0); };
     devices_.submit_reclaim(whole.device, std::move(fill), [this, ticket, whole = std::move(whole)](Status status) mutable {
+        store_lock.assert_held();
         const DeviceIndex device = whole.device;
         if (status && !stopped_) {
             free_all(device, devices_.freed().add(device, std::move(whole.memory), whole.former, scheduler_.now()));
@@ -79,7 +83,10 @@ void Reclaim::free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid
             return Status{};
         },
         [this, large, device, ticket](Status) {
-            auto done = [this, device, ticket] { departures_->end(device, ticket); };
+            auto done = [this, device, ticket] {
+                store_lock.assert_held();
+                departures_->end(device, ticket);
+            };
             if (large && after_free_) after_free_(std::move(done));
             else done();
         });
@@ -94,6 +101,7 @@ void Reclaim::free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> 
 void Reclaim::drop_idle_later() {
     if (std::exchange(drops_idle_, true)) return;
     scheduler_.after(FreedExtents::kIdle, [this] {
+        store_lock.assert_held();
         drops_idle_ = false;
         bool any = false;
         for (DeviceIndex device = 0; device < store_->devices().size(); ++device) {

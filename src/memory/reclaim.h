@@ -1,5 +1,5 @@
 // Frees or zeroes memory in the reclaiming threads of the devices, after the catalog has recorded that it is free. Some
-// of it is kept for the next object. All calls are made in the caller's turn.
+// of it is kept for the next object.
 #pragma once
 
 #include <atomic>
@@ -24,15 +24,15 @@ public:
     // before that, the next one must find the bytes of all objects in the catalog.
     void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
     // The catalog has all changes of the store.
-    void committed();
-    bool is_pending() const { return !zeroing_.empty(); }
-    // Called when large memory has been freed here. Calls `done` in the loop when the other processes of gshm have closed it.
+    void committed() REQUIRES(store_lock);
+    bool is_pending() const REQUIRES(store_lock) { return !zeroing_.empty(); }
+    // Called when large memory has been freed here. Calls `done` under the lock when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
     // Stops zeroing: the memory now belongs to the next daemon.
-    void stop() { stopped_ = true; }
+    void stop() REQUIRES(store_lock) { stopped_ = true; }
     // Frees the memory that is reserved for this session.
-    void end_session(SessionId session);
+    void end_session(SessionId session) REQUIRES(store_lock);
 
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
               uid_t uid) override;
@@ -47,21 +47,21 @@ private:
         uint64_t bytes = 0;
         FormerUse former;
     };
-    void zero_now(std::vector<Zeroing> freed);
-    void zero_whole(Zeroing whole);
-    void free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid);
-    void free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> memory);
-    void drop_idle_later();
+    void zero_now(std::vector<Zeroing> freed) REQUIRES(store_lock);
+    void zero_whole(Zeroing whole) REQUIRES(store_lock);
+    void free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) REQUIRES(store_lock);
+    void free_all(DeviceIndex device, std::vector<std::shared_ptr<Extent>> memory) REQUIRES(store_lock);
+    void drop_idle_later() REQUIRES(store_lock);
 
     Scheduler& scheduler_;
     Devices& devices_;
     Store* store_ = nullptr;
     Departures* departures_ = nullptr;
     AfterFree after_free_;
-    std::vector<Zeroing> zeroing_;
+    std::vector<Zeroing> zeroing_ GUARDED_BY(store_lock);
     bool awaits_commit_ = false;
-    bool stopped_ = false;
-    bool drops_idle_ = false;  // a timer is set
+    bool stopped_ GUARDED_BY(store_lock) = false;
+    bool drops_idle_ GUARDED_BY(store_lock) = false;  // a timer is set
 };
 
 }  // namespace gshm::core

@@ -16,6 +16,7 @@ struct Gate {
     std::shared_mutex mutex;
     std::shared_ptr<Extent> memory;  // null: no memory
     uint64_t offset = 0;
+    bool in_slab = false;  // the memory is a slab: the bytes behind the object are others'
     std::atomic<int> writers = 0;          // at work now
     std::atomic<uint64_t> size_bytes = 0;  // of the object, as the store knows it
     std::atomic<uint32_t> device = 0;      // likewise; does not change while the gate is held

@@ -57,8 +57,11 @@ void Store::leave_place(Object* object, bool keep_old) {
 
 void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
     // First: the old memory is freed by the reclaimer, not here.
-    if (object->gate) object->gate->memory = memory;
-    if (object->gate) object->gate->offset = 0;
+    if (object->gate) {
+        object->gate->memory = memory;
+        object->gate->offset = 0;
+        object->gate->in_slab = false;
+    }
     leave_place(object, keep_old);
     StoredExtent* extent = nullptr;
     if (memory != nullptr) {
@@ -74,6 +77,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     if (object->gate) {
         object->gate->memory = to.extent->memory;
         object->gate->offset = to.offset;
+        object->gate->in_slab = to.extent->pool != nullptr;
         object->gate->device = device;
     }
     leave_place(object, keep_old);

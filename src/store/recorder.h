@@ -8,7 +8,7 @@ namespace gshm::core {
 struct Node;
 struct StoredExtent;
 
-// Called in one's turn. A node or extent is reported once, however often it changes until it is written.
+// A node or extent is reported once, however often it changes until it is written.
 class Recorder {
 public:
     virtual ~Recorder() = default;

@@ -1,6 +1,4 @@
-// Reading by several threads at a time. They change nothing but their own sessions' leases, the objects' atomic counts of
-// them, and the ledger. Whatever needs more is left to the calls that have the store to themselves.
-#include "store/store.h"
+#include "store/shared.h"
 
 #include "base/name.h"
 
@@ -12,15 +10,16 @@ bool Store::is_settled(const Object& object) {
     return object.state == ObjectState::sealed || object.extent->memory->file() == nullptr;
 }
 
-Object* Store::lease_shared(SessionId id, Session& session, Object* object, bool sealed_only) {
-    if (!check_may_open(session.who, *object, Access::read)) return nullptr;
-    if (!outlives_lease(*object)) return nullptr;
-    if ((sealed_only && object->state != ObjectState::sealed) || !is_settled(*object)) return nullptr;
+Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object, bool sealed_only) const {
+    if (!Store::check_may_open(session.who, *object, Access::read)) return nullptr;
+    if (!Store::outlives_lease(*object)) return nullptr;
+    if ((sealed_only && object->state != ObjectState::sealed) || !Store::is_settled(*object)) return nullptr;
+    Ledger* ledger = store_.ledger_;
     auto [found, is_new] = session.leases.try_emplace(object->id);
-    Lease& lease = found->second;
-    if (is_new && ledger_ != nullptr) {
-        Lease first{.object = object, .count = 1};
-        lease.slot = ledger_->try_add(LedgerKind::lease, id, object->id, first.ledger_value());
+    Store::Lease& lease = found->second;
+    if (is_new && ledger != nullptr) {
+        Store::Lease first{.object = object, .count = 1};
+        lease.slot = ledger->try_add(LedgerKind::lease, id, object->id, first.ledger_value());
         if (lease.slot == Ledger::kNone) {
             session.leases.erase(found);
             return nullptr;
@@ -28,40 +27,40 @@ Object* Store::lease_shared(SessionId id, Session& session, Object* object, bool
     }
     lease.object = object;
     ++lease.count;
-    if (!is_new && lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
+    if (!is_new && lease.slot != Ledger::kNone && ledger != nullptr) ledger->set(lease.slot, lease.ledger_value());
     object->leases.fetch_add(1, std::memory_order_relaxed);
     object->session_leases.fetch_add(1, std::memory_order_relaxed);
     return object;
 }
 
-Object* Store::open_shared(SessionId id, std::string_view name, bool sealed_only) {
-    Session& session = at(id);
-    auto object = find_object(session, name);
-    return object ? lease_shared(id, session, *object, sealed_only) : nullptr;
+Object* SharedStore::open(SessionId id, std::string_view name, bool sealed_only) const {
+    Store::Session& session = store_.at(id);
+    auto object = store_.find_object(session, name);
+    return object ? lease(id, session, *object, sealed_only) : nullptr;
 }
 
-Object* Store::open_id_shared(SessionId id, NodeId node, bool sealed_only) {
-    Session& session = at(id);
-    Object* object = this->object(node);
-    if (object == nullptr || !tree_.check_way_to(session.who, *object)) return nullptr;
-    return lease_shared(id, session, object, sealed_only);
+Object* SharedStore::open_id(SessionId id, NodeId node, bool sealed_only) const {
+    Store::Session& session = store_.at(id);
+    Object* object = store_.object(node);
+    if (object == nullptr || !store_.tree_.check_way_to(session.who, *object)) return nullptr;
+    return lease(id, session, object, sealed_only);
 }
 
 bool Store::outlives_lease(const Object& object) {
     return object.links > 0 && object.retired == nullptr;
 }
 
-bool Store::can_release_shared(SessionId id, NodeId node) const {
-    const Session& session = at(id);
+bool SharedStore::can_release(SessionId id, NodeId node) const {
+    const Store::Session& session = store_.at(id);
     auto found = session.leases.find(node);
-    return found == session.leases.end() || outlives_lease(*found->second.object);
+    return found == session.leases.end() || Store::outlives_lease(*found->second.object);
 }
 
-void Store::release_shared(SessionId id, NodeId node, Access access) {
-    Session& session = at(id);
+void SharedStore::release(SessionId id, NodeId node, Access access) const {
+    Store::Session& session = store_.at(id);
     auto found = session.leases.find(node);
     if (found == session.leases.end()) return;  // it was reclaimed already
-    Lease& lease = found->second;
+    Store::Lease& lease = found->second;
     Object* object = lease.object;
     if ((access == Access::write ? lease.writers : lease.count - lease.writers) == 0) return;
     if (access == Access::write) {
@@ -70,27 +69,27 @@ void Store::release_shared(SessionId id, NodeId node, Access access) {
     }
     --lease.count;
     if (lease.count > 0) {
-        if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
+        if (lease.slot != Ledger::kNone && store_.ledger_ != nullptr) store_.ledger_->set(lease.slot, lease.ledger_value());
     } else {
-        erase_note(lease.slot);
+        store_.erase_note(lease.slot);
         session.leases.erase(found);
     }
     object->leases.fetch_sub(1, std::memory_order_relaxed);
     object->session_leases.fetch_sub(1, std::memory_order_relaxed);
 }
 
-const Node* Store::stat_shared(SessionId id, std::string_view name) const {
+const Node* SharedStore::stat(SessionId id, std::string_view name) const {
     if (!name.empty() && !check_name(name)) return nullptr;
-    auto node = tree_.find(at(id).who, name, Tree::Last::keep);
+    auto node = store_.tree_.find(store_.at(id).who, name, Tree::Last::keep);
     if (!node) return nullptr;
     auto* object = as_object(*node);
-    return object == nullptr || is_settled(*object) ? *node : nullptr;
+    return object == nullptr || Store::is_settled(*object) ? *node : nullptr;
 }
 
-bool Store::may_map_shared(SessionId id, const Object& object) const {
+bool SharedStore::may_map(SessionId id, const Object& object) const {
     const StoredExtent* extent = object.extent;
     if (extent == nullptr || extent->pool == nullptr || !extent->closed) return true;
-    const Credentials& who = at(id).who;
+    const Credentials& who = store_.at(id).who;
     return who.is_root() || who.uid == extent->pool->key.uid;
 }
 

@@ -1,5 +1,6 @@
 // The store: objects, who made them and who holds them. Pure logic: no sockets, no threads, no driver calls of its own.
-// Every call that acts for somebody names the session, whose credentials decide. Not thread-safe.
+// Every call that acts for somebody names the session, whose credentials decide. Not thread-safe;
+// see shared.h for what threads may do beside each other.
 #pragma once
 
 #include <functional>
@@ -115,18 +116,6 @@ public:
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
-    // ---- shared.cc: by threads beside each other, while none changes the store; each session in one thread ----
-    // Opens for reading; null: not by this way, since something would have to be changed, or said.
-    Object* open_shared(SessionId session, std::string_view name, bool sealed_only);
-    Object* open_id_shared(SessionId session, NodeId id, bool sealed_only);
-    // Ends one lease, if there is one and can_release_shared().
-    bool can_release_shared(SessionId session, NodeId id) const;
-    void release_shared(SessionId session, NodeId id, Access access);
-    // As stat(); null: not by this way.
-    const Node* stat_shared(SessionId session, std::string_view name) const;
-    // A session that may map some of an extent's bytes may map all of them.
-    bool may_map_shared(SessionId session, const Object& object) const;
-
     // A hint that the name is going to be opened or asked about: its place in the tables first, itself in a second call.
     void fetch(std::string_view name, bool node) const { tree_.fetch(name, node); }
     // Ends one lease.
@@ -226,6 +215,7 @@ private:
     friend class Files;
     friend class Operations;
     friend class Restorer;
+    friend class SharedStore;
     struct Lease {
         Object* object = nullptr;
         uint32_t count = 0;
@@ -272,7 +262,6 @@ private:
     void erase_note(Ledger::Slot slot) {
         if (slot != Ledger::kNone && ledger_ != nullptr) ledger_->remove(slot);
     }
-    Object* lease_shared(SessionId id, Session& session, Object* object, bool sealed_only);
     // All that is known of it is so without a look at its file.
     static bool is_settled(const Object& object);
     // No memory is freed with its last lease.

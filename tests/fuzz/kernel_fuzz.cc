@@ -126,6 +126,7 @@ void Run::learn(uint32_t opcode, const Answer& answer) {
 
 // These wait a while for files to be closed, which nobody does here.
 bool Run::may_wait(NodeId id, const std::string& attribute) {
+    StoreLock lock(daemon().store_mutex());
     Node* node = daemon().files().find(id);
     auto* object = node == nullptr ? nullptr : as_object(node);
     if (object == nullptr) return false;
@@ -175,6 +176,7 @@ void Run::act_as_session() {
 // All names, and what is known of what they lead to. (Times are not: those of files are the kernel's.)
 std::string Run::seen() {
     std::string text;
+    StoreLock lock(daemon().store_mutex());
     std::vector<std::pair<std::string, const Node*>> left = {{"", daemon().files().find(Files::kRoot)}};
     while (!left.empty()) {
         const auto [path, node] = left.back();

@@ -59,8 +59,8 @@ public:
 
     Answer handle(std::string_view request);
 
-    Turn enter() override { return Turn(turn_); }
-    Files& files() override { return files_; }
+    StoreMutex& store_mutex() override { return store_mutex_; }
+    Files& files() override REQUIRES(store_lock) { return files_; }
     // As for an object of a session: a slab is no file.
     Result<std::shared_ptr<Extent>> allocate(const ExtentNeed& need);
     size_t device_count() override { return 2; }
@@ -78,7 +78,7 @@ private:
     void send(std::span<const iovec> parts) override;
 
     Machine& machine_;
-    TurnMutex turn_;
+    StoreMutex store_mutex_;
     test::ManualClock clock_;
     test::ImmediateReclaimer reclaimer_;
     Answer answer_;
@@ -222,7 +222,10 @@ inline void Machine::restart() {
     require(catalog_->use_devices(devices()).has_value(), "the catalog takes the devices");
     std::unordered_map<uint64_t, NodeId> done;
     for (const auto& mark : daemon->marks) done[mark.request] = mark.node;
-    for (Node* node : daemon->files().all()) catalog_->changed(*node);
+    {
+        StoreLock lock(daemon->store_mutex());
+        for (Node* node : daemon->files().all()) catalog_->changed(*node);
+    }
     for (StoredExtent* extent : daemon->store.extents().all()) catalog_->changed(*extent);
     require(catalog_->commit().has_value(), "the catalog can be written");
     daemon->store.set_recorder(nullptr);

@@ -290,8 +290,8 @@ private:
         }
 
         // ---- fuse::Backend ----
-        Turn enter() override { return Turn(turn_); }
-        Files& files() override { return files_; }
+        StoreMutex& store_mutex() override { return store_mutex_; }
+        Files& files() override REQUIRES(store_lock) { return files_; }
         size_t device_count() override { return 1; }
         Device& device(DeviceIndex) override { return *rig_.device_; }
         void mark(const Done& done) override {
@@ -301,8 +301,11 @@ private:
         }
         Status record() override {
             if (dead || !pending_) return {};
-            Turn turn;
-            if (!turn_.is_mine()) turn = enter();
+            if (store_mutex_.is_mine()) return commit();
+            StoreLock lock(store_mutex_);
+            return commit();
+        }
+        Status commit() {
             rig_.pass(KillPoint::record);
             TRY(catalog->commit());
             pending_ = false;
@@ -344,7 +347,7 @@ private:
         }
 
         FuseRig& rig_;
-        TurnMutex turn_;
+        StoreMutex store_mutex_;
         SystemClock clock_;
         ImmediateReclaimer reclaimer_;
         bool pending_ = false;  // there are changes since the last record()

@@ -17,21 +17,21 @@ namespace gshm::core::test {
 
 class ManualScheduler final : public Scheduler {
 public:
-    void post(Task task) override {
+    void post(Task task, std::source_location = std::source_location::current()) override {
         {
             MutexLock lock(mutex_);
             tasks_.push_back(std::move(task));
         }
         posted_.notify_one();
     }
-    TimerId after(std::chrono::milliseconds delay, Task task) override {
+    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location) override {
         TimerId id{now_ + delay, next_timer_++};
         timers_.emplace(id, std::move(task));
         return id;
     }
     void cancel(const TimerId& timer) override { timers_.erase(timer); }
     Time now() const override { return now_; }
-    Turn enter() override { return Turn(turn_); }
+    StoreMutex& store_mutex() override { return store_mutex_; }
 
     // Runs all posted tasks, and the tasks that these post.
     void run() {
@@ -60,11 +60,11 @@ private:
         return task;
     }
     void run(Task task) {
-        auto turn = enter();
+        StoreLock lock(store_mutex());
         task();
     }
 
-    TurnMutex turn_;
+    StoreMutex store_mutex_;
     Time now_{};
     uint64_t next_timer_ = 1;
     std::map<TimerId, Task> timers_;
@@ -136,12 +136,15 @@ struct MemoryRig {
         creation->spec.size_bytes = bytes;
         creation->spec.flags = kCreateDedicated | kCreateKeep;
         creation->spec.map = map;
-        go_on(creation);
+        {
+            StoreLock lock(scheduler.store_mutex());
+            go_on(creation);
+        }
         scheduler.run();
         return creation;
     }
     void remove(const Creation& creation) {
-        auto turn = scheduler.enter();
+        StoreLock lock(scheduler.store_mutex());
         EXPECT_TRUE(store.unlink(creation.session, creation.spec.name));
         EXPECT_TRUE(store.release(creation.session, creation.object->id, Access::write));
     }
@@ -156,7 +159,7 @@ struct MemoryRig {
     Mover mover{scheduler, devices, allocator, store};
 
 private:
-    void go_on(const std::shared_ptr<Creation>& creation) {
+    void go_on(const std::shared_ptr<Creation>& creation) REQUIRES(store_lock) {
         auto made = store.create(creation->session, creation->spec);
         if (!made) {
             creation->error = made.error().code;
@@ -168,6 +171,7 @@ private:
             AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible}, 0, need.uid,
                                       creation->spec.map ? creation->session : 0};
             allocator.allocate(request, [this, creation, need](Result<std::shared_ptr<Extent>> memory) {
+                store_lock.assert_held();
                 if (memory) creation->spec.extent = store.extents().add(need, std::move(*memory));
                 else creation->error = memory.error().code;
                 if (memory) go_on(creation);

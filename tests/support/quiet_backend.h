@@ -21,10 +21,10 @@ private:
     struct Memory final : Scheduler, Devices {
         explicit Memory(QuietBackend& of) : backend(of) { departures.set_given_up(true); }
 
-        void post(Task) override {}
-        TimerId after(std::chrono::milliseconds, Task) override { return {}; }
+        void post(Task, std::source_location) override {}
+        TimerId after(std::chrono::milliseconds, Task, std::source_location) override { return {}; }
         void cancel(const TimerId&) override {}
-        Turn enter() override { return backend.enter(); }
+        StoreMutex& store_mutex() override { return backend.store_mutex(); }
         Device& device(DeviceIndex index) override { return backend.device(index); }
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}

@@ -23,9 +23,20 @@ protected:
     void begin(uint64_t bytes, uint64_t min_bytes) {
         const AllocationRequest request{0, bytes, min_bytes, {}, 0};
         auto done = [this](Memory memory) { result_ = std::move(memory); };
-        if (GetParam() == Way::loop) return rig_.scheduler.post([this, request, done] { rig_.allocator.allocate(request, done); });
+        if (GetParam() == Way::loop) {
+            return rig_.scheduler.post([this, request, done] {
+                store_lock.assert_held();
+                rig_.allocator.allocate(request, done);
+            });
+        }
         thread_ = std::jthread([this, request, done] {
             rig_.scheduler.post([memory = rig_.allocator.allocate_blocking(request), done]() mutable { done(std::move(memory)); });
+        });
+    }
+    void wait_until_refused() {
+        rig_.scheduler.run_until([&] {
+            StoreLock lock(rig_.scheduler.store_mutex());
+            return rig_.departures.waiting() == 1;
         });
     }
     Memory& end() {
@@ -46,13 +57,20 @@ TEST_P(Allocation, IsServedAtOnceWhereThereIsRoom) {
 
 TEST_P(Allocation, WaitsForMemoryOnItsWayOut) {
     auto other = take_all_but(kPage);
-    auto ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size(), 0);
+    Departures::Ticket ticket = 0;
+    {
+        StoreLock lock(rig_.scheduler.store_mutex());
+        ticket = rig_.departures.begin(0, Departures::Kind::reclaim, other->size(), 0);
+    }
     begin(4 * kPage, 4 * kPage);
     // The reclaimer frees it only after the request was refused and waits.
-    rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
+    wait_until_refused();
     EXPECT_FALSE(result_);
     other.reset();
-    rig_.departures.end(0, ticket);
+    {
+        StoreLock lock(rig_.scheduler.store_mutex());
+        rig_.departures.end(0, ticket);
+    }
     ASSERT_TRUE(end());
     EXPECT_EQ((*result_)->get()->size(), 4 * kPage);
 }
@@ -76,7 +94,7 @@ TEST_P(Allocation, FreesEmptySlabs) {
     auto* slab = rig_.store.extents().add({0, 15 * kPage, 15 * kPage, false, key}, take_all_but(kPage));
     EXPECT_EQ(slab->objects, 0u);
     begin(4 * kPage, 4 * kPage);
-    rig_.scheduler.run_until([&] { return rig_.departures.waiting() == 1; });
+    wait_until_refused();
     EXPECT_EQ(rig_.store.extents().count(), 0u);
     rig_.devices.reclaim();
     ASSERT_TRUE(end());

@@ -21,20 +21,25 @@ struct MoveTest : ::testing::Test {
         EXPECT_TRUE(rig.store.release(ada, made->object->id, Access::write));
         return made->object;
     }
-    // `meanwhile` runs in its turn after the copy, while the object is still in its old place.
+    // `meanwhile` runs under the store lock after the copy, while the object is still in its old place.
     int move(Object* object, Mover::Holders holders, const std::function<void()>& meanwhile = {}) {
         rig.devices.set_on_copy([&] {
-            auto turn = rig.scheduler.enter();
+            StoreLock lock(rig.scheduler.store_mutex());
             if (auto once = std::exchange(meanwhile_, {})) once();
         });
         meanwhile_ = meanwhile;
         std::optional<Status> result;
         rig.scheduler.post([&] {
+            store_lock.assert_held();
             rig.mover.move(*object, 1, holders, [&](Status status) { result = std::move(status); });
         });
         rig.scheduler.run_until([&] { return result.has_value(); });
         expect_true_accounts(rig.store);
         return *result ? 0 : result->error().code;
+    }
+    void set_given_up(bool given_up) {
+        StoreLock lock(rig.scheduler.store_mutex());
+        rig.departures.set_given_up(given_up);
     }
     void expect_there(Object* object, DeviceIndex device) {
         EXPECT_EQ(object->device, device);
@@ -88,7 +93,10 @@ TEST_F(MoveTest, KeepsTheOldMemoryForThoseWhoHoldItByNow) {
     EXPECT_EQ(move(object, Mover::Holders::keep, [&] { ASSERT_TRUE(rig.store.open(ada, "a", Access::read, false)); }), 0);
     ASSERT_TRUE(object->retired);
     EXPECT_EQ(rig.store.accounts().of(0), (Account{kBytes, kBytes, 0, 0}));
-    ASSERT_TRUE(rig.store.release(ada, object->id, Access::read));
+    {
+        StoreLock lock(rig.scheduler.store_mutex());
+        ASSERT_TRUE(rig.store.release(ada, object->id, Access::read));
+    }
     EXPECT_FALSE(object->retired);
     expect_there(object, 1);
 }
@@ -120,9 +128,9 @@ TEST_F(MoveTest, LetsOthersReadMeanwhile) {
 
 TEST_F(MoveTest, EndsWithTheDaemon) {
     Object* object = make("a", true);
-    rig.departures.set_given_up(true);
+    set_given_up(true);
     EXPECT_EQ(move(object, Mover::Holders::refuse), EAGAIN);
-    rig.departures.set_given_up(false);
+    set_given_up(false);
     rig.mover.stop();
     EXPECT_EQ(move(object, Mover::Holders::refuse), EAGAIN);
     expect_there(object, 0);

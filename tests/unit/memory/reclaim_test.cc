@@ -73,7 +73,10 @@ TEST_F(ReclaimTest, MemoryThatOthersMayReachIsFreed) {
 TEST_F(ReclaimTest, MemoryOfASessionGoesWithIt) {
     make_and_free(ada, true);
     EXPECT_EQ(kept(), kMiB);
-    rig.reclaim.end_session(ada);
+    {
+        StoreLock lock(rig.scheduler.store_mutex());
+        rig.reclaim.end_session(ada);
+    }
     reclaim_all();
     EXPECT_EQ(kept(), 0u);
     EXPECT_EQ(rig.devices.first.used_bytes(), 0u);
@@ -121,7 +124,10 @@ TEST_F(ReclaimTest, NothingIsZeroedBeforeTheCatalogHasForgottenIt) {
     std::vector<std::byte> bytes(kMiB);
     ASSERT_TRUE(memory->copy_out(0, bytes));
     EXPECT_EQ(bytes[0], std::byte{7});
-    rig.reclaim.committed();
+    {
+        StoreLock lock(rig.scheduler.store_mutex());
+        rig.reclaim.committed();
+    }
     reclaim_all();
     ASSERT_TRUE(memory->copy_out(0, bytes));
     EXPECT_EQ(bytes[0], std::byte{0});
@@ -139,7 +145,11 @@ TEST_F(ReclaimTest, AUsersFreedMemoryDoesNotPileUp) {
         rig.remove(*made);
     }
     EXPECT_LT(rounds, 100);
-    const uint64_t pile = rig.departures.pile_bytes(0, 1000);
+    uint64_t pile = 0;
+    {
+        StoreLock lock(rig.scheduler.store_mutex());
+        pile = rig.departures.pile_bytes(0, 1000);
+    }
     EXPECT_GT(pile, Departures::kPileBytes);
     EXPECT_LE(pile, Departures::kPileBytes + kBytes);
     // Other users do not wait for it.
