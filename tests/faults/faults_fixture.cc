@@ -66,6 +66,7 @@ std::string name_of(Class kind) {
         case Class::sqlite: return "sqlite";
         case Class::catalog: return "catalog";
         case Class::device: return "device";
+        case Class::end: return "end";
     }
     return {};
 }
