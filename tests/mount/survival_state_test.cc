@@ -36,7 +36,7 @@ protected:
     // close() returns before the daemon knows.
     template <typename Condition>
     static bool eventually(Condition condition) {
-        for (int i = 0; i < 2000 && !condition(); ++i) usleep(5'000);
+        for (int i = 0; i < 24'000 && !condition(); ++i) usleep(5'000);
         return condition();
     }
 };
@@ -295,7 +295,8 @@ TEST_P(MountSurvivalOfState, TheKeeperIsKilledThenTheDaemon) {
     ASSERT_GT(first, 0);
     ASSERT_EQ(::kill(first, SIGKILL), 0);
     ASSERT_TRUE(eventually([&] { return keeper_pid() > 0 && keeper_pid() != first; }));
-    EXPECT_EQ(run_cli({"ping"}).exit_code, 0);  // answered after all was put
+    auto pinged = run_cli({"ping"});  // answered after all was put
+    EXPECT_EQ(pinged.exit_code, 0) << pinged.err << log();
     kill_it();
     EXPECT_EQ(read_all(fd), bytes);
     EXPECT_EQ(pwrite(fd, "x", 1, 0), 1);
