@@ -63,7 +63,6 @@ protected:
     // Whether a call has failed since; *ret_seen: how many there were.
     bool disarm(uint64_t* ret_seen = nullptr);
     std::string last_failed() const { return control_->last; }
-    bool is_armed() const { return control_->armed != 0; }
 
     void sweep(const Sweep& sweep);
     // The calls to be failed of so many.

@@ -1,5 +1,5 @@
-// Clients of several threads change something at once while the catalog cannot be written: one commit is for all of them,
-// and its failure is everybody's.
+// Clients of several threads change something at once while the file of the catalog cannot be written: a change that is
+// acknowledged, or reported as made, outlives gshmd, and a refused one leaves nothing.
 #include <barrier>
 #include <thread>
 
@@ -30,9 +30,6 @@ protected:
                     Object object;
                     const int code = create(clients[i].get(), name, 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
                     made[i].push_back({name, outcome(code)});
-                    if (is_armed()) {
-                        EXPECT_NE(code, 0) << name << " was acknowledged";
-                    }
                 }
             });
         }
@@ -50,7 +47,7 @@ protected:
     }
 };
 
-TEST_F(FaultsThreads, AFailedCommitIsToldToAllThatWaitForIt) {
+TEST_F(FaultsThreads, WhatIsAcknowledgedIsThere) {
     start_all({"--threads", "4"});
     std::vector<Client> clients;
     for (size_t i = 0; i < kThreads; ++i) clients.push_back(connect());
@@ -58,10 +55,8 @@ TEST_F(FaultsThreads, AFailedCommitIsToldToAllThatWaitForIt) {
     for (int i = 0; i < 5; ++i) {
         arm(Class::sqlite, 1, kAll);
         auto failed = create_at_once("while" + std::to_string(i), clients);
-        EXPECT_TRUE(disarm());
+        disarm();
         all.insert(all.end(), failed.begin(), failed.end());
-        // The first ones in any case: nothing was known of the failure when they were made.
-        EXPECT_TRUE(std::ranges::any_of(failed, [](const Change& change) { return change.outcome == Outcome::done; }));
         check(all);
         auto after = create_at_once("after" + std::to_string(i), clients);
         for (const Change& change : after) EXPECT_EQ(change.outcome, Outcome::done) << change.name;

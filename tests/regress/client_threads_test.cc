@@ -138,6 +138,20 @@ protected:
         });
         EXPECT_EQ(reply.error, 0) << reply.message;
     }
+    bool has_posted() const {
+        return std::ranges::any_of(EpollSet::of(pid()), [](const EpollSet& set) { return set.has_posted(); });
+    }
+    // Its thread then sleeps without a timeout.
+    void wait_until_catalog_is_written() const {
+        for (;;) {
+            for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid()) + "/task")) {
+                std::string name;
+                std::getline(std::ifstream(task.path() / "comm"), name);
+                const auto call = SleepingCall::of(pid(), atoi(task.path().filename().c_str()));
+                if (name == "catalog" && call.is_futex() && !call.is_timed) return;
+            }
+        }
+    }
     std::unique_ptr<Peer> asks_;
     std::unique_ptr<Peer> releases_;
 };
@@ -205,17 +219,20 @@ TEST_F(ClientThreads, NoReplyOvertakesADescriptor) {
         return wire::CreateWait(builder, builder.CreateString("awaited"), false, -1).Union();
     });
     ASSERT_EQ(asks_->ask(RequestBody::Ping, [](Builder& builder) { return wire::CreatePing(builder).Union(); }).error, 0);
+    const pid_t other = releases_->loop().thread();
+    wait_until_catalog_is_written();
     StoppedThread sender(asks_->loop().thread());
     const uint64_t create = asks_->send(RequestBody::CreateObjects, create_of("first", 100, "host", kCreateKeep, true));
-    // Stopped in its commit.
-    ASSERT_TRUE(sender.run_until_call(SYS_pwrite64));
-    // The main thread answers the wait. It commits first, and the catalog is taken.
+    // Stopped where it wakes the thread that writes the catalog, with the store lock.
+    ASSERT_TRUE(sender.run_until_call(SYS_futex));
     releases_->send(RequestBody::CreateObjects, create_of("awaited", 100, "host", kCreateKeep));
-    while (!SleepingCall::of(pid(), pid()).is_futex()) {
+    while (!SleepingCall::of(pid(), other).is_futex()) {
     }
-    // Stopped when it has given the catalog away, before it sends.
+    // Stopped when it has given the lock away, before it sends.
     ASSERT_TRUE(sender.run_through_call(SYS_futex));
-    while (!SleepingCall::of(pid(), pid()).is_epoll()) {
+    ASSERT_EQ(releases_->receive().error, 0);
+    // The main thread has answered the wait.
+    while (has_posted() || !SleepingCall::of(pid(), pid()).is_epoll()) {
     }
     EXPECT_FALSE(asks_->has_reply()) << "before the descriptor";
     sender.resume();

@@ -65,11 +65,14 @@ private:
 struct SleepingCall {
     long number = -1;   // -1: it runs
     std::string first;  // argument
+    bool is_timed = false;  // a futex(2) with a timeout
 
     static SleepingCall of(pid_t process, pid_t thread) {
         std::ifstream call("/proc/" + std::to_string(process) + "/task/" + std::to_string(thread) + "/syscall");
         SleepingCall found;
-        if (!(call >> found.number >> found.first)) return {};
+        std::string operation, value, timeout;
+        if (!(call >> found.number >> found.first >> operation >> value >> timeout)) return {};
+        found.is_timed = timeout != "0x0";
         return found;
     }
     bool is_futex() const { return number == SYS_futex; }
