@@ -67,13 +67,13 @@ Status Catalog::note_damage(Error error) {
 }
 
 Status Catalog::each_row(const char* table, const std::function<Status(RowReader& row)>& on_row) {
-    std::unordered_set<int64_t> seen;  // for tables read from both ends
+    std::unordered_set<std::string> seen;  // keys, for tables read from both ends
     auto read = [&](const char* order) -> Status {
         auto rows = TRY(database_.prepare(fmt::format("SELECT * FROM {}{}", table, order)));
         Status good;
         TRY(rows.each([&] {
             if (!good) return;
-            if (use_ == Use::salvage && !seen.insert(rows.number(0)).second) return;
+            if (use_ == Use::salvage && !seen.emplace(rows.blob(0)).second) return;
             RowReader row(rows);
             good = on_row(row);
             total_ += row.sum();

@@ -204,6 +204,12 @@ Status serve(Options options, Readiness& readiness) {
         if (auto noted = fuse::MountPoint::from_note(survival->noted_mount())) earlier_mount = noted->path();
     }
     UniqueFd mount_fd = survival->take_mount();
+    // By another process while no gshmd ran. Not in a salvage, which may have been interrupted after it did so itself.
+    const bool was_unmounted = mount_fd && !survival->is_salvaging() && fuse::Mount::has_ended(mount_fd.get());
+    if (was_unmounted) {
+        mount_fd.reset();
+        earlier_mount.clear();
+    }
     // In a salvage nodes are others than the kernel knows.
     const bool other_mount =
         survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
@@ -225,7 +231,15 @@ Status serve(Options options, Readiness& readiness) {
         return started;
     }
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
-    // Not before it is certain that we stay.
+    // Not before it is certain that we stay. The keeper first: the next daemon would continue what it finds there.
+    {
+        StoreLock lock(loop->store_mutex());
+        if (!with_mount) survival->drop_mount();
+        if (was_unmounted) {
+            survival->note_mount("");
+            if (auto set = survival->set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
+        }
+    }
     if (mount_fd && other_mount) {
         mount_fd.reset();
         if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
@@ -233,10 +247,6 @@ Status serve(Options options, Readiness& readiness) {
         if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
     }
     stages.end("objects");
-    if (!with_mount) {
-        StoreLock lock(loop->store_mutex());
-        survival->drop_mount();
-    }
     // Whether to begin again or to end is for systemd to say, when it is the keeper.
     server->set_keep(options.keeper == "systemd");
     if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {

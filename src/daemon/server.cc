@@ -262,10 +262,12 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
 Status Server::keep_mount() {
     StoreLock lock(loop_.store_mutex());
     survival_.note_mount(mount_->note());
-    if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
-    // Also where only a new mount will do for the next daemon.
+    // Also where only a new mount will do for the next daemon. Before the keeper has the mount: the next daemon could not
+    // continue one of which it does not know the place, and its processes would wait for ever.
     TRY(survival_.set_setting("mountpoint", mount_->path()));
-    return survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0");
+    TRY(survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0"));
+    if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
+    return {};
 }
 
 void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {

@@ -73,6 +73,11 @@ Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string
     return mount;
 }
 
+bool Mount::has_ended(int fd) {
+    pollfd state{fd, POLLIN, 0};
+    return poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
+}
+
 void Mount::prepare_signal() {
     // Wakes a thread out of its read when it shall end; without SA_RESTART.
     struct sigaction wake = {};

@@ -27,6 +27,8 @@ public:
     static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, UniqueFd fd,
                                                  bool passthrough, std::unordered_map<uint64_t, NodeId> done,
                                                  std::function<void()> on_end);
+    // The mount of that descriptor was unmounted, and no process has a file open in it any more.
+    static bool has_ended(int fd);
     // Unmounts, lazily if it must; unless it was left.
     ~Mount();
     // Answers what was asked, and no more: it stays mounted, for whoever has the descriptor.

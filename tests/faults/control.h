@@ -18,6 +18,7 @@ enum class Class : uint32_t {
     sqlite = 3,       // calls into libsqlite3, with SQLITE_FULL, SQLITE_NOMEM and the like
     catalog = 4,      // calls of the C library that libsqlite3 makes
     device = 5,       // calls of the fake driver, but those that give something back
+    end = 6,          // system and sqlite, unlink and rename: SIGKILL ends gshmd in place of the call
 };
 
 struct Control {

@@ -124,7 +124,7 @@ protected:
         return count;
     }
     static bool eventually(const std::function<bool()>& holds) {
-        for (const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20); !holds();) {
+        for (const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120); !holds();) {
             if (std::chrono::steady_clock::now() >= deadline) return false;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }

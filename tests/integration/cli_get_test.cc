@@ -166,7 +166,7 @@ TEST_F(CliGet, VerificationFindsWhatChanged) {
             for (uint64_t i = 1; !ended; ++i) words[1 << 20] = i;
         });
         int failed = 0;
-        for (int attempt = 0; attempt < 20 && failed == 0; ++attempt) {
+        while (failed == 0 && !HasFailure()) {
             const auto result = run_cli({"get", "--verify", "w", file("out")});
             if (result.exit_code == 0) {
                 write("out", "old");

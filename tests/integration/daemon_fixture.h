@@ -125,7 +125,7 @@ public:
     void close_stdout() { close_fd(out_); }
 
     // Writes the rest of its input, closes it, collects its output, and waits for its end.
-    RunResult finish(std::string_view input = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    RunResult finish(std::string_view input = {}, std::chrono::milliseconds timeout = std::chrono::seconds(120)) {
         const auto deadline = std::chrono::steady_clock::now() + timeout;
         RunResult result;
         if (in_ >= 0) ::fcntl(in_, F_SETFL, O_NONBLOCK);
@@ -217,8 +217,8 @@ public:
         if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
     }
 
-    // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than a
-    // minute; log() then has the reason. May be called again after stop() or kill(), on the same folder. `by` is a
+    // Starts `gshmd --dir DIR -f ARGS…` and waits until it accepts connections. False if it ends or takes longer than two
+    // minutes; log() then has the reason. May be called again after stop() or kill(), on the same folder. `by` is a
     // command that runs gshmd, for example as another user.
     bool start(const std::vector<std::string>& args = {"--device", "host:256M"},
                const std::vector<std::string>& env = {}, const std::vector<std::string>& by = {}) {
@@ -240,7 +240,7 @@ public:
         const size_t said_before = log().size();
         if (!spawn_daemon(next, all, env, by) || !becomes_ready(next, said_before)) return false;
         daemon_.swap(next);
-        return next.wait(std::chrono::seconds(60)) == 0;
+        return next.wait(std::chrono::seconds(120)) == 0;
     }
     // The environment that makes gshmd (and clients) find the fake driver with `devices` GPUs.
     static std::vector<std::string> fake_cuda_env(int devices) {
@@ -248,28 +248,27 @@ public:
         return {"LD_LIBRARY_PATH=" + folder, "FAKECUDA_DEVICES=" + std::to_string(devices)};
     }
 
-    // SIGTERM, and SIGKILL after 10 s. Returns its exit status; -1 if it had to be killed or was not running.
+    // SIGTERM, and SIGKILL after two minutes. Its exit status; -1 if it had to be killed or was not running.
     int stop() {
         if (!daemon_.running()) return -1;
         daemon_.signal(SIGTERM);
-        const int code = daemon_.wait(std::chrono::seconds(10));
+        const int code = daemon_.wait(std::chrono::seconds(120));
         daemon_.reset();
         return code;
     }
     void kill() {  // SIGKILL, now
         daemon_.signal(SIGKILL);
-        daemon_.wait(std::chrono::seconds(10));
+        daemon_.wait(std::chrono::seconds(120));
         daemon_.reset();
     }
-    // The keeper of this folder, of any daemon; 0: none.
+    // The keeper of this folder, whichever daemon started it; 0: none. The daemon makes the socket, and is its owner
+    // until the keeper runs: that is waited for.
     pid_t keeper_pid() const {
-        const int fd = open_socket(dir() + "/keeper.sock");
-        if (fd < 0) return 0;
-        ucred peer{};
-        socklen_t length = sizeof peer;
-        const bool known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-        ::close(fd);
-        return known ? peer.pid : 0;
+        for (;;) {
+            const pid_t owner = owner_of(dir() + "/keeper.sock");
+            if (owner != pid() || !is_alive(owner)) return owner;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
     void kill_keeper() const {  // SIGKILL; returns when it has gone
         const pid_t keeper = keeper_pid();
@@ -277,8 +276,8 @@ public:
         ::kill(keeper, SIGKILL);
         while (keeper_pid() == keeper) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    // Exit status of a daemon that ends without a signal; -1 if it does not.
-    int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+    // Exit status of a daemon that ends by itself; -1 if it does not.
+    int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(120)) {
         return daemon_.wait(timeout);
     }
     bool running() {
@@ -328,7 +327,7 @@ private:
         return daemon.spawn(argv, env, log_path());
     }
     bool becomes_ready(ChildProcess& daemon, size_t said_before) {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
         while (daemon.running() && std::chrono::steady_clock::now() < deadline) {
             // It listens before it mounts, and answers only afterwards, so the log is checked too.
             if (accepts_connections() && log().find("is ready at", said_before) != std::string::npos) return true;
@@ -343,6 +342,21 @@ private:
         const int fd = open_socket(socket_path());
         if (fd >= 0) ::close(fd);
         return fd >= 0;
+    }
+    static bool is_alive(pid_t process) {
+        std::string line;
+        std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+        return !line.empty() && line.find(") Z ") == std::string::npos;
+    }
+    // The process that listens there; 0: none.
+    static pid_t owner_of(const std::string& path) {
+        const int fd = open_socket(path);
+        if (fd < 0) return 0;
+        ucred peer{};
+        socklen_t length = sizeof peer;
+        const bool known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+        ::close(fd);
+        return known ? peer.pid : 0;
     }
     static int open_socket(const std::string& path) {
         sockaddr_un address{};

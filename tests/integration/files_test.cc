@@ -154,9 +154,7 @@ TEST_P(FilesTest, AFileThatDoesNotAnswer) {
         return static_cast<SilentFile*>(context)->ignored() > 0 ? 1 : 0;
     };
     const auto spec = wanted("o");
-    const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(gshm_put_file(client_.get(), file_path("hung").c_str(), &spec, &options, nullptr), -ECANCELED);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     EXPECT_EQ(open_code(client_.get(), "o"), -ENOENT);
     hung.reset();
     EXPECT_TRUE(eventually([&] { return device(client_.get(), where()).unlinked_bytes == 0; }));

@@ -113,10 +113,11 @@ protected:
     }
     // Flags for forked children, which must not use CUDA after their parent: on a GPU the daemon does the work.
     static uint32_t map_in_child(std::string_view device) { return device == "host" ? 0 : uint32_t{GSHM_NO_MAP}; }
-    // Polls until a condition holds; effects of other processes are asynchronous to this thread.
+    // Polls until a condition holds; effects of other processes are asynchronous to this thread. Two minutes, for a busy
+    // machine with a sanitizer.
     template <typename Condition>
     static bool eventually(Condition condition) {
-        for (int i = 0; i < 2000; ++i) {
+        for (int i = 0; i < 24'000; ++i) {
             if (condition()) return true;
             std::this_thread::sleep_for(5ms);
         }

@@ -56,7 +56,7 @@ protected:
     static Seen read_reply(const UniqueFd& socket) {
         std::vector<uint8_t> buffer(limits::kMessageBytes);
         pollfd ready = {socket.get(), POLLIN, 0};
-        if (poll(&ready, 1, 10000) != 1) return {true, 0, ETIMEDOUT, "no answer", 0};
+        if (poll(&ready, 1, 120'000) != 1) return {true, 0, ETIMEDOUT, "no answer", 0};
         auto received = wire::receive_packet(socket.get(), buffer, true);
         if (!received || received->end) return {true, 0, 0, {}, 0};
         auto reply = wire::decode_reply({buffer.data(), received->bytes});
@@ -82,7 +82,7 @@ protected:
     }
     // Back to that number, or fewer if an earlier connection has also ended.
     bool settles_at(size_t descriptors) const {
-        for (int i = 0; i < 1000 && daemon_descriptors() > descriptors; ++i) usleep(5000);
+        for (int i = 0; i < 24'000 && daemon_descriptors() > descriptors; ++i) usleep(5000);
         return daemon_descriptors() <= descriptors;
     }
 };
@@ -362,7 +362,7 @@ TEST(DaemonStart, SaysWhenDescriptorsAreTheBound) {
         child.spawn(args);
         return child.finish();
     };
-    for (int i = 0; i < 1000 && cli({"ping"}).exit_code != 0; ++i) usleep(10000);
+    for (int i = 0; i < 12'000 && cli({"ping"}).exit_code != 0; ++i) usleep(10000);
     RunResult last;
     for (int i = 0; i < 60 && last.exit_code <= 0; ++i) {
         last = cli({"create", "o" + std::to_string(i), "--size", "100", "--dedicated"});

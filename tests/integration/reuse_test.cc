@@ -19,7 +19,7 @@ protected:
         auto wanted = spec(name, size, GetParam(), flags);
         wanted.mode = 0666;
         for (int attempt = 0; gshm_create(client, &wanted, &made) != 0; ++attempt) {
-            if (attempt == 1000) return nullptr;  // other memory is still being freed
+            if (attempt == 120'000) return nullptr;  // other memory is still being freed
             usleep(1000);
         }
         Object object(made);

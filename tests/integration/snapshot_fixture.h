@@ -108,7 +108,7 @@ protected:
         return total;
     }
     static bool eventually(const std::function<bool()>& holds) {
-        for (const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60); !holds();) {
+        for (const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120); !holds();) {
             if (std::chrono::steady_clock::now() >= deadline) return false;
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }

@@ -37,7 +37,7 @@ protected:
         return info ? info->leases : UINT32_MAX;
     }
     bool has_no_leases_after_a_while(const std::string& name) {
-        for (int i = 0; i < 500 && leases_of(name) != 0; ++i) usleep(10'000);
+        for (int i = 0; i < 12'000 && leases_of(name) != 0; ++i) usleep(10'000);
         return leases_of(name) == 0;
     }
 };
@@ -158,7 +158,7 @@ TEST_P(MountLife, AnUnlinkedFileLivesWhileItIsOpen) {
     ASSERT_TRUE(client);
     EXPECT_GE((*client->devices())[0].unlinked_bytes, 2 * kMiB);
     close(fd);
-    for (int i = 0; i < 500 && used_bytes() != 0; ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && used_bytes() != 0; ++i) usleep(10'000);
     EXPECT_EQ(used_bytes(), 0u);
     EXPECT_EQ((*client->devices())[0].unlinked_bytes, 0u);
     EXPECT_EQ((*client->devices())[0].object_bytes, 0u);
@@ -265,7 +265,7 @@ TEST_F(MountStart, InTheBackgroundItReturnsWhenTheMountAnswers) {
     ASSERT_EQ(started.exit_code, 0) << started.err;
     EXPECT_TRUE(write_file(at("f"), "at once"));
     EXPECT_EQ(run_cli({"shutdown"}).exit_code, 0);
-    for (int i = 0; i < 500 && is_mounted(mount()); ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && is_mounted(mount()); ++i) usleep(10'000);
     EXPECT_FALSE(is_mounted(mount()));
 }
 

@@ -43,7 +43,7 @@ protected:
     uint64_t rounded(uint64_t bytes) const { return (bytes + granularity() - 1) / granularity() * granularity(); }
     // A thread frees memory asynchronously.
     uint64_t used_bytes_after_a_while(uint64_t expected) {
-        for (int i = 0; i < 500 && used_bytes() != expected; ++i) usleep(10'000);
+        for (int i = 0; i < 12'000 && used_bytes() != expected; ++i) usleep(10'000);
         return used_bytes();
     }
     std::string bytes_of(Object&& object) const { return bytes_of(object); }
@@ -175,11 +175,11 @@ TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
         again->close();
         ASSERT_TRUE(client_.unlink(name));
         // The kernel is notified asynchronously.
-        for (int i = 0; i < 200 && access(at(name).c_str(), F_OK) == 0; ++i) usleep(10'000);
+        for (int i = 0; i < 12'000 && access(at(name).c_str(), F_OK) == 0; ++i) usleep(10'000);
         EXPECT_EQ(access(at(name).c_str(), F_OK), -1);
     }
     // An implicit directory, removed with its last entry; the kernel is notified asynchronously here too.
-    for (int i = 0; i < 200 && access(at("models").c_str(), F_OK) == 0; ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && access(at("models").c_str(), F_OK) == 0; ++i) usleep(10'000);
     EXPECT_EQ(access(at("models").c_str(), F_OK), -1);
 
     ASSERT_EQ(mkdir(at("d").c_str(), 0755), 0);
@@ -193,7 +193,7 @@ TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
     EXPECT_EQ(attribute(at("d/f"), "user.layout"), "row");
     EXPECT_EQ(attribute(at("d/f"), "user.id"), std::to_string(opened->id()));
     ASSERT_TRUE(client_.rename("d/f", "d/g"));
-    for (int i = 0; i < 200 && access(at("d/f").c_str(), F_OK) == 0; ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && access(at("d/f").c_str(), F_OK) == 0; ++i) usleep(10'000);
     EXPECT_EQ(read_file(at("d/g")), "from the mount");
     EXPECT_EQ(access(at("d/f").c_str(), F_OK), -1);
     ASSERT_EQ(symlink("d/g", at("l").c_str()), 0);
@@ -265,7 +265,7 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
         return std::pair(after.st_ctim.tv_sec, after.st_ctim.tv_nsec) > std::pair(before.st_ctim.tv_sec, before.st_ctim.tv_nsec);
     };
     // The kernel hears a moment later that what it remembers has changed.
-    for (int i = 0; i < 500 && !is_changed(); ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && !is_changed(); ++i) usleep(10'000);
     EXPECT_TRUE(is_changed());
     EXPECT_EQ(after.st_ino, before.st_ino);
     EXPECT_EQ(after.st_size, before.st_size);

@@ -58,7 +58,7 @@ protected:
         const char* name = code == 0 ? "" : strerrorname_np(code);
         const std::string begin = code != 0 ? (name != nullptr ? name : answer) : said;
         std::string text;
-        for (int i = 0; i < 500; ++i, usleep(10'000)) {
+        for (int i = 0; i < 12'000; ++i, usleep(10'000)) {
             text = begin;
             const std::string changed = difference(before, look_at(at(folder), false));
             if (!changed.empty()) text += (text.empty() ? "" : "; ") + changed;

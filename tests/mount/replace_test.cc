@@ -109,7 +109,7 @@ TEST_P(MountReplace, WhoHasTheOldFileOpenKeepsItAndIsListed) {
         ::close(fd);
         return {};
     }), "");
-    for (int i = 0; i < 500 && (*client_.devices())[0].unlinked_bytes != 0; ++i) usleep(10'000);
+    for (int i = 0; i < 12'000 && (*client_.devices())[0].unlinked_bytes != 0; ++i) usleep(10'000);
     EXPECT_EQ((*client_.devices())[0].unlinked_bytes, 0u);
     EXPECT_EQ((*client_.devices())[0].object_bytes, 1000u);
 }

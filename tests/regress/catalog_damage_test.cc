@@ -250,5 +250,20 @@ TEST_F(CatalogDamage, SalvageKeepsTheNamesThatCanBeRead) {
     ASSERT_TRUE(start_host()) << log();
 }
 
+// Of the settings, a salvage kept the first only.
+TEST_F(CatalogDamage, SalvageKeepsTheOptions) {
+    ASSERT_TRUE(start({"--device", "host", "--limit", "48M"})) << log();
+    fill();
+    kill();
+    const uint64_t size = fs::file_size(db() + "-wal");
+    fs::resize_file(db() + "-wal", size - size / 20);
+    EXPECT_FALSE(start({}));
+    ASSERT_TRUE(start({"--salvage"})) << log();
+    EXPECT_EQ(device(connect().get(), "host").capacity_bytes, uint64_t{48} << 20);
+    kill();
+    ASSERT_TRUE(start({})) << log();
+    EXPECT_EQ(device(connect().get(), "host").capacity_bytes, uint64_t{48} << 20);
+}
+
 }  // namespace
 }  // namespace gshm::core::test

@@ -3,34 +3,14 @@
 // processes that had imported the old handle continued with the old memory.
 #include <csignal>
 #include <fcntl.h>
-#include <fstream>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <sys/xattr.h>
 
-#include <gtest/gtest.h>
-
-#include "integration/library_fixture.h"
-#include "mount/mount_fixture.h"
+#include "regress/maker_fixture.h"
 
 namespace gshm::core::test {
 namespace {
 
-constexpr const char* kHandle = "user.fabric_handle";
-
-class FabricHandle : public ::testing::Test, protected MountFixture {
+class FabricHandle : public MakerTest {
 protected:
-    void SetUp() override {
-        ASSERT_TRUE(fake_loaded || is_real_gpu());
-        if (auto missing = missing_for(Way::cuda); !missing.empty()) GTEST_SKIP() << missing;
-        ASSERT_TRUE(start_mounted(Way::cuda)) << log();
-    }
-    // Returns "" and sets errno if it is refused.
-    std::string handle_of(const std::string& name) {
-        std::string value(GSHM_FABRIC_HANDLE_BYTES, '\0');
-        ssize_t length = getxattr(at(name).c_str(), kHandle, value.data(), value.size());
-        return length == GSHM_FABRIC_HANDLE_BYTES ? value : std::string();
-    }
     // The memory of a handle, imported like in a process unknown to gshmd.
     static Object import(const std::string& handle, uint64_t bytes) {
         gshm_handle_info info = {};
@@ -53,26 +33,6 @@ protected:
         kill();
         ASSERT_TRUE(start_again(Way::cuda)) << log();
     }
-    // The gshm-maker of this daemon, identified by the environment that it inherits.
-    std::vector<pid_t> makers() {
-        std::vector<pid_t> found;
-        for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-            const pid_t pid = atoi(entry.path().filename().c_str());
-            std::string name;
-            std::getline(std::ifstream(entry.path() / "comm"), name);
-            if (pid <= 0 || name != "gshm-maker") continue;
-            std::ifstream file(entry.path() / "environ", std::ios::binary);
-            std::string environment((std::istreambuf_iterator<char>(file)), {});
-            if (environment.find("GSHM_TEST_TAG=" + scratch()) != std::string::npos) found.push_back(pid);
-        }
-        return found;
-    }
-    static void await_end(int pidfd) {
-        pollfd ended{pidfd, POLLIN, 0};
-        EXPECT_EQ(poll(&ended, 1, 60'000), 1) << "it is still there";
-        close(pidfd);
-    }
-    static int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
     void kill_maker() {
         auto pids = makers();
         ASSERT_EQ(pids.size(), 1u);
@@ -80,7 +40,6 @@ protected:
         ::kill(pids[0], SIGKILL);
         await_end(pidfd);
     }
-    std::string tag_ = (setenv("GSHM_TEST_TAG", scratch().c_str(), 1), scratch());
     static constexpr size_t kBytes = 4 << 20;
 };
 

@@ -62,7 +62,7 @@ protected:
         uint64_t answered() {
             std::vector<uint8_t> buffer(limits::kMessageBytes);
             pollfd ready = {socket_.get(), POLLIN, 0};
-            if (poll(&ready, 1, 10'000) != 1) return 0;
+            if (poll(&ready, 1, 120'000) != 1) return 0;
             auto received = wire::receive_packet(socket_.get(), buffer, true);
             if (!received || received->end) return 0;
             auto reply = wire::decode_reply({buffer.data(), received->bytes});

@@ -1,6 +1,7 @@
 // Calls that read and write, and that size and map memory.
 #include <cerrno>
 #include <cstdarg>
+#include <cstdio>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -13,6 +14,9 @@
 
 #include "decide.h"
 
+using gshm::core::faults::Caller;
+using gshm::core::faults::caller_at;
+using gshm::core::faults::may_end;
 using gshm::core::faults::system_error;
 
 namespace {
@@ -56,6 +60,19 @@ FAULTS_CALL(int, fchmod, (int fd, mode_t mode), (fd, mode), EPERM, false)
 FAULTS_CALL(int, futimens, (int fd, const timespec* times), (fd, times), ENOSPC, false)
 FAULTS_CALL(int, madvise, (void* address, size_t bytes, int how), (address, bytes, how), ENOMEM, false)
 FAULTS_CALL(int, mkdir, (const char* path, mode_t mode), (path, mode), ENOSPC, false)
+
+// Only as places at which gshmd may end.
+FAULTS_EXPORT int rename(const char* from, const char* to) {
+    FAULTS_NEXT(rename);
+    if (caller_at(FAULTS_CALLER) == Caller::gshmd) may_end("rename");
+    return real(from, to);
+}
+
+FAULTS_EXPORT int unlink(const char* path) {
+    FAULTS_NEXT(unlink);
+    if (caller_at(FAULTS_CALLER) == Caller::gshmd) may_end("unlink");
+    return real(path);
+}
 
 FAULTS_EXPORT int posix_fallocate(int fd, off_t at, off_t bytes) {
     FAULTS_NEXT(posix_fallocate);

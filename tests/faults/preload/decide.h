@@ -15,7 +15,10 @@ Caller caller_at(const void* address);
 // Counts a call of that class; true: it shall fail.
 bool fails(Class kind, const char* call);
 
-// The same for a call of the C library: `interruptible` ones count as such, too. 0, or the error.
+// Counts a call that never fails, but in whose place the process may end.
+void may_end(const char* call);
+
+// As fails(), for a call of the C library: `interruptible` ones count as such, too. 0, or the error.
 int system_error(const void* caller, const char* call, int error, bool interruptible);
 
 // The function that ours stands in front of.
