@@ -117,8 +117,8 @@ void StoreCapability::assert_shared() const {
 // Holds it exclusively. lock() and unlock() name the capability, so that a function can be handed the guard of its caller.
 class SCOPED_CAPABILITY StoreLock {
 public:
-    explicit StoreLock(StoreMutex& mutex, std::source_location caller = std::source_location::current()) ACQUIRE(store_lock)
-        : mutex_(mutex) {
+    explicit StoreLock(StoreMutex& mutex, std::source_location caller = std::source_location::current())
+        ACQUIRE(store_lock) : mutex_(mutex) {
         mutex_.lock(caller);
     }
     ~StoreLock() RELEASE() {
@@ -127,7 +127,8 @@ public:
     StoreLock(const StoreLock&) = delete;
     StoreLock& operator=(const StoreLock&) = delete;
 
-    void lock(std::source_location caller = std::source_location::current()) ACQUIRE(store_lock) NO_THREAD_SAFETY_ANALYSIS {
+    void lock(std::source_location caller = std::source_location::current())
+        ACQUIRE(store_lock) NO_THREAD_SAFETY_ANALYSIS {
         mutex_.lock(caller);
     }
     void unlock() RELEASE(store_lock) NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }

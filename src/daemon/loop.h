@@ -31,13 +31,13 @@ public:
     // From any thread; with Locking::store under the lock, so that a callback does not run once it is unwatched.
     // events as in epoll_ctl(2), level-triggered. A callback may unwatch anything, itself included.
     // caller: for the LockReport, as below.
-    Status watch(int fd, uint32_t events, Callback callback, std::source_location caller = std::source_location::current())
-        EXCLUDES(mutex_);
+    Status watch(int fd, uint32_t events, Callback callback,
+                 std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
     void change(int fd, uint32_t events) EXCLUDES(mutex_);
     void unwatch(int fd) EXCLUDES(mutex_);
 
-    TimerId after(std::chrono::milliseconds delay, Task task, std::source_location caller = std::source_location::current())
-        EXCLUDES(mutex_);
+    TimerId after(std::chrono::milliseconds delay, Task task,
+                  std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
     void cancel(const TimerId& timer) EXCLUDES(mutex_);
 
     // From any other thread: as long as it is locked no callback, task or timer runs, so that the thread may do

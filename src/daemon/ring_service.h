@@ -65,7 +65,8 @@ public:
     };
     User& user(uid_t uid) REQUIRES(store_lock);
     // Ends it when what is under way has ended, in a thread of its user's.
-    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) REQUIRES(store_lock) { user(uid).let_go(std::move(ring)); }
+    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring)
+        REQUIRES(store_lock) { user(uid).let_go(std::move(ring)); }
     // Nothing is under way, neither for rings that somebody has nor for those that nobody has any more.
     bool is_idle() const { return under_way_->load(std::memory_order_acquire) == 0; }
     const std::shared_ptr<std::atomic<uint64_t>>& under_way() const { return under_way_; }

@@ -67,7 +67,8 @@ public:
     // The store forgets it, and whoever waits for what it was to publish hears of that.
     void forget_session(SessionId session) REQUIRES(store_lock);
     // From a session of an earlier daemon, if there is one with that secret.
-    std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who) REQUIRES(store_lock);
+    std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who)
+        REQUIRES(store_lock);
 
     // What was changed so far outlives gshmd when this returns.
     Status commit() REQUIRES(store_lock);

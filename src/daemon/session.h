@@ -123,9 +123,11 @@ private:
     void holders(uint64_t request, const wire::Holders& holders) REQUIRES(store_lock);
     void unlinked(uint64_t request, const wire::Unlinked& unlinked) REQUIRES(store_lock);
     // ring_requests.cc
-    void ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors) REQUIRES(store_lock);
+    void ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors)
+        REQUIRES(store_lock);
     void ring_destroy(uint64_t request, const wire::RingDestroy& destroy) REQUIRES(store_lock);
-    void ring_file(uint64_t request, const wire::RingFile& file, std::vector<UniqueFd>& descriptors) REQUIRES(store_lock);
+    void ring_file(uint64_t request, const wire::RingFile& file, std::vector<UniqueFd>& descriptors)
+        REQUIRES(store_lock);
     void ring_objects(uint64_t request, const wire::RingObjects& objects) REQUIRES(store_lock);
     void ring_release(const wire::RingRelease& release) REQUIRES(store_lock);
     ClientRing* find_ring(uint32_t number) REQUIRES(store_lock);
@@ -133,7 +135,8 @@ private:
     void open_fence(uint64_t request, const wire::OpenFence& open) REQUIRES(store_lock);
     // create.cc, transfer.cc: may take a while
     void create_objects(uint64_t request, const wire::CreateObjects& create) REQUIRES(store_lock);
-    void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors) REQUIRES(store_lock);
+    void attach_staging(uint64_t request, const wire::AttachStaging& attach, const std::vector<UniqueFd>& descriptors)
+        REQUIRES(store_lock);
     void copy(uint64_t request, const wire::Copy& copy) REQUIRES(store_lock);
     void fill(uint64_t request, const wire::Fill& fill) REQUIRES(store_lock);
     void unmount(uint64_t request, const wire::Unmount& unmount) REQUIRES(store_lock);

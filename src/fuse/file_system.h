@@ -90,9 +90,11 @@ private:
     void seek(Call& call);
     void copy_range(Call& call);
     // Opens it and says how; the object has memory to be opened with afterwards.
-    Result<OpenOut> open_object(StoreLock& lock, Object* object, uint32_t flags, const fuse_in_header& who) REQUIRES(store_lock);
+    Result<OpenOut> open_object(StoreLock& lock, Object* object, uint32_t flags, const fuse_in_header& who)
+        REQUIRES(store_lock);
     // is_new: it has no effect if it cannot be opened.
-    void reply_created(Call& call, StoreLock& lock, Object* object, uint32_t flags, bool is_new = false) REQUIRES(store_lock);
+    void reply_created(Call& call, StoreLock& lock, Object* object, uint32_t flags, bool is_new = false)
+        REQUIRES(store_lock);
     // EBADF: the file is not open, or is another node's.
     Result<Object*> opened(NodeId node, FileId file) const REQUIRES(store_lock);
 
@@ -104,7 +106,8 @@ private:
     static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                  std::span<const std::byte>* ret_bytes);
     Result<size_t> read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) EXCLUDES(store_lock);
-    Status write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
+    Status write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from)
+        EXCLUDES(store_lock);
     Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
     Status resize(Work& work, uint64_t size_bytes) EXCLUDES(store_lock);
     Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes) EXCLUDES(store_lock);
