@@ -29,11 +29,20 @@ public:
         if (items_.size() >= kLong) small_bytes_ *= 4;
     }
 
-    // Goes on with the next element until one has to wait for memory, or all are done.
+    // Goes on with the next element until one has to wait for memory, or all are done. Other requests get the lock between
+    // the parts of a long batch.
     void run() REQUIRES(store_lock) {
         auto session = session_.lock();
         if (!session) return drop_extent();
+        constexpr size_t kPart = 256;
+        const size_t stop = std::min(items_.size(), records_.size() + kPart);
         while (records_.size() < items_.size()) {
+            if (records_.size() == stop) {
+                return session->continue_later([self = shared_from_this()] {
+                    store_lock.assert_held();
+                    self->run();
+                });
+            }
             const Item& item = items_[records_.size()];
             auto created = create(*session, item);
             drop_extent();

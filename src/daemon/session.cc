@@ -80,6 +80,25 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     server_.close_later(std::move(descriptors));
 }
 
+void Session::continue_later(std::move_only_function<void()> rest) {
+    job_started();
+    connection_->loop().post([self = shared_from_this(), rest = std::move(rest)]() mutable {
+        outbox().session = self.get();
+        Status recorded;
+        {
+            StoreLock lock(self->server_.loop().store_mutex());
+            if (self->is_over()) {
+                outbox().session = nullptr;
+                return;
+            }
+            self->job_ended();
+            rest();
+            recorded = self->server_.commit();
+        }
+        self->finish_replies(recorded);
+    });
+}
+
 // A lease that another client has dropped, and told ours of, may be in a packet that its thread has not read yet.
 bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) {
     using wire::RequestBody;

@@ -43,6 +43,8 @@ public:
     // One that it needed was not sent after all.
     void forget_descriptor(ExtentId extent, Access access) { has_.erase(extent << 1 | (access == Access::write ? 1 : 0)); }
 
+    // Calls `rest` again under the lock, a moment later, in the thread of the client's connection.
+    void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
     // Work under way for the client in other threads; beyond a bound nothing more is read from it.
     void job_started() REQUIRES(store_lock);
     void job_ended() REQUIRES(store_lock);

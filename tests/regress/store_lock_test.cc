@@ -131,7 +131,7 @@ protected:
     static constexpr int kClients = 3;
     static constexpr int kRounds = 3;
     static constexpr int kObjects = 300;
-    static constexpr int kBatch = 32;  // a batch is served under one lock, and may have 1024 objects
+    static constexpr int kBatch = 1000;  // served in parts
 };
 
 TEST_P(LockTimes, NothingSlowHappensUnderTheLock) {

@@ -12,16 +12,16 @@ constexpr auto number(Enum value) {
     return static_cast<uint32_t>(value);
 }
 
-static_assert(kCreateKeep == GSHM_KEEP);
-static_assert(kCreateCompressible == GSHM_COMPRESSIBLE);
-static_assert(kCreateDedicated == GSHM_DEDICATED);
-static_assert(kCreateUnnamed == GSHM_UNNAMED);
-static_assert(kCreateOwner == GSHM_OWNER);
-static_assert(kCreateEmpty == GSHM_EMPTY);
+static_assert(number(kCreateKeep) == GSHM_KEEP);
+static_assert(number(kCreateCompressible) == GSHM_COMPRESSIBLE);
+static_assert(number(kCreateDedicated) == GSHM_DEDICATED);
+static_assert(number(kCreateUnnamed) == GSHM_UNNAMED);
+static_assert(number(kCreateOwner) == GSHM_OWNER);
+static_assert(number(kCreateEmpty) == GSHM_EMPTY);
 
-static_assert(kChangeMode == GSHM_CHANGE_MODE);
-static_assert(kChangeOwner == GSHM_CHANGE_OWNER);
-static_assert(kChangeKeep == GSHM_CHANGE_KEEP);
+static_assert(number(kChangeMode) == GSHM_CHANGE_MODE);
+static_assert(number(kChangeOwner) == GSHM_CHANGE_OWNER);
+static_assert(number(kChangeKeep) == GSHM_CHANGE_KEEP);
 
 static_assert(number(NodeKind::object) == GSHM_KIND_OBJECT);
 static_assert(number(NodeKind::directory) == GSHM_KIND_DIRECTORY);
