@@ -199,8 +199,9 @@ Status Catalog::check() {
     }
     if (applied_) {
         MutexLock lock(mutex_);
-        TRY(commit_.run());
-        journal_->drop(*applied_);
+        // On a full disk the rows stay in the journal, for a later drain().
+        if (commit_.run()) journal_->drop(*applied_);
+        else (void)rollback_.run();
         applied_.reset();
     }
     database_.allow_checkpoints();

@@ -38,7 +38,8 @@ Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
     if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
     uint64_t magic = 0;
     if (!S_ISREG(status.st_mode) || ::pread(made.fd(), &magic, sizeof magic, 0) != sizeof magic) magic = 0;
-    if (magic == kFormerMagic) return fail(EPROTO, "its ledger was left by an older gshmd, whose format this one does not read");
+    if (magic == kFormerMagic) return fail(EPROTO, "its ledger was left by an older gshmd, whose format this one does not read: start that version to take it "
+                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up");
     if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
     }

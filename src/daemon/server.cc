@@ -346,6 +346,7 @@ bool Server::end(int folder_lock) {
     if (!keep_) {
         mount_.reset();
         StoreLock lock(loop_.store_mutex());  // devices' threads may be about to commit
+        reclaim_.stop();
         survival_.discard();
         return false;
     }
@@ -353,10 +354,10 @@ bool Server::end(int folder_lock) {
         StoreLock lock(loop_.store_mutex());
         if (successor_) successor_->let_go();  // the next one need not await itself
         if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
-        survival_.close();
-        // From now on the memory is the next one's: what our sessions held is still held, and what we were about to zero
-        // it may have handed out.
+        // The memory is the next daemon's from now on. It restores the objects of sessions and of removals that were not
+        // committed, so none of it may be zeroed.
         reclaim_.stop();
+        survival_.close();
     }
     for (DeviceIndex i = 0; i < devices_->size(); ++i) devices_->wait_for_reclaimed(i);
     if (!successor_) return false;
@@ -398,7 +399,8 @@ Status Server::commit() {
 }
 
 Status Server::commit_pending() {
-    if (!survival_.is_pending()) return {};
+    // The catalog's thread tries to write again; readers do not wait for that.
+    if (!survival_.is_pending() || survival_.is_failing()) return {};
     StoreLock lock(loop_.store_mutex());
     return commit();
 }

@@ -280,7 +280,7 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
         MutexLock lock(outbox_mutex_);
         in_outbox_ = true;
     }
-    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changes && error == 0, std::move(unwritten),
+    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changed, std::move(unwritten),
                            {descriptors.begin(), descriptors.end()}, std::move(keeps)});
     out.bytes.insert(out.bytes.end(), packet.begin(), packet.end());
 }

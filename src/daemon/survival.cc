@@ -399,6 +399,7 @@ Status Survival::commit() {
             return committed;
         }
         if (writer_) writer_->wake();
+        if (failing_.exchange(false)) log_info("the catalog can be written again");
     }
     pending_ = false;
     // Only now: until then the catalog still spoke of them.
@@ -407,11 +408,13 @@ Status Survival::commit() {
 }
 
 Status Survival::drain() {
+    const bool empty = memory_->journal().is_empty();
     auto drained = catalog_->drain();
     if (!drained) drained = catalog_->drain();  // a failure that passes is none
-    const bool failed = failing_.exchange(!drained);
-    if (!drained && !failed) log_error("{}: nothing can be changed until it can be written", drained.error().message);
-    if (drained && failed) log_info("the catalog can be written again");
+    if (!drained && !failing_.exchange(true)) {
+        log_error("{}: nothing can be changed until it can be written", drained.error().message);
+    }
+    if (drained && !empty && failing_.exchange(false)) log_info("the catalog can be written again");
     return drained;
 }
 
@@ -438,6 +441,9 @@ void Survival::close() {
     // Otherwise the next daemon does it.
     if (catalog_) (void)catalog_->drain();
     catalog_.reset();
+    // Changes that could not be committed are not made: the next daemon finds the state before them.
+    pending_ = false;
+    dropped_.clear();
     keeper_.reset();
 }
 

@@ -123,7 +123,7 @@ private:
                       std::span<std::byte> scratch, uint64_t* ret_copied) EXCLUDES(store_lock);
     // The caller holds the gate alone. Memory of so many bytes at least, with the first `kept` bytes in it. A move for
     // tidiness alone is given up (ECANCELED) when the object loses its last name.
-    enum class Move { needed, tidy };
+    enum class Move { needed, unless_opened, tidy };  // tidy: unless it is opened or removed meanwhile
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed) EXCLUDES(store_lock);
     // An operation that a full device refuses is tried again when memory has been freed. The caller holds no gate.

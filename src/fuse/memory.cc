@@ -143,7 +143,7 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
     return backend_.mover().resize(*work.object, *work.gate,
-                                   {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy});
+                                   {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy, reason != Move::needed});
 }
 
 uint64_t FileSystem::free_bytes(DeviceIndex device) {
@@ -169,7 +169,9 @@ Status FileSystem::make_dedicated(Work& work) {
         if (work.object->extent == nullptr || work.object->extent->pool == nullptr) return {};
         size = work.object->size_bytes;
     }
-    return move_to(work, size, size, size);
+    auto moved = move_to(work, size, size, size, Move::unless_opened);
+    if (!moved && moved.error().code == ECANCELED) return {};  // it stays in the slab
+    return moved;
 }
 
 Status FileSystem::make_exportable(Work& work) {
@@ -184,7 +186,8 @@ Status FileSystem::make_exportable(Work& work) {
         if (!Files::is_unshared(*work.object) || work.object->extent->handle_given) return {};
         size = work.object->size_bytes;
     }
-    auto moved = move_to(work, size, size, size);
+    auto moved = move_to(work, size, size, size, Move::unless_opened);
+    if (!moved && moved.error().code == ECANCELED) moved = fail(EBUSY, "a client has opened it");
     // A handle that ends with gshmd is better than none.
     if (!moved && has_handle) return {};
     return moved;

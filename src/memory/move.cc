@@ -26,10 +26,14 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     const uint64_t bytes = info.files ? wanted.size_bytes : round_up(wanted.capacity_bytes, info.granularity_bytes);
     Departures& departures = allocator_.departures();
     bool compressible = false;
+    uint32_t leases = 0;
+    uint32_t write_opens = 0;
     Departures::Ticket ticket = 0;
     {
         StoreLock lock(scheduler_.store_mutex());
         TRY(devices_.check(device));
+        leases = object.session_leases;
+        write_opens = object.write_opens;
         compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
         ticket = departures.begin(device, Departures::Kind::move, gate.memory ? gate.memory->size() : 0, object.uid);
     }
@@ -44,14 +48,21 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
         if (moved) moved = (*memory)->copy_from(at, *gate.memory, gate.offset + at, piece);
     }
     // The reclaimer frees the old memory and reports that.
-    const bool freed = !moved && memory.has_value();
+    if (moved) {
+        StoreLock lock(scheduler_.store_mutex());
+        if (wanted.unless_opened && (object.session_leases > leases || object.write_opens != write_opens)) {
+            moved = fail(ECANCELED, "the file was opened while it moved");
+        } else {
+            Files files(store_);
+            files.drop_backing(object.id);
+            files.replace_memory(object, std::move(*memory), wanted.size_bytes);
+            departures.end(device, ticket, false);
+            return {};
+        }
+    }
+    const bool freed = memory.has_value();
     if (freed) memory->reset();
     StoreLock lock(scheduler_.store_mutex());
-    if (moved) {
-        Files files(store_);
-        files.drop_backing(object.id);
-        files.replace_memory(object, std::move(*memory), wanted.size_bytes);
-    }
     departures.end(device, ticket, freed);
     return moved;
 }

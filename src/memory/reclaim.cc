@@ -32,7 +32,7 @@ void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const 
 }
 
 void Reclaim::committed() {
-    if (!zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
+    if (!stopped_ && !zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
 }
 
 void Reclaim::zero_now(std::vector<Zeroing> freed) {

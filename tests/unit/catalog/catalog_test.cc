@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
+#include <csignal>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "catalog/catalog.h"
@@ -277,6 +279,63 @@ TEST_F(CatalogTest, ADamagedJournalIsRefused) {
         EXPECT_TRUE(Catalog::salvage(copy + "/gshm.db", &damaged.journal)) << "byte " << at;
     }
     EXPECT_GT(refused, 50u);
+}
+
+TEST_F(CatalogTest, ASalvageReadsTheJournalAndLeavesIt) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    const SessionId session = begin(daemon, kRoot);
+    ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+    ASSERT_TRUE(daemon.catalog->commit());
+    std::filesystem::copy(folder_ + "/first", folder_ + "/copy");
+    for (int round = 0; round < 2; ++round) {  // as after a salvage that was killed
+        auto damaged = Catalog::salvage(folder_ + "/copy/gshm.db", &kept.journal);
+        ASSERT_TRUE(damaged) << damaged.error().message;
+        Store store(clock_, reclaimer_, kRoot, daemon.store.devices());
+        Restorer restorer(store, Restorer::Mode::salvage);
+        ASSERT_TRUE((*damaged)->use_devices(store.devices()));
+        ASSERT_TRUE((*damaged)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+        ASSERT_TRUE((*damaged)->load_nodes(restorer));
+        EXPECT_EQ(store.object_count(), 1u);
+        EXPECT_EQ((*damaged)->damage().rows, 0u);
+    }
+    EXPECT_FALSE(kept.journal.is_empty());
+}
+
+// The disk is full when the next daemon starts: it serves everything, and the rows stay in the journal.
+TEST_F(CatalogTest, AStartThatCannotWriteTheFileLeavesTheJournal) {
+    Kept kept;
+    std::string expected;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        const SessionId session = begin(daemon, kRoot);
+        ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+        ASSERT_TRUE(daemon.catalog->commit());
+        expected = describe(daemon.store);
+        std::filesystem::copy(folder_ + "/first", folder_ + "/copy");
+    }
+    Kept then(kept);
+    auto opened = Catalog::open(folder_ + "/copy/gshm.db", then.sum, &then.journal);
+    ASSERT_TRUE(opened);
+    Store store(clock_, reclaimer_, kRoot, {DeviceInfo(MemoryDevice("memory", uint64_t{1} << 40).info())});
+    Restorer restorer(store);
+    ASSERT_TRUE((*opened)->use_devices(store.devices()));
+    ASSERT_TRUE((*opened)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+    ASSERT_TRUE((*opened)->load_nodes(restorer));
+    rlimit limit = {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const auto ignored = signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{0, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const auto checked = (*opened)->check();
+    const auto drained = (*opened)->drain();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, ignored);
+    EXPECT_TRUE(checked) << checked.error().message;
+    EXPECT_FALSE(drained);
+    EXPECT_FALSE(then.journal.is_empty());
+    EXPECT_TRUE((*opened)->drain());
+    EXPECT_TRUE(then.journal.is_empty());
 }
 
 TEST_F(CatalogTest, WhatWasNotCommittedIsNotThere) {

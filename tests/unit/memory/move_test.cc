@@ -88,6 +88,32 @@ TEST_F(MoveTest, IsGivenUpIfTheObjectIsHeldByNow) {
     expect_there(object, 0);
 }
 
+// In the mount: a client that maps the old memory would not see what is written to the new one.
+TEST_F(MoveTest, MemoryOfAFileIsKeptIfAClientOpensItMeanwhile) {
+    for (const bool writes : {false, true}) {
+        for (const bool closes : {false, true}) {
+            Object* object = make(fmt::format("{}{}", writes, closes), false);
+            const auto memory = object->extent->memory;
+            const auto gate = Store::gate(object);
+            const Access access = writes ? Access::write : Access::read;
+            meanwhile_ = [&] {
+                ASSERT_TRUE(rig.store.open(ada, object->first_link.name, access, false));
+                if (closes) ASSERT_TRUE(rig.store.release(ada, object->id, access));
+            };
+            rig.devices.set_on_copy([&] {
+                StoreLock lock(rig.scheduler.store_mutex());
+                if (auto once = std::exchange(meanwhile_, {})) once();
+            });
+            auto moved = rig.mover.resize(*object, *gate, {.capacity_bytes = kBytes, .kept_bytes = kBytes,
+                                                           .size_bytes = kBytes, .unless_opened = true});
+            const bool keeps = writes || !closes;  // a reader that has gone again has missed nothing
+            EXPECT_EQ(moved ? 0 : moved.error().code, keeps ? ECANCELED : 0);
+            EXPECT_EQ(object->extent->memory == memory, keeps);
+            expect_true_accounts(rig.store);
+        }
+    }
+}
+
 TEST_F(MoveTest, KeepsTheOldMemoryForThoseWhoHoldItByNow) {
     Object* object = make("a", true);
     EXPECT_EQ(move(object, Mover::Holders::keep, [&] { ASSERT_TRUE(rig.store.open(ada, "a", Access::read, false)); }), 0);
