@@ -23,7 +23,7 @@ CatalogWriter::~CatalogWriter() {
 
 void CatalogWriter::wake() {
     if (awake_.load(std::memory_order_relaxed) || awake_.exchange(true)) return;
-    // The thread looks at the flag under the lock before it sleeps.
+    // The thread checks the flag under the lock before it sleeps.
     { MutexLock lock(mutex_); }
     changed_.notify_all();
 }

@@ -19,7 +19,7 @@ public:
     struct Handler {
         virtual ~Handler() = default;
         virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) = 0;
-        // The peer is gone, or the socket has failed. Called once, and never from inside send().
+        // The peer is gone, or its packets cannot be received. Called once, and never from inside send().
         virtual void on_end(std::string_view why) = 0;
     };
 

@@ -29,8 +29,8 @@ public:
         if (items_.size() >= kLong) small_bytes_ *= 4;
     }
 
-    // Creates elements until one has to wait for memory, or all are done. A long batch is split, so that other requests get
-    // the lock between its parts.
+    // Creates elements until one has to wait for memory, or all are done. A long batch is split, so that other requests
+    // get the lock between its parts.
     void run() REQUIRES(store_lock) {
         auto session = session_.lock();
         if (!session) return drop_extent();
@@ -98,7 +98,7 @@ private:
 
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) REQUIRES(store_lock) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
-            // Another client's thread may not have read a packet yet that releases memory.
+            // A packet of another client that releases memory may not have been read yet.
             return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
                                                                        refused = std::move(memory)]() mutable {
                 store_lock.assert_held();
@@ -124,7 +124,7 @@ private:
         server_.store().extents().drop_if_unused(added);
     }
 
-    // Frees a dedicated extent that no object has come to use.
+    // Frees a dedicated extent that no object uses.
     void drop_extent() REQUIRES(store_lock) {
         if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_->id);
         extent_ = nullptr;

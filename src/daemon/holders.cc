@@ -86,7 +86,7 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
                                                                                                     : kMostHolders;
         size_t named = std::min(entry.holders.size(), most);
         size_t needed = kRecordBytes + entry.name.size() + named * kHolderBytes;
-        // Not between two entries of one object: the next page begins after its id.
+        // A page does not end between two entries of one object: the next page begins after its id.
         more = !same_object && objects > 0 && bytes + needed > kPageBytes / 2;
         if (more) break;
         bytes += needed;

@@ -55,7 +55,7 @@ Result<Message> receive(int socket, std::vector<UniqueFd>* ret_descriptors) {
 
 Result<UniqueFd> connect_to_keeper(const std::string& dir) {
     auto socket = TRY(wire::connect_to(keeper_socket_path(dir)));
-    // A keeper of another user must not get our memory.
+    // A keeper of another user must not get gshmd's memory.
     ucred peer = {};
     socklen_t length = sizeof peer;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) {

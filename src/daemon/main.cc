@@ -234,7 +234,8 @@ Status serve(Options options, Readiness& readiness) {
         return started;
     }
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
-    // Only when the start cannot fail any more. The keeper drops the mount first, else the next daemon would resume it.
+    // After the objects are loaded: a start that fails earlier leaves the mount to the next daemon. The keeper drops
+    // the mount before the unmount, else the next daemon would resume it.
     {
         StoreLock lock(loop->store_mutex());
         if (!with_mount) survival->drop_mount();

@@ -20,7 +20,8 @@ namespace {
 using maker::Kind;
 using maker::Message;
 
-// The start of the driver takes 0.25 s, and seconds on a busy machine. A stopped process must not block gshmd for ever.
+// The start of the driver takes 0.25 s, and many seconds on a busy machine. A stopped process must not block gshmd for
+// ever.
 constexpr timeval kPatience{60, 0};
 constexpr std::chrono::seconds kStartAgain{1};
 constexpr const char* kProgram = "gshm-maker";

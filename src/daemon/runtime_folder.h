@@ -10,8 +10,8 @@ namespace gshm::core {
 
 class RuntimeFolder {
 public:
-    // EBUSY: another gshmd runs there. Waits for a gshmd that is ending, for example after SIGKILL, and then calls
-    // on_wait.
+    // EBUSY: another gshmd runs there. Waits for a gshmd that is ending, for example after SIGKILL; on_wait then gets
+    // the reason.
     using OnWait = std::function<void(const std::string& what)>;
     static Result<RuntimeFolder> create(const std::string& dir, const OnWait& on_wait);
     // The folder of the daemon that is replaced, with its lock.

@@ -55,8 +55,8 @@ public:
     // outlive gshmd.
     void start_maker(DeviceSet& devices) REQUIRES(store_lock);
 
-    // Loads the earlier state into the store, and records changes from then on. Returns the sessions whose processes
-    // live.
+    // Loads the earlier state into the store, and records changes from then on. Returns the sessions of living
+    // processes.
     // with_mount: also restores the open files of the mount.
     using Sessions = std::vector<std::pair<SessionId, Restorer::Process>>;
     Result<Sessions> load(Store& store, DeviceSet& devices, bool with_mount) REQUIRES(store_lock);
@@ -93,7 +93,7 @@ private:
     static constexpr uint64_t kHostFolder = kSpecial | 2;
     static constexpr uint64_t kMaker = kSpecial | 3;
     static constexpr uint64_t kLedger = kSpecial | 4;
-    static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // and the object's id
+    static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
@@ -143,16 +143,16 @@ private:
     std::optional<KeptMemory> memory_;
     std::unordered_map<uint64_t, Ledger::Slot> extent_notes_ GUARDED_BY(store_lock);  // by key
     bool salvaging_ = false;
-    size_t left_out_ = 0;  // entries of the ledger, by a salvage
+    size_t left_out_ = 0;  // damaged entries of the ledger, dropped by a salvage
     uint64_t instance_ = 0;
     bool resuming_ = false;
     void note_change() { pending_.store(true, std::memory_order_release); }
     std::atomic<bool> pending_ = false;
     std::atomic<bool> failing_ = false;
-    std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper is to drop after the next commit
+    std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper drops after the next commit
     // Descriptors of dropped extents, for a new keeper: until the commit the catalog still has their rows.
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
-    Store* store_ GUARDED_BY(store_lock) = nullptr;         // once it is loaded
+    Store* store_ GUARDED_BY(store_lock) = nullptr;         // set by load()
     DeviceSet* devices_ = nullptr;
     std::string noted_mount_;
     int mount_fd_ GUARDED_BY(store_lock) = -1;
