@@ -1,5 +1,5 @@
-// Descriptors that travel with a message of a Unix socket (SCM_RIGHTS). Header only and without allocation: gshm-keeper, which
-// links nothing, uses it as well.
+// Descriptors in a message of a Unix socket (SCM_RIGHTS). Header only and without allocation, since gshm-keeper, which
+// links no libraries, uses it too.
 #pragma once
 
 #include <cstring>
@@ -8,11 +8,11 @@
 
 namespace gshm::core {
 
-// Room for so many beside one message; must live as long as the message's header is used.
+// Control data with room for kMost descriptors. Must outlive the use of the message header.
 template <size_t kMost>
 class Descriptors {
 public:
-    // To be sent; at most kMost. None: the message is left alone.
+    // Attaches at most kMost descriptors for sending. Without descriptors the message is unchanged.
     void attach(msghdr& message, std::span<const int> descriptors) {
         if (descriptors.empty()) return;
         message.msg_control = space_;
@@ -23,12 +23,12 @@ public:
         header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
         std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
     }
-    // Before a message is received.
+    // Called before a message is received.
     void prepare(msghdr& message) {
         message.msg_control = space_;
         message.msg_controllen = sizeof space_;
     }
-    // Calls take(fd) for each that was received; they are the caller's to close.
+    // Calls take(fd) for each received descriptor. The caller owns them.
     template <typename Take>
     static void for_each(const msghdr& message, Take take) {
         auto* whole = const_cast<msghdr*>(&message);

@@ -41,7 +41,7 @@ uint64_t load(const char* bytes) {
     return word;
 }
 
-// Less than eight bytes, without a call for it.
+// The last, fewer than eight bytes. Avoids a call of memcpy() with a variable size.
 uint64_t load_rest(const char* bytes, size_t count) {
     uint64_t word = 0;
     size_t at = 0;
@@ -54,7 +54,7 @@ uint64_t load_rest(const char* bytes, size_t count) {
 HashKey random_key() {
     HashKey key;
     if (getrandom(&key, sizeof key, 0) == sizeof key) return key;
-    // Without random numbers at least not the same each time.
+    // Without random numbers the time makes the key at least differ between processes.
     timespec now = {};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return {static_cast<uint64_t>(now.tv_nsec), static_cast<uint64_t>(now.tv_sec)};

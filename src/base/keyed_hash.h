@@ -1,5 +1,5 @@
-// A hash whose values nobody outside of the process can foresee, for tables whose keys others choose: else a user could make
-// names that all fall into one place.
+// A hash with a secret key, for tables with keys that users choose. Without the secret a user could choose names that
+// collide.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct HashKey {
     uint64_t high = 0;
 };
 
-// SipHash-2-4, by which tests see that the code is right.
+// SipHash-2-4, for comparison with published test vectors.
 uint64_t siphash24(std::string_view bytes, const HashKey& key);
 
-// Another one in every process.
+// A random key of this process.
 const HashKey& process_hash_key();
 
-// SipHash-1-3: enough for tables, and half the work of 2-4, which authenticates messages.
+// SipHash-1-3: sufficient for hash tables, at half the cost of 2-4, which is meant for authentication.
 uint64_t keyed_hash(std::string_view bytes, const HashKey& key = process_hash_key());
 
 }  // namespace gshm::core

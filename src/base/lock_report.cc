@@ -13,7 +13,7 @@
 namespace gshm::core {
 namespace {
 
-// By the caller, and what it does.
+// The caller's file and line, and its description.
 using Key = std::pair<std::pair<std::string_view, uint32_t>, std::string_view>;
 struct Entry {
     std::source_location caller;
@@ -39,7 +39,7 @@ int64_t sleeps() {
     return used.ru_nvcsw;
 }
 
-// "src/fuse/files.cc:230 read", from the path and the declaration that the compiler has.
+// "src/fuse/files.cc:230 read", from the path and the declaration in source_location.
 std::string describe(const std::source_location& caller, std::string_view what) {
     std::string_view file = caller.file_name();
     if (const size_t at = file.rfind("src/"); at != file.npos) file.remove_prefix(at);

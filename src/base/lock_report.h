@@ -1,4 +1,5 @@
-// How long the store lock is held exclusively, by the place in the code that locks it. For developers: docs/architecture.md.
+// Measures the exclusive holds of the store lock, by the code location that locks it. For developers:
+// docs/architecture.md.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace gshm::core {
 
 class LockReport {
 public:
-    // Nothing under the lock takes longer, in an optimised build.
+    // No hold is longer in an optimised build.
     static constexpr std::chrono::milliseconds kLong{1};
 
     struct Line {
@@ -22,7 +23,7 @@ public:
         uint64_t sleeps = 0;                   // during which the thread slept
         std::chrono::nanoseconds longest{};
     };
-    // One hold. Times are of the thread's processor time, so that a busy machine makes no difference.
+    // One hold. Measured in processor time of the thread, so that the load of the machine has no effect.
     class Hold {
     public:
         void begin(const std::source_location& caller);
@@ -36,7 +37,7 @@ public:
         int64_t sleeps_ = 0;
     };
 
-    // Measures from now on, in this process.
+    // Starts measuring in this process.
     static void start() { is_on_.store(true, std::memory_order_relaxed); }
     static bool is_on() { return is_on_.load(std::memory_order_relaxed); }
     // The longest first.

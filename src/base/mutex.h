@@ -12,7 +12,8 @@ class CAPABILITY("mutex") Mutex {
 public:
     void lock() ACQUIRE() { mutex_.lock(); }
     void unlock() RELEASE() { mutex_.unlock(); }
-    // For a callback of a function that holds it: the analysis does not follow callbacks. Nothing is checked at run time.
+    // For a callback of a function that holds the mutex: the analysis does not follow callbacks. Not checked at run
+    // time.
     void assert_held() const ASSERT_CAPABILITY(this) {}
 
 private:

@@ -1,5 +1,5 @@
-// The store lock: exclusive for one writer, shared by readers. It knows its owner, and clang's -Wthread-safety checks that it
-// is held where it is needed.
+// The store lock: exclusive for one writer, shared by readers. It knows its owner, and clang's -Wthread-safety checks
+// its use.
 //
 // Made for critical sections of a microsecond: a waiter spins briefly before it sleeps. Writers have priority, so that
 // a stream of readers does not starve them.
@@ -16,11 +16,11 @@
 
 namespace gshm::core {
 
-// The right to use the store, which a thread has while it holds a StoreMutex. A process has one store, so that one name
-// stands for it in all annotations.
+// The capability to use the store, which a thread has while it holds a StoreMutex. A process has one store, so all
+// annotations use this one name.
 class CAPABILITY("store lock") StoreCapability {
 public:
-    // For a callback, whose caller the analysis does not see. Ends the process if the thread does not hold the lock.
+    // For a callback: the analysis does not see its caller. Asserts that the thread holds the lock.
     inline void assert_held() const ASSERT_CAPABILITY(this);
     inline void assert_shared() const ASSERT_SHARED_CAPABILITY(this);
 };
@@ -32,12 +32,12 @@ public:
     // This thread holds it exclusively.
     bool is_mine() const { return held_ == this; }
 
-    // For the LockReport, where the place that locks it does not tell what is done. `what` is a constant.
+    // For the LockReport, if the location of the lock does not identify the action. `what` is a string constant.
     void describe_hold(const std::source_location& caller, const char* what = nullptr) REQUIRES(store_lock) {
         if (LockReport::is_on()) [[unlikely]] hold_.describe(caller, what);
     }
 
-    // For a thread that looks again and again.
+    // For spinning threads.
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -99,10 +99,10 @@ private:
         for (uint32_t state = 0; (state = state_.load(std::memory_order_acquire)) != kExclusive;) state_.wait(state);
     }
 
-    static inline thread_local const StoreMutex* held_ = nullptr;  // that this thread holds exclusively
-    static inline thread_local bool shares_ = false;               // this thread shares one
+    static inline thread_local const StoreMutex* held_ = nullptr;  // held exclusively by this thread
+    static inline thread_local bool shares_ = false;               // this thread holds one shared
 
-    std::mutex mutex_;                 // held by the writer; readers pass through it while there is one
+    std::mutex mutex_;                 // held by the writer; readers wait on it while there is a writer
     std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
     LockReport::Hold hold_;            // of the writer
 };
@@ -114,7 +114,7 @@ void StoreCapability::assert_shared() const {
     assert(StoreMutex::shares_ || StoreMutex::held_ != nullptr);
 }
 
-// Holds it exclusively. lock() and unlock() name the capability, so that a function can be handed the guard of its caller.
+// Holds the lock exclusively. lock() and unlock() name the capability, so that a guard can be passed to a function.
 class SCOPED_CAPABILITY StoreLock {
 public:
     explicit StoreLock(StoreMutex& mutex, std::source_location caller = std::source_location::current())
@@ -137,7 +137,7 @@ private:
     StoreMutex& mutex_;
 };
 
-// Shares it with others: as long as it is held nothing changes.
+// Holds the lock shared with other readers. The store does not change meanwhile.
 class SCOPED_CAPABILITY SharedStoreLock {
 public:
     explicit SharedStoreLock(StoreMutex& mutex) ACQUIRE_SHARED(store_lock) : mutex_(mutex) { mutex_.lock_shared(); }

@@ -1,5 +1,5 @@
-// A thread that executes slow calls in order, so that other threads do not wait for them; or several threads, which start the
-// calls in order.
+// A thread that executes slow calls in order, so that other threads do not wait for them. With several threads the
+// calls start in order.
 #pragma once
 
 #include <condition_variable>

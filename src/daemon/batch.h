@@ -9,7 +9,7 @@
 
 namespace gshm::core {
 
-// The first failure of a batch is the one that is put into words.
+// The first failure of a batch; its message goes into the reply.
 struct FirstError {
     void note(const Error& error) {
         if (code == 0) {
@@ -21,8 +21,8 @@ struct FirstError {
     std::string message;
 };
 
-// Applies `by_name` to every name and `by_id` to every id. What comes a few names later is fetched meanwhile: among
-// 100,000 objects most of a lookup is waiting for memory.
+// Applies `by_name` to every name and `by_id` to every id. The nodes of the next few names are prefetched: with 100,000
+// objects cache misses dominate a lookup.
 template <typename Message, typename ByName, typename ById>
 Status for_each_item(const auto& store, const Message& message, ByName&& by_name, ById&& by_id) {
     constexpr unsigned kSlotsAhead = 8;

@@ -5,7 +5,7 @@
 namespace gshm::core {
 namespace {
 
-constexpr std::chrono::milliseconds kGather(5);   // rows of one transaction
+constexpr std::chrono::milliseconds kGather(5);   // the time in which rows of one transaction are collected
 constexpr std::chrono::milliseconds kRetry(100);  // after a failure
 
 }  // namespace
@@ -23,7 +23,7 @@ CatalogWriter::~CatalogWriter() {
 
 void CatalogWriter::wake() {
     if (awake_.load(std::memory_order_relaxed) || awake_.exchange(true)) return;
-    // The thread looks at the flag under the lock before it sleeps.
+    // The thread checks the flag under the lock before it sleeps.
     { MutexLock lock(mutex_); }
     changed_.notify_all();
 }
@@ -44,7 +44,7 @@ bool CatalogWriter::sleep(std::chrono::milliseconds time) {
 void CatalogWriter::run() {
     pthread_setname_np(pthread_self(), "catalog");
     while (sleep_until_woken() && sleep(kGather)) {
-        // Before the rows are read: rows that come later wake it again.
+        // Cleared before the rows are read, so that rows added later wake the thread again.
         awake_.store(false);
         while (!drain_()) {
             if (!sleep(kRetry)) return;

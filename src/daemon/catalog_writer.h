@@ -1,5 +1,5 @@
-// A thread that moves the rows of the catalog's journal to its file, a moment after they were committed: many rows are one
-// transaction then.
+// A thread that moves the rows of the catalog's journal to its file, a few milliseconds after they are committed, so
+// that one transaction has many rows.
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,19 @@ namespace gshm::core {
 
 class CatalogWriter {
 public:
-    // `drain` is called in the thread. After an error it is called again some time later.
+    // `drain` is called in the thread. After an error it is called again after a delay.
     explicit CatalogWriter(std::function<Status()> drain);
-    // Ends the thread. Rows that are in the journal then stay there.
+    // Ends the thread. Remaining rows stay in the journal.
     ~CatalogWriter();
     CatalogWriter(const CatalogWriter&) = delete;
     CatalogWriter& operator=(const CatalogWriter&) = delete;
 
-    // From any thread: there are rows in the journal.
+    // From any thread, after rows were added to the journal.
     void wake() EXCLUDES(mutex_);
 
 private:
     void run() EXCLUDES(mutex_);
-    // False: the thread is to end.
+    // False: the thread must end.
     bool sleep_until_woken() EXCLUDES(mutex_);
     bool sleep(std::chrono::milliseconds time) EXCLUDES(mutex_);
 

@@ -6,7 +6,7 @@ namespace gshm::core {
 
 Result<std::unique_ptr<ClientLoops>> ClientLoops::create(unsigned threads) {
     constexpr unsigned kMost = 12;
-    // Clients need cores, too.
+    // Leaves cores to the clients.
     if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency() * 3 / 4, 2u, kMost);
     std::unique_ptr<ClientLoops> made(new ClientLoops);
     made->loops_.resize(threads);
@@ -27,7 +27,8 @@ namespace {
 
 struct Round {
     Round(EventLoop& to, EventLoop::Task then) : loop(to), task(std::move(then)) {}
-    // In the loop that it was waited for, so often: a client may have sent several packets, and its end takes three rounds.
+    // Passes through the other loop that many times: a client may have sent several packets, and its end takes three
+    // rounds.
     void pass(EventLoop& other, int rounds, const std::shared_ptr<Round>& self) {
         other.post([&other, rounds, self] {
             if (rounds > 1) self->pass(other, rounds - 1, self);

@@ -12,15 +12,15 @@ namespace gshm::core {
 
 class ClientLoops {
 public:
-    // 0 threads: as many as are useful here.
+    // 0: the default for the machine's cores.
     static Result<std::unique_ptr<ClientLoops>> create(unsigned threads);
     ~ClientLoops();
 
-    // The one for a further connection.
+    // The loop for a new connection.
     EventLoop& next();
-    // Runs the task in that loop when the others have seen all packets that had come before.
+    // Runs the task in that loop after the other loops have read all packets that arrived before this call.
     void after_others(EventLoop& loop, EventLoop::Task task);
-    // Returns when no thread serves anything any more. Packets that were read are answered.
+    // Ends the threads. Packets already read are answered.
     void stop();
 
 private:

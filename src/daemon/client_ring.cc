@@ -20,7 +20,7 @@ RingObject::~RingObject() {
         if (written) server.store().modified(object);
         server.store().unpin_memory(object, access);
     };
-    // The loop knows at once what its client has let go of: the next request may be to seal it.
+    // Unpinned at once if this thread holds the store lock: the client's next request may seal the object.
     if (server_.loop().store_mutex().is_mine()) let_go();
     else server_.loop().post(let_go);
 }
@@ -68,7 +68,7 @@ void ClientRing::set_object(uint32_t slot, std::shared_ptr<RingObject> object) {
 
 void ClientRing::pause(bool paused) {
     paused_.store(paused, std::memory_order_release);
-    // It may sleep with entries that it did not take.
+    // The engine may sleep while the ring has entries.
     if (!paused) engine_->poke(*this);
 }
 
@@ -76,12 +76,13 @@ bool ClientRing::poll() {
     bool started = false;
     ring::Entry entry;
     for (uint32_t count = 0; !paused_.load(std::memory_order_acquire); ++count) {
-        // Entries that are refused are completed here: a client that sends nothing else does not hold the others up.
+        // Refused entries are completed here. The bound keeps a client that sends only such entries from delaying
+        // others.
         if (count > 2 * consumer_.entries()) {
             engine_->poke(*this);
             break;
         }
-        // Counted before it is looked at whether we are paused: who pauses us then sees that it is under way.
+        // Counted before `paused_` is read, so that after pause() is_idle() is false while an entry is being started.
         under_way_.fetch_add(1, std::memory_order_acq_rel);
         all_under_way_->fetch_add(1, std::memory_order_acq_rel);
         if (paused_.load(std::memory_order_acquire) || !consumer_.take(&entry)) {
@@ -92,7 +93,7 @@ bool ClientRing::poll() {
         if (int error = begin(entry); error != 0) complete(entry.token, -error, 0);
         else started = true;
     }
-    // The engine comes here after every turn in which something was done.
+    // The engine calls poll() after every round in which transfers ended: their completions are flushed together.
     consumer_.flush();
     if (consumer_.is_broken()) log_debug("a ring's client has written what cannot be; nothing more is taken from it");
     return started;
@@ -153,7 +154,7 @@ int ClientRing::place(Job& job) {
         if (!mapping) return mapping.error().code;
         job.mapping = std::move(*mapping);
         const uint64_t begin = gate.offset + entry.object_offset;
-        // Made shorter and longer again by who has it open; it is looked at when it is opened next.
+        // A process with the file open may have truncated and extended it. Its size is read again at the next open.
         if (begin > job.mapping->size() || entry.bytes > job.mapping->size() - begin) return EINVAL;
         job.address = reinterpret_cast<uint64_t>(job.mapping->data()) + begin;
     } else {
@@ -167,7 +168,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
     std::unique_ptr<Job> owned(&job);
     const bool reads = job.direction == io::Direction::read;
     if (reads && bytes && job.memory) {
-        // The gate was not held: a file of the mount may have been given other memory meanwhile, or have become shorter.
+        // The gate was not held during the transfer: a file of the mount may have new memory, or be shorter.
         Gate& gate = job.object->gate();
         std::shared_lock lock(gate.mutex);
         const bool moved = gate.memory != job.memory;
@@ -177,7 +178,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
             engine_->start(*owned.release());
             return;
         }
-        // What lies beyond an object's end is zeros, should it grow again.
+        // Bytes beyond an object's end must be zero, since the object may grow again.
         if (!moved && job.entry.object_offset + job.entry.bytes > size && job.memory->file() == nullptr) {
             const uint64_t keep = size > job.entry.object_offset ? size - job.entry.object_offset : 0;
             const uint64_t begin = job.address - job.memory->address() + keep;
@@ -202,7 +203,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
     }
     const uint32_t token = job.entry.token;
     const uint32_t path = job.path;
-    // Before the client hears of it: it may let go of the object then, and seal it.
+    // Released before the completion: the client may then close and seal the object.
     job.held_file.reset();
     job.object.reset();
     job.memory.reset();

@@ -1,4 +1,4 @@
-// One client's ring: turns its entries into transfers of an engine, and their results into completions.
+// One client's ring: entries become transfers of an engine, and their results become completions.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace gshm::core {
 
 class Server;
 
-// An object that a ring reaches. Pinned while it lives, with the memory that it had; let go of under the store lock.
+// An object in a slot of a ring. The object and its memory stay pinned until the destructor, which unpins them under
+// the store lock.
 class RingObject {
 public:
     RingObject(Server& server, Object* object, Access access) REQUIRES(store_lock);
@@ -39,20 +40,20 @@ private:
 
 class ClientRing final : private io::Source {
 public:
-    // all_under_way: counts the transfers of all rings, also of those that nobody has any more.
+    // all_under_way: counts the transfers of all rings, including rings whose sessions have ended.
     ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine,
                std::shared_ptr<std::atomic<uint64_t>> all_under_way);
-    // Waits for what is under way, so not in the loop.
+    // Waits for started transfers. Must not run in the loop.
     ~ClientRing() override;
 
     Status start() { return engine_->add(*this); }
 
-    // ---- the loop's ----
-    // What was there is for the caller to let go of, where that may take its time: closing a file may wait for it.
+    // ---- for the loop ----
+    // Returns the previous file of the slot. The caller must close it in a thread that may block.
     [[nodiscard]] std::shared_ptr<io::File> set_file(uint32_t slot, std::shared_ptr<io::File> file) EXCLUDES(mutex_);
     size_t file_count() EXCLUDES(mutex_);
     void set_object(uint32_t slot, std::shared_ptr<RingObject> object) EXCLUDES(mutex_);
-    // Nothing further is begun.
+    // A paused ring starts no transfers.
     void pause(bool paused);
     bool is_idle() const { return under_way_.load(std::memory_order_acquire) == 0; }
 
@@ -63,9 +64,9 @@ private:
     bool poll() override;
     void sleep(bool asleep) override { consumer_.set_asleep(asleep); }
 
-    // 0 if it was begun, or an errno.
+    // 0 if the transfer was started, else an errno.
     int begin(const ring::Entry& entry) EXCLUDES(mutex_);
-    // Where the object's bytes are now.
+    // Sets the address of the transfer from the object's current memory.
     int place(Job& job);
     void end(Job& job, Result<uint64_t> bytes);
     void complete(uint32_t token, int64_t result, uint32_t path);
@@ -73,13 +74,13 @@ private:
 
     Server& server_;
     const std::shared_ptr<io::Engine> engine_;
-    ring::Consumer consumer_;  // the engine's thread's
+    ring::Consumer consumer_;  // of the engine's thread
     std::vector<std::unique_ptr<Job>> idle_jobs_;
     std::atomic<uint32_t> under_way_ = 0;
     const std::shared_ptr<std::atomic<uint64_t>> all_under_way_;
     std::atomic<bool> paused_ = false;
 
-    Mutex mutex_;  // nothing else is taken with it
+    Mutex mutex_;  // a leaf: no lock is taken while it is held
     std::vector<std::shared_ptr<io::File>> files_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<RingObject>> objects_ GUARDED_BY(mutex_);
 };

@@ -35,7 +35,7 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
         MutexLock lock(made->mutex_);
         made->interest_ = EPOLLIN;
     }
-    // Without pidfds (Linux < 5.3), or across pid namespaces, the socket alone tells.
+    // Without pidfds (Linux < 5.3), or across pid namespaces, only the end of the socket is seen.
     made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
     auto calls = [weak = std::weak_ptr(made)](auto&& call) {
@@ -59,7 +59,7 @@ void Connection::on_process_end() {
     loop_.unwatch(process_.get());
     MutexLock lock(mutex_);
     if ((interest_ & EPOLLIN) == 0) return end_later("the client's process has ended");
-    // What it said before it died still counts: read on to the end of the socket, but wait for no more.
+    // Packets sent before the end are still served: the socket is read to its end.
     shutdown(socket_.get(), SHUT_RD);
 }
 
@@ -67,7 +67,7 @@ void Connection::on_events(uint32_t events) {
     {
         MutexLock lock(mutex_);
         if ((events & EPOLLOUT) != 0) flush();
-        // A hang-up while nothing may be read would wake us for ever.
+        // A hang-up is level-triggered, and would wake the loop without end while reading is held.
         if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (interest_ & EPOLLIN) == 0) return end_later("the client went away");
     }
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_one();
@@ -82,7 +82,7 @@ bool Connection::begin_reading() {
 
 void Connection::read_one() {
     if (!begin_reading()) return;
-    // One for the whole loop: a packet is done with when its handler returns.
+    // One buffer for each loop: a handler does not use the packet after it returns.
     static thread_local std::vector<uint8_t> buffer(limits::kMessageBytes);
     auto received = wire::receive_packet(socket_.get(), buffer, false);
     if (received && !received->end && received->bytes > 0) {

@@ -1,4 +1,4 @@
-// One client's socket: packets in, replies out, with bounds on both. Knows nothing of what they mean.
+// One client's socket: reads packets and sends replies, with bounds on both. Does not decode them.
 #pragma once
 
 #include <deque>
@@ -19,15 +19,15 @@ public:
     struct Handler {
         virtual ~Handler() = default;
         virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) = 0;
-        // The peer is gone, or what it sent cannot be read. Called once, and never from inside send().
+        // The peer is gone, or its packets cannot be received. Called once, and never from inside send().
         virtual void on_end(std::string_view why) = 0;
     };
 
-    // Asks the kernel who the peer is.
+    // The peer's credentials, from the kernel.
     static Result<Credentials> peer_of(int socket);
 
-    // The loop must outlive it; the handler is called only while it lives. pid is watched too: a session ends with its
-    // process even if a forked child still has the socket.
+    // The loop must outlive the connection. The handler is called only while the handler is alive. The process `pid` is
+    // watched too: a session ends with its process even if a forked child still has the socket.
     static Result<std::shared_ptr<Connection>> create(EventLoop& loop, UniqueFd socket, pid_t pid,
                                                       std::weak_ptr<Handler> handler);
     ~Connection();
@@ -35,11 +35,12 @@ public:
     EventLoop& loop() { return loop_; }
 
     // ---- from any thread ----
-    // Streams what the socket does not take; while much is queued, or `held` is set, nothing more is read.
+    // Queues packets that the socket does not take. While the queue is over its bound, or `held` is set, no packet is
+    // read.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(mutex_);
     void hold(bool held) EXCLUDES(mutex_);
     bool is_flushed() EXCLUDES(mutex_);
-    // A packet was read, and its handler has not returned.
+    // A handler is running.
     bool is_busy() EXCLUDES(mutex_);
 
 private:
@@ -52,7 +53,7 @@ private:
         : loop_(loop), socket_(std::move(socket)), handler_(std::move(handler)) {}
     void on_events(uint32_t events) EXCLUDES(mutex_);
     void on_process_end() EXCLUDES(mutex_);
-    // False: not now.
+    // False: reading is held, or the connection has ended.
     bool begin_reading() EXCLUDES(mutex_);
     void read_one() EXCLUDES(mutex_);
     void flush() REQUIRES(mutex_);
@@ -64,7 +65,7 @@ private:
     UniqueFd process_;
     const std::weak_ptr<Handler> handler_;
 
-    Mutex mutex_;  // taken after the store's lock; before that of the loop
+    Mutex mutex_;  // taken after the store lock, before the loop's mutex
     std::deque<Outgoing> queue_ GUARDED_BY(mutex_);
     size_t queued_bytes_ GUARDED_BY(mutex_) = 0;
     size_t queued_descriptors_ GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// Creating objects: at once while slabs have room; else extents are allocated in the device's thread first.
+// Creating objects: at once if a slab has room, else after an extent is allocated in the device's thread.
 #include "base/limits.h"
 #include "daemon/records.h"
 #include "daemon/server.h"
@@ -18,19 +18,19 @@ struct Item {
     Attributes attributes;
 };
 
-// One batch. Lives as long as something is going to call it back; does nothing more once the session has gone.
+// One batch. Kept alive by its pending callbacks; stops when the session has ended.
 class Creation : public std::enable_shared_from_this<Creation> {
 public:
     Creation(Server& server, std::weak_ptr<Session> session, uint64_t request, bool map, std::vector<Item> items)
         : server_(server), session_(std::move(session)), request_(request), map_(map), items_(std::move(items)) {
         for (const Item& item : items_) small_bytes_ += small_bytes(item);
-        // A long request is mostly one of several that follow each other.
+        // A long request is usually followed by more of its kind: the slab is made larger for them.
         constexpr size_t kLong = 64;
         if (items_.size() >= kLong) small_bytes_ *= 4;
     }
 
-    // Goes on with the next element until one has to wait for memory, or all are done. Other requests get the lock between
-    // the parts of a long batch.
+    // Creates elements until one has to wait for memory, or all are done. A long batch is split, so that other requests
+    // get the lock between its parts.
     void run() REQUIRES(store_lock) {
         auto session = session_.lock();
         if (!session) return drop_extent();
@@ -98,7 +98,7 @@ private:
 
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) REQUIRES(store_lock) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
-            // A release of another client may be in a packet that its thread has not read yet.
+            // A packet of another client that releases memory may not have been read yet.
             return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
                                                                        refused = std::move(memory)]() mutable {
                 store_lock.assert_held();
@@ -115,7 +115,8 @@ private:
         } else {
             add_failure(memory.error());
         }
-        // This batch first, then whoever waited for the same slab; each allocates again if it was not enough.
+        // This batch first, then the batches that wait for the same slab. A batch that finds too little room allocates
+        // again.
         std::vector<EventLoop::Task> waiting;
         if (need.slab) waiting = server_.slab_arrived(*need.slab);
         run();
@@ -123,7 +124,7 @@ private:
         server_.store().extents().drop_if_unused(added);
     }
 
-    // An extent that was made for an object of its own: used by now, or of no use.
+    // Frees a dedicated extent that no object uses.
     void drop_extent() REQUIRES(store_lock) {
         if (extent_ != nullptr) server_.store().extents().drop_if_unused(extent_->id);
         extent_ = nullptr;
@@ -151,7 +152,7 @@ private:
         records_.push_back(failed_open_record(error));
     }
 
-    // They are there, but whoever asked is told of an error and has none of them.
+    // The objects exist, but the client gets an error: releases its leases on them.
     void refuse(Session& session, const Error& error) REQUIRES(store_lock) {
         for (const auto& record : records_) {
             if (record.descriptor() >= 0) session.forget_descriptor(record.extent(), Access::write);
@@ -176,12 +177,12 @@ private:
     uint64_t request_;
     bool map_;
     std::vector<Item> items_;
-    uint64_t small_bytes_ = 0;  // of the small objects that are still to be made
+    uint64_t small_bytes_ = 0;  // of the small objects not yet created
     std::vector<wire::OpenRecord> records_;
     std::vector<int> descriptors_;
-    std::vector<std::shared_ptr<Extent>> kept_;  // so that the descriptors stay open until they are sent
+    std::vector<std::shared_ptr<Extent>> kept_;  // keeps the descriptors open until they are sent
     StoredExtent* extent_ = nullptr;
-    bool heard_others_ = false;  // after the device was full
+    bool heard_others_ = false;  // the pending packets of other clients were read after the device was full
     Error first_error_{0, {}};
 };
 

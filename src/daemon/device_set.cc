@@ -13,7 +13,7 @@ namespace {
 struct Spec {
     const DeviceKind* kind = nullptr;
     std::string_view which;
-    uint64_t limit_bytes = 0;  // 0: it says none
+    uint64_t limit_bytes = 0;  // 0: none given
 };
 
 Result<Spec> parse_spec(std::string_view text) {
@@ -24,7 +24,7 @@ Result<Spec> parse_spec(std::string_view text) {
     if (colon == text.npos) return spec;
     std::string_view rest = text.substr(colon + 1);
     if (spec.kind->selects) {
-        // What follows the last colon may be a part of it all: the kind knows.
+        // The text after the last colon is a limit only if it is a size; else it is a part of the selector.
         spec.which = rest;
         colon = rest.rfind(':');
         if (colon == rest.npos) return spec;
@@ -92,9 +92,9 @@ Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes)
 }
 
 uint64_t DeviceSet::used_bytes(DeviceIndex index) const {
-    // Read first: what is taken from there in between is counted twice rather than not at all.
-    const uint64_t freed = freed_->bytes(index);
+    // In this order: freed memory that is reused or returned in between counts as used.
     const uint64_t used = slots_[index].device->used_bytes();
+    const uint64_t freed = freed_->bytes(index);
     return used - std::min(used, freed);
 }
 
@@ -148,7 +148,7 @@ std::optional<int> DeviceSet::host_folder() {
 void DeviceSet::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {
     worker.submit([this, index, device = slots_[index].device.get(), work = std::move(work), done = std::move(done)]() mutable {
         Status status = work(*device);
-        work = nullptr;  // release what it holds in this thread: it may be an extent
+        work = nullptr;  // destroyed in this thread: it may hold the last reference to an extent
         loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {
             store_lock.assert_held();
             if (!status) report(index, status.error());

@@ -19,17 +19,17 @@ namespace gshm::core {
 
 class DeviceSet final : public Devices {
 public:
-    // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G", as device/kinds.h has them; none: all GPUs, then host.
-    // limit_bytes bounds each device whose spec does not (0: its capacity). One that cannot be started is there, but
-    // failed.
-    // host_folder: the private tmpfs that an earlier daemon's host memory is in; empty: none.
+    // specs: "host", "host:4G", "cuda", "cuda:0", "cuda:0:40G", as in device/kinds.h; empty: all GPUs, then host.
+    // limit_bytes bounds each device whose spec has no limit (0: its capacity). A device that cannot be started is in
+    // the set, marked as failed.
+    // host_folder: the private tmpfs with the host memory of an earlier daemon; empty: none.
     static Result<std::unique_ptr<DeviceSet>> create(EventLoop& loop, const std::vector<std::string>& specs,
                                                       uint64_t limit_bytes, UniqueFd host_folder);
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
     Device& device(DeviceIndex index) override { return *slots_[index].device; }
-    // Without what is kept for the next object.
+    // Without freed memory that is kept for reuse.
     uint64_t used_bytes(DeviceIndex index) const;
     FreedExtents& freed() override { return *freed_; }
     std::vector<DeviceInfo> infos() const;
@@ -41,9 +41,9 @@ public:
     void submit(DeviceIndex index, Work work, Done done) override;
     void submit_reclaim(DeviceIndex index, Work work, Done done) override;
     void wait_for_reclaimed(DeviceIndex index) override EXCLUDES(store_lock);
-    // What wait_for_reclaimed() does as well: whoever else holds what is given back is to let go of it.
+    // Called by wait_for_reclaimed(), to wait until the keeper has closed its descriptors of freed memory too.
     void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
-    // Of the device `host`, if there is one with a private tmpfs.
+    // The private tmpfs of the device `host`, if it has one.
     std::optional<int> host_folder();
     void report(DeviceIndex index, const Error& error) override REQUIRES(store_lock);
 
@@ -67,7 +67,7 @@ private:
     HostDevice* host_ = nullptr;
     std::function<void()> also_wait_;
     std::vector<Slot> slots_;
-    std::unique_ptr<FreedExtents> freed_;  // before the devices go
+    std::unique_ptr<FreedExtents> freed_;  // destroyed before the devices
 };
 
 }  // namespace gshm::core

@@ -1,4 +1,4 @@
-// What a session asks about fences. Publishing and waiting need no gshmd: see fence/page.h.
+// Requests about fences. Publishing and waiting need no gshmd: see fence/page.h.
 #include "daemon/fences.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -9,7 +9,7 @@ void Session::open_fence(uint64_t request, const wire::OpenFence& open) {
     auto page = [&]() -> Result<int> {
         store_lock.assert_held();
         Object* object = TRY(object_range(open.id(), 0, 0, open.write() ? Access::write : Access::read));
-        // A GPU's driver takes no memory that it may only read.
+        // The GPU's driver does not register read-only memory.
         const bool queues = server_.devices().info(object->device).streams;
         return server_.fences().open(*object, id_, server_.store().credentials(id_), open.write(),
                                      queues || open.write() ? Access::write : Access::read);

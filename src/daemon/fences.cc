@@ -14,15 +14,15 @@ namespace gshm::core {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{5};
-// A process that has ended its session may live on, and so may what it has put on its streams.
+// For the streams of a process that lives on after its session.
 constexpr std::chrono::seconds kLivingPatience{60};
-// One that cannot be seen from here.
+// For a process of another pid namespace, whose end is not seen.
 constexpr std::chrono::seconds kUnseenPatience{5};
 
 }  // namespace
 
-// One session's fences that something is on the way to, until it has come or its process is gone. Never before: a dying
-// process's GPU may still write to the page, and would take back what was said there.
+// The fences of an ended session, until the promised generations are complete or the process is gone. The page must not
+// change before: the GPU of a dying process may still write to it, and would overwrite the change.
 struct Fences::Ending {
     SessionId session = 0;
     UniqueFd process;
@@ -52,7 +52,7 @@ void Fences::restore(Store& store) {
     std::unordered_map<SessionId, pid_t> gone;
     for (const auto& [session, fences] : writers_) {
         if (store.has_session(session)) continue;
-        // A process may have ended its session, and still have something on its way.
+        // A living process may have ended its session with work still on its streams.
         const auto view = fences.front().lock()->view();
         gone[session] = process_lives(view.pid(), view.started()) ? view.pid() : -1;
     }
@@ -62,7 +62,7 @@ void Fences::restore(Store& store) {
 void Fences::add_writer(SessionId session, const std::shared_ptr<Fence>& fence) {
     fence->writer = session;
     auto& fences = writers_[session];
-    // Objects come and go while a session stays.
+    // Drops fences of deleted objects, so that a long session does not collect them.
     if (fences.size() == fences.capacity()) std::erase_if(fences, [](const auto& one) { return one.expired(); });
     fences.push_back(fence);
 }
@@ -90,7 +90,7 @@ Result<int> Fences::open(Object& object, SessionId session, const Credentials& w
                 if (process_lives(view.pid(), view.started())) return fail(EBUSY, "another process publishes here");
                 return fail(EAGAIN, "the process that has published here is only just ending");
             }
-            // One that has closed it may still have something on its way, which must not come after what comes next.
+            // A previous writer may still have work on its streams, which must not complete after that of the next one.
             if (!fence->view().is_settled()) return fail(EAGAIN, "what was published before is not done yet");
             add_writer(session, fence);
         }
@@ -113,7 +113,7 @@ void Fences::end_session(SessionId session, pid_t pid) {
     ending->session = session;
     ending->fences = std::move(found->second);
     writers_.erase(found);
-    // pid 0: in a namespace that is not ours.
+    // pid 0: in another pid namespace.
     if (pid > 0) ending->process = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     ending->is_gone = pid < 0 || (pid > 0 && !ending->process && errno == ESRCH);
     ending->deadline = std::chrono::steady_clock::now() + (ending->process ? kLivingPatience : kUnseenPatience);

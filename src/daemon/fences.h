@@ -1,4 +1,4 @@
-// The fences of objects: makes their pages, knows who publishes, and releases those who wait for somebody who is gone.
+// The fences of objects: creates their pages, records their writers, and wakes waiters when a writer is gone.
 #pragma once
 
 #include <memory>
@@ -16,16 +16,16 @@ class Fences {
 public:
     Fences(EventLoop& loop, Survival& survival) : loop_(loop), survival_(survival) {}
 
-    // Before the loop runs: those of an earlier daemon. Sessions that are not there any more have ended.
+    // Restores the fences of an earlier daemon, before the loop runs. Sessions that are not in the store have ended.
     void restore(Store& store) REQUIRES(store_lock);
-    // The page of the object's fence, which is made if there is none; it stays the fence's. write: the session publishes
-    // from now on. EBUSY: another does. EAGAIN: it is not clear yet whether another, which is gone, still does.
-    // EMFILE: the session has made enough of them.
+    // The page of the object's fence, created if there is none. The descriptor is owned by the fence. write: the
+    // session becomes the writer. EBUSY: another process is the writer. EAGAIN: the previous writer has left or is
+    // ending, and its work may still complete. EMFILE: the session has created its maximum of fences.
     Result<int> open(Object& object, SessionId session, const Credentials& who, bool write, Access access)
         REQUIRES(store_lock);
-    // Before the store forgets the session, and what belongs to it.
+    // Called before the store ends the session.
     void end_session(SessionId session, pid_t pid) REQUIRES(store_lock);
-    // gshmd ends: whoever publishes goes on with that.
+    // gshmd ends: fences keep their writers.
     void close() { closed_ = true; }
 
 private:
@@ -41,11 +41,11 @@ private:
         Survival& survival;
         NodeId object;
         UniqueFd file;
-        UniqueFd read_only;  // made when it is needed
+        UniqueFd read_only;  // opened at first use
         Mapping mapping;
         SessionId writer = 0;
-        bool settling = false;  // the writer is gone; what it has on its way may still come
-        std::shared_ptr<size_t> made;  // how many the session that has made it has
+        bool settling = false;  // the writer is gone; its queued work may still complete
+        std::shared_ptr<size_t> made;  // number of fences of the session that created it
     };
     struct Ending;
 

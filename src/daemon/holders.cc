@@ -1,4 +1,4 @@
-// Who holds what.
+// Requests for the processes that hold objects.
 #include <fstream>
 #include <unordered_map>
 
@@ -10,19 +10,19 @@
 namespace gshm::core {
 namespace {
 
-// What is named of one object's holders at most.
+// Maximum number of holders reported for one object.
 constexpr size_t kMostHolders = 1000;
-// More than one holder takes in a message, with the name of its command.
+// An upper bound for one holder in a message, with the name of its command.
 constexpr size_t kHolderBytes = 64;
 
-// Holders as they go into a message, and the commands they run.
+// Holders and the names of their commands, as records of a message.
 class HolderList {
 public:
     explicit HolderList(flatbuffers::FlatBufferBuilder& out) : out_(out) {}
 
     void add(const Holder& holder) {
         records_.emplace_back(holder.who.pid, holder.who.uid, holder.leases, holder.writable);
-        // Asked for once: a process that holds one object often holds many.
+        // Read once for each process: a process often holds many objects.
         auto [command, first] = known_.try_emplace(holder.who.pid);
         if (first) command->second = out_.CreateString(command_of(holder.who.pid));
         commands_.push_back(command->second);
@@ -60,11 +60,11 @@ void Session::holders(uint64_t request, const wire::Holders& holders) {
 }
 
 void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
-    // As many objects as a page may have; the bytes that they take decide in the end.
+    // Maximum number of objects in a page. The page also ends when its bytes are used up.
     constexpr size_t kMostObjects = 500;
     constexpr size_t kPageBytes = limits::kMessageBytes - (16 << 10);
     constexpr size_t kRecordBytes = sizeof(wire::NodeRecord) + 32;
-    // One object is two entries at most, which must fit a page whatever they are.
+    // One object has at most two entries, which must fit a page of their own.
     static_assert(2 * (kRecordBytes + limits::kNameBytes) + kMostHolders * kHolderBytes < kPageBytes);
     const Credentials& who = server_.store().credentials(id_);
     bool all = who.is_root() || who.uid == server_.owner().uid;
@@ -86,19 +86,19 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
                                                                                                     : kMostHolders;
         size_t named = std::min(entry.holders.size(), most);
         size_t needed = kRecordBytes + entry.name.size() + named * kHolderBytes;
-        // Not between two entries of one object: the next page begins after its id.
+        // A page does not end between two entries of one object: the next page begins after its id.
         more = !same_object && objects > 0 && bytes + needed > kPageBytes / 2;
         if (more) break;
         bytes += needed;
         if (!same_object) ++objects;
         last = entry.object->id;
-        // A long way down in the mount a path may be longer than names are elsewhere.
+        // A path in the mount may be longer than the names of the protocol.
         names.push_back(out.CreateString(entry.name.substr(0, limits::kNameBytes)));
         records.push_back(to_record(entry));
         for (size_t h = 0; h < named; ++h) holders.add(entry.holders[h]);
         counts.push_back(static_cast<uint32_t>(named));
     }
-    // A full page may have been the last: the next one is empty then.
+    // A full page may be the last one; the next page is then empty.
     if (!more) more = objects == kMostObjects;
     auto body = wire::CreateUnlinkedReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records),
                                           out.CreateVector(counts), holders.records(), holders.commands(),

@@ -33,7 +33,7 @@ Status send(int socket, const Message& message, std::span<const int> descriptors
     for (int i = 0;; ++i) {
         auto sent = wire::send_packet(socket, bytes, descriptors, true);
         if (sent) return {};
-        // So many are on their way that the kernel takes no more until some have arrived.
+        // The kernel limits the descriptors in flight: the send is repeated until some have been received.
         bool passes = sent.error().code == ETOOMANYREFS || sent.error().code == ENOBUFS;
         if (!passes || i == 1000) return std::unexpected(sent.error());
         usleep(1000);
@@ -55,14 +55,13 @@ Result<Message> receive(int socket, std::vector<UniqueFd>* ret_descriptors) {
 
 Result<UniqueFd> connect_to_keeper(const std::string& dir) {
     auto socket = TRY(wire::connect_to(keeper_socket_path(dir)));
-    // One that is stopped must not stop us.
-    // One of another user's has no business with our memory.
+    // A keeper of another user must not get gshmd's memory.
     ucred peer = {};
     socklen_t length = sizeof peer;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) {
         return fail(EPERM, "{} belongs to another user", keeper_socket_path(dir));
     }
-    timeval patience{10, 0};
+    timeval patience{10, 0};  // a stopped keeper must not block gshmd for ever
     setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     return socket;
@@ -94,17 +93,17 @@ public:
         if (socket_) loop_.unwatch(socket_.get());
     }
 
-    // Nothing: there is none to be found.
+    // False: no keeper runs.
     Result<bool> find(Kept* ret_kept) {
         auto socket = connect_to_keeper(dir_);
         if (!socket) {
-            // Anything else may be one that was not reached, and holds all there is.
+            // After any other error a keeper may run and hold all memory.
             bool none = socket.error().code == ENOENT || socket.error().code == ECONNREFUSED;
             if (none) return false;
             return fail(socket.error().code, "cannot ask gshm-keeper for what it has: {}", socket.error().message);
         }
         auto all = take_all(socket->get());
-        // One that was killed a moment ago still accepts, and is gone when it is to answer.
+        // A keeper that was just killed may still accept, and then closes the connection without an answer.
         if (!all && all.error().code == ECONNRESET) return false;
         *ret_kept = TRY(std::move(all));
         ucred peer = {};
@@ -143,7 +142,7 @@ public:
         if (!socket_) return;
         loop_.unwatch(socket_.get());
         (void)send(socket_.get(), make_message(Kind::stop));
-        // Gone when we are, so that nothing is left behind.
+        // gshmd ends after the keeper, so that no process is left behind.
         std::vector<UniqueFd> none;
         auto ended = receive(socket_.get(), &none);
         socket_.reset();
@@ -155,7 +154,7 @@ public:
 
     void sync() override EXCLUDES(store_lock) {
         auto socket = connect_to_keeper(dir_);
-        if (!socket || !send(socket->get(), make_message(Kind::sync))) return;  // then it holds nothing either
+        if (!socket || !send(socket->get(), make_message(Kind::sync))) return;  // no keeper, no other holders
         std::vector<UniqueFd> none;
         (void)receive(socket->get(), &none);
     }
@@ -163,7 +162,7 @@ public:
 private:
     Status connect_and_use() { return use(TRY(connect_to_keeper(dir_))); }
 
-    // Also one that an earlier daemon has started: it would hold its descriptors for ever.
+    // Also ends a keeper that an earlier daemon started: it would hold its descriptors for ever.
     void end_process() { kill_if_named(pid_, "gshm-keeper"); }
     void end_child() {
         end_process();
@@ -182,7 +181,7 @@ private:
     }
 
     void check(const Status& sent) {
-        // Not here: somebody is in the middle of something. Nor twice.
+        // Not at once: the caller is in the middle of a change. Not for a keeper that was replaced meanwhile.
         if (sent) return;
         loop_.post([this, failed = uses_, why = sent.error().message] {
             store_lock.assert_held();
@@ -211,11 +210,11 @@ private:
     EventLoop& loop_;
     std::string dir_;
     std::function<void()> on_lost_;
-    UniqueFd socket_;  // empty: there is none at the moment
+    UniqueFd socket_;  // empty: no keeper at the moment
     pid_t pid_ = 0;
     bool is_child_ = false;
     uint64_t instance_ = 0;
-    uint64_t uses_ = 0;  // how many there were so far
+    uint64_t uses_ = 0;  // changes with each keeper
 };
 
 }  // namespace

@@ -11,11 +11,11 @@ namespace {
 
 constexpr uint64_t kMagic = 0x3365'7065'656b'7367;
 constexpr uint64_t kFormerMagic = 0x3265'7065'656b'7367;  // without a journal
-// About ten thousand objects that are created before the first is in the file.
+// Rows of about ten thousand created objects.
 constexpr uint64_t kJournalBytes = uint64_t{4} << 20;
 constexpr uint64_t kJournalOffset = 4096;
 constexpr uint64_t kHeadBytes = kJournalOffset + kJournalBytes;
-// Of address space; the file grows as it is needed. Four million leases and open files.
+// Reserved address space, for four million leases and open files. The file grows on demand.
 constexpr uint64_t kMappedBytes = kHeadBytes + (uint64_t{256} << 20);
 
 }  // namespace
@@ -23,7 +23,7 @@ constexpr uint64_t kMappedBytes = kHeadBytes + (uint64_t{256} << 20);
 Result<KeptMemory> KeptMemory::create() {
     KeptMemory made(UniqueFd::adopt(memfd_create("gshm-ledger", MFD_CLOEXEC)));
     if (!made.fd_ || fchmod(made.fd(), 0600) != 0) return fail_errno("cannot make memory for the ledger");
-    // Room first: to write where there is none would be our end.
+    // Allocated first: a write to a page without memory would raise SIGBUS.
     if (int failed = posix_fallocate(made.fd(), 0, kHeadBytes); failed != 0) {
         return fail(failed, "no memory for the ledger: {}", strerror(failed));
     }

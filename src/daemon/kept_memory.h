@@ -1,6 +1,6 @@
-// Memory of gshmd's own that outlives it, in a file without a name whose descriptor is with the keeper: the ledger, the
-// catalog's journal, and the sum of the catalog's rows. No tool reaches it by a path, so the files in the runtime folder can
-// be compared with it.
+// gshmd's own memory that outlives it: the ledger, the catalog's journal, and the sum of the catalog's rows. It is a
+// memfd whose descriptor the keeper holds. It has no path that a tool could change, so the files in the runtime folder
+// are checked against it.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace gshm::core {
 class KeptMemory {
 public:
     static Result<KeptMemory> create();
-    // That of an earlier daemon. EUCLEAN: it is something else. EPROTO: it has an older format.
+    // The memory of an earlier daemon. EUCLEAN: not such memory. EPROTO: an older format.
     static Result<KeptMemory> adopt(UniqueFd fd);
 
     int fd() const { return fd_.get(); }
@@ -24,17 +24,17 @@ public:
     Journal& journal() const { return *journal_; }
     Ledger& ledger() const { return *ledger_; }
 
-    // What belongs to it is complete: before that there is nothing to lose.
+    // The first start is complete. Before that there are no objects to lose.
     bool is_ready() const { return head().ready != 0; }
     void set_ready() { head().ready = 1; }
 
-    // The progress of a salvage. One that was interrupted is begun again, and nothing else is done before. `filled`: the new
+    // The progress of a salvage. An interrupted salvage must be repeated: other starts are refused. `filled`: the new
     // catalog is complete; the journal still has rows of the damaged one.
     enum class Salvage : uint32_t { none = 0, moving = 1, filling = 2, filled = 3 };
     Salvage salvage() const { return static_cast<Salvage>(head().salvage.load()); }
     void set_salvage(Salvage salvage) { head().salvage = static_cast<uint32_t>(salvage); }
 
-    // What a device is called in the ledger.
+    // The identifier of a device in the ledger.
     static uint64_t device_sum(const DeviceInfo& device);
 
 private:

@@ -45,7 +45,7 @@ void EventLoop::change(int fd, uint32_t events) {
 }
 
 void EventLoop::unwatch(int fd) {
-    std::shared_ptr<Watch> ended;  // destroyed after the lock is released, with what its callback holds
+    std::shared_ptr<Watch> ended;  // destroyed after the lock is released, with its callback
     MutexLock lock(mutex_);
     auto found = watches_.find(fd);
     if (found == watches_.end()) return;
@@ -63,7 +63,7 @@ EventLoop::TimerId EventLoop::after(milliseconds delay, Task task, std::source_l
         timers_.emplace(id, Posted{std::move(task), caller});
         first = timers_.begin()->first == id;
     }
-    if (first) wake();  // it may sleep for longer than that
+    if (first) wake();  // the loop may sleep until a later timer
     return id;
 }
 
@@ -80,7 +80,7 @@ void EventLoop::post(Task task, std::source_location caller) {
     {
         MutexLock lock(mutex_);
         posted_.push_back({std::move(task), caller});
-        if (posted_.size() > 1) return;  // it has been woken for the first
+        if (posted_.size() > 1) return;  // the first one has woken the loop
     }
     wake();
 }
@@ -108,7 +108,7 @@ void EventLoop::run_posted() {
             describe_hold(caller);
             task();
             if (after_) after_();
-            task = nullptr;  // with what it holds
+            task = nullptr;  // destroyed under the lock
         });
     }
 }
@@ -162,7 +162,7 @@ void EventLoop::run() {
     under_lock([&] { running_.store(true, std::memory_order_release); });
     while (!stopped_.load(std::memory_order_acquire)) {
         const int count = epoll_wait(epoll_.get(), events, 64, next_timeout_ms());
-        // One lock for each: others need not wait for all of a batch.
+        // The lock is taken for each event, so that other threads do not wait for the whole batch.
         for (int i = 0; i < count && !stopped_.load(std::memory_order_acquire); ++i) {
             const uint64_t data = events[i].data.u64;
             const int fd = static_cast<int>(static_cast<uint32_t>(data));

@@ -1,5 +1,5 @@
-// A thread that waits for descriptors, timers and tasks of other threads. gshmd's main loop runs its callbacks under the
-// store's lock; the loops of client connections run them without any.
+// An event loop: descriptors, timers, and tasks of other threads. gshmd's main loop runs its callbacks under the store
+// lock; the loops of client connections run them without a lock.
 #pragma once
 
 #include <atomic>
@@ -24,12 +24,12 @@ public:
     using Task = std::move_only_function<void()>;
     using TimerId = std::pair<std::chrono::steady_clock::time_point, uint64_t>;
 
-    enum class Locking { none, store };  // what is held while a callback runs
+    enum class Locking { none, store };  // the lock that is held while a callback runs
 
     static Result<std::unique_ptr<EventLoop>> create(Locking locking = Locking::store);
 
-    // From any thread; with Locking::store under the lock, so that a callback does not run once it is unwatched.
-    // events as in epoll_ctl(2), level-triggered. A callback may unwatch anything, itself included.
+    // From any thread; with Locking::store under the lock, so that no callback runs after unwatch().
+    // events as in epoll_ctl(2), level-triggered. A callback may unwatch any descriptor, its own included.
     // caller: for the LockReport, as below.
     Status watch(int fd, uint32_t events, Callback callback,
                  std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
@@ -40,19 +40,19 @@ public:
                   std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
     void cancel(const TimerId& timer) EXCLUDES(mutex_);
 
-    // From any other thread: as long as it is locked no callback, task or timer runs, so that the thread may do
-    // what else only they may. The loop must not be asked to wait meanwhile.
+    // The store lock. While another thread holds it, no callback, task or timer runs. The holder must not wait for the
+    // loop.
     StoreMutex& store_mutex() { return store_mutex_; }
     // Runs after every callback and timer, before the lock is released.
     void set_after(std::function<void()> after) { after_ = std::move(after); }
 
-    // From any thread: runs the task in the loop.
+    // Runs the task in the loop. From any thread.
     void post(Task task, std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
 
     void run();
     // From any thread.
     bool is_running() const { return running_.load(std::memory_order_acquire); }
-    // From any thread: run() returns after the callback that runs now.
+    // run() returns after the current callback. From any thread.
     void stop();
     bool is_stopping() const { return stopped_.load(std::memory_order_acquire); }
 
@@ -73,7 +73,7 @@ private:
     std::atomic<bool> stopped_ = false;
     std::atomic<bool> running_ = false;
     std::function<void()> after_;
-    StoreMutex store_mutex_;  // held while callbacks run, with Locking::store; before mutex_
+    StoreMutex store_mutex_;  // held while callbacks run, with Locking::store; taken before mutex_
 
     Mutex mutex_;
     uint64_t next_id_ GUARDED_BY(mutex_) = 1;
@@ -86,7 +86,7 @@ private:
         Task task;
         std::source_location caller;
     };
-    // Events carry the id as well, so that one for a descriptor that was closed and reused is not mistaken.
+    // Events carry the id of the watch, so that an old event of a closed and reused descriptor is ignored.
     std::unordered_map<int, std::shared_ptr<Watch>> watches_ GUARDED_BY(mutex_);
     std::map<TimerId, Posted> timers_ GUARDED_BY(mutex_);
     std::vector<Posted> posted_ GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The event loop, as src/memory sees it.
+// The event loop behind the Scheduler interface of src/memory.
 #pragma once
 
 #include "daemon/loop.h"

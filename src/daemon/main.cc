@@ -24,7 +24,7 @@
 namespace gshm::core {
 namespace {
 
-// Every extent and every client takes a descriptor. Root may go up to what the kernel allows at all.
+// Every extent and every client takes a descriptor. Root may raise the limit to fs.nr_open.
 void raise_descriptor_limit() {
     rlimit limit = {};
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -58,19 +58,20 @@ Result<UniqueFd> watch_signals(EventLoop& loop) {
     return signals;
 }
 
-// Tells the waiting parent how it went. Silence is failure: a child that dies says nothing.
+// Reports the outcome of the start to the waiting parent. A pipe closed without a report means failure: the child has
+// died.
 class Readiness {
 public:
     static constexpr std::string_view kReady = "ready";
 
     explicit Readiness(UniqueFd pipe) : pipe_(std::move(pipe)) {}
-    // Something to be shown while it goes on: a line.
+    // A line that the parent shows during the start.
     void tell(const std::string& what) {
         if (!pipe_) return;
         const std::string line = what + "\n";
         [[maybe_unused]] ssize_t put = write(pipe_.get(), line.data(), line.size());
     }
-    // The last, without the end of a line.
+    // The outcome, without a newline.
     void report(std::string_view outcome) {
         if (!pipe_) return;
         [[maybe_unused]] ssize_t put = write(pipe_.get(), outcome.data(), outcome.size());
@@ -86,7 +87,7 @@ KeeperKind keeper_kind(const std::string& name) {
     return name == "none" ? KeeperKind::none : KeeperKind::process;
 }
 
-// The options as they were when they are not said again.
+// Options that are not given take the values of the earlier daemon.
 void recall(Options& options, const Survival& survival) {
     auto number = [&](std::string_view key) { return std::strtoull(survival.setting(key).c_str(), nullptr, 10); };
     if (options.devices.empty() && options.limit_bytes == 0) {
@@ -97,7 +98,7 @@ void recall(Options& options, const Survival& survival) {
     if (options.staging_bytes == 0) options.staging_bytes = number("staging");
 }
 
-// Once they have proved themselves.
+// Stores the options for the next daemon, once the start has succeeded with them.
 Status remember(const Options& options, Survival& survival) {
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
@@ -106,11 +107,11 @@ Status remember(const Options& options, Survival& survival) {
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
-// Enough for a bus to be busy. More is slower: what is copied next is then not in the processor's cache any more (H200:
-// 47 GB/s out of the page cache with 64 MiB, 39 with 256, 34 with 512).
+// Enough to keep the bus busy. More is slower, since the copies then miss the processor's cache (H200: 47 GB/s from the
+// page cache with 64 MiB, 39 with 256, 34 with 512).
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
-// Where the time of a start goes.
+// Measures the stages of a start.
 class Stages {
 public:
     void end(const char* name) {
@@ -125,7 +126,7 @@ private:
     std::string text_;
 };
 
-// Runs at the end of its block, unless it was cancelled.
+// Runs an action at the end of its block, unless cancelled.
 class Undo {
 public:
     explicit Undo(std::function<void()> action) : action_(std::move(action)) {}
@@ -140,7 +141,7 @@ private:
     std::function<void()> action_;
 };
 
-// Goes on with the mount that is there, or mounts what the options or the earlier daemon say.
+// Resumes the mount of the earlier daemon, or mounts at the path of the options or of the earlier daemon.
 Status mount(Server& server, const Options& options, const std::string& earlier, UniqueFd fd) {
     const std::string& wanted = options.mountpoint.empty() ? earlier : options.mountpoint;
     if (wanted.empty()) return {};
@@ -148,7 +149,7 @@ Status mount(Server& server, const Options& options, const std::string& earlier,
     if (fd) return server.resume_mount(wanted, std::move(fd), settings);
     auto mounted = server.mount(wanted, settings);
     if (mounted || !options.mountpoint.empty()) return mounted;
-    log_error("{}; going on without the mount", mounted.error().message);  // nobody has asked for it now
+    log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
     return {};
 }
 
@@ -159,7 +160,8 @@ Status serve(Options options, Readiness& readiness) {
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
     Takeover::Received received;
-    // What can fail or takes time is tried while the other still serves; a context that is retained twice costs nothing.
+    // Opening the devices can fail or take long. It is tried while the other daemon still serves; the contexts are then
+    // retained twice, which costs nothing.
     std::unique_ptr<DeviceSet> rehearsal;
     if (options.takeover) {
         auto takeover = TRY(Takeover::create(options.dir));
@@ -172,7 +174,7 @@ Status serve(Options options, Readiness& readiness) {
                                              log_info("{}", what);
                                              readiness.tell(what);
                                          }));
-    // Should we fail: what was there before us may be taken up by somebody else.
+    // After a failed start another gshmd can still take up the memory of the earlier daemon.
     std::unique_ptr<Survival> survival;
     auto close_survival = [&] {
         StoreLock lock(loop->store_mutex());
@@ -204,13 +206,14 @@ Status serve(Options options, Readiness& readiness) {
         if (auto noted = fuse::MountPoint::from_note(survival->noted_mount())) earlier_mount = noted->path();
     }
     UniqueFd mount_fd = survival->take_mount();
-    // By another process while no gshmd ran. Not in a salvage, which may have been interrupted after it did so itself.
+    // Unmounted by another process while no gshmd ran. Not tested in a salvage: an interrupted salvage may have
+    // unmounted it itself.
     const bool was_unmounted = mount_fd && !survival->is_salvaging() && fuse::Mount::has_ended(mount_fd.get());
     if (was_unmounted) {
         mount_fd.reset();
         earlier_mount.clear();
     }
-    // In a salvage nodes are others than the kernel knows.
+    // After a salvage the nodes may differ from those that the kernel knows.
     const bool other_mount =
         survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
     auto devices = TRY(
@@ -231,7 +234,8 @@ Status serve(Options options, Readiness& readiness) {
         return started;
     }
     server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
-    // Not before it is certain that we stay. The keeper first: the next daemon would continue what it finds there.
+    // After the objects are loaded: a start that fails earlier leaves the mount to the next daemon. The keeper drops
+    // the mount before the unmount, else the next daemon would resume it.
     {
         StoreLock lock(loop->store_mutex());
         if (!with_mount) survival->drop_mount();
@@ -247,7 +251,7 @@ Status serve(Options options, Readiness& readiness) {
         if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
     }
     stages.end("objects");
-    // Whether to begin again or to end is for systemd to say, when it is the keeper.
+    // With systemd as the keeper the memory stays: systemd decides between a restart and an end.
     server->set_keep(options.keeper == "systemd");
     if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {
         if (resuming) close_survival();
@@ -256,7 +260,7 @@ Status serve(Options options, Readiness& readiness) {
     undo.cancel();
     stages.end("mount");
     {
-        StoreLock lock(loop->store_mutex());  // the mount's threads are at work
+        StoreLock lock(loop->store_mutex());  // the mount's threads already run
         if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
         if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     }
@@ -268,7 +272,7 @@ Status serve(Options options, Readiness& readiness) {
     log_info("gshmd ends{}", keep ? "; what is here stays" : "");
     bool handed_over = server->end(folder.lock());
     if (LockReport::is_on()) LockReport::log();
-    // Before clients are let go: who sees us end finds nothing left.
+    // Before clients are disconnected, so that a client that sees the end finds no files left.
     if (!keep) folder.clean();
     else if (handed_over) folder.leave();
     else folder.close();
@@ -288,7 +292,8 @@ int run(const Options& options, UniqueFd pipe) {
     return 1;
 }
 
-// Returns in the parent when the child serves or has failed; CUDA starts in the child, as it does not survive a fork.
+// Returns in the parent when the child serves or has failed. CUDA is initialised in the child, since it does not
+// survive a fork.
 int run_in_background(const Options& options) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -337,11 +342,11 @@ int main(int argc, char** argv) {
         return 2;
     }
     if (!*options) return 0;
-    // The child keeps no relation to where it was started.
+    // The child changes its working directory, so paths must be absolute.
     (*options)->dir = std::filesystem::absolute((*options)->dir);
     if (auto& point = (*options)->mountpoint; !point.empty()) {
-        // The kernel calls a mount by its real path. A dead daemon's mount is not to be looked into: nobody answers there
-        // before we do. Its parent can be.
+        // The kernel's mount table has real paths. The parent is resolved, not the mountpoint itself: a request to the
+        // mount of a dead daemon would block until this one serves it.
         auto folder = std::filesystem::absolute(point).lexically_normal();
         if (!folder.has_filename()) folder = folder.parent_path();
         std::error_code error;

@@ -20,8 +20,8 @@ namespace {
 using maker::Kind;
 using maker::Message;
 
-// A start of the driver takes a quarter of a second, and many on a busy machine. A process that is stopped must not stop
-// us for ever.
+// The start of the driver takes 0.25 s, and many seconds on a busy machine. A stopped process must not block gshmd for
+// ever.
 constexpr timeval kPatience{60, 0};
 constexpr std::chrono::seconds kStartAgain{1};
 constexpr const char* kProgram = "gshm-maker";
@@ -97,7 +97,7 @@ Result<Message> MakerProcess::receive(int socket, Kind kind, UniqueFd* ret_fd) {
         const bool whole = received.bytes >= maker::kHeadBytes && answer.count <= maker::kMostHandles &&
                            received.bytes == bytes_of(answer);
         if (!whole) return fail(EPROTO, "it answers something else");
-        if (answer.number != number_) continue;  // to a gshmd that has died
+        if (answer.number != number_) continue;  // an answer to a gshmd that has died
         if (answer.kind != kind) return fail(EPROTO, "it answers something else");
         pid_ = answer.pid;
         if (ret_fd != nullptr && !received.descriptors.empty()) *ret_fd = std::move(received.descriptors[0]);
@@ -136,7 +136,7 @@ Result<FabricMaker::Made> MakerProcess::make(const Wanted& wanted) {
     Made made;
     auto answer = ask(message, Kind::made, &made.fd);
     if (!answer) {
-        // Lost in this process, for want of descriptors: the memory goes, gshm-maker and what else it has stay.
+        // The descriptor was lost in this process (EMFILE). Only the new memory is released; gshm-maker stays.
         if (answer.error().code == EMFILE) release_unknown();
         else lose(answer.error().message);
         return std::unexpected(answer.error());

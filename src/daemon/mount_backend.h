@@ -1,4 +1,4 @@
-// What the mount sees of the daemon.
+// The daemon's side of fuse::Backend.
 #pragma once
 
 #include "fuse/backend.h"
@@ -9,8 +9,8 @@ class Server;
 
 struct MountSettings {
     std::string runtime_dir;
-    bool passthrough = true;  // where the kernel has it
-    bool io_uring = false;    // likewise; such a mount ends with the daemon
+    bool passthrough = true;  // if the kernel has it
+    bool io_uring = false;    // if the kernel has it; such a mount ends with the daemon
 };
 
 class MountBackend final : public fuse::Backend {

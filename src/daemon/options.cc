@@ -49,7 +49,7 @@ clients, the mount, and the options --device, --limit and --staging where none a
 exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 wrong usage
 )";
 
-// A few of the chunks that large transfers take at a time.
+// Room for a few chunks of large transfers.
 constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 
 }  // namespace

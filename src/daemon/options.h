@@ -15,8 +15,8 @@ struct Options {
     std::string mountpoint;
     std::vector<std::string> devices;
     uint64_t limit_bytes = 0;    // 0: none
-    uint64_t staging_bytes = 0;  // 0: as many as are useful
-    unsigned threads = 0;        // that serve clients; 0: as many as are useful
+    uint64_t staging_bytes = 0;  // 0: the default
+    unsigned threads = 0;        // that serve clients; 0: the default for the machine's cores
     bool foreground = false;
     bool passthrough = true;
     bool io_uring = false;
@@ -27,7 +27,7 @@ struct Options {
     std::string keeper = "process";
 };
 
-// Nothing: --help or --version was asked for and printed.
+// nullopt: --help or --version was printed.
 Result<std::optional<Options>> parse_options(int argc, char** argv);
 
 }  // namespace gshm::core

@@ -18,14 +18,15 @@ uint64_t process_started(pid_t pid) {
     std::ifstream file(fmt::format("/proc/{}/stat", pid));
     std::string line;
     if (!std::getline(file, line)) return 0;
-    // "pid (name) state ...": the name may hold anything, parentheses too. The time is the 22nd field, the state the 3rd.
+    // "pid (name) state ...": the name may contain any character, parentheses too. The state is the 3rd field, the
+    // start time the 22nd.
     size_t end = line.rfind(')');
     if (end == std::string::npos) return 0;
     std::istringstream fields(line.substr(end + 1));
     std::string field;
     for (int i = 3; i <= 22; ++i) {
         fields >> field;
-        if (i == 3 && (field == "Z" || field == "X")) return 0;  // it has ended, and nobody has noticed yet
+        if (i == 3 && (field == "Z" || field == "X")) return 0;  // ended, but not reaped yet
     }
     return std::strtoull(field.c_str(), nullptr, 10);
 }
@@ -54,7 +55,7 @@ std::string program_beside(const std::string& name) {
 
 namespace {
 
-// PF_EXITING of the kernel's flags, the 9th field of /proc/PID/stat.
+// PF_EXITING in the kernel's flags, the 9th field of /proc/PID/stat.
 bool is_exiting(const std::string& stat) {
     constexpr unsigned long kExiting = 0x4;
     std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
@@ -81,7 +82,7 @@ ProcessState process_state(pid_t pid) {
     if (line.empty()) return ProcessState::gone;
     const size_t state = line.rfind(')') + 2;
     if (state < line.size() && (line[state] == 'Z' || line[state] == 'X')) {
-        // The first thread is through; others may still hold the files.
+        // The main thread has ended; other threads may still have the files open.
         return ProcessState::dying;
     }
     std::ifstream status(fmt::format("/proc/{}/status", pid));

@@ -1,4 +1,4 @@
-// Processes beside gshmd: which one a session belongs to, and those that gshmd starts itself.
+// Other processes: those of sessions, and those that gshmd starts.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace gshm::core {
 
-// When it was started, in the kernel's ticks since the boot; 0: it is not there, or not to be seen from here.
+// The start time in clock ticks since the boot; 0: no such process, or not visible from here.
 uint64_t process_started(pid_t pid);
-// It is there, and it is the same. One that cannot be seen from here (pid 0) may be.
+// Whether the process with that start time still runs. True for a process of another pid namespace (pid 0).
 bool process_lives(pid_t pid, uint64_t started);
-// SIGKILL, if the process goes by that name: the number of one that is no child of ours may be another's by now.
+// Sends SIGKILL if the process has that name: the pid of a process that is not a child may have been reused.
 void kill_if_named(pid_t pid, const std::string& name);
-// The path of a program in the folder of our own, else its name, to be found where programs are.
+// The path of a program in gshmd's own folder. If it is not there, its name alone, for a search in $PATH.
 std::string program_beside(const std::string& name);
 
-// dying: SIGKILL waits for it, or it is on its way out. That may take long: the kernel takes a GPU's memory apart first.
+// dying: SIGKILL is pending, or the process is exiting. This may take long, since the kernel first unmaps GPU memory.
 enum class ProcessState { gone, dying, living };
 ProcessState process_state(pid_t pid);
 

@@ -3,7 +3,7 @@
 namespace gshm::core {
 namespace {
 
-// Id and size; an empty file has none.
+// Id and size of the extent; zeros for an empty file.
 std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
     if (object.extent == nullptr || object.size_bytes == 0) return {0, 0};
     return {object.extent->id, object.extent->size_bytes};

@@ -1,4 +1,4 @@
-// Nodes and devices as the protocol shows them.
+// Nodes and devices as records of the protocol.
 #pragma once
 
 #include "daemon/device_set.h"
@@ -9,7 +9,7 @@ namespace gshm::core {
 
 wire::NodeRecord to_record(const Node& node);
 wire::NodeRecord failed_node_record(const Error& error);
-// As gshm_list_unlinked() has it: its size is that of the memory, and a flag tells former memory.
+// As in gshm_list_unlinked(): the size is that of the memory, and a flag marks former memory.
 wire::NodeRecord to_record(const Unlinked& unlinked);
 wire::OpenRecord to_open_record(const Object& object, int descriptor);
 wire::OpenRecord failed_open_record(const Error& error);

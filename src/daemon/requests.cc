@@ -1,4 +1,4 @@
-// The requests that are answered at once.
+// Requests that are answered at once.
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ void Session::let_go() {
     watching_ = 0;
     drop_rings();
     const Credentials who = store.credentials(id_);
-    // What is said until the socket is closed is said in a session that has nothing.
+    // Requests before the socket is closed belong to a new, empty session.
     server_.forget_session(std::exchange(id_, store.begin_session(who)));
     has_.clear();
 }
@@ -115,7 +115,7 @@ void Session::shutdown(uint64_t request, const wire::Shutdown& shutdown) {
 
 void Session::takeover(uint64_t request) {
     const Credentials& who = server_.store().credentials(id_);
-    // Root's could not reach the keeper of another user.
+    // Not even root: its gshmd could not use the keeper of another user.
     if (who.uid != server_.owner().uid) {
         return reply_error(request, {EPERM, "only the user who runs gshmd may take over from it"});
     }
@@ -192,7 +192,7 @@ void Session::release(const wire::Release& release) {
     auto drop = [&](const flatbuffers::Vector<uint64_t>* ids, Access access) {
         store_lock.assert_held();
         if (ids == nullptr) return;
-        // A lease that is not there was reclaimed already: nothing to tell.
+        // A missing lease was already reclaimed, which is no error.
         for (uint64_t id : *ids) (void)server_.store().release(id_, id, access);
     };
     drop(release.read(), Access::read);
@@ -219,7 +219,7 @@ void Session::stat(uint64_t request, const wire::Stat& stat) {
 }
 
 void Session::list(uint64_t request, const wire::List& list) {
-    // The longest names and their records still fit one message.
+    // Records with the longest names still fit one message.
     constexpr size_t kMost = 300;
     static_assert(kMost * (sizeof(wire::NodeRecord) + limits::kNamePartBytes + 16) < limits::kMessageBytes);
     uint64_t cookie = 0;
@@ -336,7 +336,8 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
         return *outcome == nullptr ? std::nullopt : std::optional(to_record(**outcome));
     };
     const uint64_t number = next_wait_++;
-    // Waits forgets it before the session goes, so `this` is safe. The answer is not sent in the midst of the change.
+    // Waits drops it before the session is destroyed, so `this` is safe. The answer is posted, since the change that
+    // ends the wait is still under way.
     auto done = [this, request, number, found](Waits::Outcome outcome) {
         server_.loop().post([self = weak_from_this(), request, number, answer = found(outcome)] {
             store_lock.assert_held();
@@ -381,7 +382,7 @@ void Session::forget_waits() {
 }
 
 void Session::watch_create(uint64_t request, const wire::WatchCreate& create) {
-    // Watches forgets the session before it goes, so `this` is safe.
+    // Watches drops the session before it is destroyed, so `this` is safe.
     reply_status(request, server_.watches().add(id_, wire::view(create.prefix()), create.existing(), [this] {
         store_lock.assert_held();
         if (watching_ != 0) send_events();
@@ -396,7 +397,7 @@ void Session::watch_next(uint64_t request) {
 }
 
 void Session::send_events() {
-    constexpr size_t kMostBytes = 96 << 10;  // and one more name fit a message
+    constexpr size_t kMostBytes = 96 << 10;  // with one more name, fits a message
     const auto events = server_.watches().take(id_, kMostBytes);
     if (events.empty()) return;
     std::vector<wire::EventRecord> records;

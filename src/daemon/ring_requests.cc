@@ -1,4 +1,4 @@
-// What a session asks about its rings. The bytes themselves go past the session: see client_ring.h.
+// Requests about rings. Transfers do not go through the session: see client_ring.h.
 #include "base/limits.h"
 #include "daemon/ring_service.h"
 #include "daemon/server.h"
@@ -20,7 +20,7 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     if (rings_.size() >= limits::kSessionRings) {
         return reply_error(request, {EMFILE, fmt::format("a session has at most {} rings", limits::kSessionRings)});
     }
-    rings_[number];  // taken from now on; nothing can be asked of it yet
+    rings_[number];  // reserves the number; null until the ring is created
     job_started();
     const uid_t uid = server_.store().credentials(id_).uid;
     auto& user = server_.rings().user(uid);
@@ -91,7 +91,7 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
         return reply_error(request, {EMFILE, fmt::format("a session's rings have at most {} files", limits::kSessionFiles)});
     }
     job_started();
-    // Looking at it may wait for its file system, and so may closing it.
+    // fstat() and close() may block in the file's file system.
     user.submit([&server = server_, &user, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
                  descriptor = std::move(descriptors[0])]() mutable {
         auto opened = io::File::create(std::move(descriptor));

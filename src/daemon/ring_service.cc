@@ -12,7 +12,7 @@
 namespace gshm::core {
 namespace {
 
-// An engine's thread copies nothing itself, so that few do.
+// An engine's thread copies no bytes itself, so few engines are enough.
 size_t engines_per_user() {
     return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
 }
@@ -47,7 +47,7 @@ std::shared_future<RingService::Pool> RingService::staging() {
 void RingService::make_staging() {
     auto promise = std::make_shared<std::promise<Pool>>();
     staging_ = promise->get_future().share();
-    // One pins it for all GPUs. Others need it as well, but any will do.
+    // One GPU that pins memory pins it for all GPUs. Without such a GPU, any GPU is chosen.
     DeviceSet& devices = server_.devices();
     std::optional<DeviceIndex> chosen;
     for (DeviceIndex i = 0; i < devices.size(); ++i) {
@@ -73,7 +73,7 @@ void RingService::make_staging() {
         nullptr);
 }
 
-// Nobody waits for it.
+// Pins in the background; no caller waits.
 void RingService::pin_staging(const Pool& staging) {
     if (std::exchange(is_pinning_, true)) return;
     server_.devices().submit(
@@ -91,7 +91,7 @@ void RingService::pin_staging(const Pool& staging) {
 }
 
 Result<std::shared_ptr<io::Engine>> RingService::User::engine(const Pool& staging) {
-    // Rings that have one of those keep it.
+    // The engines without staging memory are replaced. Rings keep the engine that they have.
     if (staging != nullptr && !std::exchange(have_staging_, true)) engines_.clear();
     auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
     const bool is_free = least != engines_.end() && least->use_count() == 1;

@@ -1,5 +1,5 @@
-// Who serves the rings: engines, and the memory that they pass bytes through. Every user has engines and a thread of their
-// own, so that a file of a file system that does not answer holds up nobody but those who have opened it.
+// The engines that serve rings, and their staging memory. Every user has engines and a thread of their own, so that a
+// file system that does not answer delays only the users of its files.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace gshm::core {
 
-// Threads that end things, each of which may have to wait for a file: the others do not wait with it, unless there are
-// very many such. Used under the store lock.
+// Threads for destructors that may block on a file. A blocked destructor delays the others only when all threads are
+// blocked. Used under the store lock.
 class Reapers {
 public:
     void submit(Worker::Task task);
@@ -25,7 +25,7 @@ private:
     static constexpr size_t kMost = 16;
     struct Reaper {
         std::atomic<size_t> tasks = 0;
-        Worker worker;  // ends first
+        Worker worker;  // destroyed first
     };
     std::vector<std::unique_ptr<Reaper>> reapers_;
 };
@@ -37,20 +37,20 @@ public:
     RingService(Server& server, uint64_t staging_bytes);
     ~RingService();
 
-    // The staging memory, which is made and pinned in the thread of the first GPU; null without one. What has failed of
-    // that is tried once more.
+    // The staging memory, created and pinned in a GPU's thread; null without a GPU. If that has failed, it is tried
+    // again.
     std::shared_future<Pool> staging() REQUIRES(store_lock);
 
     class User {
     public:
-        // What may wait for a file, in the user's thread.
+        // Runs a task that may block on a file, in the user's thread.
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
-        // Likewise, but nobody waits for it.
+        // Destroys an object whose destructor may block on a file.
         void let_go(std::shared_ptr<void> what) REQUIRES(store_lock) {
             reapers_.submit([what = std::move(what)]() mutable { what.reset(); });
         }
-        // In the user's thread: an engine that nobody uses, or that few do. One that has worked before has its threads
-        // already. Without staging memory only until there is some.
+        // In the user's thread: an unused engine, or the one with the fewest rings. A used engine already has its
+        // threads. Engines without staging memory are given out only until there is some.
         Result<std::shared_ptr<io::Engine>> engine(const Pool& staging);
 
     private:
@@ -59,15 +59,15 @@ public:
 
         const uid_t uid_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
-        bool have_staging_ = false;                         // those
+        bool have_staging_ = false;                         // the engines have staging memory
         Reapers reapers_;
-        Worker worker_;  // ends first: what it still has to do needs the engines
+        Worker worker_;  // destroyed first: its tasks use the engines
     };
     User& user(uid_t uid) REQUIRES(store_lock);
-    // Ends it when what is under way has ended, in a thread of its user's.
+    // Destroys the ring after its transfers have ended, in a thread of its user.
     void dispose(uid_t uid, std::shared_ptr<ClientRing> ring)
         REQUIRES(store_lock) { user(uid).let_go(std::move(ring)); }
-    // Nothing is under way, neither for rings that somebody has nor for those that nobody has any more.
+    // No transfer is in flight, including those of rings whose sessions have ended.
     bool is_idle() const { return under_way_->load(std::memory_order_acquire) == 0; }
     const std::shared_ptr<std::atomic<uint64_t>>& under_way() const { return under_way_; }
 
@@ -78,7 +78,7 @@ private:
     Server& server_;
     const uint64_t staging_bytes_;
     std::shared_future<Pool> staging_ GUARDED_BY(store_lock);
-    DeviceIndex staging_device_ GUARDED_BY(store_lock) = 0;  // whose thread makes it
+    DeviceIndex staging_device_ GUARDED_BY(store_lock) = 0;  // its thread creates and pins it
     bool has_warned_ GUARDED_BY(store_lock) = false;
     bool is_pinning_ GUARDED_BY(store_lock) = false;
     std::shared_ptr<std::atomic<uint64_t>> under_way_ = std::make_shared<std::atomic<uint64_t>>(0);

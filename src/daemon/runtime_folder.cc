@@ -18,7 +18,7 @@ namespace gshm::core {
 
 namespace {
 
-// Whether the process has the file open. One that cannot be looked at may have.
+// Whether the process has the file open. True if its descriptors may not be listed.
 bool has_open(pid_t pid, const struct stat& file) {
     std::error_code error;
     std::filesystem::directory_iterator entries(fmt::format("/proc/{}/fd", pid), error);
@@ -32,14 +32,15 @@ bool has_open(pid_t pid, const struct stat& file) {
     return false;
 }
 
-// EBUSY: the lock's file names a process that runs and has it. Else waits a while for that process's end, or for that of
-// another which got the lock from it: one that was killed while it started a program holds the lock until both are gone.
+// EBUSY: the process named in the lock file runs and has it open. Otherwise waits a while for the end of that process,
+// or of another process that inherited the lock: if gshmd is killed while it starts a program, the lock is held until
+// both are gone.
 Status wait_for_lock(int lock, const std::string& dir, const RuntimeFolder::OnWait& on_wait, pid_t* last) {
     char text[16] = {};
     [[maybe_unused]] ssize_t got = pread(lock, text, sizeof text - 1, 0);
     const pid_t pid = atoi(text);
     struct stat file = {};
-    // Told apart twice, since a process on its way from the signal to its end shows neither for a moment.
+    // Read several times: between a pending SIGKILL and the exit a process looks alive for a moment.
     constexpr int kLooks = 3;
     constexpr int kStepMs = 10;
     auto state = ProcessState::living;
@@ -58,7 +59,7 @@ Status wait_for_lock(int lock, const std::string& dir, const RuntimeFolder::OnWa
     }
     auto ending = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     pollfd end{ending.get(), POLLIN, 0};
-    // Its end wakes us. Whether a living process has taken over the lock meanwhile is looked at now and then.
+    // The end of the process ends the wait. The timeout lets the caller see a living process that has taken the lock.
     constexpr int kLookAgainMs = 100;
     poll(&end, 1, ending && state == ProcessState::dying ? kLookAgainMs : kStepMs);
     return {};
@@ -75,7 +76,8 @@ Result<UniqueFd> take_lock(const std::string& dir, const RuntimeFolder::OnWait& 
             TRY(wait_for_lock(lock.get(), dir, on_wait, &last));
             continue;
         }
-        // A daemon that was just ending may have removed the file between open and lock: then this is nobody's lock.
+        // An ending daemon may have removed the file between open and lock; a lock on the removed file has no
+        // effect.
         struct stat ours = {};
         struct stat there = {};
         bool same = fstat(lock.get(), &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino;
@@ -89,11 +91,11 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait
     std::error_code error;
     auto parent = std::filesystem::path(dir).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
-    // Root's daemon serves everyone; a user's own is nobody else's business.
+    // Root's daemon serves all users; that of another user serves only this user.
     bool made = mkdir(dir.c_str(), geteuid() == 0 ? 0755 : 0700) == 0;
     if (!made && errno != EEXIST) return fail(errno, "cannot make the runtime folder {}: {}", dir, strerror(errno));
 
-    // Whoever can put files there could have us trust a keeper or a catalog of theirs.
+    // A user who can create files there could make gshmd trust a false keeper or catalog.
     struct stat status = {};
     if (lstat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
         return fail(ENOTDIR, "the runtime folder {} is not a folder", dir);
@@ -103,7 +105,7 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait
                     "(chown, chmod go-w)", dir);
     }
 
-    // Whatever the umask says: root's daemon is for all.
+    // Independent of the umask.
     if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
 
     RuntimeFolder folder(dir, made, TRY(take_lock(dir, on_wait)));
@@ -127,7 +129,7 @@ Status RuntimeFolder::write_pid() const {
 
 Result<UniqueFd> RuntimeFolder::listen() {
     std::string path = socket_path(dir_);
-    unlink(path.c_str());  // a dead daemon's; a live one has the lock
+    unlink(path.c_str());  // of a dead daemon: a running one would hold the lock
     auto socket = TRY(wire::listen_at(path));
     if (chmod(path.c_str(), 0666) != 0) return fail(errno, "cannot open {} to others: {}", path, strerror(errno));
     return socket;

@@ -1,4 +1,4 @@
-// The runtime folder while a daemon has it: made, locked against a second daemon, and cleaned up after.
+// The runtime folder of a running daemon: created, locked against a second daemon, and cleaned up at the end.
 #pragma once
 
 #include <functional>
@@ -10,27 +10,28 @@ namespace gshm::core {
 
 class RuntimeFolder {
 public:
-    // EBUSY if another gshmd has it. One that is about to end, killed say, is waited for, and on_wait told so.
+    // EBUSY: another gshmd runs there. Waits for a gshmd that is ending, for example after SIGKILL; on_wait then gets
+    // the reason.
     using OnWait = std::function<void(const std::string& what)>;
     static Result<RuntimeFolder> create(const std::string& dir, const OnWait& on_wait);
-    // That of a daemon whose place is taken, with its lock.
+    // The folder of the daemon that is replaced, with its lock.
     static Result<RuntimeFolder> adopt(const std::string& dir, UniqueFd lock);
     RuntimeFolder(RuntimeFolder&&) = default;
     ~RuntimeFolder() { clean(); }
-    // Removes what the daemon made there, and the folder if that was the daemon's too. Before clients are let go, so
-    // that one who sees the daemon end finds nothing left.
+    // Removes the daemon's files, and the folder if a daemon created it. Called before clients are disconnected, so
+    // that a client that sees the end finds no files left.
     void clean();
 
-    // There is no daemon any more, but what it needs to begin again.
+    // Ends without a successor: removes the socket, keeps the files for the next start.
     void close();
-    // Whether the folder goes with the daemon: a daemon has made it, this one or an earlier one.
+    // Whether a daemon created the folder, this one or an earlier one: clean() then removes it.
     bool is_made() const { return made_; }
     void set_made(bool made) { made_ = made; }
-    // Leaves it to whoever has the lock now.
+    // Leaves all files to the next daemon.
     void leave() { lock_.reset(); }
     int lock() const { return lock_.get(); }
 
-    // A listening socket that every user may connect to: rights are decided object by object.
+    // A listening socket that every user may connect to: rights are checked for each object.
     Result<UniqueFd> listen();
     std::string log_path() const { return dir_ + "/gshmd.log"; }
 

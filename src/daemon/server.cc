@@ -14,14 +14,14 @@
 namespace gshm::core {
 namespace {
 
-// For a client in another pid namespace, whose end we cannot see.
+// For a client in another pid namespace, whose end is not seen.
 constexpr std::chrono::minutes kUnseenPatience{2};
-// For clients that do not take their answers, when another gshmd waits to take over.
+// For clients that do not read their replies, during a takeover.
 constexpr std::chrono::seconds kHandOverPatience{1};
 
-// For transfers between files and objects that are under way when gshmd ends.
+// For transfers between files and objects when gshmd ends.
 constexpr std::chrono::seconds kTransferPatience{10};
-// The same when another waits to take over: until then nobody is answered.
+// The same during a takeover. Shorter, since clients get no replies meanwhile.
 constexpr std::chrono::seconds kTakeoverPatience{4};
 
 UniqueFd open_spare() {
@@ -39,7 +39,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
         TRY(self->await_session(session, process));
     }
     self->fences_.restore(self->store_);
-    // Things happen that nobody waits for, such as a client's end.
+    // Commits changes that no request waits for, such as the end of a client.
     loop.set_after([self] {
         store_lock.assert_held();
         (void)self->commit();
@@ -86,7 +86,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       fences_(loop, survival) {
     reclaim_.use(store_, departures_);
     reclaim_.set_awaits_commit(survival_.can_keep());
-    // The keeper holds the memory, too, until it reads that it is dropped.
+    // The keeper also holds the memory, until it has read the drop message.
     reclaim_.set_after_free([this](Scheduler::Task done) {
         keeper_waits_->submit([this, done = std::move(done)]() mutable {
             if (ending_) return;
@@ -94,7 +94,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
             loop_.post(std::move(done));
         });
     });
-    // Not in the midst of the change that is told of, which may be a thread's of the mount.
+    // Posted, since the change that causes the event is still under way, perhaps in a thread of the mount.
     watches_.set_wake([this] {
         loop_.post([this] {
             store_lock.assert_held();
@@ -112,10 +112,10 @@ Server::~Server() {
     }
     mover_.stop();
     keeper_waits_.reset();
-    // Their threads work on all the rest. The janitor may have a mount in hand, too.
+    // Their threads use all other members. The janitor may still have a mount to destroy.
     mount_.reset();
     janitor_.reset();
-    successor_.reset();  // its session ends with the others, and nobody stays for that
+    successor_.reset();  // so that the end of its session does not call keep_serving()
     survival_.forget_store();
     fences_.close();
     loop_.set_after({});
@@ -126,13 +126,13 @@ Server::~Server() {
         StoreLock lock(loop_.store_mutex());
         while (!sessions_.empty()) end_session(sessions_.begin()->first);
     }
-    rings_.reset();  // their threads, too, work on the devices
+    rings_.reset();  // their threads use the devices
 }
 
 void Server::start_rings(uint64_t staging_bytes) {
     rings_ = std::make_unique<RingService>(*this, staging_bytes);
     StoreLock lock(loop_.store_mutex());
-    (void)rings_->staging();  // pinning takes its time
+    (void)rings_->staging();  // pinning takes long, so it starts now
 }
 
 void Server::on_accept() {
@@ -158,7 +158,7 @@ void Server::refuse_for_want_of_descriptors() {
     if (socket) {
         flatbuffers::FlatBufferBuilder builder;
         auto packet = wire::finish_reply(builder, 0, wire::ReplyBody::NONE, 0, error.code, error.message);
-        // It is told if it can be; it finds the socket closed in any case.
+        // Best effort: the client sees the closed socket in any case.
         [[maybe_unused]] auto told = wire::send_packet(socket.get(), packet, {}, false);
     }
     socket.reset();
@@ -186,7 +186,7 @@ void Server::forget_session(SessionId session) {
 
 Status Server::await_session(SessionId session, const Restorer::Process& process) {
     auto fd = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-    // It has ended just now; or it cannot be watched, and has a while to come back.
+    // ESRCH: the process has just ended. Other errors: its end cannot be watched, and it gets a time limit.
     if (!fd && errno == ESRCH) {
         store_.end_session(session);
         return {};
@@ -209,7 +209,7 @@ Status Server::await_session(SessionId session, const Restorer::Process& process
 
 void Server::end_awaited(SessionId session) {
     auto found = awaited_.find(session);
-    if (found == awaited_.end()) return;  // it has been taken up again
+    if (found == awaited_.end()) return;  // resumed
     if (found->second) loop_.unwatch(found->second.get());
     awaited_.erase(found);
     forget_session(session);
@@ -225,7 +225,7 @@ std::optional<SessionId> Server::resume_session(const Store::SessionSecret& secr
 }
 
 std::function<void()> Server::on_unmounted() {
-    // Whoever unmounts it, from here or from outside: the daemon goes on without it.
+    // After any unmount, by gshmd or by another process, the daemon goes on without a mount.
     return [this] {
         loop_.post([this] {
             store_lock.assert_held();
@@ -254,7 +254,7 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
     mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done),
                                      on_unmounted()));
-    // Where it is has been written down before.
+    // Not fatal: the earlier daemon has already recorded the mountpoint.
     if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
     return {};
 }
@@ -262,8 +262,8 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
 Status Server::keep_mount() {
     StoreLock lock(loop_.store_mutex());
     survival_.note_mount(mount_->note());
-    // Also where only a new mount will do for the next daemon. Before the keeper has the mount: the next daemon could not
-    // continue one of which it does not know the place, and its processes would wait for ever.
+    // Recorded also for a mount that cannot be resumed: the next daemon then mounts anew. Recorded before the keeper
+    // gets the mount: the next daemon could not resume a mount without its path, and its processes would wait for ever.
     TRY(survival_.set_setting("mountpoint", mount_->path()));
     TRY(survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0"));
     if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
@@ -275,24 +275,24 @@ void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     successor_ = std::move(to);
     takeover_request_ = request;
     keep_ = true;
-    loop_.unwatch(listener_.get());  // who comes now waits for the next one
+    loop_.unwatch(listener_.get());  // new clients wait for the next daemon
     for (const auto& [key, session] : sessions_) session->set_reading(false);
     departures_.set_given_up(true);
     stop_when_idle(std::chrono::steady_clock::now() + kHandOverPatience);
 }
 
 void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
-    if (!successor_) return;  // it has gone, and we stay
-    // Who does not take its answers is not waited for.
+    if (!successor_) return;  // the takeover was cancelled
+    // After the deadline clients that do not read their replies are not waited for.
     const bool late = std::chrono::steady_clock::now() > deadline;
-    // A client that has died may have left transfers that still write to what it had.
+    // Transfers of a dead client may still write to its objects.
     bool idle = rings_->is_idle() &&
                 std::ranges::all_of(sessions_, [&](const auto& entry) {
                     store_lock.assert_held();
                     return entry.second->is_idle(late);
                 });
     if (!idle && std::chrono::steady_clock::now() > deadline + kTakeoverPatience) {
-        // Everybody waits meanwhile: rather another time.
+        // All clients wait meanwhile, so the takeover is refused.
         successor_->reply_error(takeover_request_, {EBUSY, "transfers between files and objects do not end; try again"});
         return keep_serving("cannot be taken over now: transfers do not end");
     }
@@ -340,7 +340,7 @@ bool Server::end(int folder_lock) {
         departures_.set_given_up(true);
     }
     mover_.stop();
-    // Their clients ask the next one for what is not completed: both must not write.
+    // Clients repeat incomplete transfers at the next daemon. Both must not write at the same time.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
@@ -352,7 +352,7 @@ bool Server::end(int folder_lock) {
     }
     {
         StoreLock lock(loop_.store_mutex());
-        if (successor_) successor_->let_go();  // the next one need not await itself
+        if (successor_) successor_->let_go();  // the next daemon must not wait for its own session
         if (auto committed = commit(); !committed) log_error("{}", committed.error().message);
         // The memory is the next daemon's from now on. It restores the objects of sessions and of removals that were not
         // committed, so none of it may be zeroed.
@@ -372,7 +372,7 @@ void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
     if (!mount_) return done(fail(EINVAL, "nothing is mounted"));
     janitor_->submit([this, mount = mount_, lazily, done = std::move(done)]() mutable {
         Status status = mount->unmount(lazily);
-        mount.reset();  // here, should it be the last: the loop must not wait for the mount's threads
+        mount.reset();  // the last reference must not go in the loop, which would wait for the mount's threads
         loop_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
     });
 }

@@ -1,4 +1,4 @@
-// gshmd's heart: accepts clients and wires the store, the devices and the sessions together. Runs in the loop's thread.
+// The daemon: accepts clients and connects the store, the devices and the sessions. Runs in the loop's thread.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ namespace gshm::core {
 
 class Server final {
 public:
-    // Clients come through the listener. Survival must outlive the server. What an earlier daemon has left is there when this returns; with_mount: also
-    // the files that are open in its mount, which the caller takes up with resume_mount().
+    // Loads the objects of an earlier daemon. Accepts clients from the listener. Survival must outlive the server.
+    // with_mount: also loads the open files of its mount, which the caller resumes with resume_mount().
     static Result<std::unique_ptr<Server>> create(EventLoop& loop, std::unique_ptr<DeviceSet> devices,
                                                   Survival& survival, UniqueFd listener, bool with_mount);
     ~Server();
@@ -48,79 +48,78 @@ public:
     Waits& waits() REQUIRES(store_lock) { return waits_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
-    // False: somebody's file does not answer, and what waits for it cannot be ended.
+    // False: transfers are blocked on a file that does not answer, and their threads cannot be joined.
     bool can_end() const { return rings_->is_idle(); }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
 
-    // One slab of a kind is allocated at a time: requests that need one while another is under way wait for that, and
-    // `resume` is to be called when it has come (or has not). False: nothing is under way, and the caller now has to
-    // allocate, to call slab_arrived() and to resume those that it returns.
+    // One slab of a key is allocated at a time. True: an allocation is in progress, and `resume` is called when it has
+    // succeeded or failed. False: the caller must allocate, call slab_arrived() and run the tasks that it returns.
     bool wait_for_slab(const SlabKey& key, EventLoop::Task resume) REQUIRES(store_lock);
     std::vector<EventLoop::Task> slab_arrived(const SlabKey& key) REQUIRES(store_lock);
 
-    // Closes what a client has sent. Not in the loop: closing a file of the client's own file system waits for it.
+    // Closes descriptors of a client in another thread, since closing a file may block in its file system.
     void close_later(std::vector<UniqueFd> descriptors);
 
     // The session is destroyed before this returns.
     void end_session(Session* session) REQUIRES(store_lock);
-    // The store forgets it, and whoever waits for what it was to publish hears of that.
+    // Ends the session in the store, and wakes waiters for its fences.
     void forget_session(SessionId session) REQUIRES(store_lock);
-    // From a session of an earlier daemon, if there is one with that secret.
+    // Resumes a session of an earlier daemon, if there is one with that secret.
     std::optional<SessionId> resume_session(const Store::SessionSecret& secret, const Credentials& who)
         REQUIRES(store_lock);
 
-    // What was changed so far outlives gshmd when this returns.
+    // All changes so far outlive gshmd when this returns.
     Status commit() REQUIRES(store_lock);
-    // The same in a thread that does not hold the lock. Takes it only if a change is not committed.
+    // The same in a thread without the lock. Takes the lock only if there are uncommitted changes.
     Status commit_pending() EXCLUDES(store_lock);
 
-    // Before the loop runs: clients are served by so many threads.
+    // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads);
-    // Before the loop runs: rings can be served from now on.
+    // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
     // Before the loop runs. Clients find the daemon by its runtime folder.
     Status mount(const std::string& path, MountSettings settings) EXCLUDES(store_lock);
-    // Goes on with what an earlier daemon has mounted.
+    // Resumes the mount of an earlier daemon.
     Status resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) EXCLUDES(store_lock);
     // "": none.
     std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
     // `done` is called under the lock. EINVAL if nothing is mounted.
     void unmount(bool lazily, std::move_only_function<void(Status)> done) REQUIRES(store_lock);
 
-    // Whether what is here stays when the loop has ended.
+    // Whether the memory stays for the next daemon when the loop has ended.
     void set_keep(bool keep) { keep_ = keep; }
     bool keeps() const { return keep_; }
-    // Another gshmd, which speaks through that session, takes this one's place: nothing more is begun; when all that was
-    // has ended the loop stops, and end() answers the request.
+    // Another gshmd, the client of that session, takes this one's place. No new work is started. When all work has
+    // ended, the loop stops, and end() answers the request.
     void hand_over(std::shared_ptr<Session> to, uint64_t request) REQUIRES(store_lock);
     bool is_handing_over() const { return successor_ != nullptr; }
-    // After the loop: what is here is left to the next daemon, or given up. folder_lock goes to whom it is handed over
-    // to. True: to somebody who has it by now.
+    // After the loop: leaves the memory to the next daemon, or frees it. In a takeover, folder_lock is sent to the
+    // successor. True: the successor has it.
     bool end(int folder_lock) EXCLUDES(store_lock);
 
 private:
     Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
     void on_accept() REQUIRES(store_lock);
-    // A session of an earlier daemon, until it is taken up again or its process ends.
+    // Keeps a session of an earlier daemon until its client resumes it or its process ends.
     Status await_session(SessionId session, const Restorer::Process& process) REQUIRES(store_lock);
     void end_awaited(SessionId session) REQUIRES(store_lock);
     std::function<void()> on_unmounted();
     Status keep_mount() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
-    // Nobody takes over after all.
+    // Cancels the takeover.
     void keep_serving(std::string_view why) REQUIRES(store_lock);
     void refuse_for_want_of_descriptors();
-    // Returns when the keeper has closed the descriptors that were dropped. In any thread but the loop's.
+    // Returns when the keeper has closed all dropped descriptors. In any thread but the loop's.
     void wait_for_keeper() EXCLUDES(store_lock);
 
     EventLoop& loop_;
     std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;
-    UniqueFd spare_;  // given up for a moment to tell a client that there are no descriptors left
+    UniqueFd spare_;  // closed for a moment to accept and refuse a client when no descriptors are left
     Credentials owner_;
     SystemClock clock_;
     LoopScheduler scheduler_;
@@ -143,7 +142,7 @@ private:
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     bool keep_ = false;
     std::atomic<bool> ending_ = false;
-    std::shared_ptr<Session> successor_;  // null: there is none
+    std::shared_ptr<Session> successor_;  // null: no takeover
     uint64_t takeover_request_ = 0;
 };
 

@@ -15,7 +15,7 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
         server.store().end_session(session->id_);
         return std::unexpected(connection.error());
     }
-    session->connection_ = std::move(*connection);  // its packets wait for the lock that the caller holds
+    session->connection_ = std::move(*connection);  // its packets wait for the lock, which the caller holds
     log_debug("session {}: begins, pid {} uid {}", session->id_, who.pid, who.uid);
     return session;
 }
@@ -23,7 +23,7 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
 Session::Session(Server& server, const Credentials& who)
     : server_(server), id_(server.store().begin_session(who)) {}
 
-// Replies to the request that this thread serves are sent when it has left the store's lock.
+// The replies to the current request of this thread. They are sent after the store lock is released.
 struct Session::Outbox {
     struct Reply {
         size_t begin;
@@ -37,7 +37,7 @@ struct Session::Outbox {
     };
     std::vector<uint8_t> bytes;
     std::vector<Reply> replies;
-    const Session* session = nullptr;  // null: none is served
+    const Session* session = nullptr;  // null: no current request
 };
 
 Session::Outbox& Session::outbox() {
@@ -56,7 +56,7 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
     out.session = this;
     if (good && serve_shared(**request)) {
         server_.close_later(std::move(descriptors));
-        // A thread of the mount may have left the lock with a change that the answer speaks of, and is about to commit it.
+        // The reply may contain a change of a mount's thread that has released the lock before its commit.
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
     Status recorded;
@@ -76,7 +76,7 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
         recorded = server_.commit();
     }
     finish_replies(recorded);
-    // Whether a request took them or none had asked for them.
+    // Also descriptors that no request has taken.
     server_.close_later(std::move(descriptors));
 }
 
@@ -99,7 +99,7 @@ void Session::continue_later(std::move_only_function<void()> rest) {
     });
 }
 
-// A lease that another client has dropped, and told ours of, may be in a packet that its thread has not read yet.
+// Another client may have released a lease and told this client of it, while its thread has not read the packet yet.
 bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) {
     using wire::RequestBody;
     const auto kind = request.body_type();
@@ -198,7 +198,7 @@ void Session::end_with(const Error& error) {
     log_warning("session {}: dropped: {}", id_, error.message);
     reply(0, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
     connection_->hold(true);
-    // Not before the answer was sent.
+    // Posted, so that the reply is sent first.
     connection_->loop().post([this, self = weak_from_this()] {
         auto alive = self.lock();
         if (!alive) return;
@@ -230,7 +230,7 @@ bool changes_something(wire::RequestBody kind) {
     }
 }
 
-// One for all sessions: an answer is built and sent without a break.
+// One builder for each thread: a reply is finished before the next one is begun.
 flatbuffers::FlatBufferBuilder& shared_builder() {
     static thread_local flatbuffers::FlatBufferBuilder builder(64 << 10);
     return builder;
@@ -253,7 +253,7 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
                     std::shared_ptr<const void> keeps) {
     Outbox& out = outbox();
     const bool later = out.session == this && (descriptors.empty() || keeps != nullptr);
-    // A request that is answered without the exclusive lock changes nothing.
+    // Requests served without the exclusive lock change no objects.
     bool changes = false;
     if (server_.loop().store_mutex().is_mine()) {
         store_lock.assert_held();
@@ -261,7 +261,7 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
     }
     if (!later) {
         store_lock.assert_held();
-        // A change outlives gshmd before anyone is told of it. A request that changes nothing is answered in any case.
+        // A change is committed before its reply. Replies to other requests are sent even if the commit fails.
         if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
             if (unwritten) return unwritten(recorded.error());
             return reply_error(request, made_but_unwritten(recorded.error()));
@@ -296,7 +296,7 @@ void Session::reply_status(uint64_t request, const Status& status) {
 }
 
 bool Session::needs_descriptor(const StoredExtent& extent, Access access) {
-    // Forgetting costs a descriptor sent twice; a client that never says what it unmaps must not cost memory.
+    // Bounds the memory for a client that never reports unmapped extents. After clear() descriptors may be sent twice.
     constexpr size_t kMost = 1 << 16;
     if (has_.size() >= kMost) has_.clear();
     return has_.insert(extent.id << 1 | (access == Access::write ? 1 : 0)).second;
@@ -318,7 +318,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
     using wire::RequestBody;
     const uint64_t id = request.id();
     Store& store = server_.store();
-    // Nothing further is changed while the last change cannot be written down.
+    // Changes are refused while the last one cannot be written.
     if (changes_something(request.body_type())) {
         if (auto recorded = server_.survival().is_failing() ? server_.commit() : Status{}; !recorded) {
             return reply_error(id, {recorded.error().code, fmt::format("{}: nothing is changed until it can be written",

@@ -1,4 +1,4 @@
-// One client: decodes its requests, asks the store and the devices, and answers.
+// One client: decodes its requests, runs them on the store and the devices, and replies.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace gshm::core {
 class ClientRing;
 class Server;
 
-// What is told to whoever has changed something, when it could not be written down.
+// The reply to a request whose change was made but could not be written.
 Error made_but_unwritten(const Error& error);
 
 class Session final : private Connection::Handler, public std::enable_shared_from_this<Session> {
@@ -26,9 +26,9 @@ public:
     SessionId id() const { return id_; }
     Server& server() { return server_; }
 
-    // Answers. A builder is free again when the call returns. unwritten: called under the lock, in place of an answer
-    // that says so, if what was changed cannot be written. keeps: what keeps the descriptors open until they are sent; without
-    // it the answer is sent under the lock.
+    // Replies. The builder can be reused when reply() returns. unwritten: called under the lock, instead of the default
+    // error reply, if the change cannot be written. keeps: keeps the descriptors open until they are sent; without it a
+    // reply with descriptors is sent under the lock.
     using Unwritten = std::move_only_function<void(const Error& error)>;
     flatbuffers::FlatBufferBuilder& builder();
     void reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
@@ -38,22 +38,23 @@ public:
     void reply_error(uint64_t request, const Error& error);
     void reply_status(uint64_t request, const Status& status);
 
-    // True if the client does not have the extent in this access, and from now on has: its descriptor must go along.
+    // True if the client does not have a descriptor of the extent for this access. The caller must then send it.
     bool needs_descriptor(const StoredExtent& extent, Access access) REQUIRES(store_lock);
-    // One that it needed was not sent after all.
+    // The descriptor was not sent.
     void forget_descriptor(ExtentId extent, Access access) { has_.erase(extent << 1 | (access == Access::write ? 1 : 0)); }
 
     // Calls `rest` again under the lock, a moment later, in the thread of the client's connection.
     void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
-    // Work under way for the client in other threads; beyond a bound nothing more is read from it.
+    // Counts the client's work in other threads. At the limit no requests are read from the client.
     void job_started() REQUIRES(store_lock);
     void job_ended() REQUIRES(store_lock);
 
-    // The server has ended it.
+    // Called by the server.
     void set_ended() REQUIRES(store_lock) { ended_ = true; }
-    // It waits for no name any more, and gets no answer.
+    // Cancels the client's waits for names, without replies.
     void forget_waits() REQUIRES(store_lock);
-    // Ends what it holds, as if its client had gone; it itself goes on, with nothing.
+    // Ends leases, waits, watches, rings and fences, as at the end of the client. The session continues as a new, empty
+    // one.
     void let_go() REQUIRES(store_lock);
 
     // ---- when another gshmd takes over ----
@@ -61,17 +62,16 @@ public:
         connection_->hold(!reading || jobs_ >= limits::kSessionJobs);
         pause_rings(!reading);
     }
-    // Everything that it asked for and that was read has been answered, and the answers have been taken (unless that
-    // does not matter).
+    // All requests that were read are answered, and the client has read the replies (not checked with `taken_or_not`).
     bool is_idle(bool taken_or_not) const REQUIRES(store_lock) {
         return jobs_ == 0 && has_idle_rings() && !connection_->is_busy() && (taken_or_not || connection_->is_flushed());
     }
-    // Nothing further is begun for its rings.
+    // Paused rings start no transfers.
     void pause_rings(bool paused) REQUIRES(store_lock);
     bool has_idle_rings() const REQUIRES(store_lock);
-    // Ends them, when what is under way has ended.
+    // Destroys the rings after their transfers have ended.
     void drop_rings() REQUIRES(store_lock);
-    // What it asks for from now on, and what it waits for, was not done: it is to ask the next one.
+    // Tells the client that its open and further requests are not executed, and must be sent to the next daemon.
     void say_restart() REQUIRES(store_lock);
 
 private:
@@ -79,16 +79,18 @@ private:
 
     void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override EXCLUDES(store_lock);
     void on_end(std::string_view why) override EXCLUDES(store_lock);
-    // It has ended, or gshmd is about to and leaves everything to the next one.
+    // The session has ended, or gshmd is ending and leaves all requests to the next daemon.
     bool is_over() const REQUIRES_SHARED(store_lock);
-    // Without the store's lock, or under the shared one; false: the request needs it exclusively, and nothing was done.
+    // Serves the request without the store lock, or with the shared lock. False: it needs the exclusive lock, and was
+    // not executed.
     bool serve_shared(const wire::Request& request) EXCLUDES(store_lock);
     bool open_shared(uint64_t request, const wire::OpenObjects& open) REQUIRES_SHARED(store_lock);
     bool release_shared(const wire::Release& release) REQUIRES_SHARED(store_lock);
     bool stat_shared(uint64_t request, const wire::Stat& stat) REQUIRES_SHARED(store_lock);
-    // A request that was refused because of what others hold is served once more when they have been heard.
+    // A request refused because of leases of other clients is served again after the pending packets of the others are
+    // read. True: it will be.
     bool try_again_later(const wire::Request& request, wire::Bytes packet) REQUIRES(store_lock);
-    // Sends the answers. `recorded`: whether the changes that they speak of are committed.
+    // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);
     void dispatch(const wire::Request& request, std::vector<UniqueFd>& descriptors) REQUIRES(store_lock);
@@ -115,7 +117,7 @@ private:
     void get_attribute(uint64_t request, const wire::GetAttribute& get) REQUIRES(store_lock);
     void list_attributes(uint64_t request, const wire::ListAttributes& list) REQUIRES(store_lock);
     void wait(uint64_t request, const wire::Wait& wait) REQUIRES(store_lock);
-    // False: it has ended already.
+    // False: the wait has already ended.
     bool end_wait(uint64_t wait) REQUIRES(store_lock);
     void answer_wait(uint64_t request, const Result<std::optional<wire::NodeRecord>>& found) REQUIRES(store_lock);
     void watch_create(uint64_t request, const wire::WatchCreate& create) REQUIRES(store_lock);
@@ -145,7 +147,8 @@ private:
     void export_object(uint64_t request, const wire::Export& what) REQUIRES(store_lock);
     void move_object(uint64_t request, const wire::Move& move) REQUIRES(store_lock);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access) REQUIRES(store_lock);
-    // `work`, with the memory and the object's place in it, in the device's thread, then `answer` here, if the session is still there.
+    // Runs `work` in the device's thread, with the memory and the object's offset in it. Then calls `answer` under the
+    // store lock, if the session still exists.
     void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&, uint64_t)> work,
                        std::move_only_function<void(Session&, Status)> answer) REQUIRES(store_lock);
 
@@ -153,20 +156,20 @@ private:
 
     struct Outbox;
     static Outbox& outbox();
-    // Sends it, or keeps it back while descriptors that it may rely on are in an outbox.
+    // Sends the packet, or defers it while an outbox has descriptors that it may depend on.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(outbox_mutex_);
     void end_outbox() EXCLUDES(outbox_mutex_);
 
     Server& server_;
-    // What is not guarded is changed in the connection's thread, under the lock or sharing it.
+    // Unguarded members change only in the connection's thread, with the store lock held exclusively or shared.
     SessionId id_;
     bool ended_ GUARDED_BY(store_lock) = false;
     bool trying_again_ = false;  // of the connection's thread
     Store::SessionSecret secret_ GUARDED_BY(store_lock);
     bool greeted_ = false;
     bool resumed_ GUARDED_BY(store_lock) = false;
-    std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last has come
-    std::vector<uint64_t> changing_ GUARDED_BY(store_lock);  // requests that change something, and are not answered yet
+    std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last part of the request
+    std::vector<uint64_t> changing_ GUARDED_BY(store_lock);  // unanswered requests that make changes
     size_t jobs_ GUARDED_BY(store_lock) = 0;
     struct NameWait {
         Waits::Id id = 0;
@@ -174,17 +177,17 @@ private:
     };
     std::unordered_map<uint64_t, NameWait> waits_ GUARDED_BY(store_lock);
     uint64_t next_wait_ GUARDED_BY(store_lock) = 1;
-    uint64_t watching_ GUARDED_BY(store_lock) = 0;  // the WatchNext that is not answered yet; 0: none
-    std::unordered_set<uint64_t> has_;  // extents whose descriptors it was sent: id * 2 + writable
+    uint64_t watching_ GUARDED_BY(store_lock) = 0;  // the unanswered WatchNext; 0: none
+    std::unordered_set<uint64_t> has_;  // extents whose descriptors the client has: id * 2 + writable
     std::shared_ptr<Mapping> staging_ GUARDED_BY(store_lock);
-    std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_ GUARDED_BY(store_lock);  // null: not there yet
+    std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_ GUARDED_BY(store_lock);  // null: being created
     std::shared_ptr<Connection> connection_;
     struct KeptBack {
         std::vector<uint8_t> bytes;
         std::vector<UniqueFd> descriptors;
     };
-    Mutex outbox_mutex_;  // taken after the store's lock; before that of the connection
-    bool in_outbox_ GUARDED_BY(outbox_mutex_) = false;  // descriptors
+    Mutex outbox_mutex_;  // taken after the store lock, before the connection's mutex
+    bool in_outbox_ GUARDED_BY(outbox_mutex_) = false;  // an outbox has descriptors for this client
     std::vector<KeptBack> kept_back_ GUARDED_BY(outbox_mutex_);
 };
 

@@ -1,4 +1,4 @@
-// The requests that threads answer beside each other, under the shared lock.
+// Requests that several threads serve at the same time, under the shared lock.
 #include "daemon/batch.h"
 #include "daemon/records.h"
 #include "daemon/server.h"
@@ -19,7 +19,7 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
             return;
         }
         records.push_back(to_open_record(*object, -1));
-        // A descriptor that the client does not have yet is sent under the lock; see reply().
+        // A descriptor that the client does not have yet must be sent under the exclusive lock; see reply().
         const bool mapped = open.map() && object->extent != nullptr && object->size_bytes > 0;
         shared = server_.devices().check(object->device) && (!open.map() || store.may_map(id_, *object)) &&
                  (!mapped || has_.contains(object->extent->id << 1));
@@ -44,7 +44,7 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
 
 bool Session::release_shared(const wire::Release& release) {
     const SharedStore store = server_.shared_store();
-    // All or none, since the other way begins anew.
+    // All or none: if one needs the exclusive lock, the whole request is served again under it.
     for (const auto* ids : {release.read(), release.write()}) {
         if (ids == nullptr) continue;
         for (uint64_t id : *ids) {

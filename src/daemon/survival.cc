@@ -67,7 +67,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
         if (access(self->catalog_path().c_str(), F_OK) == 0) {
             log_warning("{} is there, but no keeper has the memory that it speaks of: all of it is lost", self->catalog_path());
         }
-        // One that has nothing to keep is not left behind.
+        // A keeper without descriptors is not left behind.
         auto begun = self->begin_anew();
         if (!begun) self->discard();
         TRY(std::move(begun));
@@ -85,8 +85,8 @@ Status Survival::take_up(bool salvage) {
         return fail(EPROTO, "{} was left by an older gshmd, whose format this one does not read: start that version to take it "
                     "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up", dir_);
     }
-    if (!memory && !has_extents) return begin_anew();  // the earlier daemon died before it had begun
-    resuming_ = true;  // from here on there is something to lose
+    if (!memory && !has_extents) return begin_anew();  // the earlier daemon died during its start
+    resuming_ = true;  // from here on there is memory to lose
     if (!memory && !salvage) return fail(EUCLEAN, "the keeper has no ledger");
     if (memory) memory_ = TRY(KeptMemory::adopt(std::move(memory)));
     if (memory_ && !memory_->is_ready() && !has_extents) return begin_anew();
@@ -133,15 +133,15 @@ Status Survival::begin_anew() {
 }
 
 Status Survival::make_catalog() {
-    // It has everybody's names in it; SQLite's other files get the mode of this one.
+    // Private, since it has the names of all users' objects. SQLite's other files get the same mode.
     auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
-    // During a salvage the journal has rows of the damaged one.
+    // During a salvage the journal has rows of the damaged catalog.
     catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum(), salvaging_ ? nullptr : &memory_->journal()));
     return {};
 }
 
-// The keeper's descriptors say nothing of what they are.
+// Records the properties of an extent, which a salvage cannot read from its descriptor.
 void Survival::note_extent(const StoredExtent& extent) {
     Ledger& ledger = memory_->ledger();
     if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
@@ -175,7 +175,7 @@ std::string Survival::setting(std::string_view key) const {
 Status Survival::set_setting(std::string_view key, std::string_view value) {
     if (!catalog_) return {};
     auto set = catalog_->set_value(key, value);
-    if (!set) set = catalog_->set_value(key, value);  // a failure that passes is none
+    if (!set) set = catalog_->set_value(key, value);  // retried once: a passing failure is not reported
     return set;
 }
 
@@ -198,7 +198,7 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file},
                                                        kept.handle ? &*kept.handle : nullptr);
     if (!extent) {
-        // What this process lacks says nothing about the memory, which the next one may take up.
+        // A lack of resources in this process is no damage: the next daemon may take up the memory.
         int code = extent.error().code;
         if (code == EMFILE || code == ENFILE || code == ENOMEM) return std::unexpected(extent.error());
         log_error("an extent of {} cannot be reached: {}", devices.info(kept.device).name, extent.error().message);
@@ -220,10 +220,10 @@ void Survival::start_maker(DeviceSet& devices) {
     for (DeviceIndex i = 0; i < devices.size(); ++i) devices.device(i).use_maker(maker_);
 }
 
-// An earlier daemon may have died between the maker's answer and the catalog.
+// An earlier daemon may have died between the maker's answer and the commit.
 void Survival::release_unused_makes() {
     if (!maker_) return;
-    // Also those of memory that could not be imported now.
+    // `handles_` includes those of memory that could not be imported now.
     maker_->release_others(handles_);
     handles_.clear();
 }
@@ -241,7 +241,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
                     "or give all up with `gshmd --discard`", names);
     }
     if (damaged_) TRY(catalog_->use_devices(devices.infos()));
-    if (salvaging_) left_out_ = memory_->ledger().drop_damaged();  // before numbers are taken from it
+    if (salvaging_) left_out_ = memory_->ledger().drop_damaged();  // before the store reads its next numbers
     TRY(store.set_ledger(&memory_->ledger()));
     Restorer restorer(store, salvaging_ ? Restorer::Mode::salvage : Restorer::Mode::strict);
     auto read = [&]() -> Result<Sessions> {
@@ -250,10 +250,10 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
             store_lock.assert_held();
             return take_extent(kept, devices);
         }));
-        // Before the nodes: those whose extent has lost its row find it again by its key.
+        // Before the nodes, which find extents without a row by their keys.
         if (salvaging_) TRY(load_salvaged(restorer, devices));
         TRY(source.load_nodes(restorer));
-        // Until here nothing was changed.
+        // Checked before the first change.
         if (!salvaging_) TRY(catalog_->check());
         store.set_recorder(this);
         return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) {
@@ -269,7 +269,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         }
     }
     std::erase_if(kept_.descriptors, [](const auto& entry) { return !entry.second; });
-    // What nobody speaks of was on its way in or out when the daemon went.
+    // Descriptors without a row belong to extents that were being created or freed when the earlier daemon died.
     if (!salvaging_) {
         for (const auto& [key, fd] : kept_.descriptors) dropped_.push_back(key);
         for (const auto& [key, slot] : extent_notes_) {
@@ -278,7 +278,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     }
     kept_.descriptors.clear();
     keep_host_folder();
-    note_change();  // Nothing else may have been: what is dropped is forgotten by the commit.
+    note_change();  // so that commit() drops the keys even if there are no other changes
     TRY(commit());
     if (salvaging_) {
         end_salvage();
@@ -320,7 +320,7 @@ void Survival::keep_fence(NodeId object, int fd) {
 }
 
 void Survival::drop_fence(NodeId object) {
-    // Once the store is the next daemon's nothing is dropped with it.
+    // After forget_store() the fences belong to the next daemon.
     if (!keeper_ || store_ == nullptr || kept_fences_.erase(object) == 0) return;
     const uint64_t key = kFence | object;
     keeper_->drop({&key, 1});
@@ -357,7 +357,7 @@ void Survival::changed(StoredExtent& extent) {
     if (!extent.kept) {
         extent.kept = true;
         if (extent.memory->file() != nullptr) keep_host_folder();
-        // Before the catalog speaks of it.
+        // Before the commit of its row.
         auto fd = extent.memory->descriptor_for_keeper();
         extent.lost_at_end = !fd;
         if (fd) {
@@ -390,10 +390,10 @@ void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {
 Status Survival::commit() {
     if (!is_pending()) return {};
     if (catalog_) {
-        // Rows that the file does not take stay in the journal, which must not fill up with them.
+        // Rows that cannot be written stay in the journal. No rows are added then, so that it does not fill up.
         if (is_failing()) TRY(drain());
         auto committed = catalog_->commit();
-        if (!committed) committed = catalog_->commit();  // a failure that passes is none
+        if (!committed) committed = catalog_->commit();  // retried once: a passing failure is not reported
         if (!committed) {
             if (!failing_.exchange(true)) log_error("{}: nothing can be changed until it can be written", committed.error().message);
             return committed;
@@ -402,7 +402,7 @@ Status Survival::commit() {
         if (failing_.exchange(false)) log_info("the catalog can be written again");
     }
     pending_ = false;
-    // Only now: until then the catalog still spoke of them.
+    // After the commit: before it, the catalog still has their rows.
     if (!dropped_.empty()) forget(std::exchange(dropped_, {}));
     return {};
 }
@@ -438,7 +438,7 @@ void Survival::forget_store() {
 void Survival::close() {
     forget_store();
     writer_.reset();
-    // Otherwise the next daemon does it.
+    // If this fails, the next daemon applies the journal.
     if (catalog_) (void)catalog_->drain();
     catalog_.reset();
     // Changes that could not be committed are not made: the next daemon finds the state before them.

@@ -1,5 +1,5 @@
-// What lets gshmd's memory outlive it: every extent's descriptor is with the keeper, what the store knows is in the
-// catalog, who holds what is in the ledger. Without a keeper there is none of it.
+// Makes gshmd's memory outlive it. The keeper holds the descriptor of every extent, the catalog has the nodes of the
+// store, and the ledger has leases and sessions. Without a keeper none of them exist.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ enum class KeeperKind { none, process, systemd };
 
 class Survival final : private Recorder {
 public:
-    // What an earlier daemon has left in the folder is there afterwards, or nothing is: then all begins anew.
-    // begin: it shall be nothing. resume: nothing would be a loss, and is an error. salvage: what can be read of it.
-    // EUCLEAN: it is damaged. Nothing has been changed then, and the message says what there is and what can be done.
+    // Takes up the state of an earlier daemon in the folder, or begins anew if there is none.
+    // begin: discards the earlier state. resume: fails if there is none. salvage: takes up the readable part.
+    // EUCLEAN: it is damaged. It is unchanged then, and the message describes the kept memory and the user's options.
     enum class Earlier { any, begin, resume, salvage };
     static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                     Earlier earlier);
@@ -34,33 +34,34 @@ public:
     int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
     KeeperKind kind() const { return kind_; }
     bool can_keep() const { return keeper_ != nullptr; }
-    // There was an earlier daemon.
+    // Continues the state of an earlier daemon.
     bool is_resuming() const { return resuming_; }
-    // What it has left is damaged, and is put together anew. Files that were open in its mount are not.
+    // The earlier state is damaged and rebuilt. Open files of its mount are not restored.
     bool is_salvaging() const { return salvaging_; }
-    // As the earlier daemon had it; "": it said nothing.
+    // A setting of the earlier daemon; "": none.
     std::string setting(std::string_view key) const;
     Status set_setting(std::string_view key, std::string_view value);
-    // The host's private tmpfs of the earlier daemon; empty: none.
+    // The private tmpfs of the earlier daemon's device `host`; empty: none.
     UniqueFd take_host_folder() { return take(kHostFolder); }
     // The mount's descriptor; empty: none.
     UniqueFd take_mount() { return take(kMount); }
-    // Pages of fences, by their objects.
+    // The pages of fences, by object.
     std::vector<std::pair<NodeId, UniqueFd>> take_fences() { return std::move(fences_); }
-    // Which mount it was, also if its descriptor was not kept; "": none. See fuse::MountPoint.
+    // Identifies the earlier mount, even if its descriptor was not kept; "": none. See fuse::MountPoint.
     const std::string& noted_mount() const { return noted_mount_; }
     void note_mount(const std::string& note);
 
-    // The process that makes memory with lasting fabric handles, where a device has such handles: the one of the earlier
-    // daemon, or a new one.
+    // Uses the earlier daemon's gshm-maker, or starts one, if a device has fabric handles. Handles of its memory
+    // outlive gshmd.
     void start_maker(DeviceSet& devices) REQUIRES(store_lock);
 
-    // Fills the store with what was there, and records from then on. Returns the sessions whose processes live.
-    // with_mount: files that were open in the mount still are.
+    // Loads the earlier state into the store, and records changes from then on. Returns the sessions of living
+    // processes.
+    // with_mount: also restores the open files of the mount.
     using Sessions = std::vector<std::pair<SessionId, Restorer::Process>>;
     Result<Sessions> load(Store& store, DeviceSet& devices, bool with_mount) REQUIRES(store_lock);
 
-    // Null: none. Shared, for who waits without the lock for it to have let go of something.
+    // Null: none. Shared with threads that call Keeper::sync() without the lock.
     std::shared_ptr<Keeper> keeper() const REQUIRES(store_lock) { return keeper_; }
     void keep_mount(int fd) REQUIRES(store_lock);
     void drop_mount() REQUIRES(store_lock);
@@ -70,20 +71,20 @@ public:
     Result<std::unordered_map<uint64_t, NodeId>> done() REQUIRES(store_lock) {
         return catalog_ ? catalog_->done() : decltype(catalog_->done()){};
     }
-    // The changes so far outlive gshmd when this returns. It is called before any client is told of them.
+    // All changes so far outlive gshmd when this returns. Called before replies that depend on them.
     Status commit() REQUIRES(store_lock);
 
     // ---- from any thread ----
-    // There are changes that are not committed. False means that there were none a moment ago.
+    // There are uncommitted changes. False: there were none at some moment of the call.
     bool is_pending() const { return pending_.load(std::memory_order_acquire); }
     // The catalog's file could not be written.
     bool is_failing() const { return failing_.load(std::memory_order_relaxed); }
 
-    // At the end: everything is let go of, and no trace is left.
+    // At the end: frees all memory, ends the keeper and removes all files.
     void discard() REQUIRES(store_lock);
-    // The store is about to go: what happens to it is not recorded any more.
+    // Called before the store is destroyed: its changes are not recorded any more.
     void forget_store() REQUIRES(store_lock);
-    // For the next daemon, which takes it all up: what is here is not used any more.
+    // Leaves the state to the next daemon. This object is not used any more.
     void close() REQUIRES(store_lock);
 
 private:
@@ -92,13 +93,13 @@ private:
     static constexpr uint64_t kHostFolder = kSpecial | 2;
     static constexpr uint64_t kMaker = kSpecial | 3;
     static constexpr uint64_t kLedger = kSpecial | 4;
-    static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // and the object's id
+    static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
     std::string catalog_path() const { return dir_ + "/gshm.db"; }
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
     void remove_files();
-    // Gives up what was there.
+    // Discards the earlier state.
     Status begin_anew() REQUIRES(store_lock);
     Status make_catalog();
     Status take_up(bool salvage) REQUIRES(store_lock);
@@ -110,7 +111,8 @@ private:
     Status drain();
 
     // survival_salvage.cc
-    // EUCLEAN with all that a user must know; other errors as they are.
+    // EUCLEAN for EUCLEAN and ENOENT, with the kept memory and the user's options in the message. Other errors are
+    // unchanged.
     Error damaged(Error error) const REQUIRES(store_lock);
     std::string describe_kept() const REQUIRES(store_lock);
     Status begin_salvage() REQUIRES(store_lock);
@@ -132,31 +134,31 @@ private:
     EventLoop& loop_;
     std::string dir_;
     KeeperKind kind_ = KeeperKind::none;
-    std::shared_ptr<Keeper> keeper_;  // null: none, and nothing else here either
-    Keeper::Kept kept_;               // what is not taken up yet
-    std::vector<std::pair<NodeId, UniqueFd>> fences_;  // likewise
-    std::unordered_map<NodeId, int> kept_fences_ GUARDED_BY(store_lock);      // whose descriptors are others'
+    std::shared_ptr<Keeper> keeper_;  // null: none; the other members are then unused
+    Keeper::Kept kept_;               // descriptors not yet taken
+    std::vector<std::pair<NodeId, UniqueFd>> fences_;  // fences not yet taken
+    std::unordered_map<NodeId, int> kept_fences_ GUARDED_BY(store_lock);      // descriptors are owned by Fences
     std::unique_ptr<Catalog> catalog_;
-    std::unique_ptr<Catalog> damaged_;  // in a salvage: to be read; null: not even that
+    std::unique_ptr<Catalog> damaged_;  // the source of a salvage; null: none, or unreadable
     std::optional<KeptMemory> memory_;
     std::unordered_map<uint64_t, Ledger::Slot> extent_notes_ GUARDED_BY(store_lock);  // by key
     bool salvaging_ = false;
-    size_t left_out_ = 0;  // entries of the ledger, by a salvage
+    size_t left_out_ = 0;  // damaged entries of the ledger, dropped by a salvage
     uint64_t instance_ = 0;
     bool resuming_ = false;
     void note_change() { pending_.store(true, std::memory_order_release); }
     std::atomic<bool> pending_ = false;
     std::atomic<bool> failing_ = false;
-    std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper is to drop after the next commit
-    // Of those, what another keeper must have as well: until the commit the catalog speaks of them.
+    std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper drops after the next commit
+    // Descriptors of dropped extents, for a new keeper: until the commit the catalog still has their rows.
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
-    Store* store_ GUARDED_BY(store_lock) = nullptr;         // once it is loaded
+    Store* store_ GUARDED_BY(store_lock) = nullptr;         // set by load()
     DeviceSet* devices_ = nullptr;
     std::string noted_mount_;
     int mount_fd_ GUARDED_BY(store_lock) = -1;
     bool host_folder_kept_ GUARDED_BY(store_lock) = false;
-    std::set<FabricHandle> handles_;       // that the catalog speaks of, while it is loaded
-    std::shared_ptr<MakerProcess> maker_;  // null: no device has use for it
+    std::set<FabricHandle> handles_;       // of the catalog's extents, during load()
+    std::shared_ptr<MakerProcess> maker_;  // null: no device has fabric handles
     std::unique_ptr<CatalogWriter> writer_;  // last: its thread uses the catalog
 };
 

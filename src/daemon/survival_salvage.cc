@@ -1,4 +1,4 @@
-// What an earlier daemon has left is damaged: saying so, and putting together what can be read.
+// Damaged state of an earlier daemon: the error message, and the salvage of the readable part.
 #include <cstring>
 #include <map>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ std::string Survival::describe_kept() const {
     };
     std::map<std::string, Sum> sums;
     Sum all;
-    // The size of a file is what it is now.
+    // Files have their current size; the ledger has the size at their creation.
     std::map<uint64_t, uint64_t> sizes;
     for (const auto& [key, fd] : kept_.descriptors) {
         struct stat status = {};
@@ -75,7 +75,7 @@ std::string Survival::describe_kept() const {
     return fmt::format("{} has {} extents{}{}", who, all.extents, text.empty() ? "" : ": ", text);
 }
 
-// The damaged files stay, under another name, until the next salvage.
+// Renames the damaged files, which stay until the next salvage.
 Status Survival::move_damaged_files() {
     const std::string from = catalog_path();
     const std::string to = from + ".damaged";
@@ -124,7 +124,7 @@ void Survival::end_salvage() {
     memory_->set_salvage(KeptMemory::Salvage::none);
 }
 
-// Extents of which only the ledger speaks, or nobody.
+// Extents without a row in the catalog: restored from their ledger entry, or reported.
 Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
     const auto infos = devices.infos();
     for (const auto& [key, slot] : extent_notes_) {
@@ -145,12 +145,12 @@ Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
         extent.key = key;
         extent.device = kept.device;
         extent.compressible = kept.compressible;
-        // Whether a fabric handle was given out is not known any more: perhaps one is in use.
+        // Unknown; assumed, since a fabric handle may be in use.
         extent.handle_given = (info->handle_kinds & kHandleFabric) != 0;
         extent.memory = TRY(take_extent(kept, devices));
-        if (extent.memory == nullptr) continue;  // it was on its way in or out
+        if (extent.memory == nullptr) continue;  // it was being created or freed
         extent.shown_bytes = extent.memory->size();
-        // Which owner it is for is not known any more: it is for root, and for no further objects.
+        // The owner of the slab is unknown: it belongs to root, and the key matches no further objects.
         if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
         TRY(restorer.add(std::move(extent)));
     }

@@ -1,4 +1,4 @@
-// systemd as the keeper: its notify socket and its store of descriptors, spoken to directly (sd_notify(3) says how).
+// systemd as the keeper: its notify socket and its store of descriptors, used directly as described in sd_notify(3).
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -40,7 +40,7 @@ Status notify(const std::string& text, int descriptor = -1) {
     return {};
 }
 
-// Descriptors are called gshm-INSTANCE-KEY, in hex.
+// Descriptors are named gshm-INSTANCE-KEY, in hex.
 std::string name_of(uint64_t instance, uint64_t key) {
     return fmt::format("gshm-{:x}-{:x}", instance, key);
 }
@@ -60,7 +60,7 @@ bool parse_name(std::string_view name, uint64_t* ret_instance, uint64_t* ret_key
 class SystemdKeeper final : public Keeper {
 public:
     void put(uint64_t key, int fd) override REQUIRES(store_lock) {
-        // FDPOLL=0: it would drop a descriptor that says that it has hung up, as some do that are not at their end.
+        // Without FDPOLL=0 systemd drops descriptors that poll as hung up, which some valid ones do.
         auto sent = notify(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", name_of(instance_, key)), fd);
         if (!sent) return log_error("{}; what is here may not outlive gshmd", sent.error().message);
         keys_.insert_or_assign(key, true);
@@ -84,7 +84,7 @@ public:
         drop(all);
     }
     void sync() override EXCLUDES(store_lock) {
-        // It closes its end of the pipe when it has read all that came before.
+        // systemd closes its end of the pipe after it has processed all earlier messages.
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return;
         auto reader = UniqueFd::adopt(ends[0]);

@@ -1,4 +1,4 @@
-// Taking the place of a gshmd that runs: from the side of the one that comes.
+// The side of a takeover that replaces the running gshmd.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,17 @@ namespace gshm::core {
 
 class Takeover {
 public:
-    // Greets the gshmd of that folder. ECONNREFUSED if there is none.
+    // Connects to the gshmd of that folder. ECONNREFUSED: none runs.
     static Result<Takeover> create(const std::string& dir);
 
-    // The devices that it has, by name.
+    // The names of its devices.
     const std::vector<std::string>& devices() const { return devices_; }
 
     struct Received {
         UniqueFd listener;
         UniqueFd lock;
     };
-    // Asks it to go. Returns when it does nothing any more.
+    // Requests the takeover. Returns when the other gshmd has stopped all work.
     Result<Received> ask();
 
 private:

@@ -1,4 +1,4 @@
-// Copies and fills through the daemon, for clients that need no pointer of their own, and handles for others.
+// Copies and fills through the daemon, for clients that map no memory, and exported handles.
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <shared_mutex>
@@ -22,7 +22,7 @@ void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach
     struct stat status = {};
     struct statfs kind = {};
     int seals = fcntl(fd, F_GET_SEALS);
-    // A file that could shrink under us, or huge pages that may run out, would be our SIGBUS.
+    // A file that can shrink, or huge pages that run out, would raise SIGBUS in gshmd.
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0 || fstatfs(fd, &kind) != 0 ||
         kind.f_type != TMPFS_MAGIC ||
         static_cast<uint64_t>(status.st_size) < attach.bytes()) {
@@ -50,7 +50,7 @@ void Session::run_on_object(Object* object, Access access, std::move_only_functi
     server_.devices().submit(
         object->device,
         [gate = Store::gate(object), work = std::move(work)](Device&) mutable -> Status {
-            // Where its bytes are now: a file of the mount may have outgrown where they were.
+            // The current memory: a growing file of the mount may have moved.
             std::shared_lock lock(gate->mutex);
             if (!gate->memory) return fail(ENODATA, "the object is empty and has no memory");
             return work(*gate->memory, gate->offset);
@@ -114,7 +114,7 @@ void Session::move_object(uint64_t request, const wire::Move& move) {
 
 void Session::export_object(uint64_t request, const wire::Export& what) {
     auto object = object_range(what.id(), 0, 0, Access::read);
-    // What has been sealed since is exported for reading, to whomever.
+    // An object sealed meanwhile is exported read-only.
     bool write = object && what.write() && (*object)->state == ObjectState::open;
     if (write) object = object_range(what.id(), 0, 0, Access::write);
     if (!object) return reply_error(request, object.error());
@@ -141,7 +141,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     };
     switch (what.kind()) {
         case kHandlePosixFd: {
-            // Made when the extent was: no driver call, so no need to wait for its thread.
+            // Exported when the extent was allocated: no driver call, so no need for the device's thread.
             auto descriptor = (*object)->extent->memory->export_fd(access);
             if (descriptor) exported->descriptor = std::move(*descriptor);
             return answer(*this, descriptor ? Status{} : std::unexpected(descriptor.error()));
@@ -155,7 +155,8 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
                 },
                 answer);
         case kHandleFabric:
-            // Before it is known to be given: a note too many costs a copy, one too few the memory of others.
+            // Recorded before the export: a needless record costs a copy, a missing one exposes memory of other
+            // objects.
             server_.store().extents().give_handle((*object)->extent);
             if (auto recorded = server_.commit(); !recorded) return reply_error(request, recorded.error());
             return run_on_object(

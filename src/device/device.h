@@ -202,8 +202,9 @@ public:
     virtual Result<std::unique_ptr<Extent>> import_dmabuf(int fd, uint64_t size_bytes, Access access) = 0;
     virtual Result<std::unique_ptr<Extent>> import_fabric(const FabricHandle& handle, uint64_t size_bytes,
                                                           Access access) = 0;
-    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of Extent::descriptor_for_keeper(), as if
-    // it were allocated here. size_bytes and options are the original ones, and so is lasting_handle().
+    // Takes over an extent that an earlier process of gshmd allocated, by the descriptor of
+    // Extent::descriptor_for_keeper(), as if it were allocated here. size_bytes and options are the original ones, and
+    // so is lasting_handle().
     virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle* handle = nullptr);
     // Called before any allocation or restore. Devices without fabric handles ignore it.

@@ -139,7 +139,7 @@ public:
         return {};
     }
     Result<int> descriptor(Access access) override {
-        // A new file description: a shared one would share its flags, and O_APPEND would redirect our writes.
+        // A new file description: a shared one would share its flags, and O_APPEND would redirect these writes.
         if (access == Access::write) {
             if (!handed_out_) handed_out_ = TRY(reopen(fd_.get(), O_RDWR));
             return handed_out_.get();
@@ -224,7 +224,7 @@ private:
     UniqueFd fd_;
     UniqueFd handed_out_;
     UniqueFd read_only_fd_;
-    std::mutex mutex_;  // of those below
+    std::mutex mutex_;  // guards all below
     std::shared_ptr<Mapping> mapping_;  // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
@@ -294,9 +294,9 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
         TRY(file->status());
         return file;
     }
-    // Touching bytes beyond the end of the file would be fatal.
+    // An access beyond the end of the file would be fatal.
     struct stat status = {};
-    // Says nothing about the memory: the next start may take it up.
+    // ENOMEM, since this is no damage: the next start may take up the memory.
     if (fstat(fd.get(), &status) != 0) return fail(ENOMEM, "cannot inspect kept memory: {}", strerror(errno));
     if (!S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) < size_bytes) {
         return fail(EUCLEAN, "the kept descriptor is not host memory of {} bytes", size_bytes);

@@ -14,7 +14,7 @@ constexpr size_t kPageBytes = 4096;
 }  // namespace
 
 Result<PinnedMemory> PinnedMemory::map(size_t bytes, const Options& options) {
-    // More than is needed, so that the part which is kept begins where it should.
+    // Maps more than needed and unmaps the excess, so that the rest is aligned.
     const size_t slack = options.alignment > kPageBytes ? options.alignment : 0;
     void* mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return fail(ENOMEM, "no memory for {} bytes", bytes);

@@ -1,4 +1,4 @@
-// Pages of this process that bytes pass through on their way to and from GPUs, pinned where that works.
+// Ordinary memory for copies to and from GPUs, pinned if possible.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,12 @@ namespace gshm::core {
 class PinnedMemory {
 public:
     struct Options {
-        size_t alignment = 4096;  // a power of two, of a page at least
-        int numa_node = -1;       // the memory is near it; -1: anywhere
-        bool populate = false;    // all pages are there from the start, and stay where that is allowed
+        size_t alignment = 4096;  // a power of two, at least a page
+        int numa_node = -1;       // preferred node; -1: any
+        bool populate = false;    // allocates all pages at once, and locks them if permitted
     };
-    // Zeros, in huge pages where the kernel has them; a forked child does not have it. bytes: whole pages.
+    // Zeroed memory, in huge pages if the kernel has them. Not mapped in a forked child. bytes: a multiple of the page
+    // size.
     static Result<PinnedMemory> map(size_t bytes, const Options& options);
     PinnedMemory() = default;
     PinnedMemory(PinnedMemory&& other) noexcept;
@@ -27,8 +28,8 @@ public:
     size_t size() const { return memory_.size(); }
     std::span<std::byte> bytes() const { return memory_; }
 
-    // For all GPUs of this process; the device must outlive it. May be tried again after a failure, in one thread at a time,
-    // while the memory is used.
+    // Pins for all GPUs of this process. The device must outlive the memory. May be repeated after a failure, in one
+    // thread at a time, while the memory is in use.
     Status pin(Device& device);
     bool is_pinned() const { return pinned_by_ != nullptr; }
 

@@ -1,5 +1,5 @@
-// The streams of a device, which execute work in order, and marks in them. Users of memory learn from marks when earlier
-// work has finished with it. Devices without streams are synchronous.
+// The streams of a device, which execute work in order, and marks in them. Users of memory learn from marks when
+// earlier work has finished with it. Devices without streams are synchronous.
 #pragma once
 
 #include <atomic>

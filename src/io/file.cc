@@ -33,7 +33,7 @@ Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     if ((flags & O_PATH) != 0) return fail(EBADF, "opened with O_PATH: it can be neither read nor written");
     const int mode = flags & O_ACCMODE;
     const bool readable = mode == O_RDONLY || mode == O_RDWR;
-    // With O_APPEND every write goes to the end, whatever its offset.
+    // With O_APPEND every write goes to the end of the file, regardless of its offset.
     const bool writable = (mode == O_WRONLY || mode == O_RDWR) && (flags & O_APPEND) == 0;
     if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing (O_APPEND does not count)");
     const bool is_block = S_ISBLK(status.st_mode);

@@ -73,7 +73,7 @@ void EngineCore::queue(Transfer& transfer) {
 }
 
 void EngineCore::begin_waiting() {
-    // A quarter of the pieces is reserved for fresh transfers. If these keep coming, every fourth turn goes to the
+    // A quarter of the pieces is reserved for fresh transfers. If these keep coming, every fourth piece is one of the
     // others.
     const unsigned kept = options_.depth / 4;
     while (free_count_ != 0) {

@@ -64,7 +64,7 @@ bool Consumer::take(Entry* ret_entry) {
     taken_ = taken;
     if (accepted_ - taken_ == entries()) return false;
     memcpy(ret_entry, &view_.entry(accepted_), sizeof *ret_entry);
-    // From here on only the copy is used, whatever the client writes.
+    // From here on only the copy is used, since the client may overwrite the entry.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     header.accepted.store(++accepted_, std::memory_order_release);
     return true;

@@ -14,11 +14,11 @@ namespace gshm::core::faults {
 enum class Class : uint32_t {
     none = 0,
     system = 1,       // calls of the C library, each with a suitable error: see preload/
-    interrupted = 2,  // those of them that a signal can interrupt, with EINTR
-    sqlite = 3,       // calls into libsqlite3, with SQLITE_FULL, SQLITE_NOMEM and the like
-    catalog = 4,      // calls of the C library that libsqlite3 makes
-    device = 5,       // calls of the fake driver, but those that give something back
-    end = 6,          // system and sqlite, unlink and rename: SIGKILL ends gshmd in place of the call
+    interrupted = 2,  // the interruptible calls of `system`, with EINTR
+    sqlite = 3,       // calls into libsqlite3, with errors such as SQLITE_FULL and SQLITE_NOMEM
+    catalog = 4,      // calls of the C library by libsqlite3
+    device = 5,       // calls of the fake driver, except those that release a resource
+    end = 6,          // calls of `system` and `sqlite`, unlink and rename: SIGKILL ends gshmd instead of the call
 };
 
 struct Control {
@@ -27,7 +27,7 @@ struct Control {
     std::atomic<uint64_t> first;
     std::atomic<uint64_t> count;
     std::atomic<uint64_t> failed;
-    char last[64];               // the call that was failed last
+    char last[64];               // the last failed call
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

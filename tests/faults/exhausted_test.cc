@@ -1,4 +1,4 @@
-// Exhausted resources: the reply says so, nothing is lost, and it works again when there are more.
+// Exhausted resources: the reply has the reason, no object is lost, and requests succeed again when there are more.
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ TEST_F(Exhausted, CatalogWithoutRoom) {
     start_all();
     auto client = connect();
     fill_up();
-    // Until the file of the catalog has no room either, which it has made in advance.
+    // Creates objects until the catalog's file, which has room in advance, is full too.
     int code = 0;
     size_t made = 0;
     for (; code == 0 && made < 5000; ++made) {
@@ -50,12 +50,12 @@ TEST_F(Exhausted, CatalogWithoutRoom) {
     }
     EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
     EXPECT_NE(std::string(gshm_last_error()).find("catalog"), std::string::npos) << gshm_last_error();
-    // Nothing is changed then, and all can be read.
+    // Changes are refused then, and all objects can be read.
     EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
     EXPECT_EQ(gshm_rename(client.get(), "kept/small-host", "kept/other", 0), -ENOSPC);
     check_alive();
     check_kept();
-    // After a kill it has everything that it could record.
+    // After a kill all recorded objects are there.
     kill();
     make_room();
     ASSERT_TRUE(start_again()) << log();
@@ -82,7 +82,7 @@ TEST_F(Exhausted, CatalogHasRoomAgain) {
     EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
     make_room();
     check_serves();
-    // The last one was made, as the answer said, and is written down by now.
+    // The last object was made, as its reply said, and is recorded by now.
     remove_all("many");
     check_no_more_than(before);
     check_restart();
@@ -101,7 +101,7 @@ TEST_F(Exhausted, LedgerWithoutRoom) {
         code = gshm_open(client.get(), "kept/small-host", GSHM_NO_MAP, &object);
         if (code == 0) held.emplace_back(object);
     }
-    // One lease for all of a process is possible, too: then there is nothing to run out of.
+    // If all opens of a process share one lease, the ledger does not run out of room.
     if (code != 0) {
         EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
     }

@@ -14,7 +14,7 @@
 namespace gshm::core::test {
 namespace {
 
-// The fake driver for this process too.
+// This process uses the fake driver too.
 const bool fake_loaded = [] {
     setenv("FAKECUDA_DEVICES", "1", 1);
     setenv("FAKECUDA_FABRIC", "1", 1);
@@ -33,7 +33,7 @@ const std::vector<KeptObject> kKept = {
     {"kept/other-cuda", "cuda:0", 64'000},
 };
 
-// For effects of other threads.
+// Polls for effects of other threads.
 template <typename Condition>
 bool eventually(Condition condition) {
     for (int i = 0; i < 5000; ++i) {
@@ -95,7 +95,7 @@ std::vector<std::string> FaultTest::environment() const {
     env.push_back("FAKECUDA_MEMORY=192M");
     env.push_back("LD_PRELOAD=" + build_path("tests/libfaults.so"));
     env.push_back("GSHM_FAULTS=" + scratch() + "/faults");
-    // Ours is loaded before the sanitizer's runtime, and calls it.
+    // libfaults.so is loaded before the sanitizer's runtime, and calls it.
     env.push_back(std::string("ASAN_OPTIONS=verify_asan_link_order=0:") + (asan == nullptr ? "" : asan));
     return env;
 }
@@ -162,7 +162,7 @@ std::vector<uint64_t> FaultTest::choose(uint64_t calls, size_t most) {
 }
 
 void FaultTest::sweep(const Sweep& sweep) {
-    // Twice: objects made once and kept, such as slabs, exist afterwards.
+    // Run twice, so that resources which are created once and kept, such as slabs, exist before the measurement.
     for (int i = 0; i < 2 && !HasFatalFailure(); ++i) {
         sweep.body();
         sweep.clean();
@@ -271,7 +271,7 @@ void FaultTest::remove_all(const std::string& folder) {
     for (size_t i = gshm_listing_count(made); i-- > 0;) {
         std::string name = folder + "/" + gshm_listing_name(made, i);
         int code = gshm_unlink(client.get(), name.c_str());
-        // A folder goes with the last name in it.
+        // An implicit folder is removed with its last name.
         EXPECT_TRUE(code == 0 || code == -ENOENT || code == -EISDIR) << name << ": " << gshm_last_error();
     }
 }
@@ -325,9 +325,9 @@ FaultTest::Measure FaultTest::measure() {
     size_t count = 0;
     EXPECT_EQ(gshm_devices(client.get(), devices, 4, &count), 0) << gshm_last_error();
     for (size_t i = 0; i < count; ++i) {
-        // The whole capacity, part of which the kept objects have. gshmd frees its cached memory and its empty slabs
-        // before it refuses. A create that finds no zeroed range leaves such a slab behind: freed ranges are zeroed by
-        // another thread. A larger request is refused without a look at the device.
+        // A request for the whole capacity, part of which the kept objects use: gshmd frees its cached memory and its
+        // empty slabs before it refuses. A create that finds no zeroed range leaves such a slab behind, since another
+        // thread zeroes freed ranges. A request above the capacity would be refused at once.
         Object object;
         EXPECT_EQ(create(client.get(), "measure", devices[i].capacity_bytes, devices[i].name, 0, &object), -ENOSPC)
             << devices[i].name;
@@ -361,7 +361,7 @@ size_t FaultTest::children_of_daemon(const std::string& program) const {
 }
 
 FaultTest::Measure FaultTest::settled() {
-    // One that was lost to a failure is started again a second later, and its socket counts.
+    // A lost gshm-maker is restarted a second later, and its socket is one of the counted descriptors.
     EXPECT_TRUE(eventually([&] { return children_of_daemon("gshm-maker") >= makers_; }));
     Measure last = measure();
     int same = 0;
@@ -378,7 +378,7 @@ void FaultTest::check_no_more_than(const Measure& before) {
     Measure now;
     bool back = eventually([&] {
         now = measure();
-        // Fewer than before: a spare that could not be opened, say.
+        // Fewer is possible: the spare descriptor may not have been reopened, for example.
         return now.objects == before.objects && now.extents <= before.extents && now.used_bytes == before.used_bytes &&
                now.sessions <= before.sessions && now.descriptors <= before.descriptors &&
                now.mappings <= before.mappings;

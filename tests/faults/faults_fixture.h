@@ -1,9 +1,9 @@
-// A gshmd whose calls can be made to fail, and the invariants that hold whatever fails.
+// A gshmd with injected failures of its calls, and the invariants that hold under any failure.
 //
 //   sweep({.kind = Class::system, .body = [&] { ... }, .clean = [&] { ... }});
 //
-// runs the body without a failure to count its calls, then once for each of them with that call failing. The body
-// expects only what holds under any failure; `clean` runs without failures and removes what the body has left.
+// runs the body without a failure to count its calls, then once for each of them with that call failing. The body may
+// only expect results that hold under any failure. `clean` runs without failures and removes the objects of the body.
 // Afterwards the daemon must be the same process, serve every device, have all earlier objects byte for byte, and no
 // more objects, memory, descriptors and mappings than at first.
 //
@@ -45,30 +45,30 @@ protected:
         Class kind;
         std::function<void()> body;
         std::function<void()> clean = [] {};
-        uint64_t count = 1;  // of calls that fail one after the other; kAll: until the body is through
-        size_t most = 60;    // of them unless GSHM_FAULTS_ALL is set
-        std::function<void()> after = [] {};  // a further check, when all is clean
+        uint64_t count = 1;  // number of consecutive calls that fail; kAll: all until the end of the body
+        size_t most = 60;    // maximum number of runs, unless GSHM_FAULTS_ALL is set
+        std::function<void()> after = [] {};  // a further check, after `clean`
     };
     static constexpr uint64_t kAll = UINT64_MAX;
 
     FaultTest();
     ~FaultTest() override;
 
-    // Starts it with two devices, "host" and "cuda:0", the kept objects in it.
+    // Starts gshmd with two devices, "host" and "cuda:0", and makes the kept objects.
     void start_all(const std::vector<std::string>& further = {});
     bool start_again(const std::vector<std::string>& further = {});
     std::vector<std::string> environment() const;
 
     void arm(Class kind, uint64_t first, uint64_t count);
-    // Whether a call has failed since; *ret_seen: how many there were.
+    // Whether a call has failed since arm(); *ret_seen: the number of counted calls.
     bool disarm(uint64_t* ret_seen = nullptr);
     std::string last_failed() const { return control_->last; }
 
     void sweep(const Sweep& sweep);
-    // The calls to be failed of so many.
+    // Chooses the calls that fail, out of `calls`.
     static std::vector<uint64_t> choose(uint64_t calls, size_t most);
 
-    // ---- as a client; null where it could not be had, which is an error only while nothing fails ----
+    // ---- as a client; null if the call failed, which is an error only without injected failures ----
     Client connect();
     // Checks that the error is a valid one. Returns its meaning for the requested change.
     static Outcome outcome(int code);
@@ -78,7 +78,7 @@ protected:
     // "" if the object has these bytes, otherwise the difference.
     static std::string check_bytes(gshm_client* client, const std::string& name, const std::string& bytes);
     static bool exists(gshm_client* client, const std::string& name);
-    // Removes all names that begin with it.
+    // Removes all names in the folder.
     void remove_all(const std::string& folder);
 
     // ---- invariants ----
@@ -94,14 +94,14 @@ protected:
         size_t mappings = 0;  // shared ones
         bool operator==(const Measure&) const = default;
     };
-    // When all pending frees are complete, empty slabs included.
+    // Measured after all pending frees are complete, including those of empty slabs.
     Measure measure();
-    // Also those that have ended, and that the daemon has not waited for.
+    // Includes zombies.
     size_t children_of_daemon(const std::string& program) const;
-    // When it does not change any more.
+    // Measured when the values do not change any more.
     Measure settled();
     void check_no_more_than(const Measure& before);
-    // kill -9, a new one, and all is there.
+    // Kills and restarts gshmd: all objects must be there.
     void check_restart(const std::vector<std::string>& further = {});
 
     static const std::vector<std::string> kDevices;
@@ -110,7 +110,7 @@ private:
     void keep_objects();
 
     faults::Control* control_ = nullptr;
-    size_t makers_ = 0;  // that the daemon has when nothing fails
+    size_t makers_ = 0;  // number of gshm-maker processes without failures
 };
 
 }  // namespace gshm::core::test

@@ -10,11 +10,11 @@ class FaultsLibrary : public FaultTest, public ::testing::WithParamInterface<std
 protected:
     const std::string& device() const { return GetParam(); }
 
-    // Checks a name when nothing fails any more: acknowledged changes were made, and no others.
+    // The expected state of a name, checked without failures: acknowledged changes were made, and no others.
     struct Claim {
         std::string name;
         Outcome there;
-        std::string bytes;  // "": whatever
+        std::string bytes;  // "": not checked
     };
     std::vector<Claim> claims_;
 
@@ -57,7 +57,7 @@ protected:
         sweep_of(Class::device, kAll);
         if (!HasFailure()) check_restart();
     }
-    // Kept when the session ends, as a failure may end it.
+    // With GSHM_KEEP, since a failure may end the session.
     void make(gshm_client* client, const std::string& name, size_t bytes, uint32_t flags) {
         Object object;
         auto made = outcome(create(client, name, bytes, device(), flags | GSHM_KEEP, &object));

@@ -1,4 +1,4 @@
-// Clients that die, keepers that die and daemons that die, while calls of gshmd fail.
+// Clients, keepers and daemons die while calls of gshmd fail.
 #include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ protected:
         if (!HasFailure()) check_restart();
     }
 
-    // A process that has objects, and dies with them.
+    // Starts a process that holds objects, and kills it.
     void live_and_die() {
         int ends[2];
         ASSERT_EQ(pipe(ends), 0);
@@ -49,7 +49,7 @@ protected:
         (void)!read(ends[0], &byte, 1);
         close(ends[0]);
         kill_process(child);
-        // The daemon may fail while it tidies up: it is seen to be busy with it by asking it for something.
+        // The daemon cleans up before it answers the ping, so failures of the cleanup happen within this function.
         if (auto client = connect()) gshm_ping(client.get());
     }
     static void kill_process(pid_t child) {
@@ -91,7 +91,7 @@ TEST_F(FaultsLifetime, Keeper) {
                   .most = 12,
                   .after =
                       [&] {
-                          // The present one; it may take a second to end.
+                          // Only the current keeper stays. The previous one may take a second to end.
                           for (int i = 0; i < 3000 && children_of_daemon("gshm-keeper") != 1; ++i) usleep(1000);
                           EXPECT_EQ(children_of_daemon("gshm-keeper"), 1u);
                           EXPECT_LE(children_of_daemon("gshm-maker"), 1u);

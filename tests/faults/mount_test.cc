@@ -28,7 +28,7 @@ protected:
         if (auto missing = missing_for(GetParam()); !missing.empty()) GTEST_SKIP() << missing;
     }
 
-    // 0, or an error that a program may be told.
+    // 0, or an error that is valid for a program.
     static int code_of(long result) {
         if (result >= 0) return 0;
         static const std::set<int> sane = {ENOSPC, ENOMEM, EMFILE, ENFILE, EIO, EBUSY, EPERM};
@@ -43,13 +43,13 @@ protected:
         if (GetParam() == Way::through) made.push_back("--no-passthrough");
         return made;
     }
-    // A folder for files on the device.
+    // Makes a folder for files on the device.
     bool make_folder() {
         if (code_of(mkdir(folder().c_str(), 0755)) != 0) return false;
         const char* device = GetParam() == Way::cuda ? "cuda:0" : "host";
         return code_of(setxattr(folder().c_str(), "user.device", device, strlen(device), 0)) == 0;
     }
-    // Without failures.
+    // Runs without failures.
     void clean() {
         for (const auto& [name, bytes] : claims_) {
             if (bytes) {
@@ -91,11 +91,11 @@ protected:
     void claim(const std::string& name, std::optional<std::string> bytes) { claims_[name] = std::move(bytes); }
     void claim_nothing(const std::string& name) { claims_.erase(name); }
 
-    std::map<std::string, std::optional<std::string>> claims_;  // nothing: there is no such file
+    std::map<std::string, std::optional<std::string>> claims_;  // nullopt: the file does not exist
 };
 
-// While changes are refused a file may be there of which its maker was told that it could not be made: the change was
-// made, as gshmd says of it in its log.
+// While changes are refused, a file may exist although its creation returned an error: the change was made, as gshmd's
+// log says.
 bool may_be_there(int code) {
     return code == ENOSPC || code == ENOMEM || code == EIO || code == EBUSY;
 }
@@ -117,7 +117,7 @@ TEST_P(FaultsMount, Write) {
                 bytes += piece.substr(0, static_cast<size_t>(put));
                 if (static_cast<size_t>(put) < piece.size()) break;
             }
-            // Earlier data is intact whatever follows. A read may be short where a part of it failed.
+            // Earlier data is intact after any failure. A read may be short if a part of it failed.
             std::string there(bytes.size(), '\0');
             ssize_t got = pread(file.fd, there.data(), there.size(), 0);
             if (code_of(got) == 0) {
@@ -155,7 +155,7 @@ TEST_P(FaultsMount, Names) {
                     claim("a", std::nullopt);
                     claim("sub/c", "this is a");
                 } else {
-                    claim_nothing("a");  // made or not: a catalog that cannot be written says so afterwards
+                    claim_nothing("a");  // made or not: the error may come from the catalog, after the change
                 }
             }
             int code = code_of(link(in("b").c_str(), in("hard").c_str()));

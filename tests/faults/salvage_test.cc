@@ -1,4 +1,4 @@
-// A salvage that is killed at any of its calls, and repeated: every acknowledged byte is there, under its name or in
+// A salvage is killed at any of its calls, and repeated: every acknowledged byte is there, under its name or in
 // lost+found.
 #include <csignal>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ protected:
     void SetUp() override {
         if (geteuid() != 0) GTEST_SKIP() << "not root: lost+found is for root only";
     }
-    // An object on each device, and a catalog from before the second one.
+    // Makes an object on each device, and restores the catalog from before the second one.
     void make_and_lose(const std::string& name) {
         const std::string saved = scratch() + "/saved";
         for (const auto& device : kDevices) {
@@ -50,7 +50,7 @@ protected:
         EXPECT_EQ(check_bytes(connect().get(), name + named, pattern(name + named, kBytes)), "");
         EXPECT_EQ(find_lost(pattern(name + lost, kBytes)), "");
     }
-    // Of all objects, one a line.
+    // The names of all objects, one per line.
     std::string names() {
         auto client = connect();
         gshm_listing* made = nullptr;
@@ -87,7 +87,7 @@ protected:
             ASSERT_TRUE(came_through) << log();
             return;
         }
-        // Perhaps only after it was ready.
+        // The kill may come after the daemon was ready.
         ASSERT_EQ(wait_for_end(), 128 + SIGKILL) << log();
         ++killed_;
         // An ordinary start refuses, unless the salvage was complete.
@@ -105,7 +105,7 @@ protected:
         uint64_t calls = 0;
         disarm(&calls);
         std::vector<uint64_t> chosen = choose(calls, 10);
-        // The last ones in any case: the mount is made there.
+        // The last calls in any case: they make the mount.
         for (uint64_t n = std::max(chosen.back() + 1, calls - std::min<uint64_t>(calls, 30)); n <= calls; ++n) chosen.push_back(n);
         for (uint64_t n : chosen) {
             const std::string last = "last" + std::to_string(n) + "/";
@@ -148,7 +148,7 @@ TEST_F(FaultsSalvage, KilledAndRepeatedWithMount) {
     });
 }
 
-// The mount is made anew at the same place. Files that were open in it are lost to their processes, their bytes are not.
+// The mount is made anew at the same place. Open files end, but their bytes are not lost.
 TEST_F(FaultsSalvage, MakesTheMountAnew) {
     if (auto missing = missing_for(Way::passthrough); !missing.empty()) GTEST_SKIP() << missing;
     start_all({mount()});
@@ -184,7 +184,7 @@ TEST_F(FaultsSalvage, ASecondOneChangesNothing) {
         check_found("last/");
         EXPECT_EQ(settled().extents, extents);
     }
-    // Of a catalog that is lost after a salvage.
+    // The catalog is lost after a salvage.
     kill();
     for (const char* file : {"/gshm.db", "/gshm.db-wal"}) std::filesystem::remove(dir() + file);
     ASSERT_TRUE(start_again({"--salvage"})) << log();

@@ -1,5 +1,5 @@
-// gshmd starts, for the first time or after it was killed, while its calls fail: it starts with all that was there, or it
-// says why not, and the next one has it all.
+// gshmd starts, for the first time or after a kill, while its calls fail. It starts with all objects, or it reports the
+// reason, and the next start has all objects.
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@ namespace {
 
 class FaultsStart : public FaultTest {
 protected:
-    // Of the daemon's last sentence.
+    // The last line of the daemon's log.
     std::string last_line() const {
         std::string all = log();
         while (all.ends_with('\n')) all.pop_back();
@@ -26,7 +26,7 @@ protected:
             EXPECT_EQ(line.find(nonsense), std::string::npos) << line;
         }
     }
-    // How many calls a start makes; it is left running.
+    // The number of calls of a start. The daemon is left running.
     uint64_t count_calls(Class kind, const std::vector<std::string>& further) {
         uint64_t calls = 0;
         arm(kind, UINT64_MAX, 1);
@@ -55,7 +55,7 @@ protected:
                 check_refusal();
                 ASSERT_TRUE(start_again(further)) << log();
             } else if (!all_reachable()) {
-                // Of a device that did not work at that moment; said so, and there again for the next one.
+                // Objects of a device that failed during this start are reachable after the next start.
                 EXPECT_EQ(kind, Class::device);
                 kill();
                 ASSERT_TRUE(start_again(further)) << log();
@@ -63,7 +63,8 @@ protected:
             check_kept();
             check_serves();
             check();
-            // Killed before it has seen that we have left, the next one would wait for us to come back.
+            // The daemon must see the end of the clients before it is killed: the next daemon would wait for their
+            // return.
             for (int i = 0; i < 2000 && measure().objects != objects; ++i) usleep(1000);
             EXPECT_EQ(measure().objects, objects);
             if (HasFailure()) {
@@ -101,7 +102,7 @@ TEST_F(FaultsStart, AfterKillWithMount) {
     if (auto missing = missing_for(Way::passthrough); !missing.empty()) GTEST_SKIP() << missing;
     start_all({mount()});
     ASSERT_TRUE(write_file(at("file"), pattern("file", 100'000)));
-    // It stays open whatever happens to daemons.
+    // The file stays open across all daemons.
     int fd = open(at("file").c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(fd, 0);
     auto check = [&] {
@@ -120,7 +121,7 @@ TEST_F(FaultsStart, AfterKillWithMount) {
     close(fd);
 }
 
-// Nothing was there: a start that fails leaves nothing behind, no keeper and no mount.
+// The first start in an empty folder: if it fails, it leaves no keeper and no mount behind.
 TEST_F(FaultsStart, First) {
     const bool with_mount = missing_for(Way::passthrough).empty();
     std::vector<std::string> further;

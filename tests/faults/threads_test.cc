@@ -1,5 +1,5 @@
-// Clients of several threads change something at once while the file of the catalog cannot be written: a change that is
-// acknowledged, or reported as made, outlives gshmd, and a refused one leaves nothing.
+// Several threads make changes at the same time while the catalog's file cannot be written. A change that is
+// acknowledged, or reported as made, outlives gshmd; a refused change has no effect.
 #include <barrier>
 #include <thread>
 

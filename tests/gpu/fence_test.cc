@@ -1,4 +1,4 @@
-// Fences on the GPU: streams of two processes, a kernel that takes its time, and one that is killed with its process.
+// Fences on the GPU: streams of two processes, a long kernel, and a kernel that is killed with its process.
 #include "fixture.h"
 
 namespace gshm::core::test {
@@ -22,7 +22,7 @@ protected:
         EXPECT_EQ(gshm_fence_open(object.get(), flags, &fence), 0) << gshm_last_error();
         return Fence(fence);
     }
-    // By our own stream, after whatever that waits for.
+    // Reads on stream_, after the work that the stream waits for.
     std::vector<std::byte> read(const Object& object) {
         std::vector<std::byte> bytes(gshm_size(object.get()));
         const cuda::ScopedContext current(gpu().driver(), gpu().context());
@@ -63,7 +63,7 @@ TEST_P(GpuFence, AStreamThatWaitsForAKilledProcessGoesOn) {
     EXPECT_EQ(gshm_fence_check(fence.get(), 1), -EOWNERDEAD);
     EXPECT_EQ(gshm_fence_wait(fence.get(), stream_, 1, 0, nullptr), -EOWNERDEAD);
     EXPECT_EQ(gshm_fence_wait(fence.get(), stream_, 2, 60000, nullptr), -EOWNERDEAD);
-    // Another takes its place.
+    // This process becomes the writer.
     const auto mine = open_fence(object, GSHM_WRITE);
     uint64_t generation = 0;
     ASSERT_EQ(gshm_fence_publish(mine.get(), stream_, &generation), 0) << gshm_last_error();

@@ -1,4 +1,4 @@
-// Files into GPU memory and back: through the daemon's ring, and into memory of the process's own.
+// Files into GPU memory and back: through the daemon's ring, and into memory that the process owns.
 #include <fcntl.h>
 #include <fstream>
 
@@ -9,7 +9,7 @@ namespace {
 
 class GpuFiles : public GpuTest {
 protected:
-    // In memory or on a disk: some ways are only taken from one of them.
+    // In memory or on a disk: some paths of the engine apply to only one of them.
     int make_file(const std::string& folder, const std::vector<std::byte>& bytes) {
         std::string path = folder + "/gshm-gpu-XXXXXX";
         const int fd = mkostemp(path.data(), O_CLOEXEC);

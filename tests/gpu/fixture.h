@@ -1,4 +1,4 @@
-// A test with a gshmd on the real GPUs; run once for each GPU, skipped with the reason where there is none.
+// A test with a gshmd on the real GPUs. Runs once for each GPU; skipped with the reason if there is none.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ protected:
         info.struct_size = sizeof info;
         return gshm_stat(client_.get(), name.c_str(), &info) == 0;
     }
-    // The GPU as the daemon sees it.
+    // The daemon's information about the GPU.
     gshm_device_info info() {
         std::vector<gshm_device_info> devices(64);
         devices[0].struct_size = sizeof devices[0];

@@ -20,43 +20,44 @@ struct Closer {
 using Client = std::unique_ptr<gshm_client, Closer>;
 using Object = std::unique_ptr<gshm_object, Closer>;
 
-// Null where it fails; gshm_last_error() says why.
+// Null on failure; gshm_last_error() has the reason.
 Client connect_to(const std::string& dir);
 Object open_object(gshm_client* client, const std::string& name, uint32_t flags = 0);
 
-// Bytes that differ with place and seed.
+// Bytes that depend on position and seed.
 std::vector<std::byte> pattern(size_t bytes, unsigned seed);
-// All bytes of an open object, through the library. Empty where it fails.
+// All bytes of an open object, through the library. Empty on failure.
 std::vector<std::byte> copy_of(gshm_object* object);
 
-// Names of the GPUs that this process sees: "cuda:0", ... Empty where there is no driver, and `why` says so.
+// Names of the GPUs that this process sees: "cuda:0", ... Empty without a driver; `why` gets the reason.
 std::vector<std::string> gpu_names(std::string* why = nullptr);
-// The test double of tests/fakecuda instead of NVIDIA's: memory is counted otherwise there, and nothing computes.
+// The driver is the test double of tests/fakecuda: it counts memory differently and runs no kernels.
 bool is_fake_driver();
 
-// A finding that is no matter of right or wrong; tests/gpu/run gathers these lines.
+// Prints an observation that is neither a success nor a failure; tests/gpu/run collects these lines.
 void print_fact(const std::string& text);
 
 // A GPU through the bare driver, in its primary context, as a program would use it beside the library.
 class Gpu {
 public:
-    // By the name the library has for it; aborts the program where it cannot be used.
+    // By its name in the library. Aborts the program if it cannot be used.
     explicit Gpu(const std::string& name);
 
     uint64_t free_bytes() const;
     // Through a device pointer, with cuMemcpy. Not kSuccess: the driver's refusal.
     cuda::CUresult read(const void* pointer, std::vector<std::byte>& ret_bytes) const;
     cuda::CUresult write(void* pointer, const std::vector<std::byte>& bytes) const;
-    // Adds 1 to each 32-bit number with a kernel. Empty: done; else why not ("skip: ..." where nothing can compute).
+    // Adds 1 to each 32-bit number with a kernel. Returns "", or the reason of a failure ("skip: ...": no kernels can
+    // run).
     std::string add_one(void* pointer, uint32_t count) const;
-    // Puts a kernel on the stream that takes so long; returns like add_one().
+    // Queues a kernel with this duration on the stream; returns like add_one().
     std::string spin(cuda::CUstream stream, std::chrono::nanoseconds duration) const;
 
     bool primary_context_is_active() const;
     std::string describe(cuda::CUresult result) const;
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }
-    cuda::CUcontext context() const;  // retained for good at the first use
+    cuda::CUcontext context() const;  // retained at the first use, never released
 
 private:
     std::string load_kernels(const char* code, void** ret_module) const;
@@ -66,7 +67,7 @@ private:
     mutable cuda::CUcontext context_ = nullptr;
 };
 
-// Driver calls that the product does not use. Null where the driver has none, as in the test double.
+// Driver calls that the product does not use. Null if the driver does not have them, like the test double.
 struct FurtherCalls {
     cuda::CUresult (*ctx_get_current)(cuda::CUcontext* context) = nullptr;
     cuda::CUresult (*ctx_create)(cuda::CUcontext* context, unsigned flags, cuda::CUdevice device) = nullptr;

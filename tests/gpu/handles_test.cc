@@ -1,4 +1,4 @@
-// Handles for others: descriptors, fabric handles, dma-bufs, with and without a daemon.
+// Handles for other processes: descriptors, fabric handles, dma-bufs, with and without a daemon.
 #include "fixture.h"
 
 namespace gshm::core::test {

@@ -1,4 +1,4 @@
-// Every allocation reads as zeros at first; a full GPU is an error without further harm; rights of an open.
+// New allocations are zeroed; a full GPU gives an error and no other effect; rights of an open.
 #include <set>
 
 #include "fixture.h"
@@ -34,7 +34,7 @@ TEST_P(GpuMemory, SmallObjectsAreZeroAlsoAfterReuse) {
 }
 
 TEST_P(GpuMemory, LargeObjectsAreZeroAlsoAfterReuse) {
-    // The driver may or may not hand out the same pages; that it takes the last freed first makes it likely.
+    // The driver may hand out the same pages. This is likely, since it uses the last freed pages first.
     const uint64_t bytes = std::min<uint64_t>(info().capacity_bytes / 16, 1024 * kMiB) / kMiB * kMiB;
     for (int round = 0; round < 6; ++round) {
         const auto object = create("zero", bytes, round % 2 == 0 ? 0 : GSHM_DEDICATED);
@@ -49,7 +49,7 @@ TEST_P(GpuMemory, TooMuchIsRefusedAndTheDaemonGoesOn) {
     Object object;
     EXPECT_EQ(try_create("huge", info().capacity_bytes + 2 * kMiB, GSHM_NO_MAP, object), -ENOSPC) << gshm_last_error();
     EXPECT_EQ(try_create("huge", uint64_t{1} << 62, GSHM_NO_MAP, object), -ENOSPC) << gshm_last_error();
-    // Really fills the GPU, piece by piece, until the driver refuses.
+    // Fills the GPU, piece by piece, until the driver refuses.
     const uint64_t piece = info().capacity_bytes / 10 / (2 * kMiB) * (2 * kMiB);
     int pieces = 0;
     int code = 0;
@@ -95,7 +95,7 @@ TEST_P(GpuMemory, ReadOnlyHandlesRefuseWrites) {
     expect_read_elsewhere("sealed", 21);
 }
 
-// CUDA exports no read-only handles, so this is no boundary between users; is it at least one against mistakes?
+// CUDA exports no read-only handles, so this is no boundary between users. The test records whether it stops mistakes.
 TEST_P(GpuMemory, WritingThroughAReadOnlyPointerIsRecorded) {
     for (const std::string way : {"copy", "kernel"}) {
         const std::string name = "victim/" + way;

@@ -49,7 +49,7 @@ TEST_P(GpuMirror, BytesGoThereAndBack) {
         {
             const auto mirror = make(object, kWrite);
             write(mirror, data);
-        }  // written back
+        }  // the destructor writes back
         ASSERT_TRUE(on_gpu(object) == data) << bytes;
         ASSERT_EQ(gpu().write(gshm_data(object.get()), pattern(bytes, 31)), cuda::kSuccess);
         ASSERT_TRUE(bytes_of(make(object, kLoad)) == pattern(bytes, 31)) << bytes;
@@ -97,7 +97,7 @@ TEST_P(GpuMirror, TheMemoryIsPinned) {
         const auto result = gpu().driver().pointer_get_attributes(
             1, asked, values, reinterpret_cast<cuda::CUdeviceptr>(gshm_mirror_data(mirror.get())));
         ASSERT_EQ(result, cuda::kSuccess);
-        if (is_fake_driver()) continue;  // which does not tell
+        if (is_fake_driver()) continue;  // it does not report the memory type
         EXPECT_EQ(type, cuda::kMemoryTypeHost) << bytes;
     }
 }

@@ -29,7 +29,7 @@ TEST_P(GpuMove, KernelsFindWhatWasMoved) {
         ASSERT_EQ(problem, "");
         object.reset();
 
-        // On the host the processor sees what the kernel wrote.
+        // On the host the CPU reads the numbers that the kernel wrote.
         ASSERT_EQ(move(name, "host"), 0) << gshm_last_error();
         EXPECT_STREQ(stat(name).device, "host");
         for (auto& number : numbers) ++number;
@@ -38,7 +38,7 @@ TEST_P(GpuMove, KernelsFindWhatWasMoved) {
         for (uint32_t i = 0; i < count; ++i) static_cast<uint32_t*>(gshm_data(object.get()))[i] += 5;
         object.reset();
 
-        // Back on the GPU a kernel sees what the processor wrote.
+        // Back on the GPU a kernel reads the numbers that the CPU wrote.
         ASSERT_EQ(move(name, where()), 0) << gshm_last_error();
         EXPECT_EQ(stat(name).device, where());
         object = open(name, GSHM_WRITE);
@@ -60,7 +60,7 @@ TEST_P(GpuMove, AHolderReadsTheOldMemoryOnTheGpu) {
     EXPECT_EQ(seen, pattern(4 * kMiB, 3));
     EXPECT_EQ(copy_of(open("sealed").get()), pattern(4 * kMiB, 3));
     held.reset();
-    // The GPU's memory is free again, or kept for the next object, which counts as free.
+    // The GPU's memory is freed, or kept for reuse, which counts as free.
     EXPECT_TRUE(eventually([&] { return info().object_bytes == 0; }));
     unlink("sealed");
 }

@@ -6,7 +6,7 @@
 namespace gshm::core::test {
 namespace {
 
-// Waits by the GPU's clock, then writes: a kernel that is slow for sure.
+// A kernel that waits by the GPU's clock, then writes.
 constexpr const char* kWriteLater = R"(
 .version 7.0
 .target sm_75
@@ -89,8 +89,8 @@ protected:
 
     static constexpr uint64_t kBytes = 2 * kMiB;
 
-    // On the stream, 200 ms later, to the first kCount numbers. False: no kernel can be run, and it is done by many fills,
-    // which take some time, too.
+    // Writes the first kCount numbers on the stream, 200 ms later. Without kernels it queues many fills, which take
+    // some time too. False: they are not reliably slow.
     bool write_later(void* memory, uint8_t byte, cuda::CUstream stream) {
         const cuda::ScopedContext current(gpu().driver(), gpu().context());
         uint32_t count = kCount;
@@ -132,7 +132,7 @@ private:
         return calls.module_get_function(&function_, module_, "write_later") == cuda::kSuccess;
     }
 
-    static constexpr uint32_t kCount = 1 << 16;  // few enough threads that all of them wait at once
+    static constexpr uint32_t kCount = 1 << 16;  // few enough threads to run all at once
 
     void* module_ = nullptr;
     void* function_ = nullptr;

@@ -18,7 +18,7 @@ protected:
         }
         return context;
     }
-    // Every call that reaches the driver.
+    // Makes every call that reaches the driver.
     void use_everything(const std::string& name) {
         const auto object = create_filled(name, 4 * kMiB, 40);
         const auto second = connect();

@@ -8,7 +8,7 @@ class GpuRestart : public GpuTest {
 protected:
     void restart() {
         kill();
-        ASSERT_TRUE(start({})) << log();  // it recalls its devices
+        ASSERT_TRUE(start({})) << log();  // with the devices of the killed daemon
     }
     std::vector<std::byte> through_daemon(const std::string& name) {
         auto object = open(name, GSHM_NO_MAP);
@@ -68,7 +68,7 @@ TEST_P(GpuRestart, HandlesCanStillBeExported) {
     gshm_close(imported);
     ::close(fd);
     if (had_fabric == 0) {
-        // The driver makes one only where the memory was made, and that process is gone.
+        // The driver exports a fabric handle only in the process that allocated the memory, which is gone.
         EXPECT_EQ(gshm_export_fabric(object.get(), fabric_before, &handle), -EBUSY);
         const int code = gshm_import_fabric(where().c_str(), fabric_before, &handle, 0, &imported);
         print_fact(std::string("fabric handle of memory whose maker was killed: ") +

@@ -24,7 +24,7 @@ uint64_t number(const std::string& text) {
     return std::strtoull(text.c_str(), nullptr, 10);
 }
 
-// Compares an open object with its pattern: by a copy of the library's, and through the pointer.
+// Compares an open object with its pattern: by gshm_copy_out(), and through the pointer.
 int compare(gshm_object* object, const std::string& gpu, unsigned seed) {
     const auto expected = pattern(gshm_size(object), seed);
     if (copy_of(object) != expected) return failed("gshm_copy_out gives other bytes");
@@ -62,7 +62,7 @@ int read_piece(const Arguments& arguments) {
     return 0;
 }
 
-// DIR NAME GPU BYTES SEED seal|hold: creates an object with a pattern; then is done (seal), or holds it as it is.
+// DIR NAME GPU BYTES SEED seal|hold: creates an object with a pattern; then seals it and ends, or holds it unsealed.
 int write(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
     if (!client) return failed("connect");
@@ -76,7 +76,7 @@ int write(const Arguments& arguments) {
     const auto data = pattern(spec.size_bytes, static_cast<unsigned>(number(arguments[4])));
     if (gshm_copy_in(made, 0, data.data(), data.size()) != 0) return failed("copy in");
     if (arguments[5] == "seal") return gshm_seal(made) == 0 ? 0 : failed("seal");
-    gshm_create_spec done = GSHM_CREATE_SPEC_INIT;  // tells that the bytes are there
+    gshm_create_spec done = GSHM_CREATE_SPEC_INIT;  // a second object signals that the bytes are written
     const std::string name = arguments[1] + ".written";
     done.name = name.c_str();
     done.size_bytes = 1;
@@ -129,7 +129,7 @@ gshm_handle_info handle_info(const Arguments& arguments, size_t at) {
     return info;
 }
 
-// GPU FD SEED INFO...: imports an inherited descriptor and compares.
+// GPU FD SEED INFO...: imports an inherited descriptor and compares its bytes.
 int import_fd(const Arguments& arguments) {
     const auto info = handle_info(arguments, 3);
     gshm_object* made = nullptr;
@@ -139,7 +139,7 @@ int import_fd(const Arguments& arguments) {
     return compare(Object(made).get(), arguments[0], static_cast<unsigned>(number(arguments[2])));
 }
 
-// GPU HANDLE-IN-HEX SEED INFO...: the same with 64 bytes of handle.
+// GPU HANDLE-IN-HEX SEED INFO...: the same with a handle of 64 bytes.
 int import_bytes(const Arguments& arguments,
                  int (*import)(const char*, const uint8_t*, const gshm_handle_info*, uint32_t, gshm_object**)) {
     const auto info = handle_info(arguments, 3);
@@ -173,7 +173,7 @@ int write_to_read_only(const Arguments& arguments) {
         outcome = gpu.describe(result);
     std::printf("%s\n", outcome.empty() ? "goes through" : outcome.c_str());
     std::fflush(stdout);
-    _exit(0);  // a lost context is not to be cleaned up
+    _exit(0);  // destructors would use the lost context
 }
 
 bool has_libcuda() {
@@ -184,7 +184,7 @@ bool has_libcuda() {
     return false;
 }
 
-// DIR NAME GPU: when the library starts CUDA, and that it leaves the caller's current context alone.
+// DIR NAME GPU: checks when the library starts CUDA, and that it does not change the caller's current context.
 int watch_context(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
     if (!client) return failed("connect");
@@ -203,7 +203,7 @@ int watch_context(const Arguments& arguments) {
     return copy_of(object.get()).empty() ? failed("copy") : 0;
 }
 
-// DIR NAME: the GPU is hidden from this process (CUDA_VISIBLE_DEVICES). Copies go through the daemon all the same.
+// DIR NAME: the GPU is hidden from this process (CUDA_VISIBLE_DEVICES). Copies through the daemon still work.
 int be_blind(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);
     if (!client) return failed("connect");
@@ -215,7 +215,7 @@ int be_blind(const Arguments& arguments) {
     return unmapped && !copy_of(unmapped.get()).empty() ? 0 : failed("copy through the daemon");
 }
 
-// DIR NAME GPU MILLISECONDS VALUE: fills the object by a stream that has so long to do before, publishes that at once, and
+// DIR NAME GPU MILLISECONDS VALUE: fills the object on a stream that is busy for that long, publishes at once, and
 // stays until it is killed.
 int publish(const Arguments& arguments) {
     const auto client = connect_to(arguments[0]);

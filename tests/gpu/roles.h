@@ -13,16 +13,16 @@ namespace gshm::core::test {
 // In main(): plays the role and returns the exit status. 0 is success; otherwise its output has the reason.
 int play_role(const std::vector<std::string>& arguments);
 
-// The command line that starts this program in a part.
+// The command line that starts this program in a role.
 std::vector<std::string> role(const std::string& name, const std::vector<std::string>& arguments);
 
-// Starts it, waits for its end.
+// Starts the role and waits for its end.
 RunResult run_role(const std::string& name, const std::vector<std::string>& arguments,
                    const std::vector<std::string>& env = {});
 
-// 64 bytes of handle as an argument.
+// A handle of 64 bytes as an argument.
 std::string to_hex(const uint8_t* handle);
-// A handle info as arguments, in the order that the import parts take them.
+// A handle info as arguments of the import roles.
 std::vector<std::string> to_arguments(const gshm_handle_info& info);
 
 }  // namespace gshm::core::test

@@ -13,7 +13,7 @@ TEST_P(GpuSharing, AnotherProcessReadsByCopyAndByPointer) {
         const auto object = create_filled(name, bytes, 1);
         ASSERT_TRUE(object);
         expect_read_elsewhere(name, 1);
-        // And here, by both ways.
+        // This process reads by pointer and through the daemon.
         std::vector<std::byte> seen(bytes);
         ASSERT_EQ(gpu().read(gshm_data(object.get()), seen), cuda::kSuccess);
         EXPECT_EQ(seen, pattern(bytes, 1));

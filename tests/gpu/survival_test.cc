@@ -1,4 +1,4 @@
-// After a process is killed: the data of its sealed objects remain, and no memory of the others.
+// After a process is killed, its sealed objects remain, and the memory of its other objects is freed.
 #include "fixture.h"
 
 namespace gshm::core::test {
@@ -6,7 +6,7 @@ namespace {
 
 class GpuSurvival : public GpuTest {
 protected:
-    // A process that has written an object and holds it, unsealed.
+    // Starts a process that writes an object and holds it unsealed.
     bool start_writer(ChildProcess& writer, const std::string& name, uint64_t bytes, unsigned seed) {
         const auto command = role("write", {dir(), name, where(), std::to_string(bytes), std::to_string(seed), "hold"});
         if (!writer.spawn(command)) return false;
@@ -19,7 +19,7 @@ GSHM_FOR_EACH_GPU(GpuSurvival);
 
 TEST_P(GpuSurvival, AKilledWritersMemoryIsFreed) {
     constexpr uint64_t kBytes = 256 * kMiB;
-    ASSERT_TRUE(gpu().context());  // its own memory is taken by now
+    ASSERT_TRUE(gpu().context());  // so that free_before excludes the memory of this context
     const uint64_t used_before = info().used_bytes;
     const uint64_t free_before = gpu().free_bytes();
 
@@ -33,7 +33,7 @@ TEST_P(GpuSurvival, AKilledWritersMemoryIsFreed) {
 
     writer.signal(SIGKILL);
     EXPECT_TRUE(eventually([&] { return !exists("draft"); }));
-    // A slab of the daemon's, made for the sign beside it, may stay.
+    // The slab of the second object (".written") may stay.
     EXPECT_TRUE(eventually([&] { return info().used_bytes <= used_before + 4 * kMiB; }));
     if (is_fake_driver()) return;  // each process counts separately there
     EXPECT_TRUE(eventually([&] { return gpu().free_bytes() + 64 * kMiB >= free_before; }))
@@ -102,7 +102,7 @@ TEST_P(GpuSurvival, ANewDaemonTakesTheOldOnesPlace) {
     const auto old = create_filled("first", 8 * kMiB, 13);
     kill();
     ASSERT_TRUE(start({"--device", "cuda"})) << log();
-    // The client reconnects by itself; the old daemon's names are gone, but not our mapping.
+    // The client reconnects by itself. The names of the old daemon are gone, but the mapping stays.
     const auto fresh = create_filled("second", 8 * kMiB, 14);
     ASSERT_TRUE(fresh);
     expect_read_elsewhere("second", 14);

@@ -1,4 +1,4 @@
-// Memory that a program has already, of every kind that CUDA has; and 3FS's interface with it.
+// Wrapped memory of a program, of every CUDA kind, and 3FS's interface with it.
 #include "fixture.h"
 
 namespace gshm::core::test {
@@ -81,7 +81,7 @@ TEST_P(GpuWrap, IpcHandlesWithAnOffset) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
 }
 
-// 3FS's examples with the runtime folder in the place of its mount, in a mount namespace of their own.
+// 3FS's examples with the runtime folder instead of its mount, in a private mount namespace.
 TEST_P(GpuWrap, ExamplesOf3fs) {
     if (geteuid() != 0) GTEST_SKIP() << "only root may mount";
     const std::string script =

@@ -101,7 +101,7 @@ int Calls::link(const std::string& from, const std::string& to) {
 }
 
 int Calls::symlink(const std::string& target, const std::string& name) {
-    // A target below our directory is the only thing in the log that would name it.
+    // Only such a target would put the path of the directory into the log.
     const auto text = target.starts_with(dir_) ? "DIR" + target.substr(dir_.size()) : target;
     return recorder_.result(fmt::format("symlink({}, {})", shown(text), shown(name)),
                             ::symlink(target.c_str(), at(name).c_str()));

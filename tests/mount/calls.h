@@ -5,8 +5,8 @@
 //   c.mkdir("f", 0755);                                   // mkdir(f, 0755) = EEXIST
 //   c.stat("f");                                          // f: file 0644 nlink=1 size=0 uid=0 gid=0
 //
-// Names are relative to the directory; descriptors appear in the log under the name they were opened by. Every method
-// returns what the call returned and leaves its errno.
+// Names are relative to the directory. Descriptors appear in the log under the name they were opened by. Every method
+// returns the result of the call and preserves its errno.
 #pragma once
 
 #include <functional>
@@ -46,7 +46,7 @@ public:
     int rmdir(const std::string& name);
     int unlink(const std::string& name);
     int link(const std::string& from, const std::string& to);
-    int symlink(const std::string& target, const std::string& name);  // the target is taken as it is
+    int symlink(const std::string& target, const std::string& name);  // the target is not relative to the directory
     int readlink(const std::string& name, size_t size = 8192);
     int rename(const std::string& from, const std::string& to);
     int renameat2(const std::string& from, const std::string& to, unsigned flags);
@@ -58,17 +58,17 @@ public:
     int access(const std::string& name, int mode);
     int stat(const std::string& name);         // lstat, recorded in full
     int stat_target(const std::string& name);  // stat: follows symlinks
-    // The names of a directory, sorted, with their types.
+    // Records the names of a directory, sorted, with their types.
     void list(const std::string& name);
-    // Whether two names are one inode.
+    // Records whether two names have the same inode.
     void same_inode(const std::string& a, const std::string& b);
-    // A file with these bytes; recorded only if it fails.
+    // Makes a file with these bytes; recorded only if it fails.
     void make(const std::string& name, std::string_view bytes = {}, mode_t mode = 0644);
     void content(const std::string& name);  // recorded as bytes
 
     // ---- descriptors ----
-    void close(int fd);                    // recorded only if it fails; nothing to do for -1
-    int adopt(int fd, std::string label);  // the name of a descriptor that came from elsewhere
+    void close(int fd);                    // recorded only if it fails; ignores -1
+    int adopt(int fd, std::string label);  // names a descriptor that was opened otherwise
     int dup(int fd);
     ssize_t write(int fd, std::string_view bytes);
     ssize_t pwrite(int fd, std::string_view bytes, off_t offset);
@@ -83,22 +83,22 @@ public:
     // nullptr if it fails. Mappings last until the end of the scenario's process unless the scenario unmaps them.
     char* map(int fd, size_t size, int protection, int flags, off_t offset = 0);
 
-    // ---- extended attributes; the scenario's own are called user.test.* ----
+    // ---- extended attributes; those of the scenario are named user.test.* ----
     int set_attribute(const std::string& name, const std::string& attribute, std::string_view value, int flags = 0);
     ssize_t attribute(const std::string& name, const std::string& attribute, size_t size = 70000);
-    // Only the scenario's own, sorted: a file system may have others beside them.
+    // Records only those of the scenario, sorted: a file system may have further ones.
     void list_attributes(const std::string& name);
     int remove_attribute(const std::string& name, const std::string& attribute);
 
     // ---- times ----
-    // Does something and records which times of these names it moved: "times after chmod: f{ctime} .{}". Clocks are
-    // coarse (a jiffy), so it lets one go by before and never compares more than before with after.
+    // Runs the action and records which times of these names it changed: "times after chmod: f{ctime} .{}". File times
+    // have the resolution of a jiffy, so it waits for the next one first.
     void moved(const std::string& what, std::initializer_list<std::string> names, const std::function<void()>& action);
 
     // ---- processes ----
-    // As another user, in a child; for root only. Its records are marked with its uid.
+    // Runs the action as another user, in a child process. Needs root. Its records are marked with the uid.
     void as(const User& user, const std::function<void()>& action);
-    // In a child, with its exit: "WHAT: exit 0", "WHAT: SIGBUS".
+    // Runs the action in a child process and records its exit: "WHAT: exit 0", "WHAT: SIGBUS".
     void in_child(const std::string& what, const std::function<int()>& action);
 
 private:
@@ -110,7 +110,7 @@ private:
     std::map<int, std::string> names_;
 };
 
-// Until clocks have visibly moved on.
+// Waits until the file times of the kernel have advanced.
 void pause_for_clock();
 
 }  // namespace gshm::core::test

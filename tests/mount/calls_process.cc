@@ -1,4 +1,4 @@
-// The part of Calls that is about clocks and other processes.
+// Calls: clocks and other processes.
 #include <cerrno>
 #include <cstring>
 #include <grp.h>
@@ -24,7 +24,7 @@ std::optional<struct stat> stat_now(const std::string& path) {
     return st;
 }
 
-// "" if it has not moved, " mtime" if forwards, " -mtime" if backwards.
+// "": unchanged; " mtime": later than before; " -mtime": earlier.
 std::string movement(const char* name, const timespec& before, const timespec& after) {
     if (before.tv_sec == after.tv_sec && before.tv_nsec == after.tv_nsec) return "";
     const bool back = after.tv_sec < before.tv_sec || (after.tv_sec == before.tv_sec && after.tv_nsec < before.tv_nsec);
@@ -44,7 +44,7 @@ std::string movements(const std::optional<struct stat>& before, const std::optio
 int become(const User& user) {
     if (::setgroups(user.groups.size(), user.groups.data()) != 0) return errno;
     if (::setgid(user.gid) != 0 || ::setuid(user.uid) != 0) return errno;
-    ::prctl(PR_SET_DUMPABLE, 1);  // or /proc/self/fd would stay root's
+    ::prctl(PR_SET_DUMPABLE, 1);  // otherwise /proc/self/fd still belongs to root
     return 0;
 }
 

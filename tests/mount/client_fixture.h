@@ -1,4 +1,4 @@
-// A mounted gshmd in each of the ways, with a client of the library.
+// A mounted gshmd, for each Way, with a client of the library.
 #pragma once
 
 #include <gshm/watch.hpp>

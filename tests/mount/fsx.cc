@@ -20,7 +20,7 @@ namespace gshm::core::test {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kLongest = 64 * 1024;  // of one operation, mostly
+constexpr size_t kLongest = 64 * 1024;  // of most operations
 constexpr size_t kRemembered = 20;
 
 struct Range {
@@ -51,13 +51,13 @@ public:
     }
 
 private:
-    // ---- chance ----
+    // ---- random values ----
     size_t below(size_t limit) { return limit == 0 ? 0 : random_() % limit; }
-    // Edges of pages and their neighbours are where mistakes live.
+    // Prefers page boundaries and their neighbours, where mistakes are likely.
     size_t position(size_t limit) {
         size_t place = below(limit + 1);
         if (below(3) == 0) place = place / kPage * kPage + below(3) - 1;
-        return place > limit ? limit : place;  // 0 - 1 is past every limit
+        return place > limit ? limit : place;  // 0 - 1 wraps and exceeds every limit
     }
     size_t length(size_t limit) {
         static constexpr size_t kScales[] = {8, 512, kPage, 3 * kPage, kLongest, kLongest};
@@ -71,12 +71,12 @@ private:
 
     // ---- the copy ----
     void model_write(size_t offset, const std::string& bytes) {
-        if (bytes.empty()) return;  // writing nothing does not grow a file, wherever it is done
+        if (bytes.empty()) return;  // a write of 0 bytes never extends a file
         if (model_.size() < offset + bytes.size()) model_.resize(offset + bytes.size());
         std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<ptrdiff_t>(offset));
     }
 
-    // ---- failing ----
+    // ---- failures ----
     void did(std::string text) {
         history_.push_back(fmt::format("{:6} {}", done_, std::move(text)));
         if (history_.size() > kRemembered) history_.pop_front();
@@ -84,7 +84,7 @@ private:
     void fail(std::string text) {
         if (failure_.empty()) failure_ = std::move(text);
     }
-    // Whether the call did all of it.
+    // Whether the call returned the wanted number of bytes.
     bool expect(const char* what, ssize_t result, size_t wanted) {
         if (result == static_cast<ssize_t>(wanted)) return true;
         fail(result < 0 ? fmt::format("{}: {}", what, errno_name(errno))
@@ -194,7 +194,7 @@ private:
         if (from.size == 0 || (to < from.end() && from.offset < to + from.size)) return;  // overlaps are refused
         did(fmt::format("copy_file_range {:#x}..{:#x} -> {:#x}", from.offset, from.end(), to));
         size_t copied = 0;
-        while (copied < from.size) {  // it may do less than asked
+        while (copied < from.size) {  // a call may copy fewer bytes
             auto in = static_cast<off_t>(from.offset + copied);
             auto out = static_cast<off_t>(to + copied);
             const ssize_t n = ::copy_file_range(fd_, &in, fd_, &out, from.size - copied, 0);

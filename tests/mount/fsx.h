@@ -12,7 +12,7 @@ struct FsxOptions {
     bool use_fallocate = true;
     bool use_punch = true;
     bool use_copy_file_range = true;
-    size_t largest = 512 * 1024 + 1237;  // of the file; sizes and offsets are odd ones by preference
+    size_t largest = 512 * 1024 + 1237;  // maximum size of the file; not a multiple of the page size
     int whole_check_every = 16;          // operations between readings of the whole file
 };
 

@@ -142,7 +142,7 @@ TEST_P(MountLife, OpensAndClosesLeaveNothing) {
     cycle(10'000);
     EXPECT_TRUE(has_no_leases_after_a_while("full"));
     EXPECT_TRUE(has_no_leases_after_a_while("empty"));
-    EXPECT_LE(descriptors_of(pid()), before + 2);  // a client of ours may be among them
+    EXPECT_LE(descriptors_of(pid()), before + 2);  // a client of this test may be among them
 }
 
 TEST_P(MountLife, AnUnlinkedFileLivesWhileItIsOpen) {
@@ -220,7 +220,7 @@ TEST_P(MountLife, AStaleMountIsTakenOver) {
     kill();
     struct stat info = {};
     EXPECT_EQ(stat(mount().c_str(), &info), -1);
-    // ECONNABORTED: it was asked while the kernel took it down, which takes longer with io_uring.
+    // ECONNABORTED: the kernel is still ending the mount, which takes longer with io_uring.
     EXPECT_TRUE(errno == ENOTCONN || errno == ECONNABORTED) << strerror(errno);
     ASSERT_TRUE(start_mounted(GetParam())) << log();
     ASSERT_TRUE(write_file(at("g"), "works"));
@@ -294,7 +294,7 @@ TEST_F(MountStart, OtherUsersHaveTheRightsThatTheModeGives) {
     EXPECT_EQ(client->stat("own")->uid, kNobody);
 }
 
-// Objects of the library in a slab have the same rights; one whose rights are widened must leave it.
+// Objects of a slab have the same rights. An object must leave its slab when its rights are widened.
 TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     auto client = Client::connect({.dir = dir()});
@@ -315,7 +315,7 @@ TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
     }), "");
 }
 
-// ---- found by a review ----
+// ---- fixed bugs ----
 
 // The kernel does not check rights for the node in a CREATE reply; see FileSystem::create().
 TEST_F(MountStart, CreatingOpensNothingOfOthers) {
@@ -475,7 +475,7 @@ TEST_F(MountStart, ReadingAHoleTakesNoMemory) {
     close(fd);
 }
 
-// Their names are more than a message can have.
+// The names of all attributes do not fit one message.
 TEST_F(MountStart, ManyAttributesAreListedAndNoLostSession) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     ASSERT_TRUE(write_file(at("f"), "x"));
@@ -539,7 +539,7 @@ TEST_F(MountOnGpus, FabricHandlesAreForThoseWhoMayRead) {
     }), "");
 }
 
-// The examples that come with the product, seed 000's.
+// The example programs of the product.
 class MountExamples : public ::testing::Test, protected MountFixture {};
 
 TEST_F(MountExamples, TestClient) {

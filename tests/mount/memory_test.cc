@@ -109,7 +109,7 @@ TEST_P(MountMemory, AppendingTakesNoMoreThanItNeedsInTheEnd) {
     close(fd);
     EXPECT_EQ(read_file(at("f")), all);
     for (int i = 0; i < 200 && attribute(at("f"), "user.allocation_size") != std::to_string(rounded(all.size())); ++i) {
-        usleep(10'000);  // close() does not wait for it
+        usleep(10'000);  // the memory is trimmed after close() has returned
     }
     EXPECT_EQ(attribute(at("f"), "user.allocation_size"), std::to_string(rounded(all.size())));
     auto object = client_.open("f");
@@ -136,7 +136,7 @@ TEST_P(MountMemory, HoldersOfAFileThatOutgrowsItsMemory) {
     EXPECT_EQ(read_file(at("f")).substr(0, 7), in_place ? "changed" : head.substr(0, 7));
     auto devices = client_.devices();
     ASSERT_TRUE(devices);
-    EXPECT_EQ((*devices)[0].unlinked_bytes, in_place ? 0 : head.size());  // held, and of no name
+    EXPECT_EQ((*devices)[0].unlinked_bytes, in_place ? 0 : head.size());  // held without a name
     holder->close();
     now->close();
     ASSERT_TRUE(client_.ping());
@@ -144,7 +144,7 @@ TEST_P(MountMemory, HoldersOfAFileThatOutgrowsItsMemory) {
 }
 
 TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
-    for (size_t size : {size_t{5000}, 3 * kMiB + 1}) {  // in a slab, and on its own
+    for (size_t size : {size_t{5000}, 3 * kMiB + 1}) {  // in a slab, and in an extent of its own
         const std::string name = "models/w" + std::to_string(size);
         const std::string bytes = pattern(size, 7);
         auto made = client_.create({.name = name, .size_bytes = size, .mode = 0640, .keep = true});
@@ -155,7 +155,7 @@ TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
         EXPECT_EQ(info.st_size, static_cast<off_t>(size));
         EXPECT_EQ(info.st_mode, static_cast<mode_t>(S_IFREG | 0640));
         EXPECT_EQ(read_file(at(name)), bytes);
-        // Written by the one, seen by the other, while both have it.
+        // Writes of the mount are visible to the library and the reverse, while both have the object open.
         int fd = open(at(name).c_str(), O_RDWR);
         ASSERT_GE(fd, 0);
         ASSERT_EQ(pwrite(fd, "by the mount", 12, 100), 12);
@@ -166,7 +166,7 @@ TEST_P(MountMemory, ObjectsAreFilesAndFilesAreObjects) {
         EXPECT_EQ(std::string(seen, 14), "by the library");
         close(fd);
         made->close();
-        // Larger than it was made.
+        // The file grows beyond its size at creation.
         ASSERT_TRUE(write_file(at(name), "more", O_APPEND));
         auto again = client_.open(name);
         ASSERT_TRUE(again) << again.error().message;
@@ -230,7 +230,7 @@ TEST_P(MountMemory, SealedFilesAreNotWritten) {
     int fd = open(at("f").c_str(), O_RDWR);
     EXPECT_EQ(set_attribute(at("f"), "user.state", "sealed"), EBUSY);
     close(fd);
-    EXPECT_EQ(set_attribute(at("f"), "user.state", "sealed"), 0);  // although close() does not wait for the daemon
+    EXPECT_EQ(set_attribute(at("f"), "user.state", "sealed"), 0);  // although the daemon hears of close() later
     EXPECT_EQ(attribute(at("f"), "user.state"), "sealed");
     EXPECT_EQ(open(at("f").c_str(), O_WRONLY), -1);
     EXPECT_EQ(errno, EPERM);
@@ -264,7 +264,7 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
         if (stat(at("f").c_str(), &after) != 0) return false;
         return std::pair(after.st_ctim.tv_sec, after.st_ctim.tv_nsec) > std::pair(before.st_ctim.tv_sec, before.st_ctim.tv_nsec);
     };
-    // The kernel hears a moment later that what it remembers has changed.
+    // The kernel's cached attributes are invalidated asynchronously.
     for (int i = 0; i < 12'000 && !is_changed(); ++i) usleep(10'000);
     EXPECT_TRUE(is_changed());
     EXPECT_EQ(after.st_ino, before.st_ino);

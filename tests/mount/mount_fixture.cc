@@ -48,7 +48,7 @@ private:
 };
 
 OwnMounts* const own_mounts =
-    static_cast<OwnMounts*>(::testing::AddGlobalTestEnvironment(new OwnMounts));  // Google Test's from now on
+    static_cast<OwnMounts*>(::testing::AddGlobalTestEnvironment(new OwnMounts));  // owned by Google Test
 
 bool has_program(const std::string& name) {
     return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
@@ -76,7 +76,7 @@ MountFixture::MountFixture() : mount_(scratch() + "/mnt") {
 
 MountFixture::~MountFixture() {
     stop();
-    umount2(mount_.c_str(), MNT_DETACH);  // of one that was killed
+    umount2(mount_.c_str(), MNT_DETACH);  // of a killed daemon
 }
 
 bool MountFixture::is_real_gpu() {

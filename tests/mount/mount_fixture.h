@@ -1,4 +1,4 @@
-// A gshmd with a mount, in each of the ways there are.
+// A gshmd with a mount, for each Way.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 namespace gshm::core::test {
 
 enum class Way {
-    passthrough,  // host memory, by root: the kernel reads and writes by itself
-    through,      // host memory, by root: bytes go through gshmd
-    user,         // host memory, by an ordinary user
-    cuda,         // GPU memory: the fake driver's, or a real one's if GSHM_TEST_GPU is set
+    passthrough,  // host memory, root: the kernel reads and writes without gshmd
+    through,      // host memory, root: bytes go through gshmd
+    user,         // host memory, an ordinary user
+    cuda,         // GPU memory: of the fake driver, or of a real one if GSHM_TEST_GPU is set
 };
 
 std::string name_of(Way way);
@@ -28,10 +28,10 @@ public:
     std::string at(const std::string& name) const { return mount_ + "/" + name; }
     // A missing feature of this machine; "" if nothing is missing.
     static std::string missing_for(Way way);
-    // `options` instead of the devices that it usually has; `further` in any case.
+    // `options` replace the default devices; `further` are added in any case.
     bool start_mounted(Way way, const std::vector<std::string>& options = {},
                        const std::vector<std::string>& further = {});
-    // After a kill: with its remembered options, and `options`.
+    // After a kill: starts with the options of the killed daemon and `options`.
     bool start_again(Way way, const std::vector<std::string>& options = {});
     bool take_over_mounted(Way way);
     static bool is_real_gpu();
@@ -46,7 +46,7 @@ public:
     static std::string attribute(const std::string& path, const std::string& name);
     static int set_attribute(const std::string& path, const std::string& name, const std::string& value);
     static bool is_mounted(const std::string& path);
-    // Of the first device, as `gshm df` has it.
+    // Of the first device, as in `gshm df`.
     uint64_t used_bytes();
 
 private:

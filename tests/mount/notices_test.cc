@@ -12,7 +12,7 @@ namespace {
 
 class MountNotices : public SurvivalTest {
 protected:
-    // The one that gshmd has started; 0: there is none.
+    // The pid of the process that gshmd started; 0: none.
     pid_t helper() {
         for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
             std::ifstream stat(entry.path() / "stat");
@@ -35,14 +35,14 @@ protected:
         }
         return false;
     }
-    // An object that the kernel knows by its name.
+    // Makes an object with a dentry in the kernel.
     static std::string make_known(const Client& client, const std::string& path, const std::string& name) {
         auto made = client.create({.name = name, .size_bytes = 4096, .device = "host", .keep = true, .map = false});
         if (!made) return made.error().message;
         struct stat info = {};
         return stat(path.c_str(), &info) == 0 ? "" : failed("stat");
     }
-    // Removes it by the library; the kernel must have forgotten it then.
+    // Removes it by the library. The kernel must then drop its dentry.
     std::string remove_known(const Client& client, const std::string& name) {
         if (auto gone = client.unlink(name); !gone) return gone.error().message;
         return eventually([&] { return access(at(name).c_str(), F_OK) != 0 && errno == ENOENT; }) ? "" : "still there";
@@ -68,7 +68,7 @@ TEST_P(MountNotices, AnotherIsStartedForOneThatIsKilled) {
             return next != 0 && next != killed;
         }));
     }
-    // None is left behind, not even as a zombie.
+    // No such process is left behind, not even a zombie.
     const pid_t last = helper();
     stop();
     EXPECT_EQ(::kill(last, 0), -1);
@@ -89,8 +89,8 @@ TEST_P(MountNotices, OneThatIsStoppedDoesNotKeepTheDaemonFromEnding) {
     EXPECT_TRUE(eventually([&] { return state_of(stopped) == 'Z' || state_of(stopped) == '?'; }));
 }
 
-// It waits for the folder's lock, the holder of the lock waits for the daemon, and the daemon is dead. If the next
-// daemon cannot continue the mount, no reply will ever come.
+// The process waits for the folder's lock, the holder of the lock waits for the daemon, and the daemon is dead. If the
+// next daemon cannot resume the mount, no reply will ever come.
 TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
     ASSERT_TRUE(start_mounted(GetParam(), {}, {"--keeper", "none"})) << log();
     Client client = connect();
@@ -103,7 +103,7 @@ TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
     const pid_t maker = fork();
     if (maker == 0) _exit(mkdir(at("d").c_str(), 0755) == 0 ? 0 : 1);
     ASSERT_TRUE(eventually([&] { return state_of(maker) == 'D' || state_of(maker) == 'S'; }));
-    usleep(100'000);  // it has the folder, or gets it in a moment: then there is nothing to be seen here
+    usleep(100'000);  // it holds the folder's lock now; without it the test passes but tests less
     ASSERT_EQ(::kill(waits, SIGCONT), 0);
     usleep(100'000);
     kill();
@@ -115,7 +115,7 @@ TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
     EXPECT_TRUE(write_file(at("anew"), "bytes"));
 }
 
-// Looked at before, by the daemon that is gone, and replaced since.
+// The file was looked up at the killed daemon, and was replaced since.
 TEST_P(MountNotices, AFormerVersionIsItselfOrGoneButNotEmpty) {
     ASSERT_TRUE(start_mounted(GetParam())) << log();
     const std::string bytes = pattern(200'000, 1);

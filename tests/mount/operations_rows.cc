@@ -1,4 +1,5 @@
-// The table: operations and what each must do. Before " | " what the kernel shows, behind it the events of a watch.
+// The table of operations and their expected effects: before " | " the changes in the kernel's view, after it the
+// events of a watch.
 #include <algorithm>
 #include <fcntl.h>
 #include <set>
@@ -21,7 +22,7 @@ int code_of_call(int result) {
     return result >= 0 ? 0 : errno;
 }
 
-// ---- operations by every way; names of the scene ----
+// ---- operations by each interface; names are relative to the scene ----
 
 using Ways = std::map<Column, Operation>;
 
@@ -100,7 +101,7 @@ Ways rename(const std::string& from, const std::string& to, bool replace) {
                  return scene.run(args);
              }}};
 }
-// The command moves into a directory of that name.
+// `gshm mv` moves the object into an existing directory of that name.
 Ways rename_without_command(const std::string& from, const std::string& to) {
     auto ways = rename(from, to, true);
     ways.erase(Column::command);
@@ -217,7 +218,7 @@ Ways list_attributes(const std::string& name) {
                  std::string packed(64 << 10, '\0');
                  const ssize_t length = listxattr(scene.path(name).c_str(), packed.data(), packed.size());
                  if (length < 0) return errno;
-                 // Those that the mount works out.
+                 // Attributes that the mount adds.
                  const std::set<std::string> own = {"allocation_size", "fabric_handle", "device", "id", "state"};
                  std::set<std::string> names;
                  for (const char* at = packed.data(); at < packed.data() + length; at += strlen(at) + 1) {
@@ -252,7 +253,7 @@ Ways set_times(const std::string& name) {
              }}};
 }
 
-// ---- what is there before ----
+// ---- preparations ----
 
 void file(Scene& scene) {
     scene.make_file("o");

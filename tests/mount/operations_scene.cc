@@ -41,7 +41,7 @@ std::string changes(const Sight& before, const Sight& after) {
     add(before.uid != after.uid, "uid");
     add(before.gid != after.gid, "gid");
     add(before.links != after.links, "links");
-    // The size of a directory follows from its entries, and looking at it is an access.
+    // The size of a directory follows from its entries, and listing it changes its access time.
     const bool directory = S_ISDIR(after.mode);
     add(!directory && before.size != after.size, "size");
     add(!directory && before.accessed_ns != after.accessed_ns, "atime");
@@ -86,7 +86,7 @@ int Scene::run(const std::vector<std::string>& args, std::string* ret_out, const
 void Scene::make_file(const std::string& name, mode_t mode) {
     EXPECT_TRUE(MountFixture::write_file(path(name), "bytes", O_EXCL)) << name << ": " << strerror(errno);
     EXPECT_EQ(chmod(path(name).c_str(), mode), 0);
-    // Long ago, so that a change is seen however coarse the clock is.
+    // Old times, so that a change is visible with any clock resolution.
     const timespec times[] = {{2000, 0}, {1000, 0}};
     EXPECT_EQ(utimensat(AT_FDCWD, path(name).c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
 }

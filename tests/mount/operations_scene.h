@@ -1,5 +1,5 @@
-// One operation by one way, and all that can be observed of it: its error, the names, times and rights that the kernel shows
-// afterwards, and the events of a watch.
+// One operation by one interface, and its observable effects: its error, the names, times and rights in the kernel's
+// view, and the events of a watch.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ namespace gshm::core::test {
 enum class Column { library, mount, command };
 std::string name_of(Column column);
 
-// A directory of its own for each operation.
+// A separate directory for each operation.
 class Scene {
 public:
     Scene(MountFixture& fixture, std::string folder) : fixture_(fixture), folder_(std::move(folder)) {}
 
     std::string path(const std::string& name) const { return fixture_.at(full(name)); }
     std::string full(const std::string& name) const { return name.empty() ? folder_ : folder_ + "/" + name; }
-    // The library, connected anew in every process.
+    // A client of the library; a process connects at its first use.
     Client& client();
-    // The error of `gshm ARGS…`; 0: none. ret_out, if it is not null: what it prints.
+    // The error of `gshm ARGS…`; 0: none. ret_out, if not null, gets its output.
     int run(const std::vector<std::string>& args, std::string* ret_out = nullptr, const std::string& input = {});
 
-    // What preparing a row needs.
+    // For the preparation of a row.
     void make_file(const std::string& name, mode_t mode = 0644);
     void keep_open(const std::string& name, int flags);
     void close_files();
@@ -42,7 +42,7 @@ private:
     std::vector<int> files_;
 };
 
-// 0 or an errno; ret_said: what it has returned besides.
+// 0 or an errno. ret_said: further results.
 using Operation = std::function<int(Scene& scene, std::string& ret_said)>;
 
 struct Exception {
@@ -54,8 +54,8 @@ struct Row {
     std::string name;
     std::function<void(Scene&)> prepare;
     uid_t user = 0;
-    std::map<Column, Operation> ways;  // those that have the operation
-    // "EEXIST", or what has changed; see outcome(). The same for all ways, but for the exceptions.
+    std::map<Column, Operation> ways;  // interfaces that have the operation
+    // "EEXIST", or the changes; see outcome(). The same for all interfaces except for the exceptions.
     std::string expected;
     std::map<Column, Exception> exceptions = {};
 };
@@ -63,7 +63,8 @@ struct Row {
 // operations_rows.cc
 std::vector<Row> operation_rows();
 
-// What the kernel shows of a directory and all that is in it, by name. "." is the directory itself.
+// The attributes of a directory and all entries below it, as the kernel shows them, by name. "." is the directory
+// itself.
 struct Sight {
     ino_t inode = 0;
     mode_t mode = 0;
@@ -76,7 +77,7 @@ struct Sight {
     int64_t changed_ns = 0;
 };
 using Sights = std::map<std::string, Sight>;
-// fresh: asks gshmd, and what the kernel remembers from now on is that.
+// fresh: asks gshmd instead of the kernel's cache, and thereby refreshes the cache.
 Sights look_at(const std::string& folder, bool fresh);
 // "o: ctime; new n file 644; gone p"
 std::string difference(const Sights& before, const Sights& after);

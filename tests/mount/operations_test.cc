@@ -1,6 +1,6 @@
-// Every operation by every way it can be done, the library, the mount and the command line, has the same effect: times,
-// rights and names as the kernel shows them, events of a watch, errors, limits. A difference that must be is an exception
-// in the table (operations_rows.cc), with its reason.
+// Every operation has the same effect by every interface, the library, the mount and the command line: times, rights
+// and names in the kernel's view, events of a watch, errors, limits. Necessary differences are exceptions in the table
+// (operations_rows.cc), with their reasons.
 #include <unistd.h>
 
 #include "mount/client_fixture.h"
@@ -11,7 +11,7 @@ namespace {
 
 class OperationsTable : public MountClientTest {
 protected:
-    // The events since the watch was made, up to a name that is made now.
+    // The events since the watch was created. A name that is created now marks the end.
     std::string events_of(Watch& watch, const std::string& folder) {
         const std::string end = folder + "/~end";
         auto made = client_.make_directory(end);
@@ -27,7 +27,7 @@ protected:
         }
         return text;
     }
-    // Files of the kernel's have its coarse times: those of now must be later than those of before.
+    // The kernel's file times are coarse. Waits until they have advanced, so that a new time is later than the old one.
     static void pass_a_tick() {
         timespec now = {}, coarse = {};
         clock_gettime(CLOCK_REALTIME, &now);
@@ -37,8 +37,8 @@ protected:
         } while (coarse.tv_sec < now.tv_sec || (coarse.tv_sec == now.tv_sec && coarse.tv_nsec <= now.tv_nsec));
     }
 
-    // "EEXIST", or all that has changed. The kernel is told of the library's changes a little later: looked at until it
-    // shows what is expected.
+    // "EEXIST", or all changes. The kernel is notified of the library's changes asynchronously, so it is polled until
+    // it shows the expected state.
     std::string outcome(const Row& row, Column column, const std::string& folder, const std::string& expected) {
         Scene scene(*this, folder);
         EXPECT_EQ(mkdir(at(folder).c_str(), 0777), 0);
@@ -85,7 +85,7 @@ TEST_P(OperationsTable, AreTheSameByEveryWay) {
     }
 }
 
-// An exception that is none is left over.
+// An exception without a difference is outdated.
 TEST(OperationsRows, ExceptionsDiffer) {
     for (const Row& row : operation_rows()) {
         for (const auto& [column, exception] : row.exceptions) {

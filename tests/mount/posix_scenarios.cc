@@ -16,10 +16,10 @@
 namespace gshm::core::test {
 namespace {
 
-constexpr unsigned kHangSeconds = 120;  // no scenario takes a tenth of it
+constexpr unsigned kHangSeconds = 120;  // more than ten times the longest scenario
 constexpr size_t kContextLines = 3;
 
-// Takes the descriptor.
+// Takes ownership of the descriptor.
 void empty_directory(int fd) {
     DIR* stream = ::fdopendir(fd);
     if (!stream) {
@@ -55,7 +55,7 @@ std::vector<std::string> lines_of(int fd) {
     return lines;
 }
 
-// In the child: the scenario may change whatever a process has (umask, limits, directory) and may crash.
+// Runs in a child process: the scenario may change process state (umask, limits, working directory) and may crash.
 [[noreturn]] void run_here(const Scenario& scenario, const std::string& dir, int log_fd) {
     ::alarm(kHangSeconds);
     ::signal(SIGPIPE, SIG_IGN);
@@ -124,7 +124,7 @@ void remove_tree(const std::string& path) {
 
 std::vector<std::string> record(const Scenario& scenario, const std::string& parent) {
     const std::string dir = parent + "/" + scenario.name;
-    remove_tree(dir);  // of a run that was killed
+    remove_tree(dir);  // left by a killed run
     if (::mkdir(dir.c_str(), 0755) != 0 || ::chmod(dir.c_str(), 0755) != 0)
         return {fmt::format("cannot make {}: {}", dir, errno_name(errno))};
     int log[2] = {-1, -1};

@@ -17,22 +17,22 @@
 namespace gshm::core::test {
 
 struct Scenario {
-    const char* name;  // also of the directory it runs in
+    const char* name;  // also the name of its directory
     void (*run)(Recorder& recorder, const std::string& dir);
     bool needs_root;  // it makes devices, changes owners or becomes other users
 };
 
 std::span<const Scenario> scenarios();
 
-// Runs it in a child process, in a fresh directory below `parent` that is removed afterwards. The lines recorded; if
-// the child ended otherwise than by itself (or did not end, and was killed), the last one says so.
+// Runs the scenario in a child process, in a new directory below `parent` that is removed afterwards. Returns the
+// recorded lines. If the child was killed by a signal or by the time limit, the last line says so.
 std::vector<std::string> record(const Scenario& scenario, const std::string& parent);
 
-// "" if the scenario gives the same lines below both directories, else where they differ: lines with - are those of
-// dir_a alone, with + of dir_b alone.
+// "" if the scenario records the same lines below both directories, else the differences: lines with - are only in
+// dir_a, lines with + only in dir_b.
 std::string compare(const Scenario& scenario, const std::string& dir_a, const std::string& dir_b);
 
-// Removes a directory and all below it, at any depth, also where modes forbid it to an ordinary user.
+// Removes a directory and all below it, at any depth, even if modes forbid it.
 void remove_tree(const std::string& path);
 
 // The themes, each in its own scenarios_*.cc.

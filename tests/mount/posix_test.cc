@@ -11,21 +11,22 @@
 namespace gshm::core::test {
 namespace {
 
-// Where it does not, and why; docs/mount.md has the same list for users.
+// Known differences with their reasons; docs/mount.md has the same list for users.
 const std::map<std::string, std::set<Way>>& known_differences() {
     static const std::set<Way> all = {Way::passthrough, Way::through, Way::user, Way::cuda};
     static const std::map<std::string, std::set<Way>> known = {
-        // Passthrough: the kernel's file keeps the O_APPEND it was opened with when F_SETFL takes it away.
+        // Passthrough: the backing file keeps O_APPEND of the open when F_SETFL clears it.
         {"open_appending", {Way::passthrough}},
-        // A stranger's chown(-1, -1) reaches us as a request to change nothing.
+        // chown(-1, -1) of an unrelated user reaches gshmd as a request without changes.
         {"owners_set_id_on_empty_chown", all},
-        // read() of no bytes never reaches us.
+        // read() of 0 bytes never reaches gshmd.
         {"times_of_reads_of_nothing", all},
         // Times are 64-bit nanoseconds: up to the year 2262.
         {"times_setting_strange", all},
-        // Holes are as large as the pages are, which may be larger, and go where bytes are read; a GPU has none.
+        // Holes have the granularity of pages, which may be huge pages, and a read may fill them. GPU memory has no
+        // holes.
         {"space_seeking_holes", all},
-        // Mapped pages of a GPU's file are read from it first.
+        // Mapped pages are first read through the mount.
         {"mapping_times", {Way::through, Way::user, Way::cuda}},
     };
     return known;

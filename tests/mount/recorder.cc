@@ -12,7 +12,7 @@ namespace gshm::core::test {
 namespace {
 
 constexpr size_t kLongestShown = 160;
-constexpr size_t kShortestRun = 8;  // of equal bytes, to be written as a run
+constexpr size_t kShortestRun = 8;  // fewer equal bytes are not written as a run
 
 std::string escaped(unsigned char byte) {
     if (byte == '\\') return "\\\\";

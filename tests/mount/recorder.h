@@ -8,8 +8,8 @@
 
 namespace gshm::core::test {
 
-// Lines are written to a descriptor, the writing end of a pipe that another process reads. So the children of a
-// scenario (other users) write into the same log, and the log of a crashed scenario is not lost.
+// Lines are written to a pipe that another process reads, so that the children of a scenario (other users) write to the
+// same log, and the log of a crashed scenario is not lost.
 class Recorder {
 public:
     explicit Recorder(int fd) : fd_(fd) {}
@@ -29,7 +29,7 @@ private:
 };
 
 std::string errno_name(int code);
-// "file 0644 nlink=1 size=5 uid=0 gid=0". Without the size of directories, which is each file system's own affair.
+// "file 0644 nlink=1 size=5 uid=0 gid=0". Without the size of directories, which depends on the file system.
 std::string describe(const struct stat& st);
 // Readable bytes: escapes, runs as "\x00*4096", and a checksum instead of the middle of long texts.
 std::string in_quotes(std::string_view bytes);

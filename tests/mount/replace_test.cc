@@ -1,4 +1,4 @@
-// Versions that replace each other while files are read, and memory that was another's before.
+// Versions that replace each other while files are read, and memory reused from another user.
 #include <algorithm>
 #include <grp.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ protected:
     static bool is_one_version(const std::string& bytes) {
         return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return byte == bytes[0]; });
     }
-    // The file whole, by one open; "" with errno.
+    // The whole file by one open; "" and errno on failure.
     static std::string read_once(const std::string& path) {
         int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
         if (fd < 0) return {};
@@ -34,7 +34,7 @@ protected:
         if (auto replaced = made->replace("w"); !replaced) return "replace: " + replaced.error().message;
         return {};
     }
-    // Reads as long as it shall; "" if all was well.
+    // Reads until the worker is stopped; "" on success.
     std::string read_on(Workers::Self& self, uid_t user, size_t size, bool mapped) {
         if (user != 0 && (setgroups(0, nullptr) != 0 || setgid(user) != 0 || setuid(user) != 0)) return "setuid";
         for (int reads = 0; self.goes_on(); ++reads) {
@@ -69,7 +69,7 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
         readers.add([this, r, reader](Workers::Self& self) { return read_on(self, reader, kSize, r == 2); });
     }
     ASSERT_TRUE(readers.wait_for_rounds(1)) << readers.finish();
-    // By the library, and as shells do: a file beside it, renamed over it.
+    // Replaced by the library, and as shells do it: a new file is renamed over the old one.
     EXPECT_EQ(run_as(reader, [&]() -> std::string {
         auto client = Client::connect({.dir = dir()});
         for (int version = 1; version <= kVersions; ++version) {
@@ -83,7 +83,7 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
         return {};
     }), "");
     EXPECT_EQ(readers.finish(), "");
-    // Memory that the kernel has yet to forget is freed later.
+    // Memory of nodes that the kernel still knows is freed later.
     for (int i = 0; i < 6000 && (*client_.devices())[0].object_bytes != kSize; ++i) usleep(10'000);
     EXPECT_EQ((*client_.devices())[0].object_bytes, kSize);
     EXPECT_EQ((*client_.devices())[0].unlinked_bytes, 0u);
@@ -150,7 +150,7 @@ TEST_P(MountReplace, ReusedMemoryShowsNothingOfItsFormerOwner) {
         const auto all_zero = [](const std::string& bytes) { return bytes.find_first_not_of('\0') == bytes.npos; };
         for (int round = 0; round < 12; ++round) {
             for (size_t size : {size_t{100}, size_t{70'000}, 3 * kMiB}) {
-                // Cut off, and grown again: within its last page and beyond it.
+                // Truncated and extended again, within its last page and beyond it.
                 if (!write_file(at("f"), std::string(size, 'S'))) return "write";
                 if (truncate(at("f").c_str(), static_cast<off_t>(size / 2 + 1)) != 0) return "truncate";
                 if (truncate(at("f").c_str(), static_cast<off_t>(2 * size)) != 0) return "grow";
@@ -158,7 +158,7 @@ TEST_P(MountReplace, ReusedMemoryShowsNothingOfItsFormerOwner) {
                 if (grown.size() != 2 * size || !all_zero(grown.substr(size / 2 + 1))) return "grown: not zero";
                 if (!write_file(at("f"), std::string(2 * size, 'S'))) return "write again";
                 if (unlink(at("f").c_str()) != 0) return "unlink";
-                // As a file, and as an object.
+                // New memory as a file, and as an object.
                 if (!write_file(at("g"), "") || truncate(at("g").c_str(), static_cast<off_t>(size)) != 0) return "new";
                 if (!all_zero(read_once(at("g")))) return "new file: not zero";
                 if (!write_file(at("g"), std::string(size, 'S'))) return "write new";

@@ -109,7 +109,7 @@ void kinds(Recorder& recorder, const std::string& dir) {
     recorder.result("fremovexattr", ::fremovexattr(fd, "user.test.b"));
 }
 
-// They belong to the file: they follow it and are not left behind for the next one of that name.
+// Attributes belong to the file: they follow a rename, and a new file of the same name does not have them.
 void lasting(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -145,7 +145,7 @@ void rights(Recorder& recorder, const std::string& dir) {
         c.unlink("f");
     }
     c.mkdir("d", 0777);
-    c.chmod("d", 01777);  // in a sticky directory of another: not even with the right to write
+    c.chmod("d", 01777);  // refused on a sticky directory of another user, even with the right to write
     c.as(kNobody, [&] { c.set_attribute("d", "user.test.a", "y"); });
     c.chmod("d", 0777);
     c.as(kNobody, [&] { c.set_attribute("d", "user.test.a", "y"); });

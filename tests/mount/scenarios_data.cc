@@ -1,4 +1,4 @@
-// Bytes: reading and writing at every place, in every way.
+// Bytes: reading and writing at various offsets and by various calls.
 #include <cstdint>
 #include <fcntl.h>
 #include <limits>
@@ -35,7 +35,7 @@ void read_and_write(Recorder& recorder, const std::string& dir) {
     c.pread(fd, 4, 1 << 20);
     c.pread(fd, 0, 0);
     c.pwrite(fd, "XY", 4);
-    c.pwrite(fd, "", 500);  // nothing grows
+    c.pwrite(fd, "", 500);  // does not extend the file
     c.fstat(fd);
     c.seek(fd, 0, SEEK_CUR);
     c.pwrite(fd, "tail", 20);
@@ -109,7 +109,7 @@ void truncating(Recorder& recorder, const std::string& dir) {
     c.content("f");
     c.seek(fd, 8, SEEK_SET);
     c.ftruncate(fd, 2);
-    c.write(fd, "beyond");  // the offset stayed
+    c.write(fd, "beyond");  // the offset is unchanged
     c.content("f");
     c.ftruncate(fd, -1);
     c.truncate("f", -1);
@@ -121,7 +121,7 @@ void truncating(Recorder& recorder, const std::string& dir) {
     c.fstat(fd);
 }
 
-// A file system need not have files this big, but there are only two answers.
+// A file system need not support files of this size, but only two results are valid.
 void truncating_to_something_huge(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "bytes");
@@ -156,7 +156,7 @@ void vectors(Recorder& recorder, const std::string& dir) {
     recorder.result("preadv2 at the offset", ::preadv2(fd, in, 2, -1, 0));
     recorder.result("pwritev2(RWF_APPEND)", ::pwritev2(fd, out, 3, 0, RWF_APPEND));
     c.content("f");
-    // More vectors than a page has room for.
+    // More vectors than fit a page.
     std::string bytes = pattern(1000, 2);
     iovec many[1000];
     for (size_t i = 0; i < 1000; ++i) many[i] = {bytes.data() + i, 1};
@@ -200,7 +200,7 @@ void copying_ranges(Recorder& recorder, const std::string& dir) {
     c.make("big", pattern(200'001, 3));
     const int big = c.open("big", O_RDONLY);
     off_t done = 0;
-    while (done < 200'001) {  // it may copy less than asked
+    while (done < 200'001) {  // a call may copy fewer bytes
         off_t in_at = done, out_at = done + 7;
         const ssize_t n = ::copy_file_range(big, &in_at, to, &out_at, static_cast<size_t>(200'001 - done), 0);
         if (n <= 0) break;

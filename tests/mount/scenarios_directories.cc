@@ -1,4 +1,4 @@
-// Reading directories. The order of entries is each file system's own; that positions and sets hold is not.
+// Reading directories. The order of entries depends on the file system; positions and the set of names do not.
 #include <algorithm>
 #include <dirent.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ void positions(Recorder& recorder, const std::string& dir) {
     ::rewinddir(stream);
     const dirent* first = ::readdir(stream);
     recorder.line(fmt::format("  rewinddir leads to the first: {}", first && names[0] == first->d_name));
-    // Positions hold while other names go.
+    // Positions stay valid while other names are removed.
     for (size_t i = 0; i < names.size(); ++i)
         if (i % 2 == 1 && names[i][0] == 'f') ::unlink(c.at("d/" + names[i]).c_str());
     wrong = 0;
@@ -117,7 +117,7 @@ void deleting_while_reading(Recorder& recorder, const std::string& dir) {
     c.rmdir("d");
 }
 
-// Names that were there all the time appear exactly once, whatever comes and goes beside them.
+// Names that exist all the time appear exactly once while other names are created and removed.
 void changing_while_reading(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     make_many(c, "d", 1000);

@@ -120,7 +120,7 @@ void symbolic_links(Recorder& recorder, const std::string& dir) {
     c.symlink("x", "f/s");
     c.symlink("", "empty");
     c.symlink("x", "trailing/");
-    c.chmod("s", 0600);  // of the target
+    c.chmod("s", 0600);  // changes the target
     c.stat("s");
     c.stat("f");
     recorder.result("fchmodat(AT_SYMLINK_NOFOLLOW)",
@@ -133,7 +133,7 @@ void symbolic_links(Recorder& recorder, const std::string& dir) {
 void symlink_targets(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     int number = 0;
-    // tmpfs keeps short targets elsewhere than long ones; 4095 is the most a path can have.
+    // tmpfs stores short and long targets differently. 4095 bytes is the maximum of a path.
     for (const size_t length : {1, 127, 128, 1023, 1024, 4094, 4095, 4096, 8000}) {
         const auto name = fmt::format("s{}", number++);
         c.symlink(std::string(length, 't'), name);

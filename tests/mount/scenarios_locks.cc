@@ -1,4 +1,4 @@
-// Locks: flock belongs to the open file, fcntl's to the process.
+// Locks: those of flock() belong to the open file, those of fcntl() to the process.
 #include <fcntl.h>
 #include <string>
 #include <sys/file.h>
@@ -117,7 +117,7 @@ void open_file_locks(Recorder& recorder, const std::string& dir) {
     set_lock(c, "b read 5 after close", b, F_OFD_SETLK, F_RDLCK, 5, 1);
 }
 
-// One waits for the other; the lock determines the order of the records.
+// A process waits for the lock of another; the lock determines the order of the records.
 void waiting(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f");
@@ -144,7 +144,7 @@ void waiting(Recorder& recorder, const std::string& dir) {
         });
         char byte = 0;
         ::read(ready[0], &byte, 1);
-        pause_for_clock();  // it waits now, or will
+        pause_for_clock();  // the child now waits, or soon will
         recorder.result("give", lock(fd, false));
         ::close(ready[1]);
         recorder.result("the waiter has ended", ::read(ready[0], &byte, 1));

@@ -55,7 +55,7 @@ void between_processes(Recorder& recorder, const std::string& dir) {
     });
     recorder.line("  sees " + in_quotes({memory, 4}));
     c.unlink("f");
-    memory[3] = 'u';  // without a name it is still the file
+    memory[3] = 'u';  // still shared with the file, which has no name
     c.pread(fd, 4, 0);
 }
 
@@ -88,7 +88,7 @@ void protections(Recorder& recorder, const std::string& dir) {
     c.map(both, kPage, PROT_NONE, MAP_SHARED);
     c.map(both, 0, PROT_READ, MAP_SHARED);
     c.map(both, kPage, PROT_READ, MAP_SHARED, 100);
-    c.map(both, kPage, PROT_READ, MAP_SHARED, 1 << 20);  // beyond the end: allowed until touched
+    c.map(both, kPage, PROT_READ, MAP_SHARED, 1 << 20);  // beyond the end: an access would fail, the mapping does not
     c.map(folder, kPage, PROT_READ, MAP_SHARED);
     char* memory = c.map(in, kPage, PROT_READ, MAP_SHARED);
     recorder.result("mprotect beyond the descriptor", ::mprotect(memory, kPage, kReadWrite));
@@ -115,7 +115,7 @@ void end_of_file(Recorder& recorder, const std::string& dir) {
     recorder.line("  punched: " + in_quotes({memory, 2 * kPage}));
 }
 
-// A touch beyond the end of the file ends the process that does it.
+// An access beyond the end of the file raises SIGBUS.
 void bus_errors(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", std::string(4 * kPage, 'x'));
@@ -124,7 +124,7 @@ void bus_errors(Recorder& recorder, const std::string& dir) {
     if (!memory) return;
     const auto touch = [&](const std::string& what, size_t offset, bool write) {
         c.in_child(what, [&] {
-            // A handler of our own, so that no sanitizer takes it for a crash and no core is left.
+            // With this handler no sanitizer reports a crash and no core is written.
             ::signal(SIGBUS, [](int) { ::_exit(99); });
             volatile char* byte = memory + offset;
             if (write)
@@ -138,7 +138,7 @@ void bus_errors(Recorder& recorder, const std::string& dir) {
     touch("read beyond", 4 * kPage, false);
     touch("write beyond", 5 * kPage, true);
     touch("write inside", 3 * kPage, true);
-    memory[2 * kPage] = 'p';  // present before it is cut off
+    memory[2 * kPage] = 'p';  // the page is present before the truncation
     c.ftruncate(fd, kPage + 1);
     touch("read in the page of the end", 2 * kPage - 1, false);
     touch("read what was cut off", 2 * kPage, false);

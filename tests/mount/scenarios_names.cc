@@ -17,7 +17,7 @@ namespace {
 void make_directories(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.stat(".");
-    c.mkdir("d", 0777);  // less the umask
+    c.mkdir("d", 0777);  // without the bits of the umask
     c.stat("d");
     c.stat(".");
     c.mkdir("d", 0755);
@@ -154,7 +154,7 @@ void long_paths(Recorder& recorder, const std::string& dir) {
     const auto longest = path_of(4095);
     for (size_t slash = longest.find('/'); slash != std::string::npos; slash = longest.find('/', slash + 1))
         if (::mkdir(c.at(longest.substr(0, slash)).c_str(), 0755) != 0) c.mkdir(longest.substr(0, slash), 0755);
-    // The lengths below `dir` depend on its own, so the log says which path, not how long it is in it.
+    // The log has labels instead of paths, since the length below `dir` depends on the length of `dir`.
     const auto touch = [&](const char* what, const std::string& path) {
         const int fd = ::open(c.at(path).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
         recorder.success(what, fd);

@@ -21,7 +21,7 @@ void create(Recorder& recorder, const std::string& dir) {
     c.open("f", O_RDONLY);
     c.close(c.open("f", O_CREAT | O_RDWR, 0640));
     c.stat("f");
-    c.close(c.open("f", O_CREAT | O_RDWR, 0777));  // exists: its mode stays
+    c.close(c.open("f", O_CREAT | O_RDWR, 0777));  // an existing file keeps its mode
     c.stat("f");
     c.open("f", O_CREAT | O_EXCL | O_RDWR, 0644);
     c.close(c.open("strange", O_CREAT | O_RDWR, 07777));
@@ -68,7 +68,7 @@ void truncating(Recorder& recorder, const std::string& dir) {
     c.read(before, 100);
     c.make("f", "other bytes");
     c.read(before, 100);
-    c.close(c.open("f", O_RDONLY | O_TRUNC));  // Linux truncates even so
+    c.close(c.open("f", O_RDONLY | O_TRUNC));  // Linux truncates although the open is read-only
     c.stat("f");
     c.open("f", O_CREAT | O_EXCL | O_TRUNC | O_WRONLY, 0644);
     c.close(before);
@@ -87,7 +87,7 @@ void appending(Recorder& recorder, const std::string& dir) {
     c.read(b, 3);
     c.write(b, "-b2");
     c.seek(b, 0, SEEK_CUR);
-    c.pwrite(b, "-p", 0);  // Linux appends, whatever the offset says
+    c.pwrite(b, "-p", 0);  // Linux appends and ignores the offset
     c.content("f");
     c.ftruncate(a, 3);
     c.write(b, "-after");
@@ -184,7 +184,7 @@ void unlinked_but_open(Recorder& recorder, const std::string& dir) {
     c.read(again, 100);
     recorder.result("linkat of what has no name",
                     ::linkat(AT_FDCWD, proc_path(fd).c_str(), AT_FDCWD, c.at("back").c_str(), AT_SYMLINK_FOLLOW));
-    c.make("f", "another file");  // the name is free and the old bytes are not its
+    c.make("f", "another file");  // a new file of that name does not have the old bytes
     c.close(fd);
     c.pread(again, 100, 0);
     c.fstat(again);

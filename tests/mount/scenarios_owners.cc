@@ -102,7 +102,7 @@ void set_id_on_empty_chown(Recorder& recorder, const std::string& dir) {
     c.stat("f");
 }
 
-// A write by a user without the right to keep them clears them too.
+// A write by a user other than root clears the set-id bits too.
 void set_id_on_write(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     const auto renew = [&](mode_t mode) {
@@ -130,7 +130,7 @@ void set_id_on_write(Recorder& recorder, const std::string& dir) {
         renew(mode);
         c.as(kNobody, [&] { c.write(c.open("f", O_WRONLY), ""); });
         c.stat("f");
-        // root keeps them
+        // A write by root keeps them.
         renew(mode);
         const int fd = c.open("f", O_WRONLY);
         c.write(fd, "root");
@@ -185,7 +185,7 @@ void sticky_by_chmod(Recorder& recorder, const std::string& dir) {
     });
 }
 
-// A set-group-id directory gives its group, and to directories the bit as well.
+// New entries of a set-group-id directory get its group, and new directories also the bit.
 void inherited_groups(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.mkdir("d", 0777);

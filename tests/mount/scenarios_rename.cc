@@ -83,7 +83,7 @@ void link_counts(Recorder& recorder, const std::string& dir) {
     all();
     c.rename("a/x", "b/x");
     all();
-    c.rename("b/x", "b/y");  // over an empty one
+    c.rename("b/x", "b/y");  // over an empty directory
     all();
     c.rename("b/y", "a/y");
     all();
@@ -101,7 +101,7 @@ void same_inode(Recorder& recorder, const std::string& dir) {
     c.make("a");
     c.link("a", "b");
     c.moved("rename between two names of a file", {"a", "b", "."}, [&] { c.rename("a", "b"); });
-    c.stat("a");  // nothing was done: both are still there
+    c.stat("a");  // the rename had no effect: both names still exist
     c.stat("b");
     c.renameat2("a", "b", RENAME_NOREPLACE);
     c.renameat2("a", "b", RENAME_EXCHANGE);
@@ -123,7 +123,7 @@ void over_an_open_file(Recorder& recorder, const std::string& dir) {
     c.content("old");
     c.close(old_fd);
     c.fstat(new_fd);
-    // And a directory that is open, over one that is.
+    // An open directory over another open directory.
     c.mkdir("d", 0755);
     c.make("d/f");
     c.mkdir("e", 0755);

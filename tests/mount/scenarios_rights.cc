@@ -106,7 +106,7 @@ void directory_bits(Recorder& recorder, const std::string& dir) {
     }
 }
 
-// In a sticky directory only the owner of the file, or of the directory, may take names away.
+// In a sticky directory only the owner of the file, or of the directory, may remove a name.
 void sticky(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.chmod(".", 0755);
@@ -143,7 +143,7 @@ void sticky(Recorder& recorder, const std::string& dir) {
     }
 }
 
-// A directory that moves gets another "..", so it has to be writable itself.
+// A move to another parent changes "..", so the directory itself must be writable.
 void moving_directories(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.chmod(".", 0777);

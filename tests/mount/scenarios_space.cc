@@ -1,4 +1,4 @@
-// Space in files: fallocate, holes, and where lseek finds them.
+// Space in files: fallocate, holes, and lseek with SEEK_HOLE and SEEK_DATA.
 #include <fcntl.h>
 #include <limits>
 #include <linux/falloc.h>
@@ -42,7 +42,7 @@ void allocating_refused(Recorder& recorder, const std::string& dir) {
     c.fallocate(fd, 0, -1, 10);
     c.fallocate(fd, 0, 0, -1);
     c.fallocate(fd, 0, std::numeric_limits<off_t>::max(), 10);
-    c.fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 10);  // not without keeping the size
+    c.fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 10);  // invalid without FALLOC_FL_KEEP_SIZE
     c.fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, 4096);
     c.fallocate(fd, FALLOC_FL_INSERT_RANGE, 0, 4096);
     c.fallocate(fd, FALLOC_FL_ZERO_RANGE, 0, 4096);
@@ -55,7 +55,7 @@ void allocating_refused(Recorder& recorder, const std::string& dir) {
     c.content("f");
 }
 
-// More than any machine has: it fails at once and leaves the file alone.
+// More memory than any machine has: fails at once and does not change the file.
 void allocating_too_much(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "bytes");
@@ -118,7 +118,7 @@ void seeking_ends(Recorder& recorder, const std::string& dir) {
     c.seek(fd, 0, SEEK_HOLE);
 }
 
-// Where tmpfs finds holes: by pages.
+// tmpfs reports holes in units of pages.
 void seeking_holes(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     const int fd = c.open("f", O_CREAT | O_RDWR, 0644);

@@ -1,4 +1,4 @@
-// Fifos, sockets and devices. Devices are looked at and never opened: mounts are nodev.
+// Fifos, sockets and devices. Devices are never opened: mounts are nodev.
 #include <cstring>
 #include <fcntl.h>
 #include <string>

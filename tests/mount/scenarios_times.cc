@@ -1,4 +1,4 @@
-// Times: which call moves which of them, and setting them.
+// File times: their changes by each call, and setting them.
 #include <climits>
 #include <fcntl.h>
 #include <string>
@@ -117,7 +117,7 @@ void of_attributes(Recorder& recorder, const std::string& dir) {
     c.moved("chmod of a directory", {"d", "."}, [&] { c.chmod("d", 0700); });
 }
 
-// Under relatime the access time moves at the first read after a change, and then rests (for a day).
+// Under relatime the access time changes at the first read after a modification, and then not for a day.
 void of_reads(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "some bytes to read");
@@ -131,7 +131,7 @@ void of_reads(Recorder& recorder, const std::string& dir) {
     c.moved("read with O_NOATIME", {"f"}, [&] { c.pread(quiet, 4, 0); });
 }
 
-// A read that a cache can answer counts as well.
+// A read from the page cache counts too.
 void of_cached_reads(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "some bytes to read");
@@ -141,7 +141,7 @@ void of_cached_reads(Recorder& recorder, const std::string& dir) {
     c.moved("read after chmod", {"f"}, [&] { c.pread(fd, 4, 0); });
 }
 
-// And even one that returns nothing. (The kernel does not tell a FUSE server of it.)
+// A read of 0 bytes counts too. (The kernel does not send it to a FUSE server.)
 void of_reads_of_nothing(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     c.make("f", "some bytes to read");
@@ -195,7 +195,7 @@ void setting(Recorder& recorder, const std::string& dir) {
     const timespec times[2] = {late, early};
     recorder.result("futimens", ::futimens(fd, times));
     record_equal(c, "f", late, early);
-    // They stay as they were set, whatever is read or closed.
+    // A close and a rename do not change them.
     c.close(fd);
     c.rename("f", "g");
     record_equal(c, "g", late, early);

@@ -51,7 +51,7 @@ private:
     void fail(std::string text) {
         if (failure_.empty()) failure_ = std::move(text);
     }
-    // Whether it worked; fails the run unless the error is one of these.
+    // Whether the call succeeded. Fails the run unless the error is one of these.
     bool allow(const std::string& what, long result, std::initializer_list<int> errors) {
         if (result >= 0) return true;
         const int code = errno;

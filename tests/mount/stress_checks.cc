@@ -18,7 +18,7 @@ namespace {
 struct Header {
     static constexpr uint64_t kMagic = 0x67736873'68617265;
     uint64_t magic = kMagic;
-    uint64_t size = 0;  // with this header
+    uint64_t size = 0;  // including this header
     uint64_t seed = 0;
 };
 
@@ -51,7 +51,7 @@ private:
         if (::stat(dir.c_str(), &st) != 0 || st.st_nlink != folders + 2)
             problems_ += fmt::format("{} has {} links and {} folders\n", dir, st.st_nlink, folders);
     }
-    // Whether it is a folder.
+    // Whether the path is a folder.
     bool look_at(const std::string& path) {
         struct stat st {};
         if (::lstat(path.c_str(), &st) != 0) {

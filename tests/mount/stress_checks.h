@@ -10,7 +10,7 @@ namespace gshm::core::test {
 // The bytes of a file that contains its length and its seed, so that its completeness can be checked.
 std::string complete_file(size_t size, uint64_t seed);
 
-// "" if these are the bytes of some complete file.
+// "" if these are the bytes of a complete file.
 std::string verify_complete(const std::string& bytes);
 
 // For a tree without activity: "" if every entry can be looked up, is listed once, and link counts are the number of

@@ -21,10 +21,10 @@ protected:
         // No process may wait for ever for a daemon that did not start.
         if (!running()) kill_keeper();
     }
-    // In Way::user others may not even look at the mount.
+    // In Way::user the mount is closed to other users.
     static uid_t user() { return GetParam() == Way::user ? kNobody : 0; }
     bool again(const std::vector<std::string>& options = {}) { return start_again(GetParam(), options); }
-    // Kills it, and starts it after a moment.
+    // Kills the daemon, and starts it after a random delay.
     bool kill_once(Random& random) {
         kill();
         usleep(static_cast<useconds_t>(random.below(30'000)));

@@ -13,7 +13,7 @@ protected:
     }
 };
 
-// The kernel never forgets nodes that it never knew: such nodes stayed for ever, from daemon to daemon.
+// The kernel sends no FORGET for nodes that it never knew: such nodes stayed for ever, from daemon to daemon.
 TEST_F(MountSurvivalOfRemoved, RemovedObjectsLeaveNothingBehind) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
     for (int round = 0; round < 3; ++round) {

@@ -33,7 +33,7 @@ protected:
         auto info = client ? client->stat(name) : gshm::Result<StatInfo>(Error{EIO, "no client"});
         return info ? info->leases : UINT32_MAX;
     }
-    // close() returns before the daemon knows.
+    // The daemon hears of a close() later.
     template <typename Condition>
     static bool eventually(Condition condition) {
         for (int i = 0; i < 24'000 && !condition(); ++i) usleep(5'000);
@@ -97,7 +97,7 @@ TEST_P(MountSurvivalOfState, AFileClosedWhileTheDaemonIsDeadIsClosed) {
     ASSERT_GE(fd, 0);
     ASSERT_EQ(unlink(at("f").c_str()), 0);
     kill();
-    close(fd);  // the kernel has the message for us, and does not wait
+    close(fd);  // the kernel queues the RELEASE and does not wait
     ASSERT_TRUE(again()) << log();
     EXPECT_TRUE(eventually([&] { return unlinked_bytes() == 0; }));
 }
@@ -140,7 +140,7 @@ TEST_P(MountSurvivalOfState, NamesLinksAttributesAndTimes) {
     EXPECT_EQ(attribute(at("hard"), "user.a"), "value");
     EXPECT_EQ(attribute(at("d"), "user.b"), "of a folder");
     EXPECT_EQ(read_file(at("soft")), "bytes");
-    // And they are one file still.
+    // They are still one file.
     ASSERT_TRUE(write_file(at("hard"), "other"));
     EXPECT_EQ(read_file(at("d/f")), "other");
     EXPECT_EQ(unlink(at("hard").c_str()), 0);
@@ -232,7 +232,7 @@ TEST_P(MountSurvivalOfState, UnmountedWhileTheDaemonIsDead) {
     EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
     EXPECT_EQ(run_cli({"cat", "f"}).out, "bytes");
     EXPECT_FALSE(is_mounted(mount()));
-    // And it can be mounted again, by the next one.
+    // The next daemon can mount it again.
     kill();
     ASSERT_TRUE(again({mount()})) << log();
     EXPECT_EQ(read_file(at("f")), "bytes");
@@ -276,7 +276,7 @@ TEST_P(MountSurvivalOfState, WithoutAKeeperTheMountEndsWithTheDaemon) {
     ASSERT_GE(fd, 0);
     EXPECT_EQ(keeper_pid(), 0);
     kill();
-    // ECONNABORTED during its end.
+    // ECONNABORTED while the mount is ending.
     EXPECT_TRUE(eventually([&] { return open(at("f").c_str(), O_RDONLY | O_CLOEXEC) < 0 && errno == ENOTCONN; }));
     close(fd);
     ASSERT_TRUE(start_mounted(GetParam())) << log();
@@ -295,7 +295,7 @@ TEST_P(MountSurvivalOfState, TheKeeperIsKilledThenTheDaemon) {
     ASSERT_GT(first, 0);
     ASSERT_EQ(::kill(first, SIGKILL), 0);
     ASSERT_TRUE(eventually([&] { return keeper_pid() > 0 && keeper_pid() != first; }));
-    auto pinged = run_cli({"ping"});  // answered after all was put
+    auto pinged = run_cli({"ping"});  // answered after all descriptors are with the new keeper
     EXPECT_EQ(pinged.exit_code, 0) << pinged.err << log();
     kill_it();
     EXPECT_EQ(read_all(fd), bytes);

@@ -1,4 +1,4 @@
-// The daemon is killed with SIGKILL while programs use the mount: they notice nothing but a pause.
+// The daemon is killed with SIGKILL while programs use the mount: the programs only see a pause.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ protected:
             if (feeder_.joinable()) feeder_.join();
         }
         void allow(uint64_t bytes) { allowed_ = bytes; }
-        // False: it has ended too early.
+        // False: the copy has ended too early.
         bool wait_for(uint64_t bytes) {
             while (fed_ < bytes && started_ && !broken_) usleep(200);
             return fed_ >= bytes;
@@ -71,7 +71,7 @@ protected:
             return start_mounted(GetParam(), {"--device", "cuda:0" + room, "--device", "host:64M"});
         return start_mounted(GetParam(), {"--device", "host" + room});
     }
-    // Reads and writes through descriptors that it has opened once.
+    // Reads and writes through descriptors that are opened once.
     static std::string use_open_files(Workers::Self& self, const std::string& read_path,
                                       const std::string& write_path) {
         const int reader = open(read_path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -236,7 +236,7 @@ std::string change_names(const std::string& folder, uint64_t round) {
     const std::string by_descriptor = "/proc/self/fd/" + std::to_string(fd);
     MUST(linkat(AT_FDCWD, by_descriptor.c_str(), AT_FDCWD, b.c_str(), AT_SYMLINK_FOLLOW));
     MUST(close(fd));
-    MUST(rename(b.c_str(), a.c_str()));  // over the other
+    MUST(rename(b.c_str(), a.c_str()));  // over an existing file
     if (MountFixture::read_file(a) != "unnamed") return failed("renamed over, but not there");
     MUST(truncate(a.c_str(), 3));
     MUST(chmod(a.c_str(), 0600));
@@ -310,7 +310,7 @@ TEST_P(MountSurvivalOfNames, NamesOfTheLibraryInTheSameFolder) {
         if (!client) return client.error().message;
         for (uint64_t round = 0; self.goes_on(); ++round) {
             const std::string name = "both/" + std::to_string(round);
-            // Killed in the middle of it, the daemon may have done it or not.
+            // A daemon that is killed during the request may have executed it or not.
             auto made = client->create({.name = name, .size_bytes = 4096, .device = "host"});
             if (!made && made.error().code != ECONNRESET) return made.error().message;
             auto gone = client->unlink(name);

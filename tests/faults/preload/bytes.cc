@@ -21,7 +21,7 @@ using gshm::core::faults::system_error;
 
 namespace {
 
-// Files and /dev/fuse. An eventfd cannot fail in its present use, and output does not count.
+// Counts files and /dev/fuse. An eventfd cannot fail in its present use, and the standard streams are not counted.
 bool counts(int fd) {
     struct stat status = {};
     if (fd <= 2 || ::syscall(SYS_fstat, fd, &status) != 0) return false;
@@ -61,7 +61,7 @@ FAULTS_CALL(int, futimens, (int fd, const timespec* times), (fd, times), ENOSPC,
 FAULTS_CALL(int, madvise, (void* address, size_t bytes, int how), (address, bytes, how), ENOMEM, false)
 FAULTS_CALL(int, mkdir, (const char* path, mode_t mode), (path, mode), ENOSPC, false)
 
-// Only as places at which gshmd may end.
+// Never fails, but gshmd may be killed here.
 FAULTS_EXPORT int rename(const char* from, const char* to) {
     FAULTS_NEXT(rename);
     if (caller_at(FAULTS_CALLER) == Caller::gshmd) may_end("rename");
@@ -89,7 +89,7 @@ FAULTS_EXPORT void* mmap(void* address, size_t bytes, int protection, int flags,
     return real(address, bytes, protection, flags, fd, at);
 }
 
-// Only to hand a file to the kernel; to take it back cannot fail.
+// Only the call that registers a backing file can fail, not the one that unregisters it.
 FAULTS_EXPORT int ioctl(int fd, unsigned long request, ...) {
     FAULTS_NEXT(ioctl);
     va_list more;

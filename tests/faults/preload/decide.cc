@@ -21,7 +21,7 @@ struct Range {
 };
 
 struct Process {
-    Control* control = nullptr;  // null: nothing fails here
+    Control* control = nullptr;  // null: no failures in this process
     Range gshmd;
     Range sqlite;
 };
@@ -45,10 +45,10 @@ int note_object(dl_phdr_info* info, size_t, void* into) {
 Process look() {
     Process process;
     const char* path = getenv("GSHM_FAULTS");
-    // gshmd starts other programs, which have the same environment.
+    // Programs that gshmd starts inherit the environment.
     if (path == nullptr || strcmp(program_invocation_short_name, "gshmd") != 0) return process;
     dl_iterate_phdr(note_object, &process);
-    // Past all that stands in front of these calls, ours and a sanitizer's.
+    // Direct system calls, to bypass the wrappers of this library and of a sanitizer.
     int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0));
     if (fd < 0) abort();
     long mapped = syscall(SYS_mmap, nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -63,7 +63,7 @@ const Process& process() {
     return found;
 }
 
-// Before main(): a first look within a call would make calls itself.
+// Initialised before main(): the initialisation makes calls itself, so it must not happen within a counted call.
 [[gnu::constructor]] void look_early() {
     process();
 }
@@ -105,9 +105,9 @@ int system_error(const void* caller, const char* call, int error, bool interrupt
 
 }  // namespace gshm::core::faults
 
-// The fake driver asks here, if it finds the function.
+// Called by the fake driver if it finds the function.
 FAULTS_EXPORT int gshm_test_device_error(const char* call) {
-    // Calls that free something: if they fail, the driver has lost it, without a remedy.
+    // Calls that release a resource never fail: gshmd could not recover the resource.
     for (const char* left : {"Release", "Free", "Unmap", "Destroy", "Unregister", "Pop", "GetError"}) {
         if (strstr(call, left) != nullptr) return 0;
     }

@@ -1,4 +1,4 @@
-// Which calls count, and which of them fails.
+// Decides which calls are counted, and which of them fail.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,16 +12,17 @@ enum class Caller { other, gshmd, sqlite };
 // The owner of the code at an address.
 Caller caller_at(const void* address);
 
-// Counts a call of that class; true: it shall fail.
+// Counts a call of that class; true: it must fail.
 bool fails(Class kind, const char* call);
 
-// Counts a call that never fails, but in whose place the process may end.
+// Counts a call that never fails; the process may be killed instead of it (Class::end).
 void may_end(const char* call);
 
-// As fails(), for a call of the C library: `interruptible` ones count as such, too. 0, or the error.
+// As fails(), for a call of the C library. `interruptible` calls also count for Class::interrupted. Returns 0 or the
+// errno.
 int system_error(const void* caller, const char* call, int error, bool interruptible);
 
-// The function that ours stands in front of.
+// The function that this library wraps.
 template <typename Function>
 Function* next(Function*, const char* name) {
     return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));

@@ -1,4 +1,4 @@
-// Calls that make a descriptor, or do something with sockets.
+// Calls that make descriptors, and calls on sockets.
 #include <cerrno>
 #include <cstdarg>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 using gshm::core::faults::system_error;
 
-// A call that answers -1 and errno.
+// A call that returns -1 and sets errno.
 #define FAULTS_CALL(result, name, parameters, arguments, error, interruptible) \
     FAULTS_EXPORT result name parameters {                                     \
         FAULTS_NEXT(name);                                                     \
@@ -102,7 +102,7 @@ FAULTS_EXPORT int fcntl(int fd, int command, ...) {
     int error = 0;
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) error = EMFILE;
     if (command == F_ADD_SEALS) error = EBUSY;
-    // With a lock that cannot be had SQLite waits and tries again, which is another thing.
+    // Locks do not fail: SQLite would wait and try again.
     if (int code = error == 0 ? 0 : system_error(FAULTS_CALLER, "fcntl", error, false)) {
         errno = code;
         return -1;
@@ -110,7 +110,7 @@ FAULTS_EXPORT int fcntl(int fd, int command, ...) {
     return real(fd, command, argument);
 }
 
-// To change or to drop a descriptor of the set cannot fail.
+// Only EPOLL_CTL_ADD can fail.
 FAULTS_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
     FAULTS_NEXT(epoll_ctl);
     if (operation == EPOLL_CTL_ADD) {

@@ -5,7 +5,7 @@
 
 namespace {
 
-// The result of sqlite3_errmsg() until the next call: the database does not know of an injected failure.
+// The code for sqlite3_errmsg() until the next call: SQLite does not know of an injected failure.
 thread_local int injected = SQLITE_OK;
 
 int error_for(const void* caller, const char* call, int code) {
