@@ -38,7 +38,7 @@ void Accounts::update(Object& object) {
     const AccountShare own{object.device, object.uid, object.extent == nullptr ? 0 : object.size_bytes, true,
                            object.links == 0};
     if (own != counted.own_) {
-        // The new one first: an account that stays is not made anew.
+        // The new share is added first, so that the account is not erased in between.
         add(own, false);
         if (counted.own_.is_object) add(counted.own_, true);
         counted.own_ = own;
