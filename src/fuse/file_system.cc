@@ -41,7 +41,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
     // io_uring is twice as fast for small requests, but copies the bytes of a host file once more if they pass through
-    // gshmd. Its queues belong to this process, so a mount that can outlive gshmd does not use it.
+    // gshmd. Its queues belong to this process, so a mount that uses it cannot outlive gshmd.
     bool gains = passthrough_ || has_gpu();
     bool wanted = backend_.may_use_io_uring() || !backend_.can_record() || (taken & kHasResend) == 0;
     bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_uring();

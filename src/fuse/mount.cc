@@ -111,7 +111,7 @@ Status Mount::start() {
 }
 
 bool Mount::set_waiting(bool begins) {
-    // With more waiting threads a full device is reported at once.
+    // Beyond this number of threads a full device is reported at once.
     constexpr size_t kMostThreads = 32;
     bool last = false;
     size_t threads = 0;

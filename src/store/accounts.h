@@ -1,5 +1,5 @@
 // Accounts: the memory that each user has on each device. An object's share follows from its state alone. update()
-// replaces the share that was counted before. Accounts change nowhere else.
+// replaces the share that was counted before, and remove() subtracts it. Accounts change nowhere else.
 #pragma once
 
 #include <cstdint>
