@@ -25,7 +25,7 @@ constexpr std::string_view kRuntimeDir = "gshm.dir";
 bool is_read_only(std::string_view name) {
     return name == kAllocationSize || name == kFabricHandle || name == kId || name == kRuntimeDir;
 }
-bool is_worked_out(std::string_view name) {
+bool is_computed(std::string_view name) {
     return is_read_only(name) || name == kDevice || name == kState;
 }
 
@@ -36,8 +36,8 @@ std::unexpected<Error> refuse(int code) {
 // "user.x" gives "x". The kernel's own namespaces are empty here.
 Result<std::string_view> strip_prefix(std::string_view name, int otherwise) {
     if (!name.starts_with(kPrefix)) {
-        bool kernels = name.starts_with("security.") || name.starts_with("trusted.");
-        return refuse(kernels ? otherwise : EOPNOTSUPP);
+        bool of_kernel = name.starts_with("security.") || name.starts_with("trusted.");
+        return refuse(of_kernel ? otherwise : EOPNOTSUPP);
     }
     name.remove_prefix(kPrefix.size());
     if (name.empty()) return refuse(EINVAL);
@@ -173,7 +173,7 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
             return std::to_string(physical_bytes(*object, devices[object->device].granularity_bytes));
         }
     }
-    if (is_worked_out(name) || !node->attributes) return refuse(ENODATA);
+    if (is_computed(name) || !node->attributes) return refuse(ENODATA);
     auto found = node->attributes->find(name);
     if (found == node->attributes->end()) return refuse(ENODATA);
     return found->second;
@@ -232,7 +232,7 @@ void FileSystem::list_attributes(Call& call) {
     }
     if ((*node)->attributes) {
         for (const auto& [name, value] : *(*node)->attributes) {
-            if (!is_worked_out(name)) add(name);
+            if (!is_computed(name)) add(name);
         }
     }
     reply_sized(call, (*in)->size, names);
@@ -262,7 +262,7 @@ void FileSystem::remove_attribute(Call& call) {
         backend_.files().change(**node, {});
         return call.succeed();
     }
-    if (is_worked_out(*name)) return call.fail(EPERM);
+    if (is_computed(*name)) return call.fail(EPERM);
     call.finish(backend_.files().remove_attribute(**node, *name));
 }
 

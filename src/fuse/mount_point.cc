@@ -87,16 +87,16 @@ Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
         return fail(failed, "cannot run fusermount3, which mounts for users other than root (package fuse3): {}",
                     strerror(failed));
     }
-    std::string words_said;
+    std::string error_text;
     char buffer[256];
     ssize_t got = 0;
-    while ((got = ::read(reader.get(), buffer, sizeof buffer)) > 0) words_said.append(buffer, static_cast<size_t>(got));
+    while ((got = ::read(reader.get(), buffer, sizeof buffer)) > 0) error_text.append(buffer, static_cast<size_t>(got));
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-    while (words_said.ends_with('\n')) words_said.pop_back();
-    bool busy = words_said.find("busy") != std::string::npos;
-    return fail(busy ? EBUSY : EIO, "{}", words_said.empty() ? "fusermount3 failed" : words_said);
+    while (error_text.ends_with('\n')) error_text.pop_back();
+    bool busy = error_text.find("busy") != std::string::npos;
+    return fail(busy ? EBUSY : EIO, "{}", error_text.empty() ? "fusermount3 failed" : error_text);
 }
 
 Result<UniqueFd> receive_fd(int socket) {

@@ -44,7 +44,7 @@ bool names_node(uint32_t opcode) {
 }
 
 // Answered even while the last change, perhaps that of another client, cannot be recorded.
-bool only_looks(uint32_t opcode) {
+bool only_reads(uint32_t opcode) {
     switch (opcode) {
         case FUSE_LOOKUP:
         case FUSE_GETATTR:
@@ -91,7 +91,7 @@ int FileSystem::before_answer(const fuse_in_header& request, int code, std::span
         mark(request, made);
     }
     auto recorded = backend_.record();
-    const bool refused = !recorded && code == 0 && !only_looks(request.opcode);
+    const bool refused = !recorded && code == 0 && !only_reads(request.opcode);
     // The kernel does not get this node and file: see take_back_refused().
     if (refused && body.size() >= sizeof(fuse_entry_out) && names_node(request.opcode)) {
         refused_answer.node = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;

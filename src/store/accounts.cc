@@ -8,9 +8,9 @@ namespace gshm::core {
 namespace {
 
 void change(Account& account, const AccountShare& share, bool taken_away) {
-    auto count = [&](uint64_t& of, uint64_t by) {
-        assert(!taken_away || of >= by);
-        of = taken_away ? of - by : of + by;
+    auto count = [&](uint64_t& counter, uint64_t amount) {
+        assert(!taken_away || counter >= amount);
+        counter = taken_away ? counter - amount : counter + amount;
     };
     count(account.object_bytes, share.bytes);
     count(account.objects, share.is_object ? 1 : 0);

@@ -36,13 +36,13 @@ bool Store::fits_slab(const Object& object, const SlabKey& key) {
 }
 
 void Store::rights_changed(Node& node) {
-    std::vector<Node*> left{&node};
-    while (!left.empty()) {
-        Node* at = left.back();
-        left.pop_back();
+    std::vector<Node*> pending{&node};
+    while (!pending.empty()) {
+        Node* at = pending.back();
+        pending.pop_back();
         if (auto* directory = as_directory(at)) {
             uint64_t end = 0;
-            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
+            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) pending.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
                                                  object->extent->pool != nullptr && !fits_slab(*object, object->extent->pool->key)) {
             extents_.close_slab(object->extent);
