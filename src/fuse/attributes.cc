@@ -1,4 +1,4 @@
-// Attributes with names: user.NAME is the library's NAME. Some are not kept but worked out, and some of those have an
+// Extended attributes: user.NAME is the library's NAME. Some are computed instead of stored, and some of those have an
 // effect when they are set.
 #include <linux/xattr.h>
 #include <shared_mutex>
@@ -19,13 +19,13 @@ constexpr std::string_view kFabricHandle = "fabric_handle";
 constexpr std::string_view kDevice = "device";
 constexpr std::string_view kId = "id";
 constexpr std::string_view kState = "state";
-// How the library gets from a path to the daemon. Not listed: it is of no use to people.
+// Leads the library from a path to the daemon. Not listed, since it is of no use to users.
 constexpr std::string_view kRuntimeDir = "gshm.dir";
 
 bool is_read_only(std::string_view name) {
     return name == kAllocationSize || name == kFabricHandle || name == kId || name == kRuntimeDir;
 }
-bool is_worked_out(std::string_view name) {
+bool is_computed(std::string_view name) {
     return is_read_only(name) || name == kDevice || name == kState;
 }
 
@@ -33,23 +33,23 @@ std::unexpected<Error> refuse(int code) {
     return std::unexpected(Error{code, {}});
 }
 
-// "user.x" gives "x". The kernel's own namespaces have nothing here.
+// "user.x" gives "x". The kernel's own namespaces are empty here.
 Result<std::string_view> strip_prefix(std::string_view name, int otherwise) {
     if (!name.starts_with(kPrefix)) {
-        bool kernels = name.starts_with("security.") || name.starts_with("trusted.");
-        return refuse(kernels ? otherwise : EOPNOTSUPP);
+        bool of_kernel = name.starts_with("security.") || name.starts_with("trusted.");
+        return refuse(of_kernel ? otherwise : EOPNOTSUPP);
     }
     name.remove_prefix(kPrefix.size());
     if (name.empty()) return refuse(EINVAL);
     return name;
 }
 
-// What a handle of the object's memory stands for: files need not be whole pages, mappings must.
+// The size of the memory behind a handle of the object. A file may have any size, a mapping has whole pages.
 uint64_t physical_bytes(const Object& object, uint64_t granularity) {
     return round_up(object.extent->size_bytes, granularity);
 }
 
-// The answer to a caller with room for `space` bytes, who asks for the length if there is none.
+// The caller has room for `space` bytes; 0: the caller asks for the length.
 void reply_sized(Call& call, uint32_t space, std::string_view value) {
     if (space == 0) {
         fuse_getxattr_out out = {};
@@ -106,7 +106,8 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         if (object->state == ObjectState::sealed) return refuse(EPERM);
         TRY(backend_.check(device));
         Work work(backend_, object, Work::kPin);
-        // Bytes stay where they are; and the kernel has a file that is open by its memory. One lease is ours.
+        // Only an empty, closed object changes its device: bytes are not moved, and the kernel uses the memory of an
+        // open file. One lease is that of `work`.
         bool closed = closes_soon(lock, [&] { return object->size_bytes > 0 || object->leases == 1; });
         lock.unlock();
         if (closed) TRY(drop_empty(work));
@@ -132,7 +133,7 @@ Status FileSystem::set_state(NodeId id, std::string_view state) {
     if (state != "sealed") return refuse(EINVAL);
     if (!closes_soon(lock, [&] {
             store_lock.assert_held();
-            auto* now = backend_.files().find(id);  // it may go meanwhile
+            auto* now = backend_.files().find(id);  // it may have been freed meanwhile
             return now == nullptr || as_object(now)->write_leases == 0;
         })) {
         return refuse(EBUSY);
@@ -172,7 +173,7 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
             return std::to_string(physical_bytes(*object, devices[object->device].granularity_bytes));
         }
     }
-    if (is_worked_out(name) || !node->attributes) return refuse(ENODATA);
+    if (is_computed(name) || !node->attributes) return refuse(ENODATA);
     auto found = node->attributes->find(name);
     if (found == node->attributes->end()) return refuse(ENODATA);
     return found->second;
@@ -184,12 +185,12 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));
-    // It would have to leave its slab, and processes that map it there, or may, would be left behind.
+    // The object would have to leave its slab, and processes that map it there, or may, would keep the old memory.
     const bool used = !Files::is_unshared(*object) || object->extent->handle_given;
     if (object->extent->pool != nullptr && used) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
     lock.unlock();
-    // A handle stands for a whole extent, and the reader of it knows of no place inside.
+    // A handle stands for a whole extent, without an offset.
     TRY(make_dedicated(work));
     TRY(make_exportable(work));
     std::shared_lock gate_lock(work.gate->mutex);
@@ -231,7 +232,7 @@ void FileSystem::list_attributes(Call& call) {
     }
     if ((*node)->attributes) {
         for (const auto& [name, value] : *(*node)->attributes) {
-            if (!is_worked_out(name)) add(name);
+            if (!is_computed(name)) add(name);
         }
     }
     reply_sized(call, (*in)->size, names);
@@ -254,14 +255,14 @@ void FileSystem::remove_attribute(Call& call) {
         return call.succeed();
     }
     auto* object = as_object(*node);
-    // Only where it has ended: one that can be imported again is not taken back.
+    // Only a handle that has ended: one that can still be imported cannot be revoked.
     if (*name == kFabricHandle && object != nullptr && object->extent != nullptr && object->extent->handle_given) {
         if (object->extent->memory->has_fabric_handle()) return call.fail(EPERM);
         backend_.files().store().extents().forget_handle(object->extent);
         backend_.files().change(**node, {});
         return call.succeed();
     }
-    if (is_worked_out(*name)) return call.fail(EPERM);
+    if (is_computed(*name)) return call.fail(EPERM);
     call.finish(backend_.files().remove_attribute(**node, *name));
 }
 

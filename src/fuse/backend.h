@@ -1,4 +1,4 @@
-// What the mount needs of the daemon.
+// The mount's interface to the daemon.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Backend {
 public:
     virtual ~Backend() = default;
 
-    // Nothing slow may be done while it is locked.
+    // No slow operation while it is held.
     virtual StoreMutex& store_mutex() = 0;
     virtual Files& files() REQUIRES(store_lock) = 0;
 
@@ -26,21 +26,21 @@ public:
     virtual uint64_t used_bytes(DeviceIndex device) = 0;
     // ENODEV once the device has failed.
     virtual Status check(DeviceIndex device) REQUIRES(store_lock) = 0;
-    // From any thread: an error that says that the device is lost makes it so.
+    // From any thread: if the error means that the device is lost, the device has failed from now on.
     virtual void report(DeviceIndex device, const Error& error) = 0;
-    // A request of the kernel that must not be done twice, was done, and made a node (0: none). Whoever comes after us
-    // answers it without doing it again. The note of the request `answered` (0: none) is of no use any more.
+    // A request of the kernel that must not be repeated, was executed, and made a node (0: none). A later daemon
+    // answers it without executing it again. The note of the request `answered` (0: none) is no longer needed.
     struct Done {
         uint64_t request = 0;
         NodeId node = 0;
         uint64_t answered = 0;
     };
-    // With the store lock or without it: noted with the next record().
+    // With or without the store lock. Noted with the next record().
     virtual void mark(const Done& done) = 0;
-    // With the store lock or without it: what was changed so far outlives gshmd when this returns.
+    // With or without the store lock. All changes so far outlive gshmd when this returns.
     virtual Status record() = 0;
     virtual bool can_record() const = 0;
-    // How a client finds this daemon: its runtime folder.
+    // The runtime folder, by which clients find this daemon.
     virtual const std::string& runtime_dir() const = 0;
     virtual bool may_pass_through() const = 0;
     virtual bool may_use_io_uring() const = 0;

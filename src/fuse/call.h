@@ -1,4 +1,4 @@
-// One request of the kernel, and the answer to it. Whatever the handler does, it is answered once.
+// One request of the kernel, and its answer. It is answered once, by the handler or else by the destructor.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,30 @@
 
 namespace gshm::core::fuse {
 
-// Where answers go to.
+// The destination of answers.
 class Channel {
 public:
     virtual ~Channel() = default;
-    // Header first.
+    // The first part is the header.
     virtual void send(std::span<const iovec> parts) = 0;
 };
 
-// Who must know of an answer before it is given.
+// Called before an answer is sent, to record the changes of the request.
 class Recording {
 public:
     virtual ~Recording() = default;
-    // 0, or the error that is to be answered instead.
+    // 0, or the error to answer instead.
     virtual int before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) = 0;
 };
 
 class Call {
 public:
-    // `request` begins with the header and is of the length that it says. `scratch` is the thread's, for bytes on
-    // their way.
+    // `request` begins with the header and has the length given there. `scratch` is a buffer of the thread for data.
     Call(Channel& channel, std::span<const std::byte> request, std::span<std::byte> scratch)
         : Call(channel, *reinterpret_cast<const fuse_in_header*>(request.data()),
                request.subspan(sizeof(fuse_in_header)), {}, scratch) {}
-    // What follows the header, in two pieces; no part of the request lies in both. The payload may be the scratch as
-    // well, where what has a payload needs no scratch.
+    // The request after the header comes in two pieces; no part of it spans both. The payload and the scratch may be
+    // the same memory: a request with a payload needs no scratch.
     Call(Channel& channel, const fuse_in_header& header, std::span<const std::byte> arguments,
          std::span<const std::byte> payload, std::span<std::byte> scratch)
         : channel_(channel), header_(header), rest_(arguments), payload_(payload), scratch_(scratch) {
@@ -54,7 +53,7 @@ public:
     const fuse_in_header& header() const { return header_; }
     uint64_t node() const { return header_.nodeid; }
 
-    // The next part of the request. EINVAL where it is too short for it.
+    // The next part of the request. EINVAL if the request is too short.
     template <typename Part>
     Result<const Part*> part() {
         if (rest_.size() < sizeof(Part)) return std::unexpected(Error{EINVAL, "a short request"});
@@ -69,7 +68,7 @@ public:
         skip(found.size() + 1);
         return found;
     }
-    // Of the piece in which the next part is.
+    // The rest of the current piece.
     std::span<const std::byte> rest() const { return rest_; }
     std::span<std::byte> scratch() const { return scratch_; }
 
@@ -82,7 +81,7 @@ public:
     }
     void reply_bytes(std::span<const std::byte> bytes) { answer(0, bytes); }
     void reply_text(std::string_view text) { answer(0, std::as_bytes(std::span(text))); }
-    // FORGET and its like want none.
+    // For FORGET and other requests without an answer.
     void no_answer() { answered_ = true; }
 
 private:
@@ -109,7 +108,7 @@ private:
     Channel& channel_;
     const fuse_in_header header_;
     std::span<const std::byte> rest_;
-    std::span<const std::byte> payload_;  // what comes after the rest
+    std::span<const std::byte> payload_;  // the piece after rest_
     std::span<std::byte> scratch_;
     Recording* recording_ = nullptr;
     bool answered_ = false;

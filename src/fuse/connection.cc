@@ -9,7 +9,7 @@
 namespace gshm::core::fuse {
 
 bool Connection::write(std::span<const iovec> parts) {
-    // Nobody asks again for what was not written, so a want of memory is waited for a while.
+    // A lost answer is not requested again, so a lack of memory is retried for a while.
     for (int tries = 0;; ++tries) {
         if (writev(fd_.get(), parts.data(), static_cast<int>(parts.size())) >= 0) return true;
         bool passes = errno == EINTR || errno == EAGAIN || errno == ENOMEM;
@@ -20,8 +20,8 @@ bool Connection::write(std::span<const iovec> parts) {
 
 void Connection::send(std::span<const iovec> parts) {
     if (write(parts)) return;
-    // ENOENT: the caller was interrupted and wants no answer; ENODEV: unmounted. EFAULT: bytes that somebody has cut off
-    // with a descriptor of their own; the kernel has told the caller EIO.
+    // ENOENT: the caller was interrupted and needs no answer. ENODEV: unmounted. EFAULT: a process has truncated the
+    // file through its own descriptor, and the kernel has returned EIO to the caller.
     if (errno != ENOENT && errno != ENODEV && errno != EFAULT) {
         log_error("an answer to the kernel was refused: {}", strerror(errno));
     }
@@ -48,7 +48,7 @@ std::string Connection::message(int32_t code, std::string_view body) {
     return bytes;
 }
 
-// What needs no lock of the kernel's is told at once.
+// For notices that take no lock in the kernel, and do not block.
 bool Connection::tell_now(int32_t code) {
     std::string bytes = message(code, {});
     const iovec part{bytes.data(), bytes.size()};
@@ -75,7 +75,7 @@ void Connection::forget_entry(uint64_t parent, std::string_view name) {
 std::string Connection::attributes_message(uint64_t node) {
     fuse_notify_inval_inode_out out = {};
     out.ino = node;
-    out.off = -1;  // of its bytes, none
+    out.off = -1;  // attributes only
     return message(FUSE_NOTIFY_INVAL_INODE, {reinterpret_cast<const char*>(&out), sizeof out});
 }
 

@@ -22,9 +22,9 @@ public:
     void survey(std::vector<uint64_t> nodes, std::function<void(const std::vector<uint64_t>&)> on_unknown) override;
     bool forget_names() override;
 
-    // What was read and not answered comes once more.
+    // The kernel sends again the requests that were read but not answered.
     void resend();
-    // Returns when all was told, and says no more. While requests are still answered.
+    // Returns when all notices are sent; later ones are dropped. Called while requests are still answered.
     void finish_notices() { notices_.finish(); }
 
 private:

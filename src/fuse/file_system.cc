@@ -16,7 +16,7 @@ FileSystem::~FileSystem() {
 
 Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     if (call.header().opcode != FUSE_INIT) return gshm::core::fail(EPROTO, "the kernel did not begin with INIT");
-    // What all kernels send; newer ones have more behind it.
+    // The members that all kernels send. Newer kernels append others.
     struct InitIn {
         uint32_t major;
         uint32_t minor;
@@ -24,7 +24,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
         uint32_t flags;
     };
     const auto* in = TRY(call.part<InitIn>());
-    // 7.31 (Linux 5.4) has all that we cannot do without.
+    // 7.31 (Linux 5.4) has all required features.
     if (in->major != FUSE_KERNEL_VERSION || in->minor < 31) {
         call.fail(EPROTO);
         return gshm::core::fail(EPROTO, "the kernel's FUSE {}.{} is too old (7.31 is needed)", in->major, in->minor);
@@ -37,11 +37,11 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
                                  FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough |
                                  kHasResend;
     uint64_t taken = offered & kWanted;
-    // Files of the kernel's are handed out by root alone.
+    // Only root may register backing files.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
     passthrough_ = (taken & kPassthrough) != 0;
-    // Twice as fast for small requests; but bytes of a host file that go through us are copied once more there. And its
-    // queues are this process's: a mount that is to outlive us, where that is possible, cannot have them.
+    // io_uring is twice as fast for small requests, but copies the bytes of a host file once more if they pass through
+    // gshmd. Its queues belong to this process, so a mount that uses it cannot outlive gshmd.
     bool gains = passthrough_ || has_gpu();
     bool wanted = backend_.may_use_io_uring() || !backend_.can_record() || (taken & kHasResend) == 0;
     bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_uring();
@@ -78,7 +78,7 @@ void FileSystem::end() {
     StoreLock lock(backend_.store_mutex());
     if (std::exchange(ended_, true)) return;
     backend_.files().set_observer(nullptr);
-    backend_.files().set_close_backing({});  // the kernel's went with the mount
+    backend_.files().set_close_backing({});  // the kernel has closed them with the mount
     backend_.files().close_all();
     known_nodes().forget_all();
     backend_.files().forget_all_backing();
@@ -100,8 +100,8 @@ void FileSystem::begin() {
     backend_.files().set_close_backing([this](int32_t id) { kernel_.close_backing(id); });
 }
 
-// The kernel counts the numbers of backing files up. One that the earlier daemon was killed with before it could note it
-// is among the last, and would keep its memory until the mount ends.
+// The kernel issues the ids of backing files in ascending order. If the earlier daemon was killed before it noted an
+// id, that id is among the last, and its file would keep its memory until the mount ends.
 void FileSystem::close_unnoted_backing() {
     auto file = UniqueFd::adopt(memfd_create("gshm-next-backing", MFD_CLOEXEC));
     auto next = file ? kernel_.open_backing(file.get()) : Result<int32_t>(fail_errno("memfd_create"));
@@ -121,8 +121,8 @@ void FileSystem::forget_all_remembered() {
         if (names) continue;
         if (const Link* link = node->any_link()) kernel_.forget_entry(link->parent->id, link->name);
     }
-    // What the kernel does not know it will not forget either, and nobody need wait for that. Nor shall anybody wait for
-    // us meanwhile.
+    // The kernel sends no FORGET for a node that it does not know, so it is asked about all nodes. In batches, so that
+    // the handling of a reply holds the store lock only briefly.
     constexpr size_t kAtOnce = 512;
     for (size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
         const size_t end = std::min(ids.size(), begin + kAtOnce);
@@ -178,7 +178,7 @@ void FileSystem::dispatch(Call& call) {
         case FUSE_COPY_FILE_RANGE: return copy_range(call);
         case FUSE_INTERRUPT: return call.no_answer();  // no request waits for longer than a few seconds
         case FUSE_DESTROY: return call.succeed();
-        // The rest is the kernel's own business; it asks for each of these once.
+        // The kernel handles all others itself after the first ENOSYS.
         default: return call.fail(ENOSYS);
     }
 }
@@ -220,14 +220,14 @@ int32_t FileSystem::backing_of(Object& object) {
 void FileSystem::drop_backing_if_unknown(NodeId id) {
     Node* node = backend_.files().find(id);
     if (node != nullptr && is_known(*node)) return;
-    // One that is open now may have been learned of only just, and been opened with it: it is asked about once more when
+    // An open object may have been looked up only now, and opened with the backing file. The kernel is asked again when
     // it is closed.
     auto* object = node == nullptr ? nullptr : as_object(node);
     if (object != nullptr && object->open_files > 0) known(*object).forgotten_open = true;
     else backend_.files().drop_backing(id);
 }
 
-// The kernel does not remember that there is no such name.
+// The kernel does not cache absent names, so only the attributes of the directory are invalid.
 void FileSystem::entry_added(const Directory& parent, std::string_view) {
     if (parent.id == Files::kRoot || may_be_known(parent)) kernel_.forget_attributes(parent.id);
 }
@@ -235,8 +235,8 @@ void FileSystem::entry_added(const Directory& parent, std::string_view) {
 void FileSystem::entry_removed(const Directory& parent, std::string_view name, const Node& node) {
     if (parent.id != Files::kRoot && !may_be_known(parent)) return;
     if (may_be_known(node)) {
-        // All names at once, and without having to wait for anybody: whoever made the change finds it in the mount next. That
-        // one so that the kernel lets go of the node.
+        // forget_names() invalidates all names and does not block, so that a client sees its own change in the mount.
+        // forget_entry() makes the kernel release the node.
         kernel_.forget_names();
         kernel_.forget_entry(parent.id, name);
     }

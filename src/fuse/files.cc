@@ -1,4 +1,4 @@
-// Files that are open: opened, read, written, closed.
+// Open files: open, read, write, close.
 #include <fcntl.h>
 #include <shared_mutex>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 namespace gshm::core::fuse {
 namespace {
 
-// One request of a copy; the kernel comes again for the rest, and can be interrupted in between.
+// Bytes per copy request. The kernel sends another one for the rest, and can be interrupted in between.
 constexpr uint64_t kCopyBytes = uint64_t{64} << 20;
 
 std::unexpected<Error> refuse(int code) {
@@ -50,15 +50,15 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
-    // So that the kernel can have it: a small object of the library's becomes a file of its own, if nobody maps it, and
-    // if it is not open in another way already. Those who open it while it moves wait for that: the kernel takes no
-    // other way for a file that it has itself.
+    // For passthrough, a small object of the library becomes a file of its own, if no session maps it and it is not
+    // open already. Further opens during the move wait for it: the kernel does not mix passthrough with other opens of
+    // a file.
     const bool in_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr;
     KnownNode& known_object = known(*object);
     const bool leaves_slab = in_slab && (object->leases == 1 || known_object.leaving_slab);
     known_object.leaving_slab = leaves_slab;
     const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
-    // Where the kernel writes by itself, it also says by itself that the device is full.
+    // With passthrough the kernel itself reports a full device to a writer, so the open waits for memory.
     const bool waits =
         passthrough_ && in_files && access == Access::write &&
         backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
@@ -86,17 +86,17 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     } else if (truncate) {
         files.modified(*object);
     }
-    // From now on the kernel may change its times and its size by itself, and must not believe what it remembers.
+    // From now on the kernel may change size and times itself, so its cached attributes are invalid.
     if (access == Access::write && object->size_bytes > 0 && std::exchange(known_object.remembered, false)) {
         kernel_.forget_attributes(object->id);
     }
     OpenOut out = {};
     out.file = file;
-    // A close has nothing to wait for. Least of all in whoever starts the next gshmd, and has inherited the file.
+    // A close must not wait for gshmd, least of all in a process that has inherited the file and starts the next gshmd.
     out.open_flags |= FOPEN_NOFLUSH;
     out.backing_id = backing_of(*object);
     if (out.backing_id != 0) out.open_flags |= kOpenPassthrough;
-    // Those bits go when somebody writes, which we must see.
+    // A write clears these bits, so gshmd must see it.
     if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0) {
         out.open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
     }
@@ -109,8 +109,8 @@ void FileSystem::open(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto object = find_object(call.node());
     if (!object) return call.fail(object.error().code);
-    // Between the kernel's lookup and this it was removed: the kernel looks again. What was replaced is kept for such a
-    // case, if we knew of it.
+    // The object was removed after the kernel's lookup: on ESTALE the kernel looks up the name again. A replaced object
+    // is kept for this case, if the kernel had looked it up.
     const bool kept = (*object)->replaced && (*object)->extent != nullptr;
     if ((*object)->links == 0 && (*object)->leases == 0 && !kept) return call.fail(ESTALE);
     auto out = open_object(lock, *object, (*in)->flags, call.header());
@@ -127,11 +127,11 @@ void FileSystem::reply_created(Call& call, StoreLock& lock, Object* object, uint
         fuse_entry_out entry;
         OpenOut open;
     } out;
-    // The kernel's first lookup, so that it stays whoever removes its name meanwhile.
+    // Counts the kernel's first lookup, so that the object stays even if its name is removed meanwhile.
     KnownNodes::hold(*object);
     auto opened = open_object(lock, object, flags, call.header());
     if (!opened) {
-        // As if it had not been made.
+        // The creation is undone.
         const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
         if (name != nullptr) (void)backend_.files().unlink(*name->parent, std::string(name->name));
         known_nodes().unhold(object->id);
@@ -152,7 +152,8 @@ void FileSystem::create(Call& call) {
     auto made_object =
         backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
     if (!made_object) {
-        // Somebody was faster. The kernel checks no rights of what it takes for new, so it must look again.
+        // Another client has created the name. The kernel checks no rights on a new file, so it must look up the name
+        // again.
         bool again = made_object.error().code == EEXIST && ((*in)->flags & O_EXCL) == 0;
         return call.fail(again ? ESTALE : made_object.error().code);
     }
@@ -183,7 +184,7 @@ void FileSystem::close(Call& call) {
     const bool forgotten = object->open_files == 1 && std::exchange(known(*object).forgotten_open, false);
     files.refresh(*object);
     bool empty = object->extent != nullptr && object->size_bytes == 0 && object->links > 0;
-    // What has no name is about to go, and nothing is tidied there.
+    // An object without a name is about to be freed, so its memory is not reduced.
     if ((!wrote && !empty) || object->links == 0) {
         files.close((*in)->fh);
         if (forgotten) ask_about({id});
@@ -222,7 +223,7 @@ void FileSystem::read(Call& call) {
     if (((*in)->flags & O_NOATIME) == 0) backend_.files().accessed(**object);
     lock.unlock();
     {
-        // Held until the bytes are with the kernel: it takes what is cut off meanwhile for an error.
+        // Held until the kernel has the bytes: if they are truncated meanwhile, it reports an error.
         std::shared_lock gate_lock(work.gate->mutex);
         std::span<const std::byte> bytes;
         if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) return call.reply_bytes(bytes);
@@ -279,7 +280,7 @@ void FileSystem::seek(Call& call) {
         if (found < 0) return call.fail(errno);
         out.offset = static_cast<uint64_t>(found);
     } else {
-        // A GPU has no holes.
+        // Memory of a GPU has no holes.
         out.offset = (*in)->whence == SEEK_HOLE ? size : (*in)->offset;
     }
     call.reply(out);

@@ -1,4 +1,4 @@
-// The kernel's side of the protocol: linux/fuse.h, and what newer kernels than the header know.
+// The FUSE protocol: linux/fuse.h, and the additions of kernels that are newer than that header.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ inline constexpr uint64_t kHasResend = uint64_t{1} << 39;          // 6.9
 inline constexpr uint64_t kOverIoUring = uint64_t{1} << 41;        // 6.14
 
 // FUSE_NOTIFY_...
-inline constexpr int32_t kNotifyResend = 7;         // what was read and not answered is to be read once more
-inline constexpr int32_t kNotifyForgetNames = 8;    // 6.16: what is remembered of any name is no longer so
-// Set in the number of a request that was read before.
+inline constexpr int32_t kNotifyResend = 7;         // requests that were read but not answered are sent again
+inline constexpr int32_t kNotifyForgetNames = 8;    // 6.16: all cached names are invalid
+// Set in the id of a request that was read before.
 inline constexpr uint64_t kResent = uint64_t{1} << 63;
 
 // FOPEN_...: the kernel reads and writes the backing file by itself.
@@ -57,7 +57,7 @@ struct BackingMap {
 inline constexpr unsigned long kBackingOpen = _IOW(229, 1, BackingMap);
 inline constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
 
-// A request through io_uring, and the answer to it, in memory that both sides know.
+// A request through io_uring, and its answer, in memory shared with the kernel.
 struct UringEntryState {
     uint64_t flags;
     uint64_t commit_id;
@@ -67,7 +67,7 @@ struct UringEntryState {
 };
 struct UringHeader {
     std::byte in_out[128];     // fuse_in_header, then fuse_out_header
-    std::byte arguments[128];  // what the operation begins with; names and data are in the payload
+    std::byte arguments[128];  // the first part of the operation; names and data are in the payload
     UringEntryState entry;
 };
 static_assert(sizeof(UringHeader) == 288);

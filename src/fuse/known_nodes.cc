@@ -12,7 +12,7 @@ KnownNode& known(Node& node) {
 void restore_known(Node& node) {
     KnownNode& restored = known(node);
     restored.known_before = restored.uncounted = true;
-    restored.remembered = true;  // perhaps: then it is told once too often
+    restored.remembered = true;  // unknown; at worst one notice is superfluous
 }
 
 void KnownNodes::unhold(NodeId id) {
@@ -39,8 +39,8 @@ void KnownNodes::is_unknown(NodeId id, uint64_t lookups) {
     if (found == nullptr) return;
     found->known_before = false;
     auto* object = as_object(node);
-    // Lookups since the question are known to the kernel by now, and it will forget them some day. An open file is about
-    // to be closed (the kernel's requests overtake each other), or was opened just now.
+    // Lookups after the question are known to the kernel, which will forget them later. An open file is about to be
+    // closed, since the kernel's requests may be reordered, or was opened just now.
     if (object != nullptr && object->open_files > 0) found->forgotten_open = true;
     else if (found->lookups == lookups) found->lookups = 0;
     files_.free_if_unused(*node);
@@ -48,7 +48,7 @@ void KnownNodes::is_unknown(NodeId id, uint64_t lookups) {
 
 void KnownNodes::forget_all() {
     for (Node* node : files_.all()) {
-        // Kept, as a request under way may have it in hand.
+        // The reference stays, since a request under way may use it.
         if (KnownNode* found = find_known(*node)) {
             found->lookups = 0;
             found->known_before = found->uncounted = false;

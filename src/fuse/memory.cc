@@ -1,6 +1,6 @@
-// The bytes of a file. On a device whose resizable extents are files (host) a file of the mount is one, and changes in
-// place. Elsewhere it is an extent, which is replaced by another when the file outgrows it; see docs/mount.md for what
-// that means to those who hold it.
+// The bytes of a file. On a device whose resizable extents are files (host) a file of the mount is one, and is resized
+// in place. Elsewhere it is an extent, which is replaced by another when the file outgrows it; docs/mount.md has the
+// effect on its holders.
 #include <algorithm>
 #include <linux/falloc.h>
 #include <mutex>
@@ -16,8 +16,8 @@
 namespace gshm::core::fuse {
 namespace {
 
-// For a thread that holds the gate, without the store lock: what the object's memory can hold (a slab's neighbours begin
-// where the object ends), and the object's size.
+// The capacity of the object's memory, and the object's size, for a thread that holds the gate but not the store lock.
+// In a slab the next object begins at the end of this one.
 uint64_t capacity_of(const Gate& gate) {
     if (!gate.memory) return 0;
     return gate.in_slab ? gate.size_bytes.load(std::memory_order_relaxed) : gate.memory->size();
@@ -36,12 +36,12 @@ bool populate(const Mapping& mapping, uint64_t offset, uint64_t bytes, int how) 
     return madvise(mapping.data() + begin, offset + bytes - begin, how) == 0;
 }
 
-// Without the lock that the kernel takes for every write to a file, so that a second one need not wait for the first.
-// False: it got shorter meanwhile.
+// Writes through a mapping, without the kernel's lock on the file, so that writers do not wait for each other. False:
+// it was truncated meanwhile, or cannot be mapped.
 bool overwrite(ExtentFile& file, uint64_t offset, std::span<const std::byte> from) {
     auto mapping = file.mapping();
     if (!mapping || (*mapping)->size() < offset + from.size()) return false;
-    // Faster in one go than page by page; and where that does not work, writing to the file does.
+    // Faster at once than page by page. If it fails, the caller writes to the file.
     if (!populate(**mapping, offset, from.size(), MADV_POPULATE_WRITE)) return false;
     return guarded_copy((*mapping)->data() + offset, from.data(), from.size());
 }
@@ -52,7 +52,7 @@ std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, u
                                                   std::span<const std::byte>* ret_bytes) {
     auto* file = file_of(*work.gate);
     auto status = file == nullptr ? Result<FileStatus>(gshm::core::fail(EINVAL, "no file")) : file->status();
-    // To read a hole through a mapping would fill it.
+    // A read of a hole through a mapping would allocate its pages.
     if (!status || offset >= status->size_bytes || status->allocated_bytes < status->size_bytes) return nullptr;
     auto mapping = file->mapping();
     if (!mapping || (*mapping)->size() < status->size_bytes) return nullptr;
@@ -86,7 +86,7 @@ Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std
     auto status = file.status();
     bool sparse = status && status->allocated_bytes < status->size_bytes;
     if (offset + from.size() > gate.memory->size() || sparse) {
-        // The room first, so that a device that is full says so before it is touched.
+        // Space is allocated first, so that a full device fails before a byte is written.
         written = file.allocate(FALLOC_FL_KEEP_SIZE, offset, from.size());
     } else if (!alone) {
         overwritten = overwrite(file, offset, from);
@@ -129,8 +129,9 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     const uint64_t size = size_of(*work.gate);
     const uint64_t capacity = capacity_of(*work.gate);
     if (end > capacity) {
-        // Twice as much, so that a file written piece by piece is copied a fixed number of times; what is too much is
-        // given back when it is closed. A device that has not that much left may have enough all the same.
+        // Twice the capacity, so that a byte of a file written in pieces is copied a constant number of times on
+        // average. The excess is freed when the file is closed. If the device does not have that much left, less may be
+        // enough.
         auto moved = move_to(work, std::max(end, 2 * capacity), size, size);
         if (!moved && moved.error().code == ENOSPC) moved = move_to(work, end, size, size);
         TRY(std::move(moved));
@@ -182,7 +183,7 @@ Status FileSystem::make_exportable(Work& work) {
     uint64_t size = 0;
     {
         StoreLock lock(backend_.store_mutex());
-        // Those who have imported it would go on with the old memory, and not know.
+        // Processes that have imported it would continue with the old memory without notice.
         if (!Files::is_unshared(*work.object) || work.object->extent->handle_given) return {};
         size = work.object->size_bytes;
     }
@@ -204,7 +205,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         if (work.object->state == ObjectState::sealed) return fail(EPERM, "sealed");
         old = work.gate->memory ? work.object->size_bytes : 0;
         in_slab = work.gate->memory && work.object->extent->pool != nullptr;
-        // Memory whose handle was given out stays: processes that imported it would not know of other memory.
+        // Memory whose handle was given out stays: processes that have imported it would not notice a replacement.
         const bool given = work.object->extent != nullptr && work.object->extent->handle_given;
         unshared = Files::is_unshared(*work.object) && !given;
     }
@@ -232,7 +233,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     if (fits && size_bytes > old) TRY(work.gate->memory->fill(old, size_bytes - old, 0));
     if (!fits || too_large) {
         auto moved = move_to(work, size_bytes, std::min(old, size_bytes), size_bytes);
-        // No room for a second, smaller one: then the first stays.
+        // Without room for a second, smaller extent, the first one stays.
         if (!moved && !(fits && moved.error().code == ENOSPC)) return moved;
         if (moved) {
             StoreLock lock(backend_.store_mutex());
@@ -280,7 +281,7 @@ Status FileSystem::drop_empty(Work& work) {
     if (!work.gate->memory) return {};
     StoreLock lock(backend_.store_mutex());
     backend_.files().refresh(*work.object);
-    // The one lease is ours.
+    // One lease is that of `work`.
     if (work.object->size_bytes > 0 || work.object->leases > 1 || work.object->links == 0) return {};
     backend_.files().drop_backing(work.object->id);
     backend_.files().replace_memory(*work.object, nullptr, 0);
@@ -295,16 +296,16 @@ Status FileSystem::settle(Work& work) {
     {
         StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
-        // Somebody has it, or it is about to go.
+        // It is in use, or about to be freed.
         if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
-        // Processes that imported it would go on with the old memory, and not know.
+        // Processes that have imported it would continue with the old memory without notice.
         if (work.object->extent->handle_given) return {};
         backend_.files().refresh(*work.object);
         size = work.object->size_bytes;
     }
     if (file_of(*work.gate) != nullptr || size == 0) return {};
     if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
-    // Reserved with fallocate() or grown in advance; no room to move it means that it stays.
+    // The excess was reserved with fallocate() or by growth in advance. Without room for a move it stays.
     (void)move_to(work, size, size, size, Move::tidy);
     return {};
 }
@@ -313,7 +314,7 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
                               std::span<std::byte> scratch, uint64_t* ret_copied) {
     *ret_copied = 0;
     if (from.object != to.object && from.device() == to.device()) {
-        // In the device, where both are in its memory and there is room already.
+        // A copy inside the device, if both objects are in its memory and the target has room.
         std::shared_lock source(from.gate->mutex);
         std::shared_lock target(to.gate->mutex);
         uint64_t copied = 0;
@@ -342,7 +343,7 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
         size_t got = TRY(read_bytes(from, from_offset + *ret_copied, piece));
         if (got == 0) break;
         auto put = write_bytes(to, to_offset + *ret_copied, piece.first(got));
-        if (!put && *ret_copied > 0) break;  // what was copied counts; the next call meets the error again
+        if (!put && *ret_copied > 0) break;  // a partial copy is a success; the next call returns the error
         TRY(std::move(put));
         *ret_copied += got;
     }

@@ -15,20 +15,20 @@
 namespace gshm::core::fuse {
 namespace {
 
-// One that waits for a GPU must not keep a stat waiting. No more than that: requests go round among them, and each has
-// its own buffers to be fetched into the processor's caches.
+// Several, so that a request that waits for a GPU does not delay a stat. Not more, since requests alternate between the
+// threads, and the buffers of each must be loaded into the processor's caches.
 size_t thread_count() {
     return std::clamp<size_t>(std::thread::hardware_concurrency(), 3, 16);
 }
 
-// A thread's memory: a request with the bytes to be written, and bytes that were read.
+// The buffers of a thread: a request with the bytes to write, and bytes that were read.
 constexpr size_t kRequestBytes = FileSystem::kMostBytes + 8192;
 constexpr size_t kScratchBytes = FileSystem::kMostBytes;
 
 void on_wake(int) {}
 
-// Whoever reads or writes a file in large pieces comes again at once, and to wake a thread on another core takes as
-// long as the bytes do.
+// A process that reads or writes a file in large pieces sends the next request at once, and waking a thread on another
+// core takes as long as the copy of a piece.
 constexpr std::chrono::microseconds kAwake{100};
 
 bool moves_much(const Call& call) {
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string
     prepare_signal();
     mount->files_.resume(passthrough, std::move(done));
     mount->connection_.resend();
-    // What the earlier daemon was about to tell the kernel.
+    // Notices of the earlier daemon may be lost.
     mount->files_.forget_all_remembered();
     mount->running_ = 1;
     mount->start_threads(thread_count());
@@ -79,7 +79,7 @@ bool Mount::has_ended(int fd) {
 }
 
 void Mount::prepare_signal() {
-    // Wakes a thread out of its read when it shall end; without SA_RESTART.
+    // Interrupts the read of a thread that is to end, hence without SA_RESTART.
     struct sigaction wake = {};
     wake.sa_handler = on_wake;
     sigaction(SIGUSR1, &wake, nullptr);
@@ -98,9 +98,9 @@ Status Mount::start() {
         Call first(connection_, std::span(buffer).first(bytes), {});
         TRY(files_.start(first, [this] { return make_uring(); }));
     }
-    running_ = 1;  // this one, until all the others have been counted
+    running_ = 1;  // this thread, until all others are counted
     bool over_uring = start_uring();
-    // Without io_uring all requests come this way; with one, those that want no answer.
+    // Without io_uring all requests come through the descriptor, with io_uring those without an answer.
     start_threads(over_uring ? 1 : thread_count());
     leave();
     struct stat root = {};
@@ -111,7 +111,7 @@ Status Mount::start() {
 }
 
 bool Mount::set_waiting(bool begins) {
-    // Beyond that many a full device says so at once.
+    // Beyond this number of threads a full device is reported at once.
     constexpr size_t kMostThreads = 32;
     bool last = false;
     size_t threads = 0;
@@ -123,7 +123,7 @@ bool Mount::set_waiting(bool begins) {
         if (begins) ++waiting_;
         else --waiting_;
     }
-    // What the others wait for may be a request that has not been read yet.
+    // The waiting threads may depend on a request that has not been read yet.
     if (last) start_thread(fmt::format("mount-{}", threads), [this] { serve(); });
     return true;
 }
@@ -134,7 +134,7 @@ void Mount::start_thread(const std::string& name, std::function<void()> body) {
     threads_.emplace_back([this, name, body = std::move(body)] {
         sigset_t signals;
         sigfillset(&signals);
-        // Those that a thread causes itself cannot wait: guarded_copy() lives by one of them.
+        // Signals that the thread causes itself must not be blocked: guarded_copy() depends on one of them.
         for (int own : {SIGUSR1, SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&signals, own);
         pthread_sigmask(SIG_SETMASK, &signals, nullptr);
         pthread_setname_np(pthread_self(), name.c_str());
@@ -171,7 +171,7 @@ bool Mount::start_uring() {
             if (status) serve_uring(entry);
         });
     }
-    // The kernel begins with it once each queue has an entry. After a refusal it waits no longer for the others.
+    // The kernel uses io_uring once each queue has an entry. After a refusal it no longer waits for the others.
     std::unordered_map<uint16_t, bool> ready;
     for (size_t i = 0; i < uring_->size(); ++i) {
         auto status = enrolled[i].get();
@@ -192,7 +192,7 @@ void Mount::leave_mounted() {
 
 Mount::~Mount() {
     if (stays_mounted_) return;
-    connection_.finish_notices();  // they may wait for answers of ours, and speak to files_
+    connection_.finish_notices();  // they may wait for our answers, and call files_
     stopping_ = true;
     if (auto done = unmount(false); !done) {
         if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);
@@ -202,7 +202,7 @@ Mount::~Mount() {
 }
 
 void Mount::stop_threads() {
-    // A signal that comes just before the read would be lost, so until all have gone.
+    // A signal just before the read is lost, so it is repeated until all threads have ended.
     while (running_ > 0) {
         {
             MutexLock lock(threads_mutex_);
@@ -220,7 +220,7 @@ size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds 
     if (awake.count() > 0) {
         const auto sleep_at = std::chrono::steady_clock::now() + awake;
         while (poll(&readable, 1, 0) == 0 && std::chrono::steady_clock::now() < sleep_at) {
-            sched_yield();  // whoever is to send the next one may need this core
+            sched_yield();  // the sender of the next request may need this core
         }
     }
     for (;;) {
@@ -229,7 +229,7 @@ size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds 
         if (stopping_) return 0;
         // ENOENT: the request was interrupted before it was read.
         if (got < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN)) continue;
-        // Unmounted, or given up by whoever may; EPERM: it was never mounted.
+        // Unmounted, or aborted. EPERM: it was never mounted.
         if (got == 0 || errno == ENODEV || errno == ECONNABORTED || errno == EPERM || errno == EBADF) return 0;
         log_error("reading from the mount: {}", strerror(errno));
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,4 +1,4 @@
-// The mount: threads that take the kernel's requests and have them answered, from mounting until it is unmounted.
+// The mount: threads that receive the kernel's requests and answer them, from mounting until unmounting.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,19 @@ namespace gshm::core::fuse {
 
 class Mount {
 public:
-    // Returns when the mount answers. on_end is called, from one of the threads, when it was unmounted from outside or
-    // by unmount().
+    // Returns when the mount answers. on_end is called, from one of the threads, when it was unmounted by another
+    // process or by unmount().
     static Result<std::unique_ptr<Mount>> create(Backend& backend, const std::string& path,
                                                  std::function<void()> on_end);
-    // Goes on with the mount of an earlier daemon, whose descriptor that is. See FileSystem::resume().
+    // Continues the mount of an earlier daemon, through its descriptor. See FileSystem::resume().
     static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, UniqueFd fd,
                                                  bool passthrough, std::unordered_map<uint64_t, NodeId> done,
                                                  std::function<void()> on_end);
-    // The mount of that descriptor was unmounted, and no process has a file open in it any more.
+    // Whether the mount of that descriptor was unmounted, and no process has a file open in it.
     static bool has_ended(int fd);
-    // Unmounts, lazily if it must; unless it was left.
+    // Unmounts, lazily if it is busy, unless leave_mounted() was called.
     ~Mount();
-    // Answers what was asked, and no more: it stays mounted, for whoever has the descriptor.
+    // Answers the requests that were read, and no more. The mount stays, for another process with the descriptor.
     void leave_mounted() EXCLUDES(store_lock);
     bool can_be_resumed() const { return files_.can_be_resumed(); }
     int fd() const { return connection_.fd(); }
@@ -39,7 +39,7 @@ public:
     std::string note() const { return point_.note(); }
     const std::string& path() const { return point_.path(); }
     bool has_passthrough() const { return files_.has_passthrough(); }
-    // See MountPoint::unmount(). The kernel may still have requests, which need the lock.
+    // See MountPoint::unmount(). The kernel may still send requests, which need the store lock.
     Status unmount(bool lazily) EXCLUDES(store_lock) { return point_.unmount(lazily); }
 
 private:
@@ -48,18 +48,18 @@ private:
     static void prepare_signal();
     void start_threads(size_t count);
     void stop_threads();
-    // Called where the kernel has requests go through io_uring if we can. False: we cannot.
+    // Called if the kernel can send requests through io_uring. False: gshmd cannot.
     bool make_uring();
-    // Before any other thread. False: all requests come through the descriptor.
+    // Called before other threads start. False: all requests come through the descriptor.
     bool start_uring();
     void start_thread(const std::string& name, std::function<void()> body) EXCLUDES(threads_mutex_);
     // See FileSystem::set_waiting(). There is always a thread that does not wait.
     bool set_waiting(bool begins) EXCLUDES(threads_mutex_);
-    // The last to leave says that the mount has ended.
+    // Called at the end of each thread. The last call reports the end of the mount.
     void leave();
     void serve();
     void serve_uring(UringEntry& entry);
-    // Reads one request, after having looked for it for a while before sleeping; 0: there will be none any more.
+    // Reads one request. Polls for `awake` before it sleeps. 0: no more requests.
     size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake) const;
 
     Backend& backend_;
@@ -67,13 +67,13 @@ private:
     Connection connection_;
     FileSystem files_;
     std::function<void()> on_end_;
-    std::unique_ptr<Uring> uring_;  // null: there is none
+    std::unique_ptr<Uring> uring_;  // null: not used
     std::atomic<bool> stopping_ = false;
     bool stays_mounted_ = false;
     std::atomic<size_t> running_ = 0;
     Mutex threads_mutex_;
     std::vector<std::thread> threads_ GUARDED_BY(threads_mutex_);
-    size_t waiting_ GUARDED_BY(threads_mutex_) = 0;  // of the threads
+    size_t waiting_ GUARDED_BY(threads_mutex_) = 0;  // number of waiting threads
 };
 
 }  // namespace gshm::core::fuse

@@ -26,7 +26,7 @@ struct Mounted {
     std::string device;  // major:minor
 };
 
-// What is mounted exactly there, on top; nothing if nothing is.
+// The topmost mount at exactly that path; empty: none.
 Mounted mounted_at(const std::string& path) {
     std::ifstream mounts("/proc/self/mountinfo");
     std::string line;
@@ -50,7 +50,7 @@ Mounted mounted_at(const std::string& path) {
     return found;
 }
 
-// Runs fusermount3. Its own words are the error.
+// Runs fusermount3. Its output is the error.
 Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
     std::vector<std::string> words{"fusermount3"};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -70,7 +70,7 @@ Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, writer.get(), 2);
-    // Onto itself: that takes close-on-exec away.
+    // A dup onto itself clears close-on-exec.
     if (comm_fd >= 0) posix_spawn_file_actions_adddup2(&actions, comm_fd, comm_fd);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -87,16 +87,16 @@ Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
         return fail(failed, "cannot run fusermount3, which mounts for users other than root (package fuse3): {}",
                     strerror(failed));
     }
-    std::string words_said;
+    std::string error_text;
     char buffer[256];
     ssize_t got = 0;
-    while ((got = ::read(reader.get(), buffer, sizeof buffer)) > 0) words_said.append(buffer, static_cast<size_t>(got));
+    while ((got = ::read(reader.get(), buffer, sizeof buffer)) > 0) error_text.append(buffer, static_cast<size_t>(got));
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-    while (words_said.ends_with('\n')) words_said.pop_back();
-    bool busy = words_said.find("busy") != std::string::npos;
-    return fail(busy ? EBUSY : EIO, "{}", words_said.empty() ? "fusermount3 failed" : words_said);
+    while (error_text.ends_with('\n')) error_text.pop_back();
+    bool busy = error_text.find("busy") != std::string::npos;
+    return fail(busy ? EBUSY : EIO, "{}", error_text.empty() ? "fusermount3 failed" : error_text);
 }
 
 Result<UniqueFd> receive_fd(int socket) {
@@ -117,7 +117,7 @@ Result<UniqueFd> receive_fd(int socket) {
 Result<UniqueFd> mount_as_root(const std::string& path) {
     auto fd = UniqueFd::adopt(open("/dev/fuse", O_RDWR | O_CLOEXEC));
     if (!fd) return fail(errno, "cannot open /dev/fuse: {} (modprobe fuse?)", strerror(errno));
-    // The kernel checks the mode bits for every user, with what we say of owners and modes.
+    // The kernel checks the rights of every user, by the owners and modes that gshmd reports.
     std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd.get());
     if (mount("gshm", path.c_str(), "fuse.gshm", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
         return fail(errno, "cannot mount at {}: {}", path, strerror(errno));
@@ -139,8 +139,8 @@ Result<UniqueFd> mount_as_user(const std::string& path) {
 
 Result<MountPoint> MountPoint::create(const std::string& path, UniqueFd* ret_fd) {
     struct stat status = {};
-    // One below the other, if several died.
-    // ECONNABORTED: it is only just dying. What the kernel remembers says nothing: it has to ask.
+    // Stale mounts are stacked if several daemons died. ECONNABORTED: the daemon is dying now. AT_STATX_FORCE_SYNC,
+    // since cached attributes do not show whether a daemon answers.
     auto is_stale = [&] {
         struct statx asked = {};
         return statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &asked) != 0 &&
@@ -188,8 +188,8 @@ std::optional<MountPoint> MountPoint::from_note(const std::string& note) {
 
 void MountPoint::give_up() const {
     log_info("{} is the mount of a gshmd that died; it is given up", path_);
-    // By itself it ends with the last who has its descriptor. That may be a process which waits, in the kernel, for one
-    // that waits for an answer.
+    // Otherwise the mount ends with the last process that has its descriptor. That process may be blocked in the kernel
+    // by another one that waits for an answer.
     const std::string device = mounted_at(path_).device;
     if (geteuid() == 0) (void)umount2(path_.c_str(), MNT_FORCE);
     else std::ofstream("/sys/fs/fuse/connections/" + device.substr(device.find(':') + 1) + "/abort") << "1";

@@ -1,4 +1,4 @@
-// Names in directories: made, listed, moved, removed.
+// Names in directories: create, list, rename, remove.
 #include <cstring>
 #include <dirent.h>
 #include <sys/stat.h>
@@ -19,12 +19,12 @@ unsigned char entry_type(const Node& node) {
     return DT_UNKNOWN;
 }
 
-// Puts entries one behind the other, as the kernel reads them.
+// Directory entries in the kernel's format.
 class EntryBuffer {
 public:
     EntryBuffer(std::span<std::byte> space, bool with_attributes) : space_(space), with_attributes_(with_attributes) {}
 
-    // False: it does not fit any more.
+    // False: no room.
     bool add(std::string_view name, uint64_t id, uint64_t next_offset, unsigned char type, const fuse_entry_out& entry) {
         size_t head = with_attributes_ ? sizeof(fuse_entry_out) : 0;
         size_t bytes = head + FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + name.size());
@@ -171,7 +171,7 @@ void FileSystem::read_directory(Call& call, bool with_attributes) {
     backend_.files().accessed(directory);
     auto space = call.scratch().first(std::min<size_t>((*in)->size, call.scratch().size()));
     EntryBuffer buffer(space, with_attributes);
-    // "." and ".." stand at 1 and 2, the entries behind them.
+    // "." and ".." have the offsets 1 and 2, the entries follow.
     constexpr uint64_t kDots = 2;
     uint64_t offset = (*in)->offset;
     const fuse_entry_out unknown = {};

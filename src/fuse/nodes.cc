@@ -1,4 +1,4 @@
-// What the kernel asks of a node: who it is, and what is known of it.
+// Requests on nodes: lookup, forget, attributes, statfs.
 #include <algorithm>
 #include <sys/stat.h>
 
@@ -9,7 +9,7 @@
 namespace gshm::core::fuse {
 namespace {
 
-// Changes that are not the mount's own are told to the kernel, so it may remember for long.
+// The kernel is notified of changes that the mount did not make, so it may cache for long.
 constexpr uint64_t kRememberedS = 24 * 3600;
 constexpr int64_t kNsPerS = 1'000'000'000;
 constexpr uint32_t kBlockBytes = 4096;
@@ -31,7 +31,7 @@ void set_time(uint64_t* ret_s, uint32_t* ret_ns, int64_t ns) {
     *ret_s = static_cast<uint64_t>((ns - part) / kNsPerS);
 }
 
-// The nearest that 64 bits of nanoseconds can hold (1677 to 2262): the kernel takes any second.
+// The nearest time that fits 64 bits of nanoseconds (1677 to 2262): the kernel accepts any second.
 int64_t time_of(uint64_t s, uint32_t ns) {
     constexpr int64_t kMostS = INT64_MAX / kNsPerS - 1;
     return std::clamp(static_cast<int64_t>(s), -kMostS, kMostS) * kNsPerS + std::min<int64_t>(ns, kNsPerS - 1);
@@ -51,10 +51,10 @@ uint32_t FileSystem::without_set_id(const Node& node, const fuse_in_header* by) 
     return foreign ? mode & ~static_cast<uint32_t>(S_ISGID) : mode;
 }
 
-// After to_attr(), which looks at the file.
+// Called after to_attr(), which refreshes the object.
 uint64_t FileSystem::remembered_s(Node& node) {
-    // A file that the kernel writes to by itself has other times any moment, and through a mapping without noticing.
-    // One that is empty cannot be written so, and of what makes it longer the kernel knows.
+    // The times of a file that the kernel writes itself change at any moment, and through a mapping without its notice.
+    // An empty file cannot be written through a mapping, and the kernel knows when it grows.
     if (node.kind != NodeKind::object) return kRememberedS;
     auto& object = static_cast<Object&>(node);
     bool written = object.write_leases > 0 && object.size_bytes > 0 && object.extent != nullptr &&
@@ -71,7 +71,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         auto file = backend_.files().refresh(*object);
         attr.size = object->size_bytes;
         attr.blocks = allocated_bytes(*object, file) / 512;
-        // What a request carries is what a program should ask for, where bytes come from a GPU.
+        // For memory of a GPU, programs should read and write as much as a request carries.
         if (!backend_.device(object->device).info().files) attr.blksize = kMostBytes;
     } else if (auto* directory = as_directory(&node)) {
         attr.size = 20 * (2 + directory->children.size());  // as tmpfs
@@ -170,7 +170,7 @@ void FileSystem::set_attributes(Call& call) {
     auto* object = as_object(node);
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
-    // In a slab there are only objects of the same rights. One that a process maps stays: the slab is closed instead.
+    // A slab has only objects of the same rights. An object that a process maps stays: the slab is closed instead.
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr &&
                  Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
@@ -193,7 +193,7 @@ void FileSystem::set_attributes(Call& call) {
     if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
     if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;
     if ((wanted.valid & FATTR_GID) != 0) changes.gid = wanted.gid;
-    // A request that changes nothing is chown() of nothing, or the kernel about to write to the file by itself.
+    // A request without changes is a chown() without changes, or precedes a write by the kernel itself.
     const bool nothing = (wanted.valid & ~static_cast<uint32_t>(FATTR_FH | FATTR_LOCKOWNER)) == 0;
     if ((wanted.valid & (FATTR_UID | FATTR_GID)) != 0 || nothing) changes.mode = without_set_id(*node, nullptr);
     if ((wanted.valid & FATTR_KILL_SUIDGID) != 0) changes.mode = without_set_id(*node, &call.header());

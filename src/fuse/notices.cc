@@ -21,10 +21,10 @@ namespace {
 constexpr int kMountFd = 3;
 constexpr int kSocketFd = 4;
 constexpr size_t kPacketBytes = 32 << 10;
-// When we are to end, and it does not answer because somebody has stopped it.
+// For a process that does not answer, perhaps because it is stopped, after finish() was called.
 constexpr int kPatienceS = 10;
 
-// 0, or the error. ENOENT: the kernel remembers nothing of the kind.
+// 0, or the error. ENOENT: the kernel has no such entry or node.
 int write_notice(int mount, const char* message, size_t bytes) {
     for (int tries = 0;; ++tries) {
         if (write(mount, message, bytes) >= 0) return 0;
@@ -104,7 +104,7 @@ void Notices::drain() {
 
 std::vector<int> Notices::tell_all(const std::vector<Item>& items) {
     std::vector<int> errors(items.size());
-    // Told twice is told once.
+    // A notice may be sent twice.
     for (int attempt = 0; attempt < 2 && start(); ++attempt) {
         if (tell_through(items, &errors)) return errors;
         end();
@@ -125,7 +125,7 @@ bool Notices::start() {
         auto theirs = UniqueFd::adopt(ends[1]);
         timeval patience{1, 0};
         setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        // Our own program, also when its file was replaced by an upgrade.
+        // The running program, even if an upgrade has replaced its file.
         const int descriptors[] = {mount_, theirs.get()};
         process_ = TRY(spawn_apart("/proc/self/exe", {"gshm-notices", kOption}, descriptors));
         socket_ = std::move(ours);
@@ -137,9 +137,9 @@ bool Notices::start() {
 
 void Notices::end() {
     if (!socket_) return;
-    socket_.reset();  // it ends by itself, at once
+    socket_.reset();  // the process then ends at once
     for (int i = 0; i < 100 && waitpid(process_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
-    // Unless it is stopped, or waits for a call that we shall not answer any more.
+    // Unless it is stopped, or blocked by a call that gshmd will not answer any more.
     if (waitpid(process_, nullptr, WNOHANG) == 0) kill(process_, SIGKILL);
     process_ = 0;
 }
@@ -167,7 +167,7 @@ int Notices::serve() {
         return 2;
     }
     prctl(PR_SET_NAME, "gshm-notices");
-    // It ends when gshmd does, whatever a terminal or a session is sent.
+    // The process ends with gshmd, and not by signals to a terminal or session.
     for (int ignored : {SIGHUP, SIGINT, SIGTERM, SIGPIPE}) signal(ignored, SIG_IGN);
     std::vector<char> packet(kPacketBytes);
     for (;;) {

@@ -1,6 +1,6 @@
-// What the kernel is told besides answers: that what it remembers is no longer so. It is told by a process of its own. The
-// kernel waits there, where not even SIGKILL reaches it, for locks that are held by calls which wait for us: a gshmd that
-// is killed meanwhile would not end, and the next one, which will answer those calls, could not begin.
+// Notices to the kernel that cached entries and attributes are invalid. A process of its own sends them: INVAL_ENTRY
+// blocks uninterruptibly on the directory lock, which a caller waiting for our reply may hold. A gshmd that is killed
+// meanwhile would not end, and the next one, which will answer those calls, could not begin.
 #pragma once
 
 #include <deque>
@@ -18,19 +18,20 @@ namespace gshm::core::fuse {
 // Safe from any thread.
 class Notices {
 public:
-    // The mount's descriptor, which must stay open.
+    // `mount` is the descriptor of the mount, which must stay open.
     explicit Notices(int mount);
     ~Notices();
 
-    // A message as the kernel reads it, with its header.
+    // Queues a message in the kernel's format, with its header.
     void tell(std::string message);
-    // Then says, in another thread, what came of each: 0 or an error number.
+    // The same for several messages. on_told is called in another thread, with the result of each: 0 or an error
+    // number.
     void ask(std::vector<std::string> messages, std::function<void(const std::vector<int>& errors)> on_told);
-    // Returns when all of it was told; what comes after that is not.
+    // Returns when all notices are sent. Later ones are dropped.
     void finish() EXCLUDES(mutex_);
 
-    // The other process, which gshmd starts: descriptor 3 is the mount's, 4 a socket to gshmd. Returns the exit status,
-    // when gshmd has gone.
+    // The main function of the other process, which gshmd starts: descriptor 3 is the mount's, 4 a socket to gshmd.
+    // Returns the exit status when gshmd has ended.
     static constexpr const char* kOption = "--notices";
     static int serve();
 
@@ -42,17 +43,17 @@ private:
     };
     struct Item {
         std::string message;
-        std::shared_ptr<Asked> asked;  // null: nobody wants to know
+        std::shared_ptr<Asked> asked;  // null: the result is not needed
         size_t index = 0;
     };
     void add(Item item) EXCLUDES(mutex_);
     void drain() EXCLUDES(mutex_);
     std::vector<Item> take() EXCLUDES(mutex_);
     std::vector<int> tell_all(const std::vector<Item>& items);
-    // The process, if there is none. False: it cannot be had.
+    // Starts the process if there is none. False: it cannot be started.
     bool start();
     void end();
-    // False: the process has gone, or does not answer and we are to end.
+    // False: the process has ended, or does not answer after finish() was called.
     bool tell_through(const std::vector<Item>& items, std::vector<int>* ret_errors) EXCLUDES(mutex_);
     bool is_finished() EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
@@ -60,7 +61,7 @@ private:
     }
 
     const int mount_;
-    // The worker's own.
+    // Used only by the worker.
     UniqueFd socket_;
     pid_t process_ = 0;
 
@@ -68,7 +69,7 @@ private:
     std::deque<Item> queue_ GUARDED_BY(mutex_);
     bool draining_ GUARDED_BY(mutex_) = false;
     bool finished_ GUARDED_BY(mutex_) = false;
-    Worker worker_;  // last: its thread uses the rest
+    Worker worker_;  // last: its thread uses the other members
 };
 
 }  // namespace gshm::core::fuse

@@ -5,12 +5,12 @@
 namespace gshm::core::fuse {
 
 Pinned::Pinned(Backend& backend, size_t bytes) {
-    // All of it is there from the start, and stays where that is allowed. A daemon that is killed gets no page any more:
-    // a request that is on its way into one would be answered by the kernel itself, with EIO.
+    // All pages are allocated at the start, and locked if that is allowed. A killed daemon gets no more pages: the
+    // kernel would answer a request that it copies into a missing page with EIO.
     auto memory = PinnedMemory::map(bytes, {.populate = true});
     if (!memory) return;
     memory_ = *std::move(memory);
-    // Once for all GPUs.
+    // Pinning once serves all GPUs.
     auto count = static_cast<DeviceIndex>(backend.device_count());
     for (DeviceIndex i = 0; i < count && !memory_.is_pinned(); ++i) {
         if (!backend.device(i).info().pins) continue;

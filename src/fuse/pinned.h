@@ -1,4 +1,4 @@
-// Memory that bytes pass through on their way: pages of its own, pinned for the GPUs where there are any.
+// A buffer for bytes in transit: pages of its own, pinned for GPUs if there are any.
 #pragma once
 
 #include <span>

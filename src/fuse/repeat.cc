@@ -1,5 +1,5 @@
-// Requests that the kernel asks for again, because the daemon that had taken them is gone. What can be done twice is done
-// twice; what cannot is noted with its effect, in one piece, and only answered when it comes again.
+// Requests that the kernel sends again, because the daemon that had read them has ended. Idempotent requests are
+// executed again. The others are recorded atomically with their effect, and are only answered when they come again.
 #include <cstring>
 
 #include "fuse/work.h"
@@ -17,7 +17,7 @@ bool makes_node(uint32_t opcode) {
     }
 }
 
-// CREATE and TMPFILE are noted when the file is made: it is opened after that.
+// CREATE and TMPFILE are marked when the file is made, before it is opened.
 bool must_not_repeat(uint32_t opcode) {
     switch (opcode) {
         case FUSE_UNLINK:
@@ -43,8 +43,8 @@ bool names_node(uint32_t opcode) {
     return makes_node(opcode) || opcode == FUSE_CREATE || opcode == FUSE_TMPFILE;
 }
 
-// Answered even while the last change, perhaps somebody else's, cannot be written down.
-bool only_looks(uint32_t opcode) {
+// Answered even while the last change, perhaps that of another client, cannot be recorded.
+bool only_reads(uint32_t opcode) {
     switch (opcode) {
         case FUSE_LOOKUP:
         case FUSE_GETATTR:
@@ -65,7 +65,7 @@ bool only_looks(uint32_t opcode) {
     }
 }
 
-// Of the request that this thread is at; see before_answer().
+// The answer that was refused to the present request of this thread; see before_answer().
 struct Refused {
     NodeId node = 0;
     FileId file = 0;
@@ -76,7 +76,7 @@ thread_local Refused refused_answer;
 
 void FileSystem::mark(const fuse_in_header& request, NodeId node) {
     if (!resumable_) return;
-    // A thread has answered one before it takes the next.
+    // A thread has answered a request before it takes the next.
     static thread_local uint64_t last = 0;
     const uint64_t number = request.unique & ~kResent;
     backend_.mark({number, node, std::exchange(last, number)});
@@ -91,8 +91,8 @@ int FileSystem::before_answer(const fuse_in_header& request, int code, std::span
         mark(request, made);
     }
     auto recorded = backend_.record();
-    const bool refused = !recorded && code == 0 && !only_looks(request.opcode);
-    // The kernel does not learn of what it was to have.
+    const bool refused = !recorded && code == 0 && !only_reads(request.opcode);
+    // The kernel does not get this node and file: see take_back_refused().
     if (refused && body.size() >= sizeof(fuse_entry_out) && names_node(request.opcode)) {
         refused_answer.node = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;
         auto rest = body.subspan(sizeof(fuse_entry_out));
@@ -121,7 +121,7 @@ bool FileSystem::answer_again(Call& call) {
     if (opcode == FUSE_CREATE || opcode == FUSE_TMPFILE) {
         auto in = call.part<fuse_create_in>();
         auto* object = node == nullptr ? nullptr : as_object(node);
-        if (!in || object == nullptr) call.fail(ESTALE);  // made, and removed by another since
+        if (!in || object == nullptr) call.fail(ESTALE);  // made, and removed by another client since
         else reply_created(call, lock, object, (*in)->flags);
     } else if (!makes_node(opcode)) {
         call.succeed();
@@ -136,13 +136,13 @@ bool FileSystem::answer_again(Call& call) {
 void FileSystem::handle(Call& call) {
     call.set_recording(this);
     if ((call.header().unique & kResent) != 0 && answer_again(call)) return take_back_refused();
-    // Nothing further is changed while the last change cannot be written down.
+    // No further change while the last one cannot be recorded.
     if (changes_something(call.header().opcode)) {
         if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error().code);
     }
     dispatch(call);
     take_back_refused();
-    (void)backend_.record();  // what wants no answer may change something, too
+    (void)backend_.record();  // requests without an answer may change the store, too
 }
 
 }  // namespace gshm::core::fuse

@@ -13,12 +13,13 @@ namespace {
 
 constexpr size_t kHeaderBytes = 4096;
 
-// One that waits for a GPU must not keep a stat of the same processor waiting; but each is a thread with a megabyte.
+// Several, so that a request that waits for a GPU does not delay a stat on the same processor. Few, since each is a
+// thread with a buffer of a megabyte.
 size_t entries_per_queue(size_t queues) {
     return std::clamp<size_t>(32 / queues, 1, 4);
 }
 
-// The kernel waits until each of them has an entry, so a guess will not do.
+// The exact number, since the kernel waits until each processor has an entry.
 Result<size_t> possible_processors() {
     size_t last = 0;
     std::string text;
@@ -56,7 +57,7 @@ UringEntry::~UringEntry() {
 }
 
 void UringEntry::prepare(uint32_t command, uint64_t commit_id) {
-    io_uring_sqe* slot = io_uring_get_sqe(&uring_);  // there is one: what was prepared before has been completed
+    io_uring_sqe* slot = io_uring_get_sqe(&uring_);  // never null: the previous one has completed
     io_uring_prep_rw(IORING_OP_URING_CMD, slot, fd_, nullptr, 0, 0);
     slot->cmd_op = command;
     if (command == kRingRegister) {
@@ -76,8 +77,8 @@ std::optional<int> UringEntry::completed() {
 }
 
 Status UringEntry::enroll() {
-    // Where its requests come from: whoever waits for the answer leaves that processor to us, and to wake one on
-    // another takes longer than most requests. One that is switched off sends none.
+    // The requests come from this processor. The sender leaves it free while it waits for the answer, and waking a
+    // thread on another processor takes longer than most requests. A processor that is offline sends none.
     cpu_set_t* here = CPU_ALLOC(queue_ + 1u);
     CPU_ZERO_S(CPU_ALLOC_SIZE(queue_ + 1u), here);
     CPU_SET_S(queue_, CPU_ALLOC_SIZE(queue_ + 1u), here);
@@ -86,7 +87,7 @@ Status UringEntry::enroll() {
     prepare(kRingRegister, 0);
     int submitted = io_uring_submit(&uring_);
     if (submitted < 0) return gshm::core::fail(-submitted, "io_uring: {}", strerror(-submitted));
-    // Success is told by a request; refusal at once.
+    // A refusal completes at once, a success with the first request.
     io_uring_cqe* done = nullptr;
     if (io_uring_peek_cqe(&uring_, &done) != 0 || done->res >= 0) return {};
     return gshm::core::fail(-done->res, "the kernel refuses: {}", strerror(-done->res));
@@ -98,7 +99,7 @@ bool UringEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& 
         const auto sleep_at = std::chrono::steady_clock::now() + awake;
         io_uring_submit(&uring_);
         while (!(result = completed()) && std::chrono::steady_clock::now() < sleep_at) {
-            sched_yield();  // whoever is to send the next one may need this core
+            sched_yield();  // the sender of the next request may need this core
         }
     }
     while (!result) {
@@ -122,7 +123,7 @@ bool UringEntry::next(std::chrono::microseconds awake, const std::atomic<bool>& 
 Call UringEntry::take() {
     const auto& in = *reinterpret_cast<const fuse_in_header*>(header().in_out);
     size_t payload_bytes = std::min<size_t>(header().entry.payload_bytes, payload_.size());
-    // The header says how long it is altogether.
+    // The header has the total length.
     size_t others = sizeof in + payload_bytes;
     size_t argument_bytes = std::min<size_t>(in.len < others ? 0 : in.len - others, sizeof header().arguments);
     return Call(*this, in, std::span(header().arguments).first(argument_bytes), payload_.first(payload_bytes),
@@ -135,7 +136,7 @@ void UringEntry::send(std::span<const iovec> parts) {
     for (const iovec& part : parts.subspan(1)) {
         assert(part.iov_len <= payload_.size() - bytes);
         std::byte* to = payload_.data() + bytes;
-        // What was read is mostly there already; else it may be in a file, and somebody may have cut that off.
+        // Bytes that were read are usually in place already. Otherwise they may be in a file that was truncated.
         if (part.iov_base != to && !guarded_copy(to, part.iov_base, part.iov_len)) {
             out.error = -EIO;
             bytes = 0;

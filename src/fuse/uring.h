@@ -1,6 +1,6 @@
-// Requests through io_uring (Linux 6.14). The kernel has a queue for each processor, and hands a request to an entry
-// of the queue of whoever sends it, the latest to have become free. What an entry has taken is answered before it
-// takes another, so each has a thread of its own: whatever that waits for, others are free.
+// Requests through io_uring (Linux 6.14). The kernel has a queue for each processor. It passes a request to the queue
+// of the sender's processor, to the entry that became free last. An entry takes no further request before it has
+// answered one, so each entry has a thread of its own, and a thread that waits does not block the others.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace gshm::core::fuse {
 
-// One entry of one queue. All but create() is for the one thread that serves it.
+// One entry of one queue. Except for create(), only the thread that serves it calls it.
 class UringEntry final : public Channel {
 public:
     // The first page of the memory is for the header, the rest for payload.
@@ -23,22 +23,22 @@ public:
     ~UringEntry() override;
 
     uint16_t queue() const { return queue_; }
-    // Afterwards the kernel may use it; it uses none before all queues have one. The thread stays on the queue's
+    // Registers the entry. The kernel uses no entry before all queues have one. The thread is bound to the queue's
     // processor.
     Status enroll();
-    // Waits for a request, after having looked for it for a while before sleeping. False: there will be none any more.
+    // Waits for a request. Polls for `awake` before it sleeps. False: no more requests.
     bool next(std::chrono::microseconds awake, const std::atomic<bool>& stopping);
     // The request that next() has waited for.
     Call take();
 
-    // The answer goes to the kernel with the next next().
+    // The answer goes to the kernel with the following call of next().
     void send(std::span<const iovec> parts) override;
 
 private:
     UringEntry(int fd, uint16_t queue, std::span<std::byte> memory);
     UringHeader& header() const { return *reinterpret_cast<UringHeader*>(memory_.data()); }
     void prepare(uint32_t command, uint64_t commit_id);
-    // What has come, if anything has: 0 for a request, or an error.
+    // The next completion, if there is one: 0 for a request, or an error.
     std::optional<int> completed();
 
     const int fd_;
@@ -51,7 +51,7 @@ private:
 
 class Uring {
 public:
-    // Payloads of so many bytes at most.
+    // payload_bytes is the most that a payload has.
     static Result<std::unique_ptr<Uring>> create(Backend& backend, int fd, size_t payload_bytes);
 
     size_t size() const { return entries_.size(); }

@@ -1,4 +1,4 @@
-// One piece of work on an object's bytes: keeps the object, and knows its gate.
+// Work on an object's bytes: keeps the object alive, and has its gate.
 #pragma once
 
 #include "fuse/file_system.h"
@@ -8,7 +8,7 @@ namespace gshm::core::fuse {
 
 class FileSystem::Work {
 public:
-    // kept: by an open file that the kernel does not close meanwhile.
+    // kKept: an open file keeps the object, and the kernel does not close it meanwhile.
     enum Keeping { kKept, kPin, kPinForWriting };
     Work(Backend& backend, Object* worked_on, Keeping keeping) REQUIRES(store_lock)
         : object(worked_on),

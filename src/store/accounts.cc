@@ -8,9 +8,9 @@ namespace gshm::core {
 namespace {
 
 void change(Account& account, const AccountShare& share, bool taken_away) {
-    auto count = [&](uint64_t& of, uint64_t by) {
-        assert(!taken_away || of >= by);
-        of = taken_away ? of - by : of + by;
+    auto count = [&](uint64_t& counter, uint64_t amount) {
+        assert(!taken_away || counter >= amount);
+        counter = taken_away ? counter - amount : counter + amount;
     };
     count(account.object_bytes, share.bytes);
     count(account.objects, share.is_object ? 1 : 0);
@@ -38,7 +38,7 @@ void Accounts::update(Object& object) {
     const AccountShare own{object.device, object.uid, object.extent == nullptr ? 0 : object.size_bytes, true,
                            object.links == 0};
     if (own != counted.own_) {
-        // The new one first: an account that stays is not made anew.
+        // The new share is added first, so that the account is not erased in between.
         add(own, false);
         if (counted.own_.is_object) add(counted.own_, true);
         counted.own_ = own;

@@ -1,5 +1,5 @@
-// Accounts: what each user has on each device. An object's share follows from its state alone, and update() puts the
-// share that it has now in the place of the one that was counted before: the only place where accounts change.
+// Accounts: the memory that each user has on each device. An object's share follows from its state alone. update()
+// replaces the share that was counted before, and remove() subtracts it. Accounts change nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@ namespace gshm::core {
 struct Object;
 
 struct Account {
-    uint64_t object_bytes = 0;    // of all objects, with or without a name, and memory that they had before
-    uint64_t unlinked_bytes = 0;  // of these, what no name leads to
+    uint64_t object_bytes = 0;    // of all objects, with or without a name, and of their former memory
+    uint64_t unlinked_bytes = 0;  // of these: without a name
     uint64_t objects = 0;
     uint64_t unlinked_objects = 0;
 
     bool operator==(const Account&) const = default;
 };
 
-// What an object adds to one account; kept in the object, so that the same is taken away again.
+// The part of an account that comes from one object. Kept in the object, so that exactly the same is subtracted.
 struct AccountShare {
     uint32_t device = 0;
     uid_t uid = 0;
     uint64_t bytes = 0;
-    bool is_object = false;  // else memory that one had before
+    bool is_object = false;  // else former memory of one
     bool unlinked = false;
 
     bool operator==(const AccountShare&) const = default;
 };
 
-// What is counted of one object.
+// The counted shares of one object.
 class AccountedShares {
 private:
     friend class Accounts;
@@ -52,10 +52,10 @@ public:
     Account of(uint32_t device, uid_t uid) const;
     const Users& users(uint32_t device) const { return users_[device]; }
 
-    // To be called when the object's size, place, owner or device was changed, or when it got its first name or lost its
-    // last.
+    // Called after a change of the object's size, place, owner or device, and when it has got its first name or lost
+    // its last.
     void update(Object& object);
-    // The object is about to go.
+    // Called before the object is destroyed.
     void remove(Object& object);
 
 private:

@@ -6,7 +6,7 @@
 
 namespace gshm::core {
 
-// As of objects' names: the protocol and JSON have no other text.
+// As for the names of objects: text in the protocol and in JSON is UTF-8.
 Status Store::check_attribute_name(std::string_view name) {
     if (name.find('\0') == std::string_view::npos && is_valid_utf8(name)) return {};
     return fail(EILSEQ, "an attribute's name must be UTF-8 without NUL");
@@ -15,13 +15,13 @@ Status Store::check_attribute_name(std::string_view name) {
 Result<Node*> Store::find_attributed(const Session& session, std::string_view name, unsigned right) const {
     if (!name.empty()) TRY(check_name(name));
     Node* node = TRY(tree_.find(session.who, name, Tree::Last::follow));
-    // As the kernel with user.NAME: nothing else has any.
+    // As in the kernel for user.* attributes: only files and directories have them.
     const bool can_have = node->kind == NodeKind::object || node->kind == NodeKind::directory;
     if (!can_have && right == kRightWrite) return fail(EPERM, "\"{}\" is a special file, which has no attributes", name);
     if (!is_permitted(*node, session.who, right)) {
         return fail(EACCES, "permission denied: {} \"{}\"", right == kRightWrite ? "write" : "read", name);
     }
-    // As the kernel: where everyone makes entries, the owner alone describes the directory.
+    // As in the kernel: only the owner sets the attributes of a sticky directory.
     bool sticky = node->kind == NodeKind::directory && (node->mode & S_ISVTX) != 0;
     if (right == kRightWrite && sticky && !session.who.is_root() && session.who.uid != node->uid) {
         return fail(EPERM, "only its owner may set attributes of \"{}\"", name);

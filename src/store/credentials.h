@@ -1,4 +1,4 @@
-// Who asks: the kernel's word for it, never the message's.
+// The credentials of a client, as the kernel reports them. They are never taken from a message.
 #pragma once
 
 #include <algorithm>

@@ -32,8 +32,8 @@ void Extents::change_slab(StoredExtent* extent, auto change) {
     enlist(extent, true);
 }
 
-// A slab that is one writer's alone, sooner or later: others have no use for what is free in it, so that must be little
-// beside what the writer has.
+// The size of a slab that only one writer will use. Other sessions cannot use its free bytes, so it is small relative
+// to the slabs that the writer has.
 uint64_t Extents::exclusive_bytes(const SlabGroup::ByRoom* own, const Writer& writer) {
     uint64_t total = 0;
     if (own != nullptr) {
@@ -51,7 +51,7 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
         auto of_writer = pool->by_writer.find(writer->session);
         own = of_writer == pool->by_writer.end() ? nullptr : &of_writer->second;
     }
-    // First where others cannot go.
+    // Slabs that other sessions cannot write to come first.
     for (const auto* by_room : {own, pool == nullptr ? nullptr : &pool->by_room}) {
         if (by_room == nullptr) continue;
         auto roomy = by_room->lower_bound({Slab::rounded(bytes), nullptr});
@@ -62,7 +62,7 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
     }
     uint64_t size = std::max(uint64_t{2} << 20, pool == nullptr ? 0 : pool->next_size_bytes);
     if (pool != nullptr && writer && !pool->read_only.empty()) size = exclusive_bytes(own, *writer);
-    // A slab holds at least a few objects of the size that opens it.
+    // A slab has room for at least two objects of this size.
     size = std::max(size, 2 * Slab::rounded(bytes));
     return ExtentNeed{key.device, round_up(size, device.granularity_bytes),
                       round_up(Slab::rounded(bytes), device.granularity_bytes), key.compressible, key,
@@ -95,7 +95,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     added->uid = need.uid;
     added->memory = std::move(memory);
     if (need.slab) {
-        assert(added->memory->file() == nullptr);  // its size would be taken for that of each object in it
+        assert(added->memory->file() == nullptr);  // refresh() would set the size of each object in it from the file
         auto& pool = pools_[*need.slab];
         pool.key = *need.slab;
         pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
@@ -169,7 +169,7 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
     --extent->objects;
     if (extent->pool == nullptr) return erase(extent);
     if (sealed) change_slab(extent, [](StoredExtent& changed) { --changed.sealed; });
-    // One empty slab of a kind is kept: making and dropping single small objects must not allocate every time.
+    // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time.
     bool kept = !extent->closed && !extent->spoilt && extent->pool->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);
@@ -183,14 +183,14 @@ void Extents::drop_if_unused(ExtentId id) {
 
 void Extents::zeroed(ExtentId id, uint64_t offset, uint64_t bytes) {
     auto* extent = find(id);
-    if (extent == nullptr) return;  // the whole extent went meanwhile
+    if (extent == nullptr) return;  // the extent was freed meanwhile
     change_slab(extent, [&](StoredExtent& changed) { changed.slab->give_back(offset, bytes); });
 }
 
 void Extents::not_zeroed(ExtentId id) {
     auto* extent = find(id);
     if (extent == nullptr) return;
-    if (extent->objects == 0) return erase(extent);  // a new one is zeroed as a whole
+    if (extent->objects == 0) return erase(extent);  // a new slab is zeroed as a whole
     extent->spoilt = true;
 }
 

@@ -96,7 +96,7 @@ Status Files::seal(Object& object) {
 
 void Files::accessed(Node& node) {
     int64_t now = store_.clock_.now_ns();
-    // As relatime: often enough to tell whether it was read since it was written.
+    // As with relatime: often enough to show whether the node was read after its last change.
     bool due = node.accessed_ns <= node.modified_ns || node.accessed_ns <= node.changed_ns ||
                now - node.accessed_ns >= kDayNs;
     if (!due) return;
@@ -106,7 +106,7 @@ void Files::accessed(Node& node) {
 
 void Files::modified(Object& object) {
     object.modified_ns = object.changed_ns = store_.clock_.now_ns();
-    // A file of the kernel's has times of its own, which will still be there.
+    // A file keeps its own times, which outlive the process.
     if (object.extent == nullptr || object.extent->memory->file() == nullptr) changed(object);
 }
 

@@ -29,7 +29,7 @@ Status Ledger::check(Slot slot) const {
         return fail(EUCLEAN, "entry {} of the ledger is damaged", slot);
     }
     const uint64_t value = found.value.load(std::memory_order_relaxed);
-    // So many are never used up, and an id has 56 bits.
+    // Ids have 56 bits, and no daemon issues this many.
     constexpr uint64_t kMostNumber = uint64_t{1} << 55;
     if (found.kind() == LedgerKind::numbers && value > kMostNumber) {
         return fail(EUCLEAN, "entry {} of the ledger has a number that cannot be", slot);
@@ -60,7 +60,7 @@ Ledger::Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow)
       usable_(static_cast<Slot>(std::min<uint64_t>(used_bytes, memory.size()) / sizeof(LedgerEntry))),
       grow_(std::move(grow)) {
     MutexLock lock(mutex_);
-    // Lowest last: they are taken from the back, and stay close together.
+    // The lowest slots come last: slots are taken from the back, and the used ones stay close together.
     for (Slot slot = usable_; slot-- > 0;) {
         if (at(slot).kind() == LedgerKind::free) free_.push_back(slot);
     }
@@ -85,7 +85,7 @@ Status Ledger::reserve(size_t entries) {
 Ledger::Slot Ledger::add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value,
                          const std::array<uint64_t, 4>& more) {
     const Slot slot = try_add(kind, id, node, value, more);
-    assert(slot != kNone);  // reserve() has been asked
+    assert(slot != kNone);  // the caller has called reserve()
     return slot;
 }
 

@@ -1,7 +1,7 @@
-// Who holds what: what the store must know again after a crash, but what changes too often for the catalog. A table in
-// memory that outlives the process, such as a mapped file. A kill between any two instructions leaves each entry as it
-// was or as it is to be: `owner` is written last when one is made and first when one goes. Threads may add, set and remove
-// entries beside each other, each its own.
+// The ledger: sessions, leases, open files and similar state that must outlive a crash but changes too often for the
+// catalog. A table in memory that outlives the process, such as a mapped file. A kill between any two instructions
+// leaves each entry either old or new: `owner` is written last when an entry is added, and first when it is removed.
+// Threads may add, set and remove different entries concurrently.
 #pragma once
 
 #include <array>
@@ -16,17 +16,16 @@
 
 namespace gshm::core {
 
-// extent: that one is kept, and of what size and device, for who finds no other word of it.
+// `extent`: size and device of an extent that the keeper has, for the case that the catalog is lost.
 enum class LedgerKind : uint8_t { free = 0, session = 1, lease = 2, file = 3, backing = 4, numbers = 5, extent = 6 };
 
 struct LedgerEntry {
-    std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file, backing file, ...
+    std::atomic<uint64_t> owner;  // the kind in the highest byte, below it the id of the session, file, ...
     std::atomic<uint64_t> value;
     uint64_t node;
     std::array<uint64_t, 4> more;
-    uint64_t check;  // of all that does not change while the entry is there
+    uint64_t check;  // the checksum of all members but `value`
 
-    // What `check` must be.
     uint64_t expected_check() const;
     LedgerKind kind() const { return static_cast<LedgerKind>(owner.load(std::memory_order_relaxed) >> 56); }
     uint64_t id() const { return owner.load(std::memory_order_relaxed) & ((uint64_t{1} << 56) - 1); }
@@ -38,28 +37,28 @@ class Ledger {
 public:
     using Slot = uint32_t;
     static constexpr Slot kNone = UINT32_MAX;
-    // Makes the first so many bytes of the memory usable.
+    // Makes the first `bytes` of the memory usable.
     using Grow = std::function<Status(uint64_t bytes)>;
 
-    // What lies in the first used_bytes is taken over.
+    // Entries in the first used_bytes are kept.
     Ledger(std::span<std::byte> memory, uint64_t used_bytes, Grow grow);
 
-    // Makes sure that the next so many add() succeed, unless another thread is quicker.
+    // Makes room for that many entries. Other threads may use it up before add().
     Status reserve(size_t entries) EXCLUDES(mutex_);
     Slot add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {})
         EXCLUDES(mutex_);
-    // The same without a reservation; kNone: there is no free entry.
+    // The same without reserve(). kNone: no free entry.
     Slot try_add(LedgerKind kind, uint64_t id, uint64_t node, uint64_t value, const std::array<uint64_t, 4>& more = {})
         EXCLUDES(mutex_);
     void set(Slot slot, uint64_t value) { at(slot).value.store(value, std::memory_order_release); }
     void remove(Slot slot) EXCLUDES(mutex_);
 
     const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }
-    // The slots in use, in no order.
+    // The slots in use, in no particular order.
     std::vector<Slot> used() const;
-    // EUCLEAN if an entry is not as it was written.
+    // EUCLEAN if an entry is damaged.
     Status check() const;
-    // Removes those instead; returns how many.
+    // Removes damaged entries, and returns their number.
     size_t drop_damaged();
 
 private:
@@ -69,7 +68,7 @@ private:
     std::span<std::byte> memory_;
     Slot usable_;
     Grow grow_;
-    Mutex mutex_;  // nothing else is taken with it
+    Mutex mutex_;  // no other lock is taken while it is held
     std::vector<Slot> free_ GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// What besides objects has a name, further names, and changes of rights.
+// Directories, symbolic links, hard links, and changes of owner and mode.
 #include <sys/stat.h>
 
 #include "base/limits.h"
@@ -56,7 +56,8 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
     TRY(check_name(name));
     Node* node = TRY(tree_.find(who, name, Tree::Last::keep));
     if (node->kind == NodeKind::directory) return fail(EPERM, "\"{}\" is a directory, and has one name", name);
-    // As the kernel with protected_hardlinks: nobody keeps what another could not give away.
+    // As in the kernel with protected_hardlinks: a user links only own nodes, and objects that the user may read and
+    // write.
     bool plain = node->kind == NodeKind::object && (node->mode & (S_ISUID | S_ISGID)) == 0;
     bool usable = plain && is_permitted(*node, who, kRightRead | kRightWrite);
     if (!who.is_root() && who.uid != node->uid && !usable) {

@@ -1,4 +1,4 @@
-// Other memory for an object that stays the same: another extent, another device.
+// Other memory for an existing object: another extent, another device.
 #include "base/limits.h"
 #include "base/size.h"
 #include "store/gate.h"
@@ -46,7 +46,7 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     return placed;
 }
 
-// Sessions that map it may keep it.
+// keep_old: sessions that map the old memory keep it.
 void Store::leave_place(Object* object, bool keep_old) {
     if (object->extent == nullptr) return;
     const Place old{object->extent, object->offset};
@@ -56,7 +56,7 @@ void Store::leave_place(Object* object, bool keep_old) {
 }
 
 void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old) {
-    // First: the old memory is freed by the reclaimer, not here.
+    // The gate drops its reference first, so that the reclaimer has the last one and frees the memory.
     if (object->gate) {
         object->gate->memory = memory;
         object->gate->offset = 0;
@@ -82,7 +82,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     }
     leave_place(object, keep_old);
     object->device = device;
-    // The times are the object's, not those of the copy.
+    // The file gets the times of the object, not those of the copy.
     if (auto* file = to.extent->memory->file()) (void)file->set_times(object->accessed_ns, object->modified_ns);
     place(object, to, object->size_bytes);
     if (to.extent->pool != nullptr) {

@@ -9,7 +9,7 @@ namespace gshm::core {
 namespace {
 
 uint64_t hash_of(std::string_view name) {
-    return keyed_hash(name);  // users choose the names
+    return keyed_hash(name);  // keyed, since users choose the names
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void NameTable::erase(const Link* link) {
         assert(slots_[hole].link != nullptr);
         hole = (hole + 1) & mask;
     }
-    // Whatever comes after the hole and belongs before it moves up, so that every run stays unbroken.
+    // Entries after the hole whose home slot is not after it move up, so that no run is broken.
     for (size_t at = (hole + 1) & mask; slots_[at].link != nullptr; at = (at + 1) & mask) {
         size_t home = slots_[at].hash & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue;

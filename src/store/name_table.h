@@ -13,12 +13,12 @@ struct Link;
 class NameTable {
 public:
     Link* find(std::string_view name) const;
-    // Hints for lookups that come soon: first the slot, then, when that has arrived, the node.
+    // Prefetches for a later lookup: first the slot, then, once the slot is in the cache, the node.
     void fetch_slot(std::string_view name) const;
     void fetch_node(std::string_view name) const;
-    // The name must not be there yet.
+    // The name must not exist yet.
     void insert(Link* link);
-    // The link must be there.
+    // The link must be in the table.
     void erase(const Link* link);
 
     size_t size() const { return size_; }
@@ -32,7 +32,7 @@ private:
     // Linear probing, at most half full, so that runs stay short. Without tombstones: see erase().
     void grow();
 
-    std::vector<Slot> slots_;  // a power of two, or none
+    std::vector<Slot> slots_;  // their number is a power of two, or 0
     size_t size_ = 0;
 };
 

@@ -41,7 +41,7 @@ void EntryOrder::remove(uint64_t cookie) {
     auto found = find(cookie);
     assert(found != entries_.end() && found->cookie == cookie && found->link != nullptr);
     entries_[static_cast<size_t>(found - entries_.begin())].link = nullptr;
-    // Gaps stay until they are the larger part: then one sweep pays for many removals.
+    // Gaps stay until they are the majority, so that one sweep serves many removals.
     if (2 * ++removed_ <= entries_.size()) return;
     std::erase_if(entries_, [](const Entry& entry) { return entry.link == nullptr; });
     removed_ = 0;
@@ -63,7 +63,7 @@ std::vector<const Link*> EntryOrder::after(uint64_t cookie, size_t most, uint64_
 }
 
 void fetch(const Link* first_link) {
-    // A node begins with its first link; beyond that lies what records of it are made from.
+    // A node begins with its first link. The members that replies are made from follow.
     const char* bytes = reinterpret_cast<const char*>(first_link);
     for (size_t line = 0; line < 256; line += 64) __builtin_prefetch(bytes + line);
 }

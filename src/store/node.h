@@ -1,5 +1,4 @@
-// What a name stands for: a directory, an object with its place in an extent, or one of the small things that a file
-// system has besides.
+// Nodes: directories, objects with their places in extents, symbolic links and special files.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +27,7 @@ using DeviceIndex = uint32_t;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
 
-// Values as in gshm.h: tests/unit/store/public_values_test.cc compares these and all others that are so marked.
+// Values as in gshm.h: tests/unit/store/public_values_test.cc compares all enums with this mark.
 enum class NodeKind : uint8_t { object = 1, directory = 2, symlink = 3, special = 4 };
 enum class ObjectState : uint8_t { open = 1, sealed = 2 };
 
@@ -38,14 +37,14 @@ struct Node;
 struct Directory;
 struct StoredExtent;
 
-// What a part that speaks of nodes by their ids, as the mount does with the kernel, keeps with a node.
+// State, kept with a node, of a part that refers to nodes by their ids, as the mount does towards the kernel.
 struct NodeReference {
     virtual ~NodeReference() = default;
-    // The node must be found by its id, also when it has no name any more.
+    // The node must be found by its id, even without a name.
     virtual bool is_held() const = 0;
 };
 
-// One name of a node.
+// A directory entry: one name of a node.
 struct Link {
     explicit Link(Node* owner) : node(owner) {}
 
@@ -61,15 +60,15 @@ struct Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    // What a lookup reads stands first.
-    Link first_link;  // of an object that is held but has no name any more: its name is the whole path that it had
+    // Members that a lookup reads come first.
+    Link first_link;  // of a held object without a name: `name` is its former path
     NodeId id;
     NodeKind kind;
-    bool unrecorded = false;  // changed since it was last written down; see Nodes::changed()
-    uint16_t mode = 0;  // 07777; what kind of file it is follows from `kind`
+    bool unrecorded = false;  // changed since it was last recorded; see Nodes::changed()
+    uint16_t mode = 0;  // 07777; the file type follows from `kind`
     uid_t uid = 0;
     gid_t gid = 0;
-    uint32_t links = 0;    // names; of a directory 1 at most
+    uint32_t links = 0;    // number of names; of a directory at most 1
     std::unique_ptr<NodeReference> reference;  // the mount's; null: none
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
@@ -77,14 +76,14 @@ struct Node {
     int64_t changed_ns = 0;
     std::unique_ptr<Attributes> attributes;               // null: none
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
-    uint64_t row_sum = 0;  // the checksum of what is written down of it; 0: nothing is
+    uint64_t row_sum = 0;  // the checksum of its row in the catalog; 0: no row
 
     bool is_referenced() const { return reference != nullptr && reference->is_held(); }
-    // One that is not in use yet.
+    // An unused link.
     Link* new_link();
-    // Puts one out of use.
+    // The link becomes unused.
     void drop_link(Link* link);
-    // Any one in use; null: it has no name.
+    // Any link in use; null: the node has no name.
     const Link* any_link() const;
 };
 
@@ -99,31 +98,31 @@ struct Object final : Node {
 
     ObjectState state = ObjectState::open;
     uint32_t flags = 0;           // CreateFlag
-    // Leases of sessions, of files open in the mount, of threads at work. Atomic: threads that share the store add and
-    // drop leases beside each other (shared.cc).
+    // Leases of sessions, of files open in the mount, and of threads at work. Atomic: threads that hold the store lock
+    // shared add and drop leases concurrently (shared.cc).
     std::atomic<uint32_t> leases = 0;
     std::atomic<uint32_t> write_leases = 0;
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
     uint32_t open_files = 0;      // of `leases`: in the mount
-    uint32_t write_opens = 0;     // how often it was opened for writing, by sessions and in the mount
+    uint32_t write_opens = 0;     // number of opens for writing, by sessions and in the mount
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;      // of a file (Extent::file()): when it was last looked at
+    uint64_t size_bytes = 0;      // of a file (Extent::file()): as of the last refresh
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes
     uint64_t offset = 0;
-    int64_t file_modified_ns = 0;  // of a file: the kernel's time when it was last looked at
+    int64_t file_modified_ns = 0;  // of a file: the kernel's time as of the last refresh
     int64_t file_accessed_ns = 0;
-    bool replaced = false;         // its last name is another's now
-    bool awaited = false;          // without a name, and waited for in vain: a process has it open
-    std::shared_ptr<Gate> gate;  // null: nobody has asked for it yet
-    // Memory that it had before, for the sessions that still map it.
+    bool replaced = false;         // another node has got its last name
+    bool awaited = false;          // without a name, and still open after Departures has waited for it
+    std::shared_ptr<Gate> gate;  // null: not used yet
+    // Former memory, for the sessions that still map it.
     struct Retired {
         Place place;
         uint64_t size_bytes;
     };
     std::unique_ptr<std::vector<Retired>> retired;
     AccountedShares accounted;  // see Accounts
-    std::shared_ptr<void> daemon_state;  // what the daemon has for it, for as long as it is there
-    // The session it is reclaimed with, and its neighbours in that session's list of such; 0: none, or sealed.
+    std::shared_ptr<void> daemon_state;  // the daemon's state for the object, destroyed with it
+    // The session that it is reclaimed with, and its neighbours in that session's list. 0: none, or sealed.
     SessionId creator = 0;
     Object* next_unsealed = nullptr;
     Object* previous_unsealed = nullptr;
@@ -134,7 +133,7 @@ struct Symlink final : Node {
     std::string target;
 };
 
-// A pipe, socket or device file: the kernel does the rest.
+// A pipe, socket or device file, which the kernel implements.
 struct Special final : Node {
     Special(NodeId node_id, uint32_t file_type, uint32_t device_number)
         : Node(NodeKind::special, node_id), type(file_type), number(device_number) {}
@@ -142,20 +141,20 @@ struct Special final : Node {
     uint32_t number;
 };
 
-// A hint that the node will be read soon.
+// Prefetches the node.
 void fetch(const Link* first_link);
 
-// Entries in the order they were made, each with a cookie: a listing that goes on at a cookie neither misses nor repeats
-// one, whatever is created and removed meanwhile. One vector, since listings read it from end to end.
+// Entries in the order of their creation, each with a cookie. A listing that continues at a cookie neither skips nor
+// repeats an entry, even if others are created and removed meanwhile. One vector, since listings read it sequentially.
 class EntryOrder {
 public:
     // Returns the cookie, never 0.
     uint64_t add(Link* link);
-    // With the cookie that it has; in the order of the cookies.
+    // Adds a link that has its cookie already. Called in the order of the cookies.
     void restore(Link* link);
     void remove(uint64_t cookie);
     uint64_t next_cookie() const { return next_cookie_; }
-    // The entries after a cookie, `most` of them. Sets ret_cookie to where to go on; 0: there are no more.
+    // At most `most` entries after a cookie. Sets ret_cookie to the cookie to continue at; 0: no more entries.
     std::vector<const Link*> after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const;
 
 private:
@@ -178,8 +177,8 @@ struct Directory final : Node {
     NameTable children;
     EntryOrder order;
     uint32_t subdirectories = 0;
-    std::optional<DeviceIndex> device;  // for what is made in it; copied to directories that are made in it
-    bool implicit = false;  // made on an object's way, and gone with the last entry
+    std::optional<DeviceIndex> device;  // for new objects; copied to new subdirectories
+    bool implicit = false;  // created for an object's path, and removed with its last entry
 };
 
 // All nodes, by id.
@@ -190,14 +189,14 @@ public:
         auto made = std::make_unique<Kind>(ids_.take(), std::forward<Args>(args)...);
         return insert(std::move(made));
     }
-    // One that was there before, under the id that it had then. Null: there is one with that id.
+    // Restores a node of an earlier daemon under its id. Null: the id exists.
     template <typename Kind, typename... Args>
     Kind* restore(NodeId id, Args&&... args) {
         if (nodes_.contains(id)) return nullptr;
         ids_.skip_to(id + 1);
         return insert(std::make_unique<Kind>(id, std::forward<Args>(args)...));
     }
-    // Everything that must outlive the process and was changed is to be reported here, before anyone is told.
+    // Called for every change that must outlive the process, before a client is told of it.
     void changed(Node* node) {
         if (node->unrecorded || recorder_ == nullptr) return;
         node->unrecorded = true;

@@ -1,12 +1,12 @@
-// Numbers that stand for something outside of gshmd: with the kernel, in a client, in a page that outlives us. None is
-// handed out twice, whichever daemon hands it out: the ledger has the next one before this one is used.
+// Ids that the kernel, clients and memory that outlives gshmd refer to. No id is issued twice, not even by a later
+// daemon: the ledger has the next one before an id is used.
 #pragma once
 
 #include "store/ledger.h"
 
 namespace gshm::core {
 
-// Kinds of numbers, as the ledger knows them.
+// Kinds of ids in the ledger.
 enum class Numbered : uint8_t { node = 1, extent = 2, extent_key = 3, session = 4, file = 5 };
 
 class Numbers {
@@ -17,13 +17,13 @@ public:
         return number;
     }
     uint64_t next() const { return next_; }
-    // Those below may have been used.
+    // Ids below `next` may have been used.
     void skip_to(uint64_t next) {
         if (next <= next_) return;
         next_ = next;
         note();
     }
-    // Goes on where the ledger is, which has one entry reserved. Null: nothing is noted any more.
+    // Continues at the next id of the ledger, in which one entry is reserved. Null: the ledger is no longer updated.
     void use(Ledger* ledger, Numbered what);
 
 private:

@@ -127,7 +127,7 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
     Node* replaced = old == nullptr ? nullptr : old->node;
     if (old != nullptr) {
         if (!replace) return fail(EEXIST, "\"{}\" exists already", path_in(to, name));
-        if (replaced == &node) return {};  // as rename(2): nothing happens between two names of one object
+        if (replaced == &node) return {};  // as rename(2): no effect between two names of one object
         const bool is_directory = node.kind == NodeKind::directory;
         auto* directory = as_directory(replaced);
         if (directory != nullptr && !is_directory) return fail(EISDIR, "\"{}\" is a directory", path_in(to, name));
@@ -143,7 +143,7 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         if (first) object->replaced = false;
         store_.unnamed_.erase(node.id);
         store_.tree_.insert(&to, name, &node);
-        // Its memory is no longer without a name.
+        // The accounts no longer count it as unlinked.
         if (first) store_.accounts_.update(*object);
     } else {
         Directory* from = link->parent;
@@ -165,7 +165,7 @@ Status Operations::rename(Directory& from, std::string_view name, Directory& to,
     Link* link = TRY(find_link(from, name));
     if (!exchange) {
         TRY(put(*link->node, link, to, new_name, (flags & RENAME_NOREPLACE) == 0));
-        if ((flags & RENAME_WHITEOUT) != 0) TRY(make_special(from, name, {}, S_IFCHR, 0));  // "removed" to union mounts
+        if ((flags & RENAME_WHITEOUT) != 0) TRY(make_special(from, name, {}, S_IFCHR, 0));  // for union mounts
         return {};
     }
     Link* other = TRY(find_link(to, new_name));
@@ -184,14 +184,14 @@ uint32_t Operations::mode_for_new_owner(const Node& node) {
     uint32_t mode = node.mode;
     if (node.kind == NodeKind::directory) return mode;
     mode &= ~static_cast<uint32_t>(S_ISUID);
-    // Without the right to execute it means mandatory locking.
+    // Without S_IXGRP, S_ISGID means mandatory locking.
     if ((mode & S_IXGRP) != 0) mode &= ~static_cast<uint32_t>(S_ISGID);
     return mode;
 }
 
 void Operations::change(Node& node, const NodeChanges& changes) {
     auto* object = as_object(&node);
-    // Changes that the kernel made to a file by itself are older than this one.
+    // The kernel's own changes to a file are older than this one.
     if (object != nullptr) store_.refresh(object);
     if (changes.mode) node.mode = static_cast<uint16_t>(*changes.mode & 07777);
     if (changes.uid) node.uid = *changes.uid;
@@ -210,8 +210,8 @@ void Operations::change(Node& node, const NodeChanges& changes) {
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
     if (object != nullptr && changes.uid) store_.accounts_.update(*object);
     store_.tree_.report(node);
-    // Also where the times are the same: it changes the file's own ctime, by which the kernel decides whether the next read
-    // is one to note (relatime).
+    // The times are set even if they are the same: this changes the ctime of the file, by which the kernel decides
+    // whether the next read updates the atime (relatime).
     auto* file = object == nullptr || object->extent == nullptr ? nullptr : object->extent->memory->file();
     if (file == nullptr || !file->set_times(node.accessed_ns, node.modified_ns)) return;
     if (auto status = file->status()) {
@@ -271,7 +271,7 @@ Status Operations::check_sealable(const Object& object, uint32_t own) {
 Status Operations::seal(Object& object, uint32_t own) {
     if (object.state == ObjectState::sealed) return {};
     TRY(check_sealable(object, own));
-    store_.refresh(&object);  // the last time
+    store_.refresh(&object);  // for the last time: the size and times of a sealed object do not change
     object.state = ObjectState::sealed;
     note_sealed(object);
     store_.tree_.report_sealed(object);
@@ -279,7 +279,7 @@ Status Operations::seal(Object& object, uint32_t own) {
 }
 
 void Operations::note_sealed(Object& object) {
-    // Its bytes are as they were, so the time of their last change is, too.
+    // The bytes have not changed, so modified_ns does not change.
     object.changed_ns = store_.clock_.now_ns();
     store_.nodes_.changed(&object);
     store_.forget_creator(&object);

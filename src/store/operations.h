@@ -1,6 +1,6 @@
-// Everything that can be done to nodes and their names, once for all ways. The library's requests (store.h) resolve names
-// and check rights in front of it; for the mount (files.h) the kernel has done both. Errors and times are those of the
-// system calls. Not thread-safe, as all of the store.
+// The operations on nodes and their names, common to the library and the mount. For the library's requests the store
+// (store.h) resolves names and checks rights first; for the mount (files.h) the kernel has done both. Errors and times
+// are those of the system calls. Not thread-safe, as all of the store.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct Maker {
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t mode = 0;
-    bool keeps_group = false;  // also in a directory that gives its group to its entries (S_ISGID)
+    bool keeps_group = false;  // even in a directory whose new entries get its group (S_ISGID)
 };
 
 struct NodeChanges {
@@ -34,42 +34,42 @@ public:
     explicit Operations(Store& store) : store_(store) {}
 
     // ---- names ----
-    // Without a name. The caller gives it memory and a name, or frees it.
+    // Makes an object without a name. The caller gives it memory and a name, or frees it.
     Object* make_object(const Directory& parent, const Maker& maker);
     Result<Directory*> make_directory(Directory& parent, std::string_view name, const Maker& maker);
     Result<Node*> make_symlink(Directory& parent, std::string_view name, const Maker& maker, std::string_view target);
     Result<Node*> make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                uint32_t number);
-    // A further name, or the first one.
+    // Adds a name, which may be the first one.
     Status link(Node& node, Directory& parent, std::string_view name);
     enum class Remove { any, directory, other };
     Status unlink(Directory& parent, std::string_view name, Remove what);
     // flags as of renameat2(2).
     Status rename(Directory& from, std::string_view name, Directory& to, std::string_view new_name, unsigned flags);
-    // The node gets that name in place of `link`, or in addition to what it has if that is null. Without `replace` the
+    // Gives the node a name, in place of `link`, or in addition to its names if that is null. Without `replace` the
     // name must be free.
     Status put(Node& node, Link* link, Directory& to, std::string_view name, bool replace);
     static Status check_free(const Directory& parent, std::string_view name);
-    // Group that a new entry of the directory gets.
+    // The group of a new entry of the directory.
     static gid_t group_in(const Directory& parent, const Maker& maker) {
         return gives_group(parent) && !maker.keeps_group ? parent.gid : maker.gid;
     }
 
-    // ---- what is known of a node ----
+    // ---- metadata ----
     void change(Node& node, const NodeChanges& changes);
-    // The mode that is left when the node gets another owner, as chown(2) has it.
+    // The mode after a change of the owner, as with chown(2).
     static uint32_t mode_for_new_owner(const Node& node);
-    // flags as of setxattr(2). ERANGE: the name is too long; E2BIG: the value is; ENOSPC: all attributes together are.
+    // flags as of setxattr(2). ERANGE: the name is too long; E2BIG: the value is; ENOSPC: the attributes are in total.
     Status set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags);
     Status remove_attribute(Node& node, std::string_view name);
     static Result<std::string_view> attribute(const Node& node, std::string_view name);
-    // The same limits for attributes that are given with a new object.
+    // Applies the same limits to the attributes of a new object.
     static Status check_attributes(const Attributes& attributes);
 
-    // EBUSY while there are more leases for writing than `own`, which are the caller's.
+    // EBUSY while there are more write leases than `own`, the number of the caller's.
     Status seal(Object& object, uint32_t own);
     static Status check_sealable(const Object& object, uint32_t own);
-    // After its state was set: all else that sealing changes.
+    // Applies the other effects of sealing, after the state was set.
     void note_sealed(Object& object);
 
 private:

@@ -1,4 +1,4 @@
-// Where an object's bytes are, who gets at them, and when they go. moves.cc has how they get elsewhere.
+// The place of an object's bytes: access to it, and its release. Moves are in moves.cc.
 #include <algorithm>
 #include <utility>
 
@@ -36,13 +36,13 @@ bool Store::fits_slab(const Object& object, const SlabKey& key) {
 }
 
 void Store::rights_changed(Node& node) {
-    std::vector<Node*> left{&node};
-    while (!left.empty()) {
-        Node* at = left.back();
-        left.pop_back();
+    std::vector<Node*> pending{&node};
+    while (!pending.empty()) {
+        Node* at = pending.back();
+        pending.pop_back();
         if (auto* directory = as_directory(at)) {
             uint64_t end = 0;
-            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back(link->node);
+            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) pending.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
                                                  object->extent->pool != nullptr && !fits_slab(*object, object->extent->pool->key)) {
             extents_.close_slab(object->extent);
@@ -68,7 +68,7 @@ Status Store::begin_mapping(SessionId id, Object* object, Access access) {
         }
         add_writer(id, session, extent);
     }
-    // Noted, so that a later daemon knows as well.
+    // Noted for a later daemon.
     Lease& lease = session.leases.at(object->id);
     if (!std::exchange(lease.maps, true) && lease.slot != Ledger::kNone && ledger_ != nullptr) {
         ledger_->set(lease.slot, lease.ledger_value());
@@ -100,11 +100,11 @@ void Store::count_sealed(Object* object) {
     for (const auto& retired : *object->retired) count(retired.place.extent);
 }
 
-// Of an object without a name.
+// The object has no name.
 void Store::free_memory(Object* object) {
     if (object->extent == nullptr) return;
-    // Before the memory goes to the reclaimer, so that it is freed there and not here. Nobody works on the bytes any more,
-    // but a thread that is about to drop the gate may still have it.
+    // The gate drops its reference before the memory goes to the reclaimer, so that the memory is freed there and not
+    // here. No thread works on the bytes any more, but a thread that is about to drop the gate may still have it.
     drop_backing(object->id);
     if (object->gate) object->gate->memory.reset();
     object->gate.reset();
@@ -118,12 +118,12 @@ void Store::free_memory(Object* object) {
 void Store::drop_backing(NodeId node) {
     auto found = backing_.find(node);
     if (found == backing_.end()) return;
-    // Noted first, so that nobody hands out a number that may be closed, and forgotten last, so that the next daemon closes
-    // it if this one does not come to it.
+    // The ledger marks the file as closing first, so that a later daemon does not use an id that may be closed. The
+    // entry is removed last, so that a later daemon closes the file if this one is killed before.
     const Backing backing = found->second;
     backing_.erase(found);
     if (backing.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(backing.slot, kClosingBacking);
-    if (!close_backing_) return former_backing_.push_back(backing);  // the mount is yet to be taken up
+    if (!close_backing_) return former_backing_.push_back(backing);  // the mount is not resumed yet
     close_backing_(backing.id);
     erase_note(backing.slot);
 }

@@ -1,4 +1,4 @@
-// Who is told of what must outlive the process, so that it can be written down before anyone is answered.
+// Told of changes that must outlive the process, so that they are recorded before a client gets a reply.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@ namespace gshm::core {
 struct Node;
 struct StoredExtent;
 
-// A node or extent is reported once, however often it changes until it is written.
+// A node or extent is reported once, however often it changes until it is recorded.
 class Recorder {
 public:
     virtual ~Recorder() = default;
     virtual void changed(Node& node) = 0;
     virtual void erased(const Node& node) = 0;
-    // The first time its memory is to be kept as well.
+    // The first call also keeps its memory.
     virtual void changed(StoredExtent& extent) = 0;
     virtual void erased(const StoredExtent& extent) = 0;
 };

@@ -1,4 +1,4 @@
-// One object in the place of another, and what then has no name any more.
+// Replacement of an object by another, and the list of unlinked objects.
 #include <map>
 #include <utility>
 
@@ -20,7 +20,7 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     const Tree::Spot spot = TRY(tree_.find_target(by.who, object, link, name, replace));
     if (link != nullptr && Tree::entry_at(spot) == link) return operations_.seal(*object, writers);
     refresh(object);
-    // Who hears of the name hears of a sealed object.
+    // Sealed first, so that listeners to the name see a sealed object.
     const ObjectState before = std::exchange(object->state, ObjectState::sealed);
     std::string_view last;
     Directory* parent = tree_.make_way(by.who, spot, &last);
@@ -37,7 +37,7 @@ std::vector<Unlinked> Store::unlinked(SessionId session, bool all, NodeId after,
         std::vector<Holder> sessions;
         std::vector<Holder> files;
     };
-    // Found by those who hold it: there is no list of such objects to be kept up to date with every name and lease.
+    // Found through leases and open files. A list of unlinked objects would cost an update with every name and lease.
     std::map<NodeId, Found> found;
     auto look_at = [&](const Object& object, const Credentials& who) -> Found* {
         if (object.id <= after || (object.links > 0 && !object.retired)) return nullptr;

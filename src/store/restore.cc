@@ -35,7 +35,7 @@ Status Restorer::add(SavedExtent saved) {
         added->pool = &pool;
         added->closed = saved.closed;
         added->protects = store_.devices_[added->device].read_only_exports;
-        added->slab.emplace();  // all is taken until it is known to be zero
+        added->slab.emplace();  // without free ranges until these are zeroed
         Extents::enlist(added, true);
         taken_[added];
     }
@@ -111,7 +111,7 @@ Status Restorer::add(const SavedNode& saved) {
     return {};
 }
 
-// In the order of the cookies, as listings have it.
+// In the order of the cookies, which is that of listings.
 Status Restorer::link_all() {
     std::sort(links_.begin(), links_.end(), [](const PendingLink& a, const PendingLink& b) {
         return std::tie(a.link.parent, a.link.cookie) < std::tie(b.link.parent, b.link.cookie);
@@ -136,7 +136,7 @@ Status Restorer::link_all() {
     return {};
 }
 
-// What no object has may hold anything: it is zeroed before it is handed out.
+// Ranges of slabs without an object may have any bytes. They are zeroed before they are used.
 void Restorer::zero_rest() {
     for (auto& [extent, ranges] : taken_) {
         std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
@@ -179,7 +179,7 @@ void Restorer::restore_creators() {
     for (auto [object, creator] : creators_) {
         auto session = store_.sessions_.find(creator);
         if (session == store_.sessions_.end()) {
-            // Its maker ended just before, and did not seal it. In a salvage the note of the maker may be lost.
+            // Its session had ended without sealing it. In a salvage the ledger entry of the session may be lost.
             if (mode_ == Mode::strict) store_.tree_.detach(object);
             continue;
         }
@@ -203,7 +203,7 @@ Status Restorer::restore_leases(bool with_mount) {
         bool twice = false;
         if (restore_lease(slot, with_mount, &twice)) continue;
         if (twice) TRY(note_damage({EUCLEAN, fmt::format("entry {} of the ledger is there twice", slot)}));
-        // A daemon that dies leaves notes of leases whose objects are not written down yet, or not any more.
+        // A killed daemon leaves leases in the ledger whose objects are not in the catalog yet, or no longer.
         store_.ledger_->remove(slot);
     }
     return {};
@@ -227,7 +227,7 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
         *ret_twice = !added;
         if (!added) return false;
         lease->second = noted;
-        // What it had a writable descriptor of and has closed is not known: it gets another slab next time.
+        // Slabs of objects that the session has closed are unknown: it gets another slab next time.
         StoredExtent* extent = object->extent;
         const bool slab = extent != nullptr && extent->pool != nullptr && extent->protects;
         if (lease->second.maps && slab && !session->second.writes.contains(extent->id)) {
@@ -254,10 +254,11 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
 bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
     const LedgerEntry& entry = store_.ledger_->entry(slot);
     const Store::Backing backing{static_cast<int32_t>(entry.id()), slot};
-    // The kernel was given the file before the catalog knew of it, and has it still.
+    // The kernel gets a backing file before the catalog has its extent. After a kill it may have a file of an extent
+    // that was not recorded.
     const bool is_current = object != nullptr && object->extent != nullptr &&
                             object->extent->key == entry.value.load(std::memory_order_relaxed);
-    // A second one of an object is closed as well.
+    // A second backing file of an object is closed as well.
     const bool used = is_current && store_.backing_.try_emplace(object->id, backing).second;
     if (!used) store_.former_backing_.push_back(backing);
     return true;
@@ -296,7 +297,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
     if (refer) {
         for (Node* node : store_.nodes_.all()) refer(*node);
     }
-    zero_rest();  // first: what is freed below is zeroed by itself
+    zero_rest();  // before free_unused(), which has its ranges zeroed itself
     free_unused();
     Sessions alive;
     std::vector<SessionId> dead;
@@ -307,7 +308,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
     }
     for (SessionId id : dead) store_.end_session(id);
     if (mode_ == Mode::salvage) {
-        // Into a new catalog, which has none of it.
+        // The new catalog is empty: everything is recorded.
         for (Node* node : store_.nodes_.all()) store_.nodes_.changed(node);
         for (StoredExtent* extent : store_.extents_.all()) store_.extents_.changed(extent);
     }

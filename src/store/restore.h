@@ -1,6 +1,5 @@
-// Puts a store together again from what an earlier daemon has written down: extents first, then nodes, then who holds
-// what (the ledger), then finish(). Anything that no daemon can have written is an error (EUCLEAN), or, in a salvage, left
-// out, and said.
+// Restores a store from the catalog and the ledger of an earlier daemon: extents first, then nodes, then, in finish(),
+// the ledger. Data that no daemon can have written is an error (EUCLEAN). A salvage leaves it out, and reports it.
 #pragma once
 
 #include <string>
@@ -40,9 +39,9 @@ struct SavedNode {
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;
     std::vector<SavedLink> links;
-    std::string last_name;  // of one without
+    std::string last_name;  // of a node without a name
     Attributes attributes;
-    // Of an object; the device of a directory, too.
+    // Of an object; `device` also of a directory.
     std::optional<DeviceIndex> device;
     ObjectState state = ObjectState::open;
     uint32_t flags = 0;
@@ -60,7 +59,7 @@ struct SavedNode {
     std::vector<Retired> retired;
     // Of a directory.
     bool implicit = false;
-    // Of a symbolic link; of a special file its type and number.
+    // `target` of a symbolic link; `type` and `number` of a special file.
     std::string target;
     uint32_t type = 0;
     uint32_t number = 0;
@@ -69,16 +68,17 @@ struct SavedNode {
 
 class Restorer {
 public:
-    // The store gets its recorder before finish() and not earlier; its ledger is the earlier daemon's.
-    // salvage: memory that no node has gets a name in lost+found/, and so do nodes without a place.
+    // The store gets its recorder before finish() and not earlier. Its ledger is that of the earlier daemon.
+    // salvage: memory without a node and nodes without a directory get names in lost+found/.
     enum class Mode { strict, salvage };
     explicit Restorer(Store& store, Mode mode = Mode::strict) : store_(store), mode_(mode) {}
 
     Status add(SavedExtent extent);
     Status add(const SavedNode& node);
     bool has_extent(uint64_t key) const { return extents_.contains(key); }
-    // Sessions and leases of the ledger; with a mount that goes on: open files and backing files, too, which else have
-    // gone with it, and every node gets the reference that `refer` makes, as the kernel may know it. Null: no mount. Those of a process that `lives` denies end at once, with what they made and did not seal.
+    // Restores the sessions and leases of the ledger. If the mount continues, open files and backing files are restored
+    // as well, and `refer` makes a reference for every node, since the kernel may know it. Null: no mount. Sessions of
+    // processes that `lives` denies end at once, and the objects that they did not seal are reclaimed.
     struct Process {
         pid_t pid = 0;
         uint64_t started = 0;
@@ -91,10 +91,10 @@ public:
 
     // Of a salvage, after finish().
     struct Salvaged {
-        uint64_t objects = 0;  // that got a name in lost+found/
+        uint64_t objects = 0;  // with a new name in lost+found/
         uint64_t bytes = 0;
-        uint64_t left_out = 0;  // rows and ledger entries that make no sense
-        std::string first;      // what is wrong with the first of them
+        uint64_t left_out = 0;  // invalid rows and ledger entries
+        std::string first;      // the error of the first of them
     };
     const Salvaged& salvaged() const { return salvaged_; }
 
@@ -106,7 +106,7 @@ private:
     Status check_slabs();
     void drop_place(Object* object, StoredExtent* extent, uint64_t offset);
     Status check_tree() const;
-    // A damage is an error, or noted and left out.
+    // Returns the error. A salvage logs and counts it instead.
     Status note_damage(Error error);
 
     // salvage.cc

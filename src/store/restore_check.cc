@@ -1,5 +1,5 @@
-// What a daemon cannot have written: values out of range, places outside of their extents or on top of each other, names
-// without a directory, directories that contain themselves.
+// Checks for data that no daemon can have written: values out of range, places outside of their extents, overlapping
+// places, names without a directory, directories that contain themselves.
 #include <algorithm>
 #include <sys/stat.h>
 #include <unordered_set>
@@ -32,7 +32,7 @@ Status Restorer::note_damage(Error error) {
 Status Restorer::check(const SavedExtent& extent) {
     if (extent.key == 0 || extent.id == 0) return fail(EUCLEAN, "an extent has no number");
     if (extent.memory == nullptr) return fail(EUCLEAN, "extent {} has no memory", extent.key);
-    // Its size would be taken for that of each object in it.
+    // refresh() would set the size of each object in it from the file.
     if (extent.slab && extent.memory->file() != nullptr) return fail(EUCLEAN, "slab {} is a file", extent.key);
     return {};
 }
@@ -46,7 +46,7 @@ Status Restorer::check(const SavedNode& node) const {
         if (!is_name(link.name) || link.cookie == 0) return wrong("has a name that cannot be");
     }
     for (const auto& [name, value] : node.attributes) {
-        constexpr size_t kNameBytes = 255;  // that earlier versions took
+        constexpr size_t kNameBytes = 255;  // the limit of earlier versions
         if (name.empty() || name.size() > kNameBytes || value.size() > limits::kAttributesBytes) {
             return wrong("has an attribute that cannot be");
         }
@@ -75,12 +75,12 @@ Status Restorer::check(const SavedNode& node) const {
 
 Status Restorer::check_place(const SavedNode& node, uint64_t key, uint64_t offset, uint64_t bytes) const {
     auto found = extents_.find(key);
-    if (found == extents_.end()) return {};  // its memory is lost; Survival has said so
+    if (found == extents_.end()) return {};  // its memory is lost, which Survival has logged
     const StoredExtent& extent = *found->second;
     if (extent.device != *node.device) return fail(EUCLEAN, "node {} is on another device than its memory", node.id);
     if (extent.pool == nullptr) {
         if (offset != 0 || extent.objects > 0) return fail(EUCLEAN, "node {} is in the memory of another", node.id);
-        // The kernel knows the size of a file better.
+        // The size of a file comes from the kernel.
         if (extent.memory->file() == nullptr && bytes > extent.size_bytes) {
             return fail(EUCLEAN, "node {} has more bytes than its memory", node.id);
         }
@@ -112,7 +112,7 @@ Status Restorer::check_slabs() {
     return {};
 }
 
-// Of an object in a salvage. Its bytes are found in the other that has the place, or in lost+found.
+// Takes the place from an object, in a salvage. The bytes remain in the other object of the place, or in lost+found.
 void Restorer::drop_place(Object* object, StoredExtent* extent, uint64_t offset) {
     --extent->objects;
     if (object->extent == extent && object->offset == offset) {
@@ -125,7 +125,7 @@ void Restorer::drop_place(Object* object, StoredExtent* extent, uint64_t offset)
     });
 }
 
-// Every directory with a name must lead to the root.
+// The parents of every directory with a name must lead to the root.
 Status Restorer::check_tree() const {
     std::unordered_set<const Directory*> good{&store_.tree_.root()};
     std::vector<const Directory*> way;

@@ -1,4 +1,4 @@
-// Names for what a damaged catalog has lost the names of: lost+found/, for root alone.
+// New names, in lost+found/, for nodes and memory whose names a damaged catalog has lost.
 #include <algorithm>
 #include <unordered_set>
 
@@ -32,7 +32,7 @@ void Restorer::put_in_lost_and_found(Node* node, const std::string& name) {
             tree.insert(&tree.root(), kLostAndFound, lost_and_found_);
         }
         lost_and_found_->mode = 0700;
-        // Of the owner of it all: root's would be out of reach for an ordinary user's daemon.
+        // Owned by the owner of the root directory: under an ordinary user's daemon that user must have access.
         lost_and_found_->uid = tree.root().uid;
         lost_and_found_->gid = tree.root().gid;
     }
@@ -41,8 +41,8 @@ void Restorer::put_in_lost_and_found(Node* node, const std::string& name) {
     tree.insert(lost_and_found_, unused, node);
 }
 
-// Ids are never used again, and the notes of the last ones may be lost: leases, clients and the kernel may still speak of
-// nodes that are.
+// Ids are never reused, but the records of the last ones may be lost. Leases, clients and the kernel may still refer to
+// lost nodes.
 void Restorer::skip_numbers() {
     constexpr uint64_t kApart = 1 << 20;
     for (Numbers* numbers : {&store_.nodes_.ids_, &store_.extents_.ids_, &store_.extents_.keys_, &store_.session_ids_,
@@ -51,8 +51,8 @@ void Restorer::skip_numbers() {
     }
 }
 
-// Nodes whose directory is not there any more, under the last part of the name that they had. First those directories that
-// contain themselves lose their name.
+// Names nodes whose directory is lost by the last part of their former name. Before that, directories that contain
+// themselves lose their name.
 void Restorer::name_lost_nodes() {
     const Directory* root = &store_.tree_.root();
     for (Node* node : store_.nodes_.all()) {
@@ -71,7 +71,7 @@ void Restorer::name_lost_nodes() {
         const auto* directory = as_directory(node);
         auto name = names.find(node);
         if (node == root || node->links > 0) continue;
-        if (name == names.end() && (directory == nullptr || directory->children.empty())) continue;  // it had none before
+        if (name == names.end() && (directory == nullptr || directory->children.empty())) continue;  // it had no name
         put_in_lost_and_found(node, name == names.end() ? fmt::format("directory-{}", node->id) : name->second);
         ++salvaged_.objects;
     }
@@ -95,7 +95,7 @@ Object* Restorer::make_lost(StoredExtent* extent, uint64_t offset, uint64_t byte
     return object;
 }
 
-// Ranges of slabs that no node has, unless they are zeros, and extents without a node.
+// Names ranges of slabs without a node, unless all bytes are zero, and extents without a node.
 void Restorer::name_lost_memory() {
     for (auto& [extent, ranges] : taken_) {
         std::vector<Range> gaps;
@@ -112,7 +112,7 @@ void Restorer::name_lost_memory() {
             ranges.push_back(gap);
         }
         std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
-        // Rights are not what they were when its objects were put together: each is reached by itself alone.
+        // The objects in the slab may now have different rights, and a process that maps it would reach all of them.
         store_.extents_.close_slab(extent);
     }
     for (auto& [key, extent] : extents_) {

@@ -1,4 +1,4 @@
-// Sessions, and what they hold.
+// Sessions and their leases.
 #include <cassert>
 
 #include "store/store.h"
@@ -55,7 +55,7 @@ void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& cla
 
 void Store::end_session(SessionId id) {
     Session& session = at(id);
-    // Names first: what is only held by this session is then freed with the leases.
+    // Names are removed first, so that objects held only by this session are freed with its leases.
     while (Object* object = session.unsealed) {
         forget_creator(object);
         if (object->links == 0) continue;

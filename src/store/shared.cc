@@ -59,7 +59,7 @@ bool SharedStore::can_release(SessionId id, NodeId node) const {
 void SharedStore::release(SessionId id, NodeId node, Access access) const {
     Store::Session& session = store_.at(id);
     auto found = session.leases.find(node);
-    if (found == session.leases.end()) return;  // it was reclaimed already
+    if (found == session.leases.end()) return;  // the lease has ended already
     Store::Lease& lease = found->second;
     Object* object = lease.object;
     if ((access == Access::write ? lease.writers : lease.count - lease.writers) == 0) return;

@@ -1,4 +1,4 @@
-// Hands out ranges of one extent: best fit, neighbours joined again when they come back.
+// Allocates ranges of one extent: best fit, with free neighbours merged.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace gshm::core {
 class Slab {
 public:
     explicit Slab(uint64_t size_bytes) { insert(0, size_bytes); }
-    // All of it is taken.
+    // Without free ranges.
     Slab() = default;
 
-    // Offset of a range of at least `bytes`, a multiple of limits::kObjectAlignment.
+    // The offset of a range of at least `bytes`, a multiple of limits::kObjectAlignment.
     std::optional<uint64_t> take(uint64_t bytes);
-    // The same pair as take() gave and was asked for.
+    // Frees a range of rounded(bytes).
     void give_back(uint64_t offset, uint64_t bytes);
 
     uint64_t largest_free() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }

@@ -93,8 +93,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
                                   : Maker{session.who.uid, session.who.gid, spec.mode};
     SlabKey key{spec.device, maker.uid, Operations::group_in(*spot.parent, maker), spec.mode,
                 (spec.flags & kCreateCompressible) != 0, {}};
-    // Directories that are yet to be made are open to all, and change nothing. Where only the owner may open the object,
-    // the way there keeps nobody else out that the mode would let in.
+    // Directories that are made for the path are open to all, and restrict nothing. If only the owner may open the
+    // object, the directories exclude no further user.
     if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);
 
     const DeviceInfo& device = devices_[spec.device];
@@ -138,7 +138,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     add_lease(session_id, session, object, Access::write);
     if (spec.map) {
         auto mapped = begin_mapping(session_id, object, Access::write);
-        assert(mapped);  // it was placed where that is so
+        assert(mapped);  // the place was chosen so that the session may map it
     }
     return object;
 }
@@ -188,8 +188,8 @@ Result<Object*> Store::open_object(SessionId id, Object* object, Access access, 
     }
     TRY(reserve_note());
     refresh(object);
-    if (access == Access::write) tree_.report(*object);  // its times and size may change without a word
-    // Clients map an extent once: one that has grown since it was handed out is another to them.
+    if (access == Access::write) tree_.report(*object);  // from now on its size and times may change without a request
+    // Clients map an extent once, so an extent that has grown gets a new id.
     if (StoredExtent* extent = object->extent; extent != nullptr && extent->shown_bytes != extent->size_bytes) {
         if (extent->shown_bytes != 0) extents_.renew_id(extent);
         extents_.show(extent);
@@ -199,7 +199,7 @@ Result<Object*> Store::open_object(SessionId id, Object* object, Access access, 
 
 void Store::pin(Object* object, Access access) {
     ++object->leases;
-    if (access == Access::write) ++object->write_leases;  // not to be sealed under the write
+    if (access == Access::write) ++object->write_leases;  // prevents sealing during the write
 }
 
 void Store::unpin(Object* object, Access access) {
@@ -271,7 +271,7 @@ void Store::forget_creator(Object* object) {
 Status Store::unlink(SessionId session, std::string_view name) {
     Link* link = TRY(tree_.find_removable(at(session).who, name));
     auto removed = operations_.unlink(*link->parent, link->name, Operations::Remove::any);
-    // Of a call that is not rmdir(2): it removes a directory only where nothing is lost.
+    // EISDIR as of unlink(2), although an empty directory is removed.
     if (!removed && removed.error().code == ENOTEMPTY) return fail(EISDIR, "\"{}\" is a directory with entries", name);
     return removed;
 }
@@ -311,7 +311,7 @@ void Store::free_if_unused(Node* node) {
     if (auto* object = as_object(node)) {
         if (object->session_leases == 0) free_retired(object);
         if (object->links > 0 || object->leases > 0) return;
-        // Whoever looked up the name just before another got it must still be able to open what they found.
+        // A process that looked up the name just before it was replaced must still be able to open the object.
         if (object->replaced && object->is_referenced()) return;
         forget_creator(object);
         free_memory(object);
@@ -333,10 +333,10 @@ std::optional<FileStatus> Store::refresh(Object* object) {
     if (file == nullptr) return std::nullopt;
     auto status = file->status();
     if (!status) return std::nullopt;
-    if (object->state == ObjectState::sealed) return *status;  // whatever an old holder does to it
+    if (object->state == ObjectState::sealed) return *status;  // fixed, even if an old holder changes the file
     set_size(object, status->size_bytes);
     object->extent->size_bytes = status->size_bytes;
-    // Whoever wrote went around us.
+    // The bytes were written through the kernel, without a request to gshmd.
     if (status->modified_ns != object->file_modified_ns) {
         object->file_modified_ns = status->modified_ns;
         object->modified_ns = status->modified_ns;

@@ -27,9 +27,9 @@ std::unexpected<Error> denied(std::string_view what, const Node& node) {
     return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(node));
 }
 
-// Every name below the node must stay one that can be spoken of when the node itself is called `path`.
+// Every name below the node must be valid when the node has the name `path`.
 Status check_depth_below(const Node& node, std::string_view path) {
-    TRY(check_name(path));  // before going deeper: a mount's directories have no bound
+    TRY(check_name(path));  // before the recursion, which it bounds: directories of the mount have any depth
     if (node.kind != NodeKind::directory) return {};
     uint64_t end = 0;
     for (const Link* child : static_cast<const Directory&>(node).order.after(0, SIZE_MAX, &end)) {
@@ -59,7 +59,7 @@ Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
 Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last,
                          std::vector<Step>* ret_steps) const {
     Node* at = from;
-    std::string followed;  // a link's target with what is left behind it; `rest` then points into it
+    std::string followed;  // a link's target and the rest of the path; `rest` then points into it
     int times = 0;
     for (std::string_view rest = path; !rest.empty();) {
         std::string_view part = next_part(rest);
@@ -69,7 +69,7 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
         if (ret_steps != nullptr) ret_steps->push_back({directory->id, std::string(part)});
         const Link* child = directory->children.find(part);
         if (child == nullptr) {
-            // Paths have none of these, targets of symbolic links may.
+            // Only targets of symbolic links have such parts.
             if (part.empty() || part == ".") continue;
             if (part != "..") return fail(ENOENT, "no such object: \"{}\"", path);
             if (directory->parent() == nullptr) return fail(EXDEV, "\"{}\" leads out of gshm", path);
@@ -235,7 +235,7 @@ void Tree::hook(Link* link, Directory* parent, std::string_view name) {
     if (observer_ != nullptr) observer_->entry_added(*parent, name);
 }
 
-// The link keeps its name, for those who come to take it elsewhere.
+// The link keeps its name and its parent, which exchange() needs.
 void Tree::unhook(Link* link) {
     Directory* parent = link->parent;
     parent->children.erase(link);
@@ -254,7 +254,7 @@ void Tree::unhook(Link* link) {
 void Tree::remove(Link* link, bool replaced) {
     Node* node = link->node;
     tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
-    // So that those who hold it can be told by a name what they hold.
+    // Holders of the object are told its former path.
     std::string last;
     auto* object = as_object(node);
     if (object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) last = path_of(*object);
@@ -264,7 +264,7 @@ void Tree::remove(Link* link, bool replaced) {
 }
 
 void Tree::move(Link* link, Directory* parent, std::string_view name) {
-    std::string kept(name);  // it may be the link's own
+    std::string kept(name);  // `name` may refer to the link's own
     tell([&](NameListener& listener) { listener.moving(*link, *parent, kept); });
     unhook(link);
     hook(link, parent, kept);
@@ -291,7 +291,7 @@ void Tree::prune(Directory* directory) {
     while (directory->implicit && directory->children.empty() && directory->parent() != nullptr) {
         Directory* parent = directory->parent();
         remove(&directory->first_link);
-        // Else when the kernel has forgotten it.
+        // Otherwise it is erased when the kernel has forgotten it.
         if (!directory->is_referenced()) nodes_.erase(directory);
         directory = parent;
     }

@@ -70,7 +70,7 @@ void Waits::delist(Id id) {
     }
     for (const Key& key : std::exchange(waits_.at(id).keys, {})) {
         auto found = by_key_.find(key);
-        if (found == by_key_.end()) continue;  // twice on its way
+        if (found == by_key_.end()) continue;  // the wait has the key twice
         found->second.erase(id);
         if (found->second.empty()) by_key_.erase(found);
     }
@@ -109,7 +109,7 @@ void Waits::changed(const Key& key) {
 }
 
 void Waits::removing(const Link& link) {
-    // The others wait for that entry to come again.
+    // The other waits continue until the entry exists again.
     for (Id id : waiting_at(step_of(link))) {
         if (waits_.at(id).wanted.until == Until::gone) settle(id, nullptr);
     }

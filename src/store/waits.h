@@ -1,6 +1,6 @@
-// Sessions that wait for a name: until it exists, is sealed, or leads elsewhere. A wait keeps the entries that its name was
-// resolved by, and is checked again after each change of one of them, through the library or the mount: the object's own, one
-// of a directory above it, a symbolic link's on the way. Pure logic, as the store; the daemon has the timeouts.
+// Sessions that wait for a name: until it exists, is sealed, or leads elsewhere. A wait keeps the entries that its name
+// was resolved by: that of the object, of the directories above it, of symbolic links. It is checked again after each
+// change of one of them, by the library or the mount. Pure logic, as the store; the daemon has the timeouts.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,12 @@ public:
     struct Wanted {
         std::string name;
         Until until = Until::exists;
-        NodeId node = 0;  // with Until::gone: that the name leads to now
+        NodeId node = 0;  // with Until::gone: the present node of the name
     };
-    // Null with Until::gone. An error is what forbids the session to look; EAGAIN: its waits have too many directories on
-    // their ways (limits::kSessionWaitSteps).
+    // Null with Until::gone. An error if the session may not look up the name, or if its node is never sealed. EAGAIN:
+    // the waits of the session depend on too many entries (limits::kSessionWaitSteps).
     using Outcome = Result<const Node*>;
-    // Called once, in the midst of a change: it may look at the node, and changes nothing.
+    // Called once, during a change: it may read the node, and changes nothing.
     using Done = std::move_only_function<void(Outcome)>;
 
     explicit Waits(Store& store) : store_(store) {}
@@ -35,14 +35,14 @@ public:
     Waits(const Waits&) = delete;
     Waits& operator=(const Waits&) = delete;
 
-    // The outcome, if there is one already; else sets ret_id, and `done` is called when there is.
+    // Returns the outcome if there is one already. Otherwise sets ret_id, and `done` is called when there is one.
     std::optional<Outcome> add(SessionId session, Wanted wanted, Done done, Id* ret_id);
-    // `done` is not called any more. Nothing happens if it was.
+    // `done` is not called any more. No effect if it was called.
     void cancel(Id id);
     size_t count() const { return waits_.size(); }
 
 private:
-    using Key = Tree::Step;  // an entry, or an object's seal: that has no name
+    using Key = Tree::Step;  // an entry; or, with an empty name, the sealing of an object
     struct Wait {
         SessionId session;
         Wanted wanted;
@@ -51,7 +51,7 @@ private:
     };
 
     void removing(const Link& link) override;
-    void replacing(const Link&) override {}  // looked at when another has the name
+    void replacing(const Link&) override {}  // checked when the other link has the name
     void added(const Link& link) override;
     void moving(const Link& link, const Directory& parent, std::string_view name) override;
     void moved(const Link& link) override;
@@ -59,11 +59,11 @@ private:
     void exchanged(const Link& a, const Link& b) override;
     void sealed(const Object& object) override;
 
-    // What to tell the session now; nothing: it waits on. ret_keys: whatever changes that.
+    // The present outcome; nothing: the wait continues. ret_keys: the keys that the outcome depends on.
     std::optional<Outcome> look(SessionId session, const Wanted& wanted, std::vector<Key>* ret_keys) const;
     std::vector<Id> waiting_at(const Key& key) const;
     void changed(const Key& key);
-    // False: the session has too many.
+    // False: the session has too many keys.
     bool enlist(Id id, std::vector<Key> keys);
     void delist(Id id);
     void settle(Id id, Outcome outcome);
@@ -73,8 +73,8 @@ private:
     Id next_id_ = 1;
     std::unordered_map<Id, Wait> waits_;
     std::map<Key, std::unordered_set<Id>> by_key_;
-    std::unordered_map<SessionId, size_t> steps_;  // keys of all its waits
-    Key moving_from_;  // between the two calls for one change
+    std::unordered_map<SessionId, size_t> steps_;  // number of keys of all its waits
+    Key moving_from_;  // from moving() to moved()
 };
 
 }  // namespace gshm::core

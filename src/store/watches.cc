@@ -8,7 +8,7 @@
 namespace gshm::core {
 namespace {
 
-// Entries that one take() looks at, so that a walk over very many does not hold up the rest.
+// Entries that one take() reads at most, so that a long walk does not delay other requests.
 constexpr size_t kWalkEntries = 4096;
 
 std::string below(std::string_view path, std::string_view name) {
@@ -91,10 +91,10 @@ void Watches::deliver() {
     }
 }
 
-// ---- who sees what ----
+// ---- visibility ----
 
 bool Watches::may_look_into(SessionId session, const Watch& watch, const Directory& directory, size_t depth) const {
-    // As for who lists it; but names that the prefix has may be used without that, as by who looks them up.
+    // As for a listing. Names that the prefix contains need only the right to search, as for a lookup.
     const unsigned rights = kRightExecute | (depth < watch.known_parts ? 0u : unsigned{kRightRead});
     return is_permitted(directory, store_.credentials(session), rights);
 }
@@ -221,7 +221,7 @@ void Watches::exchanging(const Link& a, const Link& b) {
 }
 
 void Watches::exchanged(const Link& a, const Link& b) {
-    // Names below the one may be names below the other: first all that have gone, then all that have come.
+    // The same names may exist below both: all removals are reported before all additions.
     for (const auto& names : exchanging_) {
         for (size_t n = 1; n < names.size(); ++n) {
             size_t i = 0;
@@ -251,7 +251,7 @@ void Watches::sealed(const Object& object) {
     for (const auto& link : object.further_links) tell_all(*link);
 }
 
-// ---- what is there already ----
+// ---- existing names ----
 
 const Link* Watches::walk(SessionId session, Watch& watch, std::string* ret_path) const {
     auto& walked = *watch.walked;
@@ -259,7 +259,7 @@ const Link* Watches::walk(SessionId session, Watch& watch, std::string* ret_path
         const Directory* directory;
         std::string path;
     };
-    // The directories on the way to the last name, as far as they are still there, and that name if it is one itself.
+    // The directories that lead to the last name, as far as they exist, and that name if it is a directory.
     std::vector<Level> levels;
     if (may_look_into(session, watch, store_.root(), 0)) levels.push_back({&store_.root(), {}});
     for (size_t i = 0; i < walked.size() && levels.size() == i + 1; ++i) {
@@ -277,7 +277,7 @@ const Link* Watches::walk(SessionId session, Watch& watch, std::string* ret_path
         const uint64_t after = depth < walked.size() ? walked[depth] : 0;
         const Link* next = nullptr;
         if (depth < watch.known_parts) {
-            // The prefix says which it is.
+            // The prefix determines the entry.
             std::string_view rest = watch.prefix;
             std::string_view part = next_part(rest);
             for (size_t i = 0; i < depth; ++i) part = next_part(rest);
@@ -296,7 +296,7 @@ const Link* Watches::walk(SessionId session, Watch& watch, std::string* ret_path
     return nullptr;
 }
 
-// False: that was all.
+// False: the walk has ended.
 bool Watches::report_existing(SessionId session, Watch& watch, std::vector<WatchEvent>& events, size_t most_bytes) {
     size_t used = 0;
     for (size_t looked = 0; looked < kWalkEntries && used < most_bytes; ++looked) {

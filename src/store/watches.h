@@ -1,5 +1,5 @@
-// Who is told what happens to names: a watch belongs to a session, has the names that begin with a prefix, and a bounded
-// queue of events. Pure logic, as the store; docs/watch.md says what a watcher can rely on.
+// Watches: events for changes of the names that begin with a prefix. A watch belongs to a session and has a bounded
+// queue of events. Pure logic, as the store. docs/watch.md has the guarantees.
 #pragma once
 
 #include <deque>
@@ -31,13 +31,13 @@ struct WatchEvent {
     ObjectState state{};  // of objects
     DeviceIndex device = 0;
     NodeId id = 0;
-    NodeId replaced = 0;  // what had the name before
+    NodeId replaced = 0;  // the node that had the name before
     uint64_t size_bytes = 0;
     int64_t time_ns = 0;
     std::string name;
-    std::string old_name;  // that it had until now and has lost
+    std::string old_name;  // the name that it has lost by the change
 
-    // In a queue, and more than in a message.
+    // Bytes in a queue, more than in a message.
     size_t cost() const { return sizeof *this + name.size() + old_name.size(); }
 };
 
@@ -48,14 +48,14 @@ public:
     Watches(const Watches&) = delete;
     Watches& operator=(const Watches&) = delete;
 
-    // Called, in the midst of a change, when deliver() has something to do; once until it is called.
+    // `wake` is called during a change when deliver() has work, and once until deliver() is called.
     void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-    // From now on, or with what is there already (`existing`). One for each session: else EBUSY. on_ready is called by
-    // deliver() if there are events after take() has found none.
+    // Watches from now on; `existing`: reports the existing names as well. One watch for each session, else EBUSY.
+    // deliver() calls on_ready if there are events after take() has returned none.
     Status add(SessionId session, std::string_view prefix, bool existing, std::function<void()> on_ready);
     bool has(SessionId session) const { return watches_.contains(session); }
-    // The next events, of that cost together or one. None: on_ready will be called.
+    // The next events, up to that cost in total, but at least one. None: on_ready will be called.
     std::vector<WatchEvent> take(SessionId session, size_t most_bytes);
     void forget(SessionId session);
     void deliver();
@@ -64,17 +64,17 @@ public:
 private:
     struct Watch {
         std::string prefix;
-        size_t known_parts = 0;  // whole parts of the prefix: who has asked knows these names
+        size_t known_parts = 0;  // whole parts of the prefix, whose names the watcher knows
         std::function<void()> on_ready;
         std::deque<WatchEvent> queue;
         size_t queued_bytes = 0;
-        bool overflowed = false;  // the queue's last event says so
-        bool hungry = false;      // take() has found nothing
-        // The way, by the entries' cookies, to the last of the names that were there already and have been reported. All
-        // further ones are reported when the walk comes to them, and what happens to them before is not.
+        bool overflowed = false;  // the last event of the queue is an overflow
+        bool hungry = false;      // the last take() returned none
+        // The walk over existing names: the cookies of the entries that lead to the last reported name. Further names
+        // are reported when the walk reaches them; their events before that are not. Nothing: no walk.
         std::optional<std::vector<uint64_t>> walked;
     };
-    // A name, and which of the watches see it, in their order.
+    // A name, and whether each watch sees it, in the order of watches_.
     struct Seen {
         const Link* link = nullptr;
         std::string path;
@@ -90,21 +90,21 @@ private:
     void exchanged(const Link& a, const Link& b) override;
     void sealed(const Object& object) override;
 
-    // The directory's entries are for the watch to know, if `depth` parts lead to it.
+    // Whether the watch may see the entries of a directory, at the end of a path of `depth` parts.
     bool may_look_into(SessionId session, const Watch& watch, const Directory& directory, size_t depth) const;
     bool sees(SessionId session, const Watch& watch, const Link& link, std::string_view path) const;
     Seen look_at(const Link& link, std::string path) const;
-    // With all that is below it, in an order that does not depend on where it is.
+    // The link and all links below it, in an order that does not depend on its location.
     std::vector<Seen> look_below(const Link& link) const;
-    // Whether a watch may see a name at or below the path.
+    // Whether a name at or below the path can match the prefix of a watch.
     bool concerns(std::string_view path) const;
     WatchEvent event_of(EventKind event, const Node& node, std::string_view name) const;
     void tell(Watch& watch, WatchEvent event);
-    // The link, which was called `old` if that is set, now has the name `now`, and `lost` has lost it.
+    // A link has the name `now`. `old`, if set, is its former name. `lost`, if set, had the name `now` before.
     void tell_of_name(const Seen* old, const Seen& now, const std::optional<std::pair<Seen, WatchEvent>>& lost);
     void wake();
 
-    // The next name of the walk; null: that was all.
+    // The next name of the walk; null: the walk has ended.
     const Link* walk(SessionId session, Watch& watch, std::string* ret_path) const;
     bool report_existing(SessionId session, Watch& watch, std::vector<WatchEvent>& events, size_t most_bytes);
 
@@ -112,7 +112,7 @@ private:
     std::function<void()> wake_;
     bool awake_ = false;
     std::map<SessionId, Watch> watches_;
-    // Between the two calls for one change.
+    // From the first to the second call for a change.
     std::optional<std::pair<Seen, WatchEvent>> replaced_;
     std::vector<Seen> moving_;
     std::vector<Seen> exchanging_[2];
