@@ -376,11 +376,11 @@ void Catalog::gather(StoredExtent& extent) {
     rows_.add(kPutExtent).bind(extent.key).bind(extent.id).bind(device_numbers_[extent.device]);
     rows_.bind(extent.memory->size()).bind(extent.shown_bytes).bind(uint32_t{extent.compressible});
     rows_.bind(uint32_t{extent.memory->file() != nullptr});
-    rows_.bind(uint32_t{extent.pool != nullptr}).bind(uint32_t{extent.closed});
-    if (extent.pool == nullptr) {
+    rows_.bind(uint32_t{extent.slab_group != nullptr}).bind(uint32_t{extent.closed});
+    if (extent.slab_group == nullptr) {
         rows_.bind_null().bind_null().bind_null().bind_null_blob();
     } else {
-        const SlabKey& key = extent.pool->key;
+        const SlabKey& key = extent.slab_group->key;
         rows_.bind(key.uid).bind(key.gid).bind(uint32_t{key.mode}).bind_blob(key.reach);
     }
     rows_.bind(uint32_t{!extent.lost_at_end}).bind(uint32_t{extent.handle_given});

@@ -42,14 +42,14 @@ Result<Spec> parse_spec(std::string_view text) {
 
 Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std::vector<std::string>& specs,
                                                        uint64_t limit_bytes, UniqueFd host_folder) {
-    std::unique_ptr<DeviceSet> pool(new DeviceSet(loop));
-    pool->old_host_folder_ = std::move(host_folder);
-    for (const auto& spec : specs) TRY(pool->add(spec, limit_bytes));
-    if (specs.empty()) TRY(pool->add_unasked(limit_bytes));
+    std::unique_ptr<DeviceSet> set(new DeviceSet(loop));
+    set->old_host_folder_ = std::move(host_folder);
+    for (const auto& spec : specs) TRY(set->add(spec, limit_bytes));
+    if (specs.empty()) TRY(set->add_unasked(limit_bytes));
     std::vector<uint64_t> capacities;
-    for (const auto& slot : pool->slots_) capacities.push_back(slot.device->info().capacity_bytes);
-    pool->freed_ = std::make_unique<FreedExtents>(std::move(capacities));
-    return pool;
+    for (const auto& slot : set->slots_) capacities.push_back(slot.device->info().capacity_bytes);
+    set->freed_ = std::make_unique<FreedExtents>(std::move(capacities));
+    return set;
 }
 
 Status DeviceSet::add_unasked(uint64_t limit_bytes) {

@@ -35,17 +35,17 @@ RingService::RingService(Server& server, uint64_t staging_bytes) : server_(serve
 
 RingService::~RingService() = default;
 
-std::shared_future<RingService::Pool> RingService::staging() {
+std::shared_future<RingService::SharedStaging> RingService::staging() {
     if (!staging_.valid()) make_staging();
     if (staging_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return staging_;
-    const Pool pool = staging_.get();
-    if (pool == nullptr) make_staging();
-    else if (!pool->is_pinned()) pin_staging(pool);
+    const SharedStaging memory = staging_.get();
+    if (memory == nullptr) make_staging();
+    else if (!memory->is_pinned()) pin_staging(memory);
     return staging_;
 }
 
 void RingService::make_staging() {
-    auto promise = std::make_shared<std::promise<Pool>>();
+    auto promise = std::make_shared<std::promise<SharedStaging>>();
     staging_ = promise->get_future().share();
     // One GPU that pins memory pins it for all GPUs. Without such a GPU, any GPU is chosen.
     DeviceSet& devices = server_.devices();
@@ -74,7 +74,7 @@ void RingService::make_staging() {
 }
 
 // Pins in the background; no caller waits.
-void RingService::pin_staging(const Pool& staging) {
+void RingService::pin_staging(const SharedStaging& staging) {
     if (std::exchange(is_pinning_, true)) return;
     server_.devices().submit(
         staging_device_,
@@ -90,7 +90,7 @@ void RingService::pin_staging(const Pool& staging) {
         });
 }
 
-Result<std::shared_ptr<io::Engine>> RingService::User::engine(const Pool& staging) {
+Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStaging& staging) {
     // The engines without staging memory are replaced. Rings keep the engine that they have.
     if (staging != nullptr && !std::exchange(have_staging_, true)) engines_.clear();
     auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });

@@ -32,14 +32,14 @@ private:
 
 class RingService {
 public:
-    using Pool = std::shared_ptr<io::Staging>;
+    using SharedStaging = std::shared_ptr<io::Staging>;
 
     RingService(Server& server, uint64_t staging_bytes);
     ~RingService();
 
     // The staging memory, created and pinned in a GPU's thread; null without a GPU. If that has failed, it is tried
     // again.
-    std::shared_future<Pool> staging() REQUIRES(store_lock);
+    std::shared_future<SharedStaging> staging() REQUIRES(store_lock);
 
     class User {
     public:
@@ -51,7 +51,7 @@ public:
         }
         // In the user's thread: an unused engine, or the one with the fewest rings. A used engine already has its
         // threads. Engines without staging memory are given out only until there is some.
-        Result<std::shared_ptr<io::Engine>> engine(const Pool& staging);
+        Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging);
 
     private:
         friend class RingService;
@@ -73,11 +73,11 @@ public:
 
 private:
     void make_staging() REQUIRES(store_lock);
-    void pin_staging(const Pool& staging) REQUIRES(store_lock);
+    void pin_staging(const SharedStaging& staging) REQUIRES(store_lock);
 
     Server& server_;
     const uint64_t staging_bytes_;
-    std::shared_future<Pool> staging_ GUARDED_BY(store_lock);
+    std::shared_future<SharedStaging> staging_ GUARDED_BY(store_lock);
     DeviceIndex staging_device_ GUARDED_BY(store_lock) = 0;  // its thread creates and pins it
     bool has_warned_ GUARDED_BY(store_lock) = false;
     bool is_pinning_ GUARDED_BY(store_lock) = false;

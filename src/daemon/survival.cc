@@ -147,7 +147,7 @@ void Survival::note_extent(const StoredExtent& extent) {
     if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
     extent_notes_[extent.key] = ledger.add(
         LedgerKind::extent, extent.key, extent.memory->size(), 0,
-        {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible, extent.memory->file() != nullptr, extent.pool != nullptr});
+        {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible, extent.memory->file() != nullptr, extent.slab_group != nullptr});
 }
 
 void Survival::find_extent_notes() {

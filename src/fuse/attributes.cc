@@ -187,7 +187,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     TRY(backend_.check(object->device));
     // The object would have to leave its slab, and processes that map it there, or may, would keep the old memory.
     const bool used = !Files::is_unshared(*object) || object->extent->handle_given;
-    if (object->extent->pool != nullptr && used) return refuse(EBUSY);
+    if (object->extent->slab_group != nullptr && used) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
     lock.unlock();
     // A handle stands for a whole extent, without an offset.

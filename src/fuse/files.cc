@@ -53,7 +53,7 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     // For passthrough, a small object of the library becomes a file of its own, if no session maps it and it is not
     // open already. Further opens during the move wait for it: the kernel does not mix passthrough with other opens of
     // a file.
-    const bool in_slab = in_files && object->extent != nullptr && object->extent->pool != nullptr;
+    const bool in_slab = in_files && object->extent != nullptr && object->extent->slab_group != nullptr;
     KnownNode& known_object = known(*object);
     const bool leaves_slab = in_slab && (object->leases == 1 || known_object.leaving_slab);
     known_object.leaving_slab = leaves_slab;

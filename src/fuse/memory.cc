@@ -167,7 +167,7 @@ Status FileSystem::make_dedicated(Work& work) {
     uint64_t size = 0;
     {
         StoreLock lock(backend_.store_mutex());
-        if (work.object->extent == nullptr || work.object->extent->pool == nullptr) return {};
+        if (work.object->extent == nullptr || work.object->extent->slab_group == nullptr) return {};
         size = work.object->size_bytes;
     }
     auto moved = move_to(work, size, size, size, Move::unless_opened);
@@ -204,7 +204,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
         StoreLock lock(backend_.store_mutex());
         if (work.object->state == ObjectState::sealed) return fail(EPERM, "sealed");
         old = work.gate->memory ? work.object->size_bytes : 0;
-        in_slab = work.gate->memory && work.object->extent->pool != nullptr;
+        in_slab = work.gate->memory && work.object->extent->slab_group != nullptr;
         // Memory whose handle was given out stays: processes that have imported it would not notice a replacement.
         const bool given = work.object->extent != nullptr && work.object->extent->handle_given;
         unshared = Files::is_unshared(*work.object) && !given;
@@ -295,7 +295,7 @@ Status FileSystem::settle(Work& work) {
     uint64_t size = 0;
     {
         StoreLock lock(backend_.store_mutex());
-        if (work.object->extent == nullptr || work.object->extent->pool != nullptr) return {};
+        if (work.object->extent == nullptr || work.object->extent->slab_group != nullptr) return {};
         // It is in use, or about to be freed.
         if (work.object->write_leases > 0 || work.object->session_leases > 0 || work.object->links == 0) return {};
         // Processes that have imported it would continue with the old memory without notice.

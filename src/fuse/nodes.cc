@@ -40,7 +40,7 @@ int64_t time_of(uint64_t s, uint32_t ns) {
 uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& file) {
     if (file) return file->allocated_bytes;
     if (object.extent == nullptr) return 0;
-    return object.extent->pool != nullptr ? Slab::rounded(object.size_bytes) : object.extent->size_bytes;
+    return object.extent->slab_group != nullptr ? Slab::rounded(object.size_bytes) : object.extent->size_bytes;
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ void FileSystem::set_attributes(Call& call) {
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
     // A slab has only objects of the same rights. An object that a process maps stays: the slab is closed instead.
-    bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->pool != nullptr &&
+    bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->slab_group != nullptr &&
                  Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);

@@ -16,13 +16,13 @@ void Extents::enlist(StoredExtent* extent, bool listed) {
         if (listed) by_room.insert(entry);
         else by_room.erase(entry);
     };
-    SlabGroup& pool = *extent->pool;
-    if (!extent->is_read_only()) return set(pool.by_room);
-    set(pool.read_only);
+    SlabGroup& group = *extent->slab_group;
+    if (!extent->is_read_only()) return set(group.by_room);
+    set(group.read_only);
     for (SessionId writer : extent->writers) {
-        auto& own = pool.by_writer[writer];
+        auto& own = group.by_writer[writer];
         set(own);
-        if (own.empty()) pool.by_writer.erase(writer);
+        if (own.empty()) group.by_writer.erase(writer);
     }
 }
 
@@ -44,15 +44,15 @@ uint64_t Extents::exclusive_bytes(const SlabGroup::ByRoom* own, const Writer& wr
 
 std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_t bytes, const DeviceInfo& device,
                                                      const std::optional<Writer>& writer) {
-    auto found = pools_.find(key);
-    const SlabGroup* pool = found == pools_.end() ? nullptr : &found->second;
-    const SlabGroup::ByRoom* own = pool == nullptr ? nullptr : &pool->read_only;
+    auto found = slab_groups_.find(key);
+    const SlabGroup* group = found == slab_groups_.end() ? nullptr : &found->second;
+    const SlabGroup::ByRoom* own = group == nullptr ? nullptr : &group->read_only;
     if (own != nullptr && writer) {
-        auto of_writer = pool->by_writer.find(writer->session);
-        own = of_writer == pool->by_writer.end() ? nullptr : &of_writer->second;
+        auto of_writer = group->by_writer.find(writer->session);
+        own = of_writer == group->by_writer.end() ? nullptr : &of_writer->second;
     }
     // Slabs that other sessions cannot write to come first.
-    for (const auto* by_room : {own, pool == nullptr ? nullptr : &pool->by_room}) {
+    for (const auto* by_room : {own, group == nullptr ? nullptr : &group->by_room}) {
         if (by_room == nullptr) continue;
         auto roomy = by_room->lower_bound({Slab::rounded(bytes), nullptr});
         if (roomy == by_room->end()) continue;
@@ -60,8 +60,8 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
         change_slab(place.extent, [&](StoredExtent& extent) { place.offset = *extent.slab->take(bytes); });
         return place;
     }
-    uint64_t size = std::max(uint64_t{2} << 20, pool == nullptr ? 0 : pool->next_size_bytes);
-    if (pool != nullptr && writer && !pool->read_only.empty()) size = exclusive_bytes(own, *writer);
+    uint64_t size = std::max(uint64_t{2} << 20, group == nullptr ? 0 : group->next_size_bytes);
+    if (group != nullptr && writer && !group->read_only.empty()) size = exclusive_bytes(own, *writer);
     // A slab has room for at least two objects of this size.
     size = std::max(size, 2 * Slab::rounded(bytes));
     return ExtentNeed{key.device, round_up(size, device.granularity_bytes),
@@ -96,11 +96,11 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
     added->memory = std::move(memory);
     if (need.slab) {
         assert(added->memory->file() == nullptr);  // refresh() would set the size of each object in it from the file
-        auto& pool = pools_[*need.slab];
-        pool.key = *need.slab;
-        pool.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
-        added->pool = &pool;
-        ++pool.slabs;
+        auto& group = slab_groups_[*need.slab];
+        group.key = *need.slab;
+        group.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
+        added->slab_group = &group;
+        ++group.slabs;
         added->protects = need.protects;
         added->slab.emplace(added->size_bytes);
         enlist(added, true);
@@ -167,10 +167,10 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
     extent->uid = uid;
     assert(extent->objects > 0);
     --extent->objects;
-    if (extent->pool == nullptr) return erase(extent);
+    if (extent->slab_group == nullptr) return erase(extent);
     if (sealed) change_slab(extent, [](StoredExtent& changed) { --changed.sealed; });
     // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time.
-    bool kept = !extent->closed && !extent->spoilt && extent->pool->by_room.size() == 1;
+    bool kept = !extent->closed && !extent->spoilt && extent->slab_group->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);
 }
@@ -178,7 +178,7 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
 void Extents::drop_if_unused(ExtentId id) {
     auto* extent = find(id);
     if (extent == nullptr || extent->objects > 0) return;
-    if (extent->pool == nullptr || extent->pool->by_room.size() > 1) erase(extent);
+    if (extent->slab_group == nullptr || extent->slab_group->by_room.size() > 1) erase(extent);
 }
 
 void Extents::zeroed(ExtentId id, uint64_t offset, uint64_t bytes) {
@@ -197,19 +197,19 @@ void Extents::not_zeroed(ExtentId id) {
 void Extents::trim(DeviceIndex device) {
     std::vector<StoredExtent*> empty;
     for (auto& [id, extent] : extents_) {
-        if (extent->device == device && extent->pool != nullptr && extent->objects == 0) empty.push_back(extent.get());
+        if (extent->device == device && extent->slab_group != nullptr && extent->objects == 0) empty.push_back(extent.get());
     }
     for (auto* extent : empty) erase(extent);
 }
 
 void Extents::erase(StoredExtent* extent) {
-    if (extent->pool != nullptr) {
-        auto* pool = extent->pool;
+    if (extent->slab_group != nullptr) {
+        auto* group = extent->slab_group;
         enlist(extent, false);
-        if (--pool->slabs == 0) pools_.erase(SlabKey(pool->key));
+        if (--group->slabs == 0) slab_groups_.erase(SlabKey(group->key));
     }
     if (recorder_ != nullptr) recorder_->erased(*extent);
-    const FormerUse former{extent->uid, extent->pool == nullptr, extent->compressible, extent->reached_by,
+    const FormerUse former{extent->uid, extent->slab_group == nullptr, extent->compressible, extent->reached_by,
                            extent->reached_by_others};
     reclaimer_.release(extent->device, std::move(extent->memory), former);
     extents_.erase(extent->id);

@@ -40,7 +40,7 @@ struct StoredExtent {
     bool compressible = false;
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
-    SlabGroup* pool = nullptr;  // null: dedicated
+    SlabGroup* slab_group = nullptr;  // null: dedicated
     bool closed = false;       // a slab that only its owner and root map, and that gets no further objects
     bool protects = false;     // a slab: while it has sealed objects, no further session gets a writable descriptor
     uint32_t sealed = 0;       // number of sealed objects
@@ -173,7 +173,7 @@ private:
     Numbers ids_;
     Numbers keys_;
     std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
-    std::map<SlabKey, SlabGroup> pools_;
+    std::map<SlabKey, SlabGroup> slab_groups_;
 };
 
 }  // namespace gshm::core

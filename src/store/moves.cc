@@ -77,7 +77,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     if (object->gate) {
         object->gate->memory = to.extent->memory;
         object->gate->offset = to.offset;
-        object->gate->in_slab = to.extent->pool != nullptr;
+        object->gate->in_slab = to.extent->slab_group != nullptr;
         object->gate->device = device;
     }
     leave_place(object, keep_old);
@@ -85,7 +85,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     // The file gets the times of the object, not those of the copy.
     if (auto* file = to.extent->memory->file()) (void)file->set_times(object->accessed_ns, object->modified_ns);
     place(object, to, object->size_bytes);
-    if (to.extent->pool != nullptr) {
+    if (to.extent->slab_group != nullptr) {
         Extents::unreserve(to);
         if (object->state == ObjectState::sealed) extents_.note_sealed(to.extent);
         rights_changed(*object);

@@ -44,7 +44,7 @@ void Store::rights_changed(Node& node) {
             uint64_t end = 0;
             for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) pending.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->pool != nullptr && !fits_slab(*object, object->extent->pool->key)) {
+                                                 object->extent->slab_group != nullptr && !fits_slab(*object, object->extent->slab_group->key)) {
             extents_.close_slab(object->extent);
         }
     }
@@ -53,8 +53,8 @@ void Store::rights_changed(Node& node) {
 Status Store::begin_mapping(SessionId id, Object* object, Access access) {
     StoredExtent* extent = object->extent;
     Session& session = at(id);
-    if (extent == nullptr || extent->pool == nullptr) return {};
-    if (extent->closed && !session.who.is_root() && session.who.uid != extent->pool->key.uid) {
+    if (extent == nullptr || extent->slab_group == nullptr) return {};
+    if (extent->closed && !session.who.is_root() && session.who.uid != extent->slab_group->key.uid) {
         return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
                     "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
                     Tree::path_of(*object));
@@ -87,13 +87,13 @@ void Store::add_writer(SessionId id, Session& session, StoredExtent* extent) {
 
 bool Store::can_leave_slab(SessionId session, const Object& object) const {
     auto lease = at(session).leases.find(object.id);
-    return object.extent != nullptr && object.extent->pool != nullptr && !object.retired &&
+    return object.extent != nullptr && object.extent->slab_group != nullptr && !object.retired &&
            lease != at(session).leases.end() && lease->second.count == 1 && object.leases == 1;
 }
 
 void Store::count_sealed(Object* object) {
     auto count = [&](StoredExtent* extent) {
-        if (extent != nullptr && extent->pool != nullptr) extents_.note_sealed(extent);
+        if (extent != nullptr && extent->slab_group != nullptr) extents_.note_sealed(extent);
     };
     count(object->extent);
     if (!object->retired) return;

@@ -28,11 +28,11 @@ Status Restorer::add(SavedExtent saved) {
     added->reached_by_others = true;  // clients of an earlier daemon may have descriptors
     if (mode_ == Mode::strict) added->row_sum = saved.row_sum;
     if (saved.slab) {
-        auto& pool = extents.pools_[*saved.slab];
-        pool.key = *saved.slab;
-        pool.next_size_bytes = added->size_bytes;
-        ++pool.slabs;
-        added->pool = &pool;
+        auto& group = extents.slab_groups_[*saved.slab];
+        group.key = *saved.slab;
+        group.next_size_bytes = added->size_bytes;
+        ++group.slabs;
+        added->slab_group = &group;
         added->closed = saved.closed;
         added->protects = store_.devices_[added->device].read_only_exports;
         added->slab.emplace();  // without free ranges until these are zeroed
@@ -78,7 +78,7 @@ Status Restorer::add(const SavedNode& saved) {
                 auto found = extents_.find(key);
                 if (found == extents_.end()) return nullptr;
                 store_.extents_.attach({found->second, offset});
-                if (found->second->pool == nullptr) return found->second;
+                if (found->second->slab_group == nullptr) return found->second;
                 taken_[found->second].push_back({offset, Slab::rounded(bytes), object});
                 if (object->state == ObjectState::sealed) store_.extents_.note_sealed(found->second);
                 return found->second;
@@ -144,7 +144,7 @@ void Restorer::zero_rest() {
         auto free_until = [&, extent = extent](uint64_t end) {
             if (end <= at) return;
             store_.extents_.reclaimer_.zero(extent->device, extent->id, extent->memory, at, end - at,
-                                            extent->pool->key.uid);
+                                            extent->slab_group->key.uid);
         };
         for (const Range& range : ranges) {
             free_until(range.offset);
@@ -229,7 +229,7 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
         lease->second = noted;
         // Slabs of objects that the session has closed are unknown: it gets another slab next time.
         StoredExtent* extent = object->extent;
-        const bool slab = extent != nullptr && extent->pool != nullptr && extent->protects;
+        const bool slab = extent != nullptr && extent->slab_group != nullptr && extent->protects;
         if (lease->second.maps && slab && !session->second.writes.contains(extent->id)) {
             store_.add_writer(entry.id(), session->second, extent);
         }

@@ -78,7 +78,7 @@ Status Restorer::check_place(const SavedNode& node, uint64_t key, uint64_t offse
     if (found == extents_.end()) return {};  // its memory is lost, which Survival has logged
     const StoredExtent& extent = *found->second;
     if (extent.device != *node.device) return fail(EUCLEAN, "node {} is on another device than its memory", node.id);
-    if (extent.pool == nullptr) {
+    if (extent.slab_group == nullptr) {
         if (offset != 0 || extent.objects > 0) return fail(EUCLEAN, "node {} is in the memory of another", node.id);
         // The size of a file comes from the kernel.
         if (extent.memory->file() == nullptr && bytes > extent.size_bytes) {

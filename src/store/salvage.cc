@@ -116,7 +116,7 @@ void Restorer::name_lost_memory() {
         store_.extents_.close_slab(extent);
     }
     for (auto& [key, extent] : extents_) {
-        if (extent->pool != nullptr || extent->objects > 0) continue;
+        if (extent->slab_group != nullptr || extent->objects > 0) continue;
         put_in_lost_and_found(make_lost(extent, 0, extent->size_bytes), fmt::format("extent-{}", key));
     }
 }

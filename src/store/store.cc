@@ -219,7 +219,7 @@ std::shared_ptr<Gate> Store::gate(Object* object) {
         object->gate = std::make_shared<Gate>();
         if (object->extent != nullptr) object->gate->memory = object->extent->memory;
         object->gate->offset = object->offset;
-        object->gate->in_slab = object->extent != nullptr && object->extent->pool != nullptr;
+        object->gate->in_slab = object->extent != nullptr && object->extent->slab_group != nullptr;
         object->gate->size_bytes = object->size_bytes;
         object->gate->device = object->device;
     }

@@ -280,7 +280,7 @@ private:
         // The place is free, and a cancelled move leaves no bytes there.
         ASSERT_TRUE(place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
         if (below(4) == 0) {
-            if (place->extent->pool == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
+            if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
             else rig_.store.extents().detach(*place, model.size, false, object->uid);
             return;
         }

@@ -109,10 +109,10 @@ TEST_F(FilesTest, SessionsKeepTheMemoryThatWasReplaced) {
 TEST_F(FilesTest, ASmallObjectLeavesItsSlabWhole) {
     auto made = rig.create(session, "small", 1000);
     ASSERT_TRUE(made);
-    ASSERT_NE((*made)->extent->pool, nullptr);
+    ASSERT_NE((*made)->extent->slab_group, nullptr);
     ASSERT_TRUE(rig.store.release(session, (*made)->id, Access::write));
     give_memory(*made, 1 << 20, 1000);
-    EXPECT_EQ((*made)->extent->pool, nullptr);
+    EXPECT_EQ((*made)->extent->slab_group, nullptr);
     EXPECT_EQ(use().object_bytes, 1000u);
     auto next = rig.create(session, "next", 1000);  // its old place is free again
     ASSERT_TRUE(next);
