@@ -50,8 +50,6 @@ set_tests_properties(${abi_tests} PROPERTIES FIXTURES_REQUIRED asan)
 preset_build(tsan)
 preset_test(tsan unit ${sanitized} ${tsan_dir}/tests/unit_tests --gtest_brief=1
     --gtest_filter=-PoolQueues.NobodyGets*:PoolTest.Fragmentation*) # long, and with one thread
-preset_test(tsan conformance ${sanitized} ${tsan_dir}/tests/conformance_tests --gtest_brief=1
-    --gtest_filter=-*DeathTest.*:*Sizes.*)
 # Of the rest, tests in which several clients or several threads of one use gshmd at the same time.
 preset_parts(tsan integration 3 --only "Threads|ManyClients|ManyAtOnce|ManyWatches|OneVersion|WhileItIsRead|WakesWhoWaits|\
 WaitsForNames|GoesOnWithTheNextDaemon|TransfersGoOn|ATakeover|AHostileRing|TakenOverTenTimes|CountsAndIsWaitedFor|\
