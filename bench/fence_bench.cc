@@ -31,16 +31,15 @@ public:
     explicit Gpu(const std::string& device) : BareGpu(device) {
         void* library = dlopen("libcuda.so.1", RTLD_NOW);
         auto load = reinterpret_cast<cuda::CUresult (*)(void**, const void*)>(dlsym(library, "cuModuleLoadData"));
-        auto find = reinterpret_cast<cuda::CUresult (*)(void**, void*, const char*)>(dlsym(library, "cuModuleGetFunction"));
+        auto find =
+            reinterpret_cast<cuda::CUresult (*)(void**, void*, const char*)>(dlsym(library, "cuModuleGetFunction"));
         launch_ = reinterpret_cast<Launch*>(dlsym(library, "cuLaunchKernel"));
         void* module = nullptr;
         require("cuModuleLoadData",
                 load(&module, ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry empty() { ret; }\n"));
         require("cuModuleGetFunction", find(&kernel_, module, "empty"));
     }
-    void launch() {
-        require("cuLaunchKernel", launch_(kernel_, 1, 1, 1, 1, 1, 1, 0, stream(), nullptr, nullptr));
-    }
+    void launch() { require("cuLaunchKernel", launch_(kernel_, 1, 1, 1, 1, 1, 1, 0, stream(), nullptr, nullptr)); }
 
 private:
     using Launch = cuda::CUresult(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -57,7 +56,10 @@ using Fence = std::unique_ptr<gshm_fence, FenceCloser>;
 // One end: publishes in one object and waits for the other.
 struct End {
     End(const std::string& dir, const char* mine, const char* theirs, const std::string& device)
-        : client(connect_to(dir)), out(open(mine, GSHM_WRITE)), in(open(theirs, 0)), publishes(fence(out.get(), GSHM_WRITE)),
+        : client(connect_to(dir)),
+          out(open(mine, GSHM_WRITE)),
+          in(open(theirs, 0)),
+          publishes(fence(out.get(), GSHM_WRITE)),
           awaits(fence(in.get(), 0)) {
         if (device.starts_with("cuda")) gpu = std::make_unique<Gpu>(device);
     }
@@ -108,7 +110,8 @@ void spin_until(const std::atomic<uint64_t>& word, uint64_t value) {
         for (uint64_t i = 1; i <= kTurn; ++i) {
             if (end.gpu) {
                 spin_until(board.given, base + i);
-                if (way == Way::fence) check(gshm_fence_wait(end.awaits.get(), end.stream(), ++generation, -1, nullptr), "wait");
+                if (way == Way::fence)
+                    check(gshm_fence_wait(end.awaits.get(), end.stream(), ++generation, -1, nullptr), "wait");
                 end.gpu->launch();
                 end.gpu->synchronize();
                 board.taken.fetch_add(1);
@@ -138,7 +141,8 @@ public:
             if (end_.gpu) {
                 end_.gpu->launch();
                 if (way == Way::synchronize) end_.gpu->synchronize();
-                if (way == Way::fence) check(gshm_fence_publish(end_.publishes.get(), end_.stream(), nullptr), "publish");
+                if (way == Way::fence)
+                    check(gshm_fence_publish(end_.publishes.get(), end_.stream(), nullptr), "publish");
                 board_.given.fetch_add(1);
                 spin_until(board_.taken, ++rounds_);
             } else if (way == Way::fence) {
@@ -181,8 +185,7 @@ int measure(int rounds) {
             gshm_close(made);
         }
     }
-    auto* board = static_cast<Board*>(
-        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto* board = static_cast<Board*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     check_errno(board != MAP_FAILED, "mmap");
     int there[2], back[2];
     check_errno(pipe(there) == 0 && pipe(back) == 0, "pipe");

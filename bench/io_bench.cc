@@ -108,7 +108,8 @@ public:
     }
     void end() {
         seconds_ = elapsed();
-        if (counter_ >= 0 && ::read(counter_, &instructions_, sizeof instructions_) != sizeof instructions_) counter_ = -1;
+        if (counter_ >= 0 && ::read(counter_, &instructions_, sizeof instructions_) != sizeof instructions_)
+            counter_ = -1;
         path_ = reads_[0].path;
         if (options_.count != 0) {
             // valgrind runs no other thread while one sleeps in io_uring, so the program ends here.
@@ -123,10 +124,10 @@ public:
 
     void print() const {
         const auto done = static_cast<double>(started_);
-        std::printf("%s reads of %llu bytes, depth %u, by %s%s%s: %.3f GB/s, %.0f IOPS", options_.random ? "random" : "sequential",
-                    static_cast<unsigned long long>(options_.size_bytes), options_.depth,
-                    engine_.uses_uring() ? "io_uring" : "threads", (path_ & kPathDirect) != 0 ? ", direct" : "",
-                    (path_ & kPathCached) != 0 ? ", cached" : "",
+        std::printf("%s reads of %llu bytes, depth %u, by %s%s%s: %.3f GB/s, %.0f IOPS",
+                    options_.random ? "random" : "sequential", static_cast<unsigned long long>(options_.size_bytes),
+                    options_.depth, engine_.uses_uring() ? "io_uring" : "threads",
+                    (path_ & kPathDirect) != 0 ? ", direct" : "", (path_ & kPathCached) != 0 ? ", cached" : "",
                     done * static_cast<double>(options_.size_bytes) / seconds_ / 1e9, done / seconds_);
         if (counter_ >= 0) std::printf(", %.0f instructions each", static_cast<double>(instructions_) / done);
         std::printf("\n");
@@ -162,9 +163,12 @@ void Read::done(Result<uint64_t> got) {
 
 Options parse(int argc, char** argv) {
     Options options;
-    const option known[] = {{"size", required_argument, nullptr, 's'},    {"depth", required_argument, nullptr, 'd'},
-                            {"seconds", required_argument, nullptr, 't'}, {"count", required_argument, nullptr, 'n'},
-                            {"random", no_argument, nullptr, 'r'},        {"threads", no_argument, nullptr, 'T'},
+    const option known[] = {{"size", required_argument, nullptr, 's'},
+                            {"depth", required_argument, nullptr, 'd'},
+                            {"seconds", required_argument, nullptr, 't'},
+                            {"count", required_argument, nullptr, 'n'},
+                            {"random", no_argument, nullptr, 'r'},
+                            {"threads", no_argument, nullptr, 'T'},
                             {nullptr, 0, nullptr, 0}};
     for (int found; (found = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
         switch (found) {

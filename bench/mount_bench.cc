@@ -148,12 +148,10 @@ void transfer(const char* what, ssize_t (*call)(int, char*, size_t, off_t), int 
     }
 }
 void read_at(int fd, char* to, size_t size, uint64_t offset) {
-    transfer(
-        "read", [](int f, char* a, size_t n, off_t o) { return ::pread(f, a, n, o); }, fd, to, size, offset);
+    transfer("read", [](int f, char* a, size_t n, off_t o) { return ::pread(f, a, n, o); }, fd, to, size, offset);
 }
 void write_at(int fd, char* from, size_t size, uint64_t offset) {
-    transfer(
-        "write", [](int f, char* a, size_t n, off_t o) { return ::pwrite(f, a, n, o); }, fd, from, size, offset);
+    transfer("write", [](int f, char* a, size_t n, off_t o) { return ::pwrite(f, a, n, o); }, fd, from, size, offset);
 }
 
 // Memory for one call, page-aligned and touched.

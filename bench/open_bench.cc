@@ -252,10 +252,8 @@ void run_all(int argc, char** argv) {
         add("large/open_write", us,
             [&](auto& state, auto& samples) { open_large(state, samples, client.get(), "open/large", GSHM_WRITE); });
         add("large/bare", us, [&](auto& state, auto& samples) {
-            if (is_cuda(device))
-                bare_large_gpu(state, samples, where, large_fd.get(), handle.extent_bytes);
-            else
-                bare_large_host(state, samples, large_fd.get(), handle.extent_bytes);
+            if (is_cuda(device)) bare_large_gpu(state, samples, where, large_fd.get(), handle.extent_bytes);
+            else bare_large_host(state, samples, large_fd.get(), handle.extent_bytes);
         });
         add("further/open", us,
             [&](auto& state, auto& samples) { open_further(state, samples, client.get(), two[1]); });

@@ -59,7 +59,8 @@ public:
 // The driver's pool, configured to keep its memory; by default it frees memory at every synchronisation.
 class DriverSide final : public Side {
 public:
-    DriverSide(const cuda::Driver& driver, cuda::CUdevice device, cuda::CUstream stream) : driver_(driver), stream_(stream) {
+    DriverSide(const cuda::Driver& driver, cuda::CUdevice device, cuda::CUstream stream)
+        : driver_(driver), stream_(stream) {
         load(take_, "cuMemAllocAsync");
         load(give_, "cuMemFreeAsync");
         int (*pool_of)(void**, cuda::CUdevice) = nullptr;
@@ -140,8 +141,8 @@ private:
 void print(const char* what, Samples& ours, Samples& theirs, const char* beside) {
     const double a = ours.quartile_seconds();
     const double b = theirs.quartile_seconds();
-    std::printf("  %-10s %8.0f ns %11.2f million/s   %-16s %8.0f ns   %5.2f x as fast\n", what, a * 1e9, 1e-6 / a, beside,
-                b * 1e9, b / a);
+    std::printf("  %-10s %8.0f ns %11.2f million/s   %-16s %8.0f ns   %5.2f x as fast\n", what, a * 1e9, 1e-6 / a,
+                beside, b * 1e9, b / a);
 }
 
 void compare(Side& ours, Side& theirs, const char* beside, int rounds) {

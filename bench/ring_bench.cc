@@ -147,8 +147,14 @@ int main(int argc, char** argv) {
         const uint64_t block = options.random ? random() % file_blocks : begun % file_blocks;
         const uint64_t place = options.random ? slot : begun % (object_bytes / options.block);
         const gshm_range range = {object, place * options.block, options.block};
-        const gshm_io io = {sizeof io, options.write ? uint32_t{GSHM_IO_WRITE} : uint32_t{GSHM_IO_READ}, file, 0,
-                            block * options.block, &range, 1, slot};
+        const gshm_io io = {sizeof io,
+                            options.write ? uint32_t{GSHM_IO_WRITE} : uint32_t{GSHM_IO_READ},
+                            file,
+                            0,
+                            block * options.block,
+                            &range,
+                            1,
+                            slot};
         check(gshm_ring_prepare(ring, &io), "prepare");
         ++begun;
     };
@@ -164,7 +170,8 @@ int main(int argc, char** argv) {
         seconds = std::chrono::duration<double>(Clock::now() - begin).count();
         for (int i = 0; i < taken; ++i) {
             if (completions[i].result != static_cast<int64_t>(options.block)) {
-                fail("transfer", completions[i].result < 0 ? strerror(static_cast<int>(-completions[i].result)) : "short");
+                fail("transfer",
+                     completions[i].result < 0 ? strerror(static_cast<int>(-completions[i].result)) : "short");
             }
             paths |= completions[i].path;
             ++done;

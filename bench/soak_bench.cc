@@ -139,10 +139,8 @@ private:
         const auto& other = shared_.workers[random_() % static_cast<uint64_t>(settings_.processes)];
         if (const vineyard::ObjectID id = other.shown[random_() % kShown]) {
             const auto status = client_.GetGPUBuffer(id, false, got);
-            if (status.IsObjectNotExists())
-                ++report_.missed;
-            else
-                check_status(status, "get another's");
+            if (status.IsObjectNotExists()) ++report_.missed;
+            else check_status(status, "get another's");
         }
     }
     void make_room(uint64_t size) {
@@ -335,21 +333,17 @@ int main(int argc, char** argv) {
         const std::string option = argv[i];
         if (i + 1 == argc) gshm::core::bench::die(option + " needs a value");
         const char* value = argv[i + 1];
-        if (option == "--device")
-            settings.device = value;
-        else if (option == "--settle")
-            settings.settle = std::string(value) == "yes";
-        else if (option == "--cycles")
-            settings.cycles = std::strtoull(value, nullptr, 10);
-        else if (option == "--processes")
-            settings.processes = std::clamp(std::atoi(value), 1, 64);
-        else if (option == "--live")
-            settings.live_bytes = std::strtoull(value, nullptr, 10) * gshm::core::bench::kMiB;
+        if (option == "--device") settings.device = value;
+        else if (option == "--settle") settings.settle = std::string(value) == "yes";
+        else if (option == "--cycles") settings.cycles = std::strtoull(value, nullptr, 10);
+        else if (option == "--processes") settings.processes = std::clamp(std::atoi(value), 1, 64);
+        else if (option == "--live") settings.live_bytes = std::strtoull(value, nullptr, 10) * gshm::core::bench::kMiB;
         else if (option == "--slack")
             settings.slack_bytes = std::strtoull(value, nullptr, 10) * gshm::core::bench::kMiB;
         else
-            gshm::core::bench::die("usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] "
-                             "[--device NAME]");
+            gshm::core::bench::die(
+                "usage: soak_bench [--cycles N] [--processes N] [--live MIB] [--slack MIB] [--settle yes] "
+                "[--device NAME]");
     }
     return gshm::core::bench::soak(settings);
 }

@@ -239,12 +239,9 @@ int main(int argc, char** argv) {
     std::string device;
     for (int i = 1; i < argc; i += 2) {
         const std::string option = argv[i];
-        if (i + 1 < argc && option == "--rounds")
-            rounds = std::max(std::atoi(argv[i + 1]), 4);
-        else if (i + 1 < argc && option == "--device")
-            device = argv[i + 1];
-        else
-            gshm::core::bench::die("usage: vineyard_bench [--rounds N] [--device NAME]");
+        if (i + 1 < argc && option == "--rounds") rounds = std::max(std::atoi(argv[i + 1]), 4);
+        else if (i + 1 < argc && option == "--device") device = argv[i + 1];
+        else gshm::core::bench::die("usage: vineyard_bench [--rounds N] [--device NAME]");
     }
     return gshm::core::bench::run_all(rounds, device);
 }

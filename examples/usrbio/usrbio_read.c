@@ -1,7 +1,6 @@
 /* Reads a file into GPU memory allocated by the library: the example of 3FS's documentation, unchanged. */
-#include "support.h"
-
 #include "lib/api/hf3fs_usrbio_gdr.h"
+#include "support.h"
 
 int main(void) {
     size_t buffer_size = 8 << 20;

@@ -1,8 +1,7 @@
 /* One process reads a file into GPU memory of another: the example of 3FS's documentation, unchanged. The two processes
  * communicate through pipes and separate before either starts CUDA. */
-#include "support.h"
-
 #include "lib/api/hf3fs_usrbio_gdr.h"
+#include "support.h"
 
 static int to_consumer[2];
 static int to_owner[2];

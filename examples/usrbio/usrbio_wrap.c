@@ -1,8 +1,7 @@
 /* Reads a part of a file into existing GPU memory, at an inner address: the example of 3FS's documentation, unchanged,
  * with the setup that it omits. */
-#include "support.h"
-
 #include "lib/api/hf3fs_usrbio_gdr.h"
+#include "support.h"
 
 int main(void) {
     size_t buffer_size = 4 << 20;
@@ -24,8 +23,7 @@ int main(void) {
 
     // Wrap the existing GPU memory
     struct hf3fs_iov iov;
-    int ret = hf3fs_iovwrap_gpu(&iov, gpu_ptr, uuid, "/mnt/hf3fs",
-                                buffer_size, 0, gpu_device_id);
+    int ret = hf3fs_iovwrap_gpu(&iov, gpu_ptr, uuid, "/mnt/hf3fs", buffer_size, 0, gpu_device_id);
     if (ret != 0) {
         fprintf(stderr, "Failed to wrap GPU memory: %d\n", ret);
         return ret;

@@ -25,9 +25,8 @@ public:
     Fence() = default;
     static Result<Fence> open(const Object& object, FenceOptions options = {}) {
         gshm_fence* handle = nullptr;
-        auto opened = detail::call({}, [&] {
-            return gshm_fence_open(object.get(), options.write ? uint32_t{GSHM_WRITE} : 0u, &handle);
-        });
+        auto opened = detail::call(
+            {}, [&] { return gshm_fence_open(object.get(), options.write ? uint32_t{GSHM_WRITE} : 0u, &handle); });
         if (!opened) return std::move(opened).error();
         return Fence(handle);
     }
@@ -58,7 +57,7 @@ public:
         return detail::call({}, [&] { return gshm_fence_check(get(), generation); });
     }
     uint64_t published() const noexcept { return gshm_fence_published(get()); }  // the newest; 0: none
-    void close() noexcept { handle_.reset(); }  // closes it now
+    void close() noexcept { handle_.reset(); }                                   // closes it now
 
 private:
     struct Close {

@@ -45,8 +45,8 @@ extern "C" {
 #define GSHM_VERSION_MINOR 1
 #define GSHM_VERSION_PATCH 0
 
-typedef struct gshm_client gshm_client;   /* a connection to gshmd; reconnects by itself */
-typedef struct gshm_object gshm_object;   /* an open object (a lease), or memory allocated or imported without a daemon */
+typedef struct gshm_client gshm_client; /* a connection to gshmd; reconnects by itself */
+typedef struct gshm_object gshm_object; /* an open object (a lease), or memory allocated or imported without a daemon */
 typedef struct gshm_listing gshm_listing; /* the result of a list call */
 typedef struct gshm_mirror gshm_mirror;   /* a copy of an object's bytes for the CPU */
 typedef struct gshm_fence gshm_fence;     /* tells readers when an object's bytes are complete */
@@ -86,10 +86,10 @@ int gshm_ping(gshm_client* client);
 
 typedef struct gshm_daemon_info {
     uint32_t struct_size;
-    uint32_t protocol;   /* protocol version in use */
+    uint32_t protocol; /* protocol version in use */
     int32_t pid;
     uint32_t sessions;
-    uint64_t instance;   /* identifies the set of objects; another instance has other objects */
+    uint64_t instance; /* identifies the set of objects; another instance has other objects */
     uint64_t objects;
     uint64_t extents;
     char version[32];
@@ -117,9 +117,9 @@ enum {
 
 typedef struct gshm_device_info {
     uint32_t struct_size;
-    uint32_t handle_kinds;   /* GSHM_HANDLE_..., or-ed */
-    char name[16];           /* "host", "cuda:0" */
-    char uuid[48];           /* "GPU-…", "MIG-…"; "" for host */
+    uint32_t handle_kinds; /* GSHM_HANDLE_..., or-ed */
+    char name[16];         /* "host", "cuda:0" */
+    char uuid[48];         /* "GPU-…", "MIG-…"; "" for host */
     char model[96];
     uint64_t capacity_bytes; /* bytes that gshm may use */
     uint64_t used_bytes;     /* in extents */
@@ -148,9 +148,9 @@ enum {
     GSHM_UNNAMED = 1u << 4,      /* has no name until gshm_publish() or gshm_replace() gives it one; see there */
     GSHM_EMPTY = 1u << 6,        /* size_bytes is 0: an object without memory, like an empty file of the mount */
     /* create and make */
-    GSHM_OWNER = 1u << 5,        /* owner and group are the spec's uid and gid; -EPERM unless the caller is root */
+    GSHM_OWNER = 1u << 5, /* owner and group are the spec's uid and gid; -EPERM unless the caller is root */
     /* create and open */
-    GSHM_NO_MAP = 1u << 8,       /* returns no pointer: gshm_data() is NULL, copies go through the daemon */
+    GSHM_NO_MAP = 1u << 8, /* returns no pointer: gshm_data() is NULL, copies go through the daemon */
     /* open */
     /* for writing too; -EPERM if sealed. -EBUSY if it shares its extent with sealed objects and another process holds
      * it; GSHM_NO_MAP then works, and objects made with GSHM_DEDICATED are not affected */
@@ -173,7 +173,7 @@ typedef struct gshm_attribute {
 
 typedef struct gshm_create_spec {
     uint32_t struct_size;
-    uint32_t mode;      /* permission bits; 0 means 0600 */
+    uint32_t mode; /* permission bits; 0 means 0600 */
     const char* name;
     uint64_t size_bytes;
     const char* device; /* "cuda:0", "host"; NULL: the daemon's first */
@@ -262,7 +262,7 @@ typedef struct gshm_stat_info {
     int64_t created_ns;        /* since the epoch */
     int64_t modified_ns;
     uint32_t leases;
-    uint32_t flags; /* GSHM_KEEP (of a directory: it stays when empty), GSHM_COMPRESSIBLE, GSHM_DEDICATED */
+    uint32_t flags;  /* GSHM_KEEP (of a directory: it stays when empty), GSHM_COMPRESSIBLE, GSHM_DEDICATED */
     char device[16]; /* of a directory: device for new objects in it; "": not set */
 } gshm_stat_info;
 
@@ -275,7 +275,8 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info);
  * directory, and only objects. If path names an object, the listing has that one entry, with its full path. */
 int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing);
 size_t gshm_listing_count(const gshm_listing* listing);
-const char* gshm_listing_name(const gshm_listing* listing, size_t index); /* relative to the listed path; NULL past end */
+const char* gshm_listing_name(const gshm_listing* listing,
+                              size_t index); /* relative to the listed path; NULL past end */
 int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info);
 void gshm_listing_free(gshm_listing* listing);
 
@@ -305,7 +306,7 @@ int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder*
 
 typedef struct gshm_make_spec {
     uint32_t struct_size;
-    uint32_t kind;      /* GSHM_KIND_DIRECTORY or GSHM_KIND_SYMLINK */
+    uint32_t kind; /* GSHM_KIND_DIRECTORY or GSHM_KIND_SYMLINK */
     const char* name;
     const char* target; /* of a symbolic link: its target, 1 to 4095 bytes; it need not exist */
     const char* device; /* of a directory: the default device for new objects in it; NULL: inherited from its parent */
@@ -354,10 +355,10 @@ int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_
 /* ---- Watching: docs/watch.md ----------------------------------------------------------------------------------- */
 
 enum {
-    GSHM_EVENT_CREATED = 1,  /* a new name: made, linked, or renamed from outside the prefix */
+    GSHM_EVENT_CREATED = 1, /* a new name: made, linked, or renamed from outside the prefix */
     /* the object is sealed. An object that gets its name already sealed has no such event: see `state` */
     GSHM_EVENT_SEALED = 2,
-    GSHM_EVENT_DELETED = 3,  /* the name is gone: unlinked, reclaimed, or renamed out of the prefix */
+    GSHM_EVENT_DELETED = 3, /* the name is gone: unlinked, reclaimed, or renamed out of the prefix */
     /* from old_name, which is gone. A renamed directory has one event per name below it as well */
     GSHM_EVENT_RENAMED = 4,
     /* the name led to replaced_id before; old_name, the former name of the new object, is gone */
@@ -423,7 +424,7 @@ int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names,
  * while no daemon runs. Read-only on host unless opened for writing. */
 void* gshm_data(const gshm_object* object);
 uint64_t gshm_size(const gshm_object* object);
-uint64_t gshm_id(const gshm_object* object);          /* 0 for memory without a daemon */
+uint64_t gshm_id(const gshm_object* object); /* 0 for memory without a daemon */
 /* its name at the daemon; for memory without a daemon, in this process */
 const char* gshm_device(const gshm_object* object);
 
@@ -448,7 +449,7 @@ enum {
 
 typedef struct gshm_mirror_options {
     uint32_t struct_size;
-    uint32_t flags;      /* GSHM_MIRROR_..., at least one */
+    uint32_t flags; /* GSHM_MIRROR_..., at least one */
     uint64_t offset;
     uint64_t size_bytes; /* 0: to the end of the object */
     void* stream;        /* CUstream or cudaStream_t that orders the copies; NULL: the legacy default stream */
@@ -554,11 +555,11 @@ int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes);
 typedef struct gshm_pool_stats {
     uint32_t struct_size;
     uint32_t slabs;
-    uint64_t reserved_bytes;  /* in slabs */
-    uint64_t used_bytes;      /* allocated, in units of 512 */
+    uint64_t reserved_bytes; /* in slabs */
+    uint64_t used_bytes;     /* allocated, in units of 512 */
     uint64_t peak_used_bytes;
-    uint64_t allocations;     /* current number */
-    uint64_t stream_waits;    /* total number of times a stream had to wait for another */
+    uint64_t allocations;  /* current number */
+    uint64_t stream_waits; /* total number of times a stream had to wait for another */
 } gshm_pool_stats;
 int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats);
 
@@ -632,13 +633,13 @@ int gshm_sync(gshm_object* object);
 
 /* The paths that the bytes of a transfer took, or-ed. */
 enum {
-    GSHM_PATH_DIRECT = 1u << 0,     /* from or to the disk, bypassing the page cache (O_DIRECT) */
-    GSHM_PATH_CACHED = 1u << 1,     /* through the page cache */
-    GSHM_PATH_STAGED = 1u << 2,     /* through pinned memory and a copy engine of the GPU */
-    GSHM_PATH_HOLE = 1u << 3,       /* a hole in the file: zeros filled in place */
-    GSHM_PATH_CUFILE = 1u << 4,     /* between disk and GPU by cuFile */
-    GSHM_PATH_THREADS = 1u << 5,    /* by threads, since io_uring is not available */
-    GSHM_PATH_STREAM = 1u << 6,     /* from a pipe, through this process */
+    GSHM_PATH_DIRECT = 1u << 0,  /* from or to the disk, bypassing the page cache (O_DIRECT) */
+    GSHM_PATH_CACHED = 1u << 1,  /* through the page cache */
+    GSHM_PATH_STAGED = 1u << 2,  /* through pinned memory and a copy engine of the GPU */
+    GSHM_PATH_HOLE = 1u << 3,    /* a hole in the file: zeros filled in place */
+    GSHM_PATH_CUFILE = 1u << 4,  /* between disk and GPU by cuFile */
+    GSHM_PATH_THREADS = 1u << 5, /* by threads, since io_uring is not available */
+    GSHM_PATH_STREAM = 1u << 6,  /* from a pipe, through this process */
 };
 
 typedef struct gshm_transfer_info {
@@ -729,13 +730,13 @@ typedef struct gshm_range {
 
 typedef struct gshm_io {
     uint32_t struct_size;
-    uint32_t operation;       /* GSHM_IO_... */
-    uint32_t file;            /* from gshm_ring_add_file() */
-    uint32_t flags;           /* 0 */
+    uint32_t operation; /* GSHM_IO_... */
+    uint32_t file;      /* from gshm_ring_add_file() */
+    uint32_t flags;     /* 0 */
     uint64_t file_offset;
     const gshm_range* ranges; /* consecutive in the file */
     size_t range_count;
-    uint64_t user_data;       /* returned with the completion */
+    uint64_t user_data; /* returned with the completion */
 } gshm_io;
 
 /* Nothing starts before gshm_ring_submit(). -EAGAIN: not enough free entries; take completions first. -EBADF: no such
@@ -747,8 +748,8 @@ int gshm_ring_submit(gshm_ring* ring);
 
 typedef struct gshm_completion {
     uint64_t user_data;
-    int64_t result;    /* bytes, fewer than requested at the end of the file; or -errno */
-    uint32_t path;     /* GSHM_PATH_... */
+    int64_t result; /* bytes, fewer than requested at the end of the file; or -errno */
+    uint32_t path;  /* GSHM_PATH_... */
     uint32_t reserved;
 } gshm_completion;
 

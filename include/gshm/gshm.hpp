@@ -249,7 +249,7 @@ std::vector<Result<T>> batch_results(int status, const std::vector<int>& statuse
 
 template <class Range>
 concept CopySource = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
-    std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
+                     std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
 template <class Range>
 concept CopyDestination =
     CopySource<Range> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
@@ -309,9 +309,9 @@ struct CreateSpec {
     bool dedicated = false;     // GSHM_DEDICATED
     bool map = true;            // false: GSHM_NO_MAP
     std::vector<Attribute> attributes = {};
-    bool unnamed = false;              // GSHM_UNNAMED: for Object::publish(name) and Object::replace(name)
-    bool empty = false;                // GSHM_EMPTY
-    std::optional<Owner> owner = {};   // GSHM_OWNER
+    bool unnamed = false;             // GSHM_UNNAMED: for Object::publish(name) and Object::replace(name)
+    bool empty = false;               // GSHM_EMPTY
+    std::optional<Owner> owner = {};  // GSHM_OWNER
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
@@ -714,9 +714,10 @@ public:
     }
     // Writes an object to a file.
     Result<TransferInfo> get_file(const std::string& name, const std::string& path, const GetOptions& how = {}) const {
-        return detail::transfer({name, path}, how.progress, how.verify, [&](const auto* options, TransferInfo* ret_info) {
-            return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
-        });
+        return detail::transfer({name, path}, how.progress, how.verify,
+                                [&](const auto* options, TransferInfo* ret_info) {
+                                    return gshm_get_file(get(), name.c_str(), path.c_str(), options, ret_info);
+                                });
     }
     // Returns one result per spec, in order. `map` must be the same in all specs.
     std::vector<Result<Object>> create_batch(std::span<const CreateSpec> specs) const {
@@ -743,9 +744,8 @@ public:
     }
     // The object behind a file of this daemon's mount. Object::open_path() needs no client.
     Result<Object> open_path(const std::string& path, OpenOptions options = {}) const {
-        return Object::make({path}, [&](gshm_object** ret) {
-            return gshm_open_path(get(), path.c_str(), options.flags(), ret);
-        });
+        return Object::make(
+            {path}, [&](gshm_object** ret) { return gshm_open_path(get(), path.c_str(), options.flags(), ret); });
     }
     // Returns one result per name, in order.
     std::vector<Result<Object>> open_batch(std::span<const std::string> names, OpenOptions options = {}) const {

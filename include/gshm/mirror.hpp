@@ -31,7 +31,8 @@ class Mirror {
 public:
     Mirror() = default;
     static Result<Mirror> create(const Object& object, const MirrorOptions& options = {}) {
-        const gshm_mirror_options c = {sizeof c, options.flags(), options.offset_bytes, options.size_bytes, options.stream};
+        const gshm_mirror_options c = {sizeof c, options.flags(), options.offset_bytes, options.size_bytes,
+                                       options.stream};
         gshm_mirror* handle = nullptr;
         auto made = detail::call({}, [&] { return gshm_mirror_create(object.get(), &c, &handle); });
         if (!made) return std::move(made).error();
@@ -57,7 +58,8 @@ public:
     Result<std::span<std::byte>> writable() { return writable(0, size()); }
     Result<std::span<std::byte>> writable(uint64_t offset_bytes, uint64_t size_bytes) {
         if (auto marked = mark(offset_bytes, size_bytes); !marked) return std::move(marked).error();
-        return std::span(static_cast<std::byte*>(gshm_mirror_data(get())) + offset_bytes, static_cast<size_t>(size_bytes));
+        return std::span(static_cast<std::byte*>(gshm_mirror_data(get())) + offset_bytes,
+                         static_cast<size_t>(size_bytes));
     }
     template <class T>
     Result<std::span<T>> writable_as() {

@@ -29,8 +29,9 @@ public:
         requires requires(const T& holder) { static_cast<void*>(holder.get()); }
     constexpr Stream(const T& holder) : handle_(holder.get()) {}
     template <class T>
-        requires(!requires(const T& holder) { holder.get(); } &&
-                 requires(const T& holder) { static_cast<void*>(holder.value()); })
+        requires(
+            !requires(const T& holder) { holder.get(); } &&
+            requires(const T& holder) { static_cast<void*>(holder.value()); })
     constexpr Stream(const T& holder) : handle_(holder.value()) {}
     // allocate(): usable on any stream at once. deallocate(): no work uses the memory any more.
     static Stream none() noexcept { return Stream(GSHM_NO_STREAM); }
@@ -88,7 +89,8 @@ public:
     Result<void*> allocate(uint64_t size_bytes, Stream stream = {}) const { return allocate(size_bytes, 0, stream); }
     Result<void*> allocate(uint64_t size_bytes, uint64_t alignment, Stream stream) const {
         void* memory = nullptr;
-        auto done = detail::call({}, [&] { return gshm_pool_allocate(get(), size_bytes, alignment, stream.get(), &memory); });
+        auto done =
+            detail::call({}, [&] { return gshm_pool_allocate(get(), size_bytes, alignment, stream.get(), &memory); });
         if (!done) return std::move(done).error();
         return memory;
     }
@@ -153,7 +155,9 @@ public:
     explicit PoolMemoryResource(const Pool& pool) noexcept : pool_(pool) {}
 
 private:
-    void* do_allocate(size_t bytes, size_t alignment) override { return pool_.allocate(std::max<size_t>(bytes, 1), alignment); }
+    void* do_allocate(size_t bytes, size_t alignment) override {
+        return pool_.allocate(std::max<size_t>(bytes, 1), alignment);
+    }
     void do_deallocate(void* memory, size_t bytes, size_t alignment) override {
         pool_.deallocate(memory, std::max<size_t>(bytes, 1), alignment);
     }

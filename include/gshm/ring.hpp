@@ -29,7 +29,8 @@ public:
     static Result<Ring> create(const Client* client, uint32_t entries = 128) {
         const gshm_ring_options options = {sizeof options, entries};
         gshm_ring* handle = nullptr;
-        auto made = detail::call({}, [&] { return gshm_ring_create(client ? client->get() : nullptr, &options, &handle); });
+        auto made =
+            detail::call({}, [&] { return gshm_ring_create(client ? client->get() : nullptr, &options, &handle); });
         if (!made) return std::move(made).error();
         return Ring(handle);
     }

@@ -54,8 +54,8 @@ public:
                                 const WatchOptions& options = {}) {
         gshm_watch* handle = nullptr;
         const uint32_t flags = options.existing ? uint32_t{GSHM_WATCH_EXISTING} : 0;
-        auto made = detail::call(
-            {prefix}, [&] { return gshm_watch_create(client.get(), prefix.c_str(), flags, &handle); });
+        auto made =
+            detail::call({prefix}, [&] { return gshm_watch_create(client.get(), prefix.c_str(), flags, &handle); });
         if (!made) return std::move(made).error();
         return Watch(handle);
     }
@@ -70,8 +70,16 @@ public:
         const int ms = timeout ? detail::clamp_ms(*timeout) : -1;
         auto done = detail::call({}, [&] { return gshm_watch_next(get(), &c, ms); });
         if (!done) return std::move(done).error();
-        return Event{static_cast<EventKind>(c.event), c.kind, c.state, c.id, c.replaced_id, c.size_bytes, c.time_ns,
-                     c.device, c.name, c.old_name};
+        return Event{static_cast<EventKind>(c.event),
+                     c.kind,
+                     c.state,
+                     c.id,
+                     c.replaced_id,
+                     c.size_bytes,
+                     c.time_ns,
+                     c.device,
+                     c.name,
+                     c.old_name};
     }
     // For poll() and epoll: readable when next() returns without waiting.
     int fd() const noexcept { return gshm_watch_fd(get()); }

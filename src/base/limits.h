@@ -46,7 +46,7 @@ inline constexpr uint32_t kRingFiles = 4096;
 inline constexpr size_t kSessionFiles = 4096;  // in all its rings
 inline constexpr uint32_t kRingObjects = 65536;
 inline constexpr size_t kSessionFences = 1024;  // each takes one or two descriptors of gshmd
-inline constexpr size_t kSessionRings = 512;  // one or two per thread of a program
+inline constexpr size_t kSessionRings = 512;    // one or two per thread of a program
 
 // Copies through the daemon are split into pieces of this size.
 inline constexpr size_t kStagingBytes = 4 << 20;

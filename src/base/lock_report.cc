@@ -88,8 +88,9 @@ std::vector<LockReport::Line> LockReport::lines() {
 
 void LockReport::log() {
     for (const Line& line : lines()) {
-        log_info("store lock: {}: {} holds, {} longer than {} ms, {} with a sleep, longest {:.3f} ms", line.caller, line.holds,
-                 line.long_holds, kLong.count(), line.sleeps, std::chrono::duration<double, std::milli>(line.longest).count());
+        log_info("store lock: {}: {} holds, {} longer than {} ms, {} with a sleep, longest {:.3f} ms", line.caller,
+                 line.holds, line.long_holds, kLong.count(), line.sleeps,
+                 std::chrono::duration<double, std::milli>(line.longest).count());
     }
 }
 

@@ -19,8 +19,8 @@ public:
     struct Line {
         std::string caller;  // "src/daemon/session.cc:66 on_packet CreateObjects"
         uint64_t holds = 0;
-        uint64_t long_holds = 0;               // that took longer than kLong
-        uint64_t sleeps = 0;                   // during which the thread slept
+        uint64_t long_holds = 0;  // that took longer than kLong
+        uint64_t sleeps = 0;      // during which the thread slept
         std::chrono::nanoseconds longest{};
     };
     // One hold. Measured in processor time of the thread, so that the load of the machine has no effect.

@@ -10,7 +10,11 @@ bool is_valid_utf8(std::string_view text) {
     size_t i = 0;
     while (i < text.size()) {
         auto lead = static_cast<uint8_t>(text[i]);
-        size_t length = lead < 0x80 ? 1 : lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+        size_t length = lead < 0x80                   ? 1
+                        : lead >= 0xC2 && lead < 0xE0 ? 2
+                        : lead >= 0xE0 && lead < 0xF0 ? 3
+                        : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                      : 0;
         if (length == 0 || i + length > text.size()) return false;
         for (size_t k = 1; k < length; ++k) {
             if ((static_cast<uint8_t>(text[i + k]) & 0xC0) != 0x80) return false;
@@ -29,7 +33,8 @@ Status check_name_part(std::string_view part) {
     if (part.empty()) return fail(EINVAL, "a name must not have empty components (\"//\" or a slash at an end)");
     if (part == "." || part == "..") return fail(EINVAL, "a name must not have the component \"{}\"", part);
     if (part.size() > limits::kNamePartBytes) {
-        return fail(ENAMETOOLONG, "a component of the name has {} bytes; the limit is {}", part.size(), limits::kNamePartBytes);
+        return fail(ENAMETOOLONG, "a component of the name has {} bytes; the limit is {}", part.size(),
+                    limits::kNamePartBytes);
     }
     if (part.find('\0') != std::string_view::npos) return fail(EINVAL, "a name must not contain a NUL byte");
     if (!is_valid_utf8(part)) return fail(EILSEQ, "the name is not valid UTF-8");

@@ -34,9 +34,9 @@ template <typename... Args>
 }  // namespace gshm::core
 
 // A statement expression (GCC and clang): `auto fd = TRY(open_it());`, `TRY(check());`.
-#define TRY(expression)                                                          \
-    ({                                                                           \
-        auto try_result_ = (expression);                                         \
+#define TRY(expression)                                                           \
+    ({                                                                            \
+        auto try_result_ = (expression);                                          \
         if (!try_result_) return std::unexpected(std::move(try_result_.error())); \
-        std::move(try_result_).value();                                          \
+        std::move(try_result_).value();                                           \
     })

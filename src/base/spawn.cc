@@ -12,7 +12,8 @@ extern char** environ;
 
 namespace gshm::core {
 
-Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments, std::span<const int> descriptors) {
+Result<pid_t> spawn_apart(const std::string& path, std::vector<std::string> arguments,
+                          std::span<const int> descriptors) {
     constexpr int kFirst = 3;
     const int end = kFirst + static_cast<int>(descriptors.size());
     // Numbered above the descriptors of the program, so that none is overwritten before it is copied.

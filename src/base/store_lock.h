@@ -34,7 +34,8 @@ public:
 
     // For the LockReport, if the location of the lock does not identify the action. `what` is a string constant.
     void describe_hold(const std::source_location& caller, const char* what = nullptr) REQUIRES(store_lock) {
-        if (LockReport::is_on()) [[unlikely]] hold_.describe(caller, what);
+        if (LockReport::is_on()) [[unlikely]]
+            hold_.describe(caller, what);
     }
 
     // For spinning threads.
@@ -58,10 +59,12 @@ private:
         state_.fetch_or(kExclusive, std::memory_order_acq_rel);
         wait_for_readers();
         held_ = this;
-        if (LockReport::is_on()) [[unlikely]] hold_.begin(caller);
+        if (LockReport::is_on()) [[unlikely]]
+            hold_.begin(caller);
     }
     void unlock() {
-        if (LockReport::is_on()) [[unlikely]] hold_.end();
+        if (LockReport::is_on()) [[unlikely]]
+            hold_.end();
         held_ = nullptr;
         state_.fetch_and(~kExclusive, std::memory_order_release);
         mutex_.unlock();
@@ -118,7 +121,8 @@ void StoreCapability::assert_shared() const {
 class SCOPED_CAPABILITY StoreLock {
 public:
     explicit StoreLock(StoreMutex& mutex, std::source_location caller = std::source_location::current())
-        ACQUIRE(store_lock) : mutex_(mutex) {
+        ACQUIRE(store_lock)
+        : mutex_(mutex) {
         mutex_.lock(caller);
     }
     ~StoreLock() RELEASE() {

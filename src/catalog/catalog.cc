@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-
 #include "catalog/encoding.h"
 
 namespace gshm::core {
@@ -84,7 +83,8 @@ Status Catalog::prepare() {
     auto version = TRY(database_.prepare("PRAGMA user_version"));
     int64_t found = 0;
     TRY(version.each([&] { found = version.number(0); }));
-    if (found > kSchema) return fail(EPROTO, "the catalog was written by a newer gshmd (format {}, this one knows {})", found, kSchema);
+    if (found > kSchema)
+        return fail(EPROTO, "the catalog was written by a newer gshmd (format {}, this one knows {})", found, kSchema);
     if (found == 0 && use_ == Use::make) TRY(set_up());
     else if (found > 0 && found < kSchema) {
         return fail(EPROTO, "the catalog was written by an older gshmd (format {}, this one knows {})", found, kSchema);
@@ -348,8 +348,7 @@ void Catalog::gather(Node& node) {
         rows_.bind(object.extent == nullptr ? 0 : object.extent->key).bind(object.offset).bind(object.creator);
         rows_.bind(object.file_modified_ns).bind(object.file_accessed_ns);
     } else {
-        const auto* directory =
-            node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
+        const auto* directory = node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
         if (directory != nullptr && directory->device) rows_.bind(device_numbers_[*directory->device]);
         else rows_.bind_null();
         for (int i = 0; i < 8; ++i) rows_.bind_null();

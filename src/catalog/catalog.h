@@ -59,7 +59,7 @@ public:
         uint64_t size_bytes = 0;
         bool compressible = false;
         bool is_file = false;
-        bool kept = true;  // the keeper was given its descriptor
+        bool kept = true;                    // the keeper was given its descriptor
         std::optional<FabricHandle> handle;  // Extent::lasting_handle()
     };
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
@@ -95,7 +95,8 @@ private:
     enum class Use { make, existing, salvage };
     Catalog(Database database, Use use, CatalogSum* sum, Journal* journal)
         : database_(std::move(database)), use_(use), sum_(sum), journal_(journal) {}
-    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal);
+    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum,
+                                                    Journal* journal);
     Status prepare();
     Status set_up();
     Status prepare_statements();
@@ -124,17 +125,23 @@ private:
     Status erase_done(std::map<uint64_t, MarkRow>::iterator end) EXCLUDES(mutex_);
     // The numbers are in journals: they do not change.
     enum Writes : uint8_t {
-        kPutNode = 0, kEraseNode = 1, kPutExtent = 2, kEraseExtent = 3, kPutMark = 4, kEraseMark = 5, kPutDevice = 6,
+        kPutNode = 0,
+        kEraseNode = 1,
+        kPutExtent = 2,
+        kEraseExtent = 3,
+        kPutMark = 4,
+        kEraseMark = 5,
+        kPutDevice = 6,
         kPutValue = 7
     };
 
     Mutex mutex_;  // guards the database once it is loaded; taken after the store lock
     Database database_;
     Use use_;
-    CatalogSum* sum_;             // null: not checked
-    Journal* journal_;            // null: commits write to the file
+    CatalogSum* sum_;                  // null: not checked
+    Journal* journal_;                 // null: commits write to the file
     std::optional<uint64_t> applied_;  // the place in the journal up to which its rows are in the open transaction
-    uint64_t total_ = 0;          // sum of all rows, as last read or committed
+    uint64_t total_ = 0;               // sum of all rows, as last read or committed
     Damage damage_;
     Statement begin_, commit_, rollback_;
     Statement statements_[kPutValue + 1];  // by Writes
@@ -151,9 +158,9 @@ private:
         std::string uuid;
     };
     std::vector<DeviceRow> devices_;
-    std::map<uint64_t, MarkRow> done_;                        // by request
-    std::vector<int64_t> device_numbers_;                     // by index
-    std::map<int64_t, DeviceIndex> device_indexes_;           // by number
+    std::map<uint64_t, MarkRow> done_;               // by request
+    std::vector<int64_t> device_numbers_;            // by index
+    std::map<int64_t, DeviceIndex> device_indexes_;  // by number
 
     // Since the last commit().
     std::unordered_map<NodeId, Node*> nodes_;

@@ -3,8 +3,8 @@
 
 #include <fmt/core.h>
 
-#include "cli/support/attributes.h"
 #include "cli/commands.h"
+#include "cli/support/attributes.h"
 #include "cli/support/context.h"
 #include "cli/support/table.h"
 #include "cli/support/text.h"
@@ -75,7 +75,8 @@ int cmd_attr(Context& context, const AttrArgs& args) {
     } else if (args.value) {
         const auto value = args.hex ? from_hex(*args.value) : *args.value;
         auto set = context.client().set_attribute(args.name, *args.key, value);
-        if (!set && set.error().code == ENOSPC) throw Failure::of_error(set.error(), args.name, "`gshm attr -d` removes others");
+        if (!set && set.error().code == ENOSPC)
+            throw Failure::of_error(set.error(), args.name, "`gshm attr -d` removes others");
         check(std::move(set), args.name);
         show_change(context, args.name, "set", *args.key);
     } else {

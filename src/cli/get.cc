@@ -7,10 +7,10 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
-#include "cli/support/complaints.h"
-#include "cli/support/context.h"
 #include "cli/copy/copies.h"
 #include "cli/copy/get_plan.h"
+#include "cli/support/complaints.h"
+#include "cli/support/context.h"
 #include "cli/support/progress.h"
 #include "cli/support/streams.h"
 #include "cli/support/text.h"
@@ -68,7 +68,7 @@ int get_to_standard_output(Context& context, const GetArgs& args) {
 
 // Special files such as /dev/null and fifos are written to, not replaced.
 bool is_written_directly(const std::string& file) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 

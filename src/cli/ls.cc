@@ -41,7 +41,10 @@ std::string details_text(const std::vector<Shown>& entries, bool exact_bytes) {
     Table table({"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED", "NAME"});
     for (const auto& [name, shown, info] : entries) {
         const bool other = info.kind != GSHM_KIND_OBJECT;
-        const char type = info.kind == GSHM_KIND_DIRECTORY ? 'd' : info.kind == GSHM_KIND_SYMLINK ? 'l' : other ? '?' : '-';
+        const char type = info.kind == GSHM_KIND_DIRECTORY ? 'd'
+                          : info.kind == GSHM_KIND_SYMLINK ? 'l'
+                          : other                          ? '?'
+                                                           : '-';
         auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
         modified[10] = ' ';
         table.add_row({permissions_text(type, info.mode), other ? "-" : std::to_string(info.leases),

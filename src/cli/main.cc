@@ -3,10 +3,10 @@
 #include <exception>
 #include <signal.h>
 
+#include "cli/options.h"
 #include "cli/support/context.h"
 #include "cli/support/failure.h"
 #include "cli/support/interrupt.h"
-#include "cli/options.h"
 #include "cli/support/streams.h"
 
 int main(int argc, char** argv) {

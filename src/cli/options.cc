@@ -142,32 +142,35 @@ private:
         CLI::App* app;
         std::shared_ptr<Args> args = std::make_shared<Args>();
 
-        CLI::Option* name(const char* positional, std::string Args::*member, const char* text) const {
+        CLI::Option* name(const char* positional, std::string Args::* member, const char* text) const {
             return unmark(app->add_option(positional, (*args).*member, text))->required()->type_name("");
         }
-        CLI::Option* names(std::vector<std::string> Args::*member, const char* text) const {
+        CLI::Option* names(std::vector<std::string> Args::* member, const char* text) const {
             return unmark(app->add_option("NAME", (*args).*member, text))->required()->type_name("");
         }
         // Two or more values. CLI11 cannot separate a list from the positional after it, so the command does.
-        CLI::Option* several(const char* positionals, std::vector<std::string> Args::*member, const char* text) const {
-            return unmark(app->add_option(positionals, (*args).*member, text))->required()->expected(2, 1 << 28)->type_name("");
+        CLI::Option* several(const char* positionals, std::vector<std::string> Args::* member, const char* text) const {
+            return unmark(app->add_option(positionals, (*args).*member, text))
+                ->required()
+                ->expected(2, 1 << 28)
+                ->type_name("");
         }
-        CLI::Option* flag(const char* flags, bool Args::*member, const char* text) const {
+        CLI::Option* flag(const char* flags, bool Args::* member, const char* text) const {
             return app->add_flag(flags, (*args).*member, text);
         }
-        CLI::Option* device(std::string Args::*member) const {
+        CLI::Option* device(std::string Args::* member) const {
             constexpr const char* kText = "such as cuda:0 or host; default: gshmd's first";
             return unmark(app->add_option("--device", (*args).*member, kText))->type_name("DEVICE");
         }
         // A value for one of the parsers in numbers.h; the member may be a std::optional.
         template <typename Member, typename Parse>
-        CLI::Option* number(const std::string& option, Member Args::*member, Parse parse, const char* type,
+        CLI::Option* number(const std::string& option, Member Args::* member, Parse parse, const char* type,
                             const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
             return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
         }
         // An optional positional, which differs from an empty one.
-        CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::*member,
+        CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::* member,
                                    const char* text) const {
             const auto store = [=, args = args](const std::string& value) { (*args).*member = value; };
             return unmark(app->add_option_function<std::string>(positional, store, text))->type_name("");
@@ -206,8 +209,7 @@ private:
 void Parser::add_daemon_commands() {
     add("ping", cmd_ping, "check that gshmd answers, and how fast", "gshm ping");
 
-    add("doctor", cmd_doctor, "check this machine for the features that gshm can use",
-        "gshm doctor --json");
+    add("doctor", cmd_doctor, "check this machine for the features that gshm can use", "gshm doctor --json");
 
     const auto devices = add("devices", cmd_devices, "list the devices and their features", "gshm devices --json");
     devices.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
@@ -233,7 +235,8 @@ void Parser::add_name_commands() {
     mv.name("OLD", &MvArgs::from, "object or directory");
     mv.optional_text("NEW", &MvArgs::to, "its new name, or a directory to move it into");
     mv.flag("-n,--no-replace", &MvArgs::no_replace, "fail if NEW exists");
-    unmark(mv.app->add_option("--device", mv.args->device, "instead of a new name: to memory of that device"))->type_name("DEVICE");
+    unmark(mv.app->add_option("--device", mv.args->device, "instead of a new name: to memory of that device"))
+        ->type_name("DEVICE");
     mv.flag("--keep-holders", &MvArgs::keep_holders, "with --device: processes that read it keep its old memory");
 
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
@@ -241,7 +244,8 @@ void Parser::add_name_commands() {
     rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all their entries");
     rm.flag("-f,--force", &RmArgs::force, "ignore names that do not exist");
 
-    const auto wait = add("wait", cmd_wait, "wait until a name exists, or until it does not", "gshm wait models/w0 --sealed --timeout 30");
+    const auto wait = add("wait", cmd_wait, "wait until a name exists, or until it does not",
+                          "gshm wait models/w0 --sealed --timeout 30");
     wait.name("NAME", &WaitArgs::name, "object");
     CLI::Option* sealed = wait.flag("--sealed", &WaitArgs::sealed, "and until it is sealed");
     wait.flag("--gone", &WaitArgs::gone, "until it is deleted, renamed or replaced")->excludes(sealed);
@@ -250,7 +254,8 @@ void Parser::add_name_commands() {
     const auto watch = add("watch", cmd_watch, "print changes of names as they happen, one per line",
                            R"(gshm watch models/ --existing
   gshm watch models/w0 --count 1 --timeout 60)");
-    watch.name("PREFIX", &WatchArgs::prefix, "beginning of the names, such as models/; default: all names")->required(false);
+    watch.name("PREFIX", &WatchArgs::prefix, "beginning of the names, such as models/; default: all names")
+        ->required(false);
     watch.flag("--existing", &WatchArgs::existing, "first list the existing names");
     watch.flag("-b,--bytes", &WatchArgs::exact_bytes, "sizes in bytes");
     const auto count = [](const std::string& option, const std::string& text) {
@@ -277,8 +282,8 @@ void Parser::add_object_commands() {
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
 
-    const auto holders =
-        add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects", "gshm holders models/w0");
+    const auto holders = add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects",
+                             "gshm holders models/w0");
     holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
 
@@ -303,7 +308,8 @@ void Parser::add_copy_commands() {
     cat.number("--offset", &CatArgs::offset, parse_size, "SIZE", "where to begin; default: 0");
     cat.number("--length", &CatArgs::length, parse_size, "SIZE", "bytes, cut at the end of the object; default: all");
 
-    const auto put = add("put", cmd_put, "copy files to new, sealed objects, which get their names when complete", R"(gshm put w0.bin models/w0 --device cuda:0
+    const auto put = add("put", cmd_put, "copy files to new, sealed objects, which get their names when complete",
+                         R"(gshm put w0.bin models/w0 --device cuda:0
   gshm put -r llama/ models/llama          (all files in the folder)
   zstd -dc w0.zst | gshm put - models/w0   (standard input))");
     put.several("SOURCE... NAME", &PutArgs::sources_and_name,
@@ -312,7 +318,8 @@ void Parser::add_copy_commands() {
     put.flag("--replace", &PutArgs::replace, "replace an existing object; by default it is an error");
     put.flag("--verify", &PutArgs::verify, "compare the object with the file before it gets its name");
     put.device(&PutArgs::device);
-    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600, or those of the replaced object");
+    put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL",
+               "permission bits; default: 0600, or those of the replaced object");
     put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "size of standard input or a pipe, if known");
 
     const auto get = add("get", cmd_get, "copy objects to files, which are replaced when the copy is complete",

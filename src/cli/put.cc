@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/copy/copies.h"
+#include "cli/copy/put_plan.h"
 #include "cli/support/complaints.h"
 #include "cli/support/context.h"
-#include "cli/copy/copies.h"
 #include "cli/support/progress.h"
-#include "cli/copy/put_plan.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -40,8 +40,9 @@ UniqueFd open_source(const PutItem& item) {
     // Opening a fifo waits for its writer, as cat(1) does. O_NONBLOCK avoids this wait for a fifo that has replaced a
     // file.
     const int flags = O_RDONLY | O_CLOEXEC | (stream ? 0 : O_NONBLOCK);
-    auto source = UniqueFd::adopt(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(item.source.c_str(), flags));
-    struct stat info {};
+    auto source =
+        UniqueFd::adopt(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(item.source.c_str(), flags));
+    struct stat info{};
     if (!source || ::fstat(source.get(), &info) != 0) throw Failure::of_errno(source_text(item));
     if (stream) return source;
     if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode))

@@ -7,12 +7,12 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
-#include "cli/support/context.h"
-#include "cli/support/job.h"
+#include "cli/snapshot/format.h"
 #include "cli/snapshot/restore_names.h"
 #include "cli/snapshot/restore_object.h"
-#include "cli/snapshot/format.h"
 #include "cli/snapshot/tree.h"
+#include "cli/support/context.h"
+#include "cli/support/job.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -275,14 +275,14 @@ int cmd_restore(Context& context, const RestoreArgs& args) {
     const auto missing = select(manifest, args.names);
     Job job(context, args.dry_run ? "checking" : "restore", manifest.size_bytes());
     if (const size_t count = manifest.left_out.size(); count > 0 && !context.json())
-        context.warn(fmt::format("the snapshot is without {} name{} that could not be saved (--dry-run --json lists them)",
-                                 count, count == 1 ? "" : "s"));
+        context.warn(
+            fmt::format("the snapshot is without {} name{} that could not be saved (--dry-run --json lists them)",
+                        count, count == 1 ? "" : "s"));
     for (const auto& name : missing)
         job.fail(Failure(ENOENT, fmt::format("the snapshot has no \"{}\"", printable(name))));
     if (args.dry_run) {
         const auto result = verify(args, folder, manifest, job);
-        if (context.json())
-            context.print(result);
+        if (context.json()) context.print(result);
         else if (job.exit_code() == 0)
             context.print(fmt::format("{}: {} objects, {}, all whole\n", printable(folder.path()),
                                       manifest.objects.size(), size_text(manifest.size_bytes())));

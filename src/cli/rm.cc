@@ -35,8 +35,7 @@ private:
     // Removes every entry that it may remove, and reports the first failure.
     void remove_directory(const std::string& name) {
         if (!args_.recursive)
-            throw Failure(EISDIR, printable(name) + " is a directory",
-                          "`gshm rm -r` removes it with all its entries");
+            throw Failure(EISDIR, printable(name) + " is a directory", "`gshm rm -r` removes it with all its entries");
         std::optional<Failure> first;
         remove_entries(name, first);
         if (first) throw *first;
@@ -50,10 +49,8 @@ private:
         }
         for (const auto& [last_part, info] : *entries) {
             const auto name = directory + '/' + last_part;
-            if (gshm::is_directory(info))
-                remove_entries(name, first);
-            else
-                unlink(name, first);
+            if (gshm::is_directory(info)) remove_entries(name, first);
+            else unlink(name, first);
         }
         // A directory that the library made implicitly is removed with its last entry. One that was made through the
         // mount is removed here. If an entry is left, its failure is already recorded.
@@ -62,8 +59,7 @@ private:
 
     void unlink(const std::string& name, std::optional<Failure>& first) {
         const auto unlinked = context_.client().unlink(name);
-        if (unlinked)
-            removed_.push_back(name);
+        if (unlinked) removed_.push_back(name);
         else if (unlinked.error().code != ENOENT && !first)  // removed meanwhile is fine
             first = Failure::of_error(unlinked.error(), name);
     }

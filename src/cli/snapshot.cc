@@ -9,11 +9,11 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/snapshot/format.h"
+#include "cli/snapshot/object_io.h"
+#include "cli/snapshot/tree.h"
 #include "cli/support/context.h"
 #include "cli/support/job.h"
-#include "cli/snapshot/object_io.h"
-#include "cli/snapshot/format.h"
-#include "cli/snapshot/tree.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -27,9 +27,9 @@ constexpr const char* kMakeRoom = "saved chunks are kept; make room and run the 
 // An object that is being saved.
 struct Item {
     SavedObject* saved = nullptr;
-    std::atomic<uint64_t> left = 0;    // chunks left in this attempt
-    std::atomic<bool> lost = false;    // it cannot be read and is left out
-    std::string reason;                // why it is lost; written once, before its last chunk is done
+    std::atomic<uint64_t> left = 0;     // chunks left in this attempt
+    std::atomic<bool> lost = false;     // it cannot be read and is left out
+    std::string reason;                 // why it is lost; written once, before its last chunk is done
     std::atomic<bool> shorter = false;  // than at the start of this attempt
     int attempts = 1;
 };
@@ -148,8 +148,7 @@ private:
     const ChunkIndex::Found* find_old(const SavedObject& object, uint64_t offset) const {
         if (const auto* found = index_.find(object.identity.instance, object.identity.id, offset)) return found;
         const auto earlier = earlier_.find(object.name());
-        return earlier == earlier_.end() ? nullptr
-                                         : index_.find(earlier->second.instance, earlier->second.id, offset);
+        return earlier == earlier_.end() ? nullptr : index_.find(earlier->second.instance, earlier->second.id, offset);
     }
 
     static bool is_whole(const ChunkIndex::Found& found, const SavedObject& object, uint64_t offset, ChunkReader& old) {
@@ -228,9 +227,9 @@ private:
         }
         manifest_.objects = std::move(kept);
         keep_files(used);
-        manifest_.created_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count();
+        manifest_.created_ns =
+            std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+                .count();
         take(core::sync_folder(folder_.path()));
         take(core::write_manifest(folder_.path(), manifest_));
         for (const auto& file : take(folder_.data_files()))
@@ -295,17 +294,19 @@ int cmd_snapshot(Context& context, const SnapshotArgs& args) {
     const auto remember = [&](ExitCode code) {
         if (exit_code == 0) exit_code = static_cast<int>(code);
     };
-    auto manifest = gather_tree(context, args.names,
-                                {[&](const Failure& failure) {
-                                     context.report(failure);
-                                     remember(failure.exit_code());
-                                 },
-                                 [&](const LeftOut& left_out) {
-                                     context.warn(fmt::format("left out: {}: {}", printable(left_out.name), left_out.reason));
-                                     remember(ExitCode::incomplete);
-                                 },
-                                 [&](const std::string& message) { context.warn(message); }});
-    if (!args.names.empty() && !manifest.left_out.empty() && manifest.objects.empty() && manifest.symlinks.empty()) return exit_code;
+    auto manifest =
+        gather_tree(context, args.names,
+                    {[&](const Failure& failure) {
+                         context.report(failure);
+                         remember(failure.exit_code());
+                     },
+                     [&](const LeftOut& left_out) {
+                         context.warn(fmt::format("left out: {}: {}", printable(left_out.name), left_out.reason));
+                         remember(ExitCode::incomplete);
+                     },
+                     [&](const std::string& message) { context.warn(message); }});
+    if (!args.names.empty() && !manifest.left_out.empty() && manifest.objects.empty() && manifest.symlinks.empty())
+        return exit_code;
 
     Job job(context, "snapshot", manifest.size_bytes());
     Snapshot snapshot(context, args, folder, std::move(manifest), earlier, job);

@@ -1,5 +1,5 @@
-#include "cli/support/attributes.h"
 #include "cli/commands.h"
+#include "cli/support/attributes.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
 

@@ -11,7 +11,8 @@ int cmd_umount(Context& context, const UmountArgs& args) {
     const std::string path = check(context.client().daemon(), {}).mountpoint;
     if (path.empty()) throw Failure(EINVAL, "gshmd has no mount", "start it with one: gshmd MOUNTPOINT");
     if (const auto done = context.client().unmount(args.lazy); !done) {
-        throw Failure::of_error(done.error(), {}, done.error().code == EBUSY ? "close the files, or use `gshm umount --lazy`" : "");
+        throw Failure::of_error(done.error(), {},
+                                done.error().code == EBUSY ? "close the files, or use `gshm umount --lazy`" : "");
     }
     if (context.json()) {
         Record record;

@@ -54,7 +54,7 @@ std::string line_of(const Event& event, bool exact_bytes) {
     if (!event.name.empty()) {
         line += fmt::format("  {:>8}  {:<7}  {:<6}  {}", object ? size_text(event.size_bytes, exact_bytes) : "-",
                             object ? event.device : "-",
-                            !object                             ? "-"
+                            !object                            ? "-"
                             : event.state == GSHM_STATE_SEALED ? "sealed"
                                                                : "open",
                             printable(event.name));
@@ -114,9 +114,8 @@ private:
 }  // namespace
 
 int cmd_watch(Context& context, const WatchArgs& args) {
-    const auto until = args.timeout_ms < 0
-                           ? std::optional<steady_clock::time_point>{}
-                           : std::optional(steady_clock::now() + milliseconds(args.timeout_ms));
+    const auto until = args.timeout_ms < 0 ? std::optional<steady_clock::time_point>{}
+                                           : std::optional(steady_clock::now() + milliseconds(args.timeout_ms));
     auto watch = check(Watch::create(context.client(), args.prefix, {.existing = args.existing}), args.prefix);
     context.disconnect();
     const InterruptGuard interrupt;
@@ -128,14 +127,15 @@ int cmd_watch(Context& context, const WatchArgs& args) {
         const auto now = steady_clock::now();
         if (event) {
             lost.reset();
-            context.print(context.json() ? to_json(record_of(*event), false) + '\n' : line_of(*event, args.exact_bytes));
+            context.print(context.json() ? to_json(record_of(*event), false) + '\n'
+                                         : line_of(*event, args.exact_bytes));
             if (event->kind != EventKind::kReady) ++told;
             continue;
         }
         if (until && now >= *until) {
             if (args.count == 0) return 0;
-            throw Failure(ETIMEDOUT, fmt::format("{} of {} events within {:g} s", told, args.count,
-                                                 args.timeout_ms / 1000.0));
+            throw Failure(ETIMEDOUT,
+                          fmt::format("{} of {} events within {:g} s", told, args.count, args.timeout_ms / 1000.0));
         }
         bool read = true;
         if (event.error().code == ETIMEDOUT) {

@@ -72,11 +72,11 @@ inline Status check_writable(const gshm_object& object) {
 }
 
 // The body of a reply, or EPROTO if it has another type.
-#define GSHM_BODY(answer, Type)                                                                      \
-    ({                                                                                               \
-        const auto* typed_body_ = (answer).reply->body_as_##Type();                                  \
+#define GSHM_BODY(answer, Type)                                                                       \
+    ({                                                                                                \
+        const auto* typed_body_ = (answer).reply->body_as_##Type();                                   \
         if (typed_body_ == nullptr) return fail(EPROTO, "gshmd answered something else than " #Type); \
-        typed_body_;                                                                                 \
+        typed_body_;                                                                                  \
     })
 
 }  // namespace gshm::core::client

@@ -23,8 +23,8 @@ Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_i
     size_t count = std::min(devices.size(), capacity);
     for (size_t i = 0; i < count; ++i) {
         // The size in the first entry is the stride of the array.
-        auto* entry = reinterpret_cast<gshm_device_info*>(reinterpret_cast<char*>(ret_devices) +
-                                                          i * ret_devices[0].struct_size);
+        auto* entry =
+            reinterpret_cast<gshm_device_info*>(reinterpret_cast<char*>(ret_devices) + i * ret_devices[0].struct_size);
         entry->struct_size = ret_devices[0].struct_size;
         TRY(copy_struct(entry, devices[i]));
     }

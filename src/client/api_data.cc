@@ -41,9 +41,12 @@ Result<Exported> export_here(gshm_object& object, HandleKind kind) {
 }
 
 Result<Exported> export_there(gshm_object& object, HandleKind kind) {
-    auto answer = TRY(object.core->connection().call_on(object.key.epoch, wire::RequestBody::Export, [&](auto& builder) {
-        return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
-    }, Lost::retry));
+    auto answer = TRY(object.core->connection().call_on(
+        object.key.epoch, wire::RequestBody::Export,
+        [&](auto& builder) {
+            return wire::CreateExport(builder, object.id, kind, object.access == Access::write).Union();
+        },
+        Lost::retry));
     const auto* body = GSHM_BODY(answer, ExportReply);
     Exported exported;
     exported.extent_bytes = body->extent_bytes();
@@ -111,9 +114,10 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
         TRY(check_range(to, offset, bytes));
         TRY(check_writable(to));
         if (to.extent() != nullptr) return to.extent()->fill(to.offset + offset, bytes, value);
-        TRY(to.core->connection().call_on(to.key.epoch, wire::RequestBody::Fill, [&](auto& builder) {
-            return wire::CreateFill(builder, to.id, offset, bytes, value).Union();
-        }, Lost::retry));
+        TRY(to.core->connection().call_on(
+            to.key.epoch, wire::RequestBody::Fill,
+            [&](auto& builder) { return wire::CreateFill(builder, to.id, offset, bytes, value).Union(); },
+            Lost::retry));
         return {};
     });
 }
@@ -184,10 +188,10 @@ int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_
 int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
     return import_object(device, info, flags, ret_object,
                          [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
-        auto extent = local.import_fd(fd, info->extent_bytes, access);
-        if (extent) (*extent)->keep_descriptor(TRY(UniqueFd::clone(fd)));
-        return extent;
-    });
+                             auto extent = local.import_fd(fd, info->extent_bytes, access);
+                             if (extent) (*extent)->keep_descriptor(TRY(UniqueFd::clone(fd)));
+                             return extent;
+                         });
 }
 
 int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,

@@ -139,7 +139,8 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
         wire::RequestBody::Stat,
         [&](auto& builder) {
             std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
-            for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
+            for (size_t i = begin; i < end; ++i)
+                strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
             return wire::CreateStat(builder, builder.CreateVector(strings)).Union();
         },
         Lost::retry));
@@ -161,7 +162,8 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
 }
 
 // Lists `path`, with `prefix` before each name.
-Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive, gshm_listing& listing) {
+Status list_into(Core& core, const std::string& path, const std::string& prefix, bool recursive,
+                 gshm_listing& listing) {
     std::vector<std::string> directories;
     uint64_t cookie = 0;
     do {
@@ -220,8 +222,8 @@ Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_
 // Seal and unlink return one status for one name.
 Status call_for_status(Core& core, wire::RequestBody kind, const DaemonConnection::Build& build) {
     // Idempotent requests are sent again.
-    bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute ||
-                 kind == wire::RequestBody::Move;
+    bool again =
+        kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute || kind == wire::RequestBody::Move;
     auto answer = TRY(core.connection().call(kind, build, again ? Lost::retry : Lost::report));
     if (answer.reply->error() == 0) return {};
     return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
@@ -254,7 +256,8 @@ int gshm_unlink(gshm_client* client, const char* name) {
 int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags) {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({from, to}));
-        if ((flags & ~static_cast<uint32_t>(GSHM_REPLACE)) != 0) return fail(EINVAL, "unknown rename flags {:#x}", flags);
+        if ((flags & ~static_cast<uint32_t>(GSHM_REPLACE)) != 0)
+            return fail(EINVAL, "unknown rename flags {:#x}", flags);
         return call_for_status(core, wire::RequestBody::Rename, [&](auto& builder) {
             auto source = builder.CreateString(from);
             auto target = builder.CreateString(to);
@@ -267,7 +270,8 @@ int gshm_move(gshm_client* client, const char* name, const char* device, uint32_
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_argument(device != nullptr && device[0] != '\0', "device is NULL or empty"));
-        if ((flags & ~static_cast<uint32_t>(GSHM_MOVE_KEEP_HOLDERS)) != 0) return fail(EINVAL, "unknown move flags {:#x}", flags);
+        if ((flags & ~static_cast<uint32_t>(GSHM_MOVE_KEEP_HOLDERS)) != 0)
+            return fail(EINVAL, "unknown move flags {:#x}", flags);
         return call_for_status(core, wire::RequestBody::Move, [&](auto& builder) {
             auto object = builder.CreateString(name);
             auto target = builder.CreateString(device);
@@ -320,9 +324,10 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
         TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
-        auto answer = TRY(one.core->connection().call_on(one.key.epoch, wire::RequestBody::Stat, [&](auto& builder) {
-            return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union();
-        }, Lost::retry));
+        auto answer = TRY(one.core->connection().call_on(
+            one.key.epoch, wire::RequestBody::Stat,
+            [&](auto& builder) { return wire::CreateStat(builder, 0, builder.CreateVector(&one.id, 1)).Union(); },
+            Lost::retry));
         return write_stat(answer, ret_info);
     });
 }
@@ -331,7 +336,8 @@ int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listin
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({path}));
         TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
-        if ((flags & ~static_cast<uint32_t>(GSHM_RECURSIVE)) != 0) return fail(EINVAL, "unknown list flags {:#x}", flags);
+        if ((flags & ~static_cast<uint32_t>(GSHM_RECURSIVE)) != 0)
+            return fail(EINVAL, "unknown list flags {:#x}", flags);
         auto listing = std::make_unique<gshm_listing>();
         auto listed = list_into(core, path, "", (flags & GSHM_RECURSIVE) != 0, *listing);
         if (!listed && listed.error().code == ENOTDIR) listed = list_object(core, path, *listing);

@@ -1,12 +1,12 @@
 // gshm.h: creating, opening, closing and sealing objects, one or many at a time.
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-#include <algorithm>
-#include <cstring>
 
 #include "base/limits.h"
 #include "base/runtime_dir.h"
@@ -158,8 +158,8 @@ Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
     memcpy(&chosen, spec, spec->struct_size);
     TRY(check_argument(chosen.name != nullptr, "the spec's name is NULL"));
     TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
-    constexpr uint32_t kKnown = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP |
-                                GSHM_EMPTY | GSHM_OWNER;
+    constexpr uint32_t kKnown =
+        GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP | GSHM_EMPTY | GSHM_OWNER;
     if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
     for (size_t i = 0; i < chosen.attribute_count; ++i) {
         const auto& attribute = chosen.attributes[i];
@@ -177,7 +177,8 @@ size_t spec_bytes(const gshm_create_spec& spec) {
     return bytes;
 }
 
-flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder& builder, const gshm_create_spec& spec) {
+flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder& builder,
+                                                 const gshm_create_spec& spec) {
     std::vector<flatbuffers::Offset<wire::Attribute>> attributes;
     for (size_t i = 0; i < spec.attribute_count; ++i) {
         const auto& attribute = spec.attributes[i];
@@ -188,8 +189,8 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
     auto name = builder.CreateString(spec.name, sent_length(spec.name));
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
-    constexpr uint32_t kForDaemon = GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_EMPTY |
-                                    GSHM_OWNER;
+    constexpr uint32_t kForDaemon =
+        GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_EMPTY | GSHM_OWNER;
     return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
                                   spec.flags & kForDaemon, list, spec.uid, spec.gid);
 }
@@ -227,7 +228,8 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
     if ((flags & ~kOpenFlags) != 0) return fail(EINVAL, "unknown open flags {:#x}", flags & ~kOpenFlags);
     for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_argument(names[i] != nullptr, "a name is NULL"));
     bool map = (flags & GSHM_NO_MAP) == 0;
-    auto parts = split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? sent_length(names[i]) + 16 : 8; });
+    auto parts =
+        split(count, chunk_items(map), [&](size_t i) { return names != nullptr ? sent_length(names[i]) + 16 : 8; });
     std::vector<DaemonConnection::Build> builds;
     for (auto [begin, end] : parts) {
         builds.push_back([names, ids, begin, end, flags, map](auto& builder) {
@@ -236,7 +238,8 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
             if (names != nullptr) {
                 std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
                 strings.reserve(end - begin);
-                for (size_t i = begin; i < end; ++i) strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
+                for (size_t i = begin; i < end; ++i)
+                    strings.push_back(builder.CreateString(names[i], sent_length(names[i])));
                 by_name = builder.CreateVector(strings);
             } else {
                 by_id = builder.CreateVector(ids + begin, end - begin);
@@ -468,14 +471,16 @@ int gshm_seal(gshm_object* object) {
 
 int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) {
     return guarded([&]() -> Status {
-        TRY(check_argument((objects != nullptr && ret_status != nullptr) || count == 0, "objects or ret_status is NULL"));
+        TRY(check_argument((objects != nullptr && ret_status != nullptr) || count == 0,
+                           "objects or ret_status is NULL"));
         std::vector<uint64_t> ids;
         for (size_t i = 0; i < count; ++i) {
             TRY(check_argument(objects[i] != nullptr, "an object is NULL"));
             TRY(objects[i]->check_use());
             TRY(check_argument(objects[i]->core != nullptr, "memory without a daemon cannot be sealed"));
             if (objects[i]->access == Access::read) return fail(EACCES, "the object was opened for reading only");
-            TRY(check_argument(objects[i]->core == objects[0]->core && objects[i]->key.epoch == objects[0]->key.epoch, "the objects of a batch must be of one connection"));
+            TRY(check_argument(objects[i]->core == objects[0]->core && objects[i]->key.epoch == objects[0]->key.epoch,
+                               "the objects of a batch must be of one connection"));
             Ring::release(*objects[i]);
             ids.push_back(objects[i]->id);
         }
@@ -485,9 +490,11 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
         std::optional<Error> first;
         for (auto [begin, end] : parts) {
             auto answer = TRY(connection.call_on(
-                objects[0]->key.epoch, wire::RequestBody::Seal, [&, begin = begin, end = end](auto& builder) {
+                objects[0]->key.epoch, wire::RequestBody::Seal,
+                [&, begin = begin, end = end](auto& builder) {
                     return wire::CreateSeal(builder, 0, builder.CreateVector(&ids[begin], end - begin)).Union();
-                }, Lost::retry));
+                },
+                Lost::retry));
             const auto* statuses = GSHM_BODY(answer, StatusReply)->statuses();
             if (statuses->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
             for (size_t i = begin; i < end; ++i) {

@@ -146,7 +146,8 @@ Status DaemonConnection::reconcile(int socket) {
         builder.Clear();
         auto id_list = builder.CreateVector(ids);
         auto reader_list = builder.CreateVector(readers);
-        auto body = wire::CreateReconcile(builder, id_list, reader_list, builder.CreateVector(writers), next == held.end());
+        auto body =
+            wire::CreateReconcile(builder, id_list, reader_list, builder.CreateVector(writers), next == held.end());
         auto packet = wire::finish_request(builder, next_id_++, wire::RequestBody::Reconcile, body.Union());
         TRY(wire::send_packet(socket, packet, {}, true));
     } while (next != held.end());
@@ -167,7 +168,8 @@ void DaemonConnection::lose(const std::shared_ptr<UniqueFd>& socket, const Error
     changed_.notify_all();
 }
 
-Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind, const Build& build, const Sending& sending) {
+Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind, const Build& build,
+                                                         const Sending& sending) {
     static thread_local flatbuffers::FlatBufferBuilder builder(16 << 10);
     MutexLock lock(mutex_);
     for (int attempt = 0;; ++attempt) {
@@ -271,7 +273,7 @@ Result<Answer> DaemonConnection::finish(Ticket ticket) {
 }
 
 Result<Answer> DaemonConnection::call_on(uint64_t epoch, wire::RequestBody kind, const Build& build, Lost lost,
-                             std::span<const int> descriptors) {
+                                         std::span<const int> descriptors) {
     for (int attempt = 0;; ++attempt) {
         Ticket ticket = TRY(start(kind, build, {.descriptors = descriptors, .only_epoch = epoch}));
         auto answer = finish(ticket);
@@ -284,7 +286,7 @@ Result<Answer> DaemonConnection::call_on(uint64_t epoch, wire::RequestBody kind,
 }
 
 void DaemonConnection::call_all(wire::RequestBody kind, const std::vector<Build>& builds, Lost lost, Access grants,
-                    const OnAnswer& on_answer) {
+                                const OnAnswer& on_answer) {
     auto begin = [&](size_t i) { return start(kind, builds[i], {.descriptors = {}, .grants = grants}); };
     std::vector<Result<Ticket>> tickets;
     for (size_t i = 0; i < builds.size(); ++i) {
@@ -307,7 +309,8 @@ void DaemonConnection::call_all(wire::RequestBody kind, const std::vector<Build>
     }
 }
 
-void DaemonConnection::post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted) {
+void DaemonConnection::post(wire::RequestBody kind, const Build& build, uint64_t epoch,
+                            std::optional<uint64_t> counted) {
     (void)start(kind, build, {.descriptors = {}, .only_epoch = epoch, .expect = false, .only_counted = counted});
 }
 

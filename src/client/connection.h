@@ -78,8 +78,8 @@ public:
     uint64_t number() EXCLUDES(mutex_);
     // Sends without a reply, only in the session of that epoch. Does not wait for an absent gshmd. With `counted`, it
     // sends only if the leases have been counted that many times: a later count has already told gshmd.
-    void post(wire::RequestBody kind, const Build& build, uint64_t epoch, std::optional<uint64_t> counted = std::nullopt)
-        EXCLUDES(mutex_);
+    void post(wire::RequestBody kind, const Build& build, uint64_t epoch,
+              std::optional<uint64_t> counted = std::nullopt) EXCLUDES(mutex_);
 
     const std::string& dir() const { return dir_; }
     int timeout_ms() const { return timeout_ms_; }

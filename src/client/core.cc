@@ -20,7 +20,8 @@ Result<std::shared_ptr<Core>> Core::create(const std::string& dir, int timeout_m
     return core;
 }
 
-Core::Core(std::unique_ptr<DaemonConnection> connection) : connection_(std::move(connection)), generation_(fork_count()) {}
+Core::Core(std::unique_ptr<DaemonConnection> connection)
+    : connection_(std::move(connection)), generation_(fork_count()) {}
 
 std::unique_ptr<Ring> Core::take_ring(uint32_t entries) {
     MutexLock lock(rings_mutex_);
@@ -79,9 +80,13 @@ Result<MappedExtent*> Core::map(const ExtentKey& key, const wire::OpenRecord& re
         Device* device = TRY(LocalDevices::instance().by_uuid(remote.uuid, remote.name));
         if (!descriptor) {
             // gshmd sent the descriptor before, to a thread that has not mapped it yet or has just unmapped it.
-            auto answer = TRY(connection_->call_on(key.epoch, wire::RequestBody::Export, [&](auto& builder) {
-                return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write).Union();
-            }, Lost::retry));
+            auto answer = TRY(connection_->call_on(
+                key.epoch, wire::RequestBody::Export,
+                [&](auto& builder) {
+                    return wire::CreateExport(builder, record.id(), kHandlePosixFd, key.access == Access::write)
+                        .Union();
+                },
+                Lost::retry));
             if (answer.descriptors.empty()) return fail(EPROTO, "gshmd sent no descriptor");
             descriptor = std::move(answer.descriptors[0]);
         }

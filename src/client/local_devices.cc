@@ -62,19 +62,24 @@ Result<Device*> LocalDevices::find(const DeviceKind& kind, std::string_view uuid
 Result<Device*> LocalDevices::by_uuid(std::string_view uuid, std::string_view name_at_daemon) {
     const DeviceKind* kind = find_device_kind(name_at_daemon);
     if (kind == nullptr) {
-        return fail(ENODEV, "gshmd's {} is of a kind that this libgshm does not know; open with GSHM_NO_MAP to copy through "
-                            "gshmd", name_at_daemon);
+        return fail(ENODEV,
+                    "gshmd's {} is of a kind that this libgshm does not know; open with GSHM_NO_MAP to copy through "
+                    "gshmd",
+                    name_at_daemon);
     }
     MutexLock lock(mutex_);
     auto found = find(*kind, uuid, name_at_daemon);
     if (!found) {
-        return fail(found.error().code, "gshmd's {} ({}) cannot be used in this process: {}; check CUDA_VISIBLE_DEVICES, or "
-                                        "open with GSHM_NO_MAP to copy through gshmd",
+        return fail(found.error().code,
+                    "gshmd's {} ({}) cannot be used in this process: {}; check CUDA_VISIBLE_DEVICES, or "
+                    "open with GSHM_NO_MAP to copy through gshmd",
                     name_at_daemon, uuid, found.error().message);
     }
     if (*found != nullptr) return *found;
-    return fail(ENODEV, "gshmd's {} ({}) is not visible in this process: check CUDA_VISIBLE_DEVICES, or open with "
-                        "GSHM_NO_MAP to copy through gshmd", name_at_daemon, uuid);
+    return fail(ENODEV,
+                "gshmd's {} ({}) is not visible in this process: check CUDA_VISIBLE_DEVICES, or open with "
+                "GSHM_NO_MAP to copy through gshmd",
+                name_at_daemon, uuid);
 }
 
 std::vector<DeviceInfo> LocalDevices::infos() {

@@ -11,7 +11,7 @@
 
 namespace gshm::core::client {
 class Ring;
-}
+}  // namespace gshm::core::client
 
 struct gshm_client {
     std::shared_ptr<gshm::core::client::Core> core;
@@ -21,10 +21,10 @@ struct gshm_client {
 struct gshm_object {
     std::shared_ptr<gshm::core::client::Core> core;
     uint64_t id = 0;
-    gshm::core::client::ExtentKey key;                 // of a daemon's object
+    gshm::core::client::ExtentKey key;                   // of a daemon's object
     gshm::core::client::MappedExtent* mapped = nullptr;  // null with GSHM_NO_MAP
-    std::unique_ptr<gshm::core::Extent> own;           // without a daemon
-    gshm::core::Device* local = nullptr;               // the device of the memory; null with GSHM_NO_MAP
+    std::unique_ptr<gshm::core::Extent> own;             // without a daemon
+    gshm::core::Device* local = nullptr;                 // the device of the memory; null with GSHM_NO_MAP
     gshm::core::Access access = gshm::core::Access::read;
     bool sealed = false;
     uint64_t size_bytes = 0;

@@ -160,8 +160,7 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(mem_release, cuMemRelease, (CUmemGenericAllocationHandle handle))                                                \
     X(mem_export, cuMemExportToShareableHandle,                                                                        \
       (void* shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags))                      \
-    X(mem_import, cuMemImportFromShareableHandle,                                                                      \
-      (CUmemGenericAllocationHandle * handle, void* shareable, int type))                                              \
+    X(mem_import, cuMemImportFromShareableHandle, (CUmemGenericAllocationHandle * handle, void* shareable, int type))  \
     X(mem_get_properties, cuMemGetAllocationPropertiesFromHandle,                                                      \
       (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle))                                         \
     X(mem_address_reserve, cuMemAddressReserve,                                                                        \
@@ -189,19 +188,18 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                                                   \
     X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                                         \
       (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))                                    \
-    X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2,                                                                         \
-      (void* destination, CUdeviceptr source, size_t bytes, CUstream stream))                                          \
+    X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, (void* destination, CUdeviceptr source, size_t bytes, CUstream stream)) \
     X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2,                                                                         \
       (CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream))                                    \
     X(mem_host_register, cuMemHostRegister_v2, (void* memory, size_t bytes, unsigned flags))                           \
-    X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2, (CUdeviceptr * pointer, void* memory, unsigned flags))\
+    X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,                                                       \
+      (CUdeviceptr * pointer, void* memory, unsigned flags))                                                           \
     X(stream_wait_value64, cuStreamWaitValue64_v2,                                                                     \
       (CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags))                                          \
     X(stream_write_value64, cuStreamWriteValue64_v2,                                                                   \
       (CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags))                                          \
     X(mem_host_unregister, cuMemHostUnregister, (void* memory))                                                        \
-    X(memset_d8_async, cuMemsetD8Async,                                                                                \
-      (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream))                                   \
+    X(memset_d8_async, cuMemsetD8Async, (CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream)) \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                              \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                                           \
     X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                                                      \

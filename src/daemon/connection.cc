@@ -44,9 +44,11 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
         };
     };
     if (made->process_) {
-        TRY(loop.watch(made->process_.get(), EPOLLIN, calls([](Connection& self, uint32_t) { self.on_process_end(); })));
+        TRY(loop.watch(made->process_.get(), EPOLLIN,
+                       calls([](Connection& self, uint32_t) { self.on_process_end(); })));
     }
-    TRY(loop.watch(made->socket_.get(), EPOLLIN, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
+    TRY(loop.watch(made->socket_.get(), EPOLLIN,
+                   calls([](Connection& self, uint32_t events) { self.on_events(events); })));
     return made;
 }
 
@@ -68,7 +70,8 @@ void Connection::on_events(uint32_t events) {
         MutexLock lock(mutex_);
         if ((events & EPOLLOUT) != 0) flush();
         // A hang-up is level-triggered, and would wake the loop without end while reading is held.
-        if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (interest_ & EPOLLIN) == 0) return end_later("the client went away");
+        if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (interest_ & EPOLLIN) == 0)
+            return end_later("the client went away");
     }
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_one();
 }

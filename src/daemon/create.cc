@@ -70,9 +70,9 @@ private:
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
-        return server_.store().create(session.id(), {item.name, item.size_bytes, device,
-                                                     static_cast<uint16_t>(item.mode), item.flags, &item.attributes,
-                                                     extent_, item.uid, item.gid, map_, small_bytes_});
+        return server_.store().create(session.id(),
+                                      {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
+                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_});
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -90,21 +90,22 @@ private:
         AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
-        server_.allocator().allocate(request, [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
-            store_lock.assert_held();
-            self->allocated(need, std::move(memory));
-        });
+        server_.allocator().allocate(request,
+                                     [self = shared_from_this(), need](Result<std::shared_ptr<Extent>> memory) {
+                                         store_lock.assert_held();
+                                         self->allocated(need, std::move(memory));
+                                     });
     }
 
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) REQUIRES(store_lock) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
             // A packet of another client that releases memory may not have been read yet.
-            return server_.client_loops().after_others(server_.loop(), [self = shared_from_this(), need,
-                                                                       refused = std::move(memory)]() mutable {
-                store_lock.assert_held();
-                if (auto session = self->session_.lock()) self->allocate_memory(*session, need);
-                else self->allocated(need, std::move(refused));
-            });
+            return server_.client_loops().after_others(
+                server_.loop(), [self = shared_from_this(), need, refused = std::move(memory)]() mutable {
+                    store_lock.assert_held();
+                    if (auto session = self->session_.lock()) self->allocate_memory(*session, need);
+                    else self->allocated(need, std::move(refused));
+                });
         }
         if (auto session = session_.lock()) session->job_ended();
         ExtentId added = 0;
@@ -195,8 +196,14 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
     std::vector<Item> items;
     items.reserve(create.items()->size());
     for (const auto* item : *create.items()) {
-        items.push_back({std::string(wire::view(item->name())), std::string(wire::view(item->device())),
-                         item->size_bytes(), item->mode(), item->flags(), item->uid(), item->gid(), {}});
+        items.push_back({std::string(wire::view(item->name())),
+                         std::string(wire::view(item->device())),
+                         item->size_bytes(),
+                         item->mode(),
+                         item->flags(),
+                         item->uid(),
+                         item->gid(),
+                         {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {
             items.back().attributes.insert_or_assign(std::string(wire::view(attribute->name())),

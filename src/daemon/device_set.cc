@@ -41,7 +41,7 @@ Result<Spec> parse_spec(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std::vector<std::string>& specs,
-                                                       uint64_t limit_bytes, UniqueFd host_folder) {
+                                                     uint64_t limit_bytes, UniqueFd host_folder) {
     std::unique_ptr<DeviceSet> set(new DeviceSet(loop));
     set->old_host_folder_ = std::move(host_folder);
     for (const auto& spec : specs) TRY(set->add(spec, limit_bytes));
@@ -146,15 +146,16 @@ std::optional<int> DeviceSet::host_folder() {
 }
 
 void DeviceSet::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {
-    worker.submit([this, index, device = slots_[index].device.get(), work = std::move(work), done = std::move(done)]() mutable {
-        Status status = work(*device);
-        work = nullptr;  // destroyed in this thread: it may hold the last reference to an extent
-        loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {
-            store_lock.assert_held();
-            if (!status) report(index, status.error());
-            if (done) done(std::move(status));
+    worker.submit(
+        [this, index, device = slots_[index].device.get(), work = std::move(work), done = std::move(done)]() mutable {
+            Status status = work(*device);
+            work = nullptr;  // destroyed in this thread: it may hold the last reference to an extent
+            loop_.post([this, index, status = std::move(status), done = std::move(done)]() mutable {
+                store_lock.assert_held();
+                if (!status) report(index, status.error());
+                if (done) done(std::move(status));
+            });
         });
-    });
 }
 
 }  // namespace gshm::core

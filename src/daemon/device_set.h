@@ -24,7 +24,7 @@ public:
     // the set, marked as failed.
     // host_folder: the private tmpfs with the host memory of an earlier daemon; empty: none.
     static Result<std::unique_ptr<DeviceSet>> create(EventLoop& loop, const std::vector<std::string>& specs,
-                                                      uint64_t limit_bytes, UniqueFd host_folder);
+                                                     uint64_t limit_bytes, UniqueFd host_folder);
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }

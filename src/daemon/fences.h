@@ -44,7 +44,7 @@ private:
         UniqueFd read_only;  // opened at first use
         Mapping mapping;
         SessionId writer = 0;
-        bool settling = false;  // the writer is gone; its queued work may still complete
+        bool settling = false;         // the writer is gone; its queued work may still complete
         std::shared_ptr<size_t> made;  // number of fences of the session that created it
     };
     struct Ending;

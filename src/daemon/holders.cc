@@ -83,7 +83,7 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
         bool same_object = entry.object->id == last;
         // An object's second entry shares the room for its holders with the first.
         size_t most = same_object || (i + 1 < found.size() && found[i + 1].object == entry.object) ? kMostHolders / 2
-                                                                                                    : kMostHolders;
+                                                                                                   : kMostHolders;
         size_t named = std::min(entry.holders.size(), most);
         size_t needed = kRecordBytes + entry.name.size() + named * kHolderBytes;
         // A page does not end between two entries of one object: the next page begins after its id.
@@ -100,9 +100,9 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
     }
     // A full page may be the last one; the next page is then empty.
     if (!more) more = objects == kMostObjects;
-    auto body = wire::CreateUnlinkedReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records),
-                                          out.CreateVector(counts), holders.records(), holders.commands(),
-                                          more ? last : 0);
+    auto body =
+        wire::CreateUnlinkedReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records),
+                                  out.CreateVector(counts), holders.records(), holders.commands(), more ? last : 0);
     reply(request, wire::ReplyBody::UnlinkedReply, body.Union());
 }
 

@@ -75,7 +75,8 @@ Result<Keeper::Kept> take_all(int socket) {
         Message message = TRY(receive(socket, &descriptors));
         if (message.kind == Kind::end) {
             kept.instance = message.keys[0];
-            if (kept.descriptors.size() != message.keys[1]) return fail(EMFILE, "not all kept descriptors came through");
+            if (kept.descriptors.size() != message.keys[1])
+                return fail(EMFILE, "not all kept descriptors came through");
             return kept;
         }
         if (descriptors.size() != message.count) {

@@ -38,8 +38,11 @@ Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
     if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
     uint64_t magic = 0;
     if (!S_ISREG(status.st_mode) || ::pread(made.fd(), &magic, sizeof magic, 0) != sizeof magic) magic = 0;
-    if (magic == kFormerMagic) return fail(EPROTO, "its ledger was left by an older gshmd, whose format this one does not read: start that version to take it "
-                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up");
+    if (magic == kFormerMagic)
+        return fail(
+            EPROTO,
+            "its ledger was left by an older gshmd, whose format this one does not read: start that version to take it "
+            "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up");
     if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
     }
@@ -55,14 +58,15 @@ uint64_t KeptMemory::device_sum(const DeviceInfo& device) {
 
 Status KeptMemory::map(uint64_t used_bytes) {
     memory_ = TRY(Mapping::create(fd_.get(), kMappedBytes, true));
-    journal_ = std::make_unique<Journal>(std::span(memory_.data(), memory_.size()).subspan(kJournalOffset, kJournalBytes));
-    ledger_ = std::make_unique<Ledger>(
-        std::span(memory_.data(), memory_.size()).subspan(kHeadBytes), used_bytes - kHeadBytes,
-        [fd = fd_.get()](uint64_t bytes) -> Status {
-            int failed = posix_fallocate(fd, 0, static_cast<off_t>(kHeadBytes + bytes));
-            if (failed != 0) return fail(failed, "no memory to note a lease: {}", strerror(failed));
-            return {};
-        });
+    journal_ =
+        std::make_unique<Journal>(std::span(memory_.data(), memory_.size()).subspan(kJournalOffset, kJournalBytes));
+    ledger_ = std::make_unique<Ledger>(std::span(memory_.data(), memory_.size()).subspan(kHeadBytes),
+                                       used_bytes - kHeadBytes, [fd = fd_.get()](uint64_t bytes) -> Status {
+                                           int failed = posix_fallocate(fd, 0, static_cast<off_t>(kHeadBytes + bytes));
+                                           if (failed != 0)
+                                               return fail(failed, "no memory to note a lease: {}", strerror(failed));
+                                           return {};
+                                       });
     return {};
 }
 

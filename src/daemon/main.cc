@@ -216,8 +216,7 @@ Status serve(Options options, Readiness& readiness) {
     // After a salvage the nodes may differ from those that the kernel knows.
     const bool other_mount =
         survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
-    auto devices = TRY(
-        DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
+    auto devices = TRY(DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
     {
         StoreLock lock(loop->store_mutex());
@@ -246,7 +245,8 @@ Status serve(Options options, Readiness& readiness) {
     }
     if (mount_fd && other_mount) {
         mount_fd.reset();
-        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone) log_warning("{}", gone.error().message);
+        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone)
+            log_warning("{}", gone.error().message);
     } else if (!mount_fd) {
         if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
     }
@@ -335,7 +335,8 @@ int run_in_background(const Options& options) {
 }  // namespace gshm::core
 
 int main(int argc, char** argv) {
-    if (argc == 2 && strcmp(argv[1], gshm::core::fuse::Notices::kOption) == 0) _exit(gshm::core::fuse::Notices::serve());
+    if (argc == 2 && strcmp(argv[1], gshm::core::fuse::Notices::kOption) == 0)
+        _exit(gshm::core::fuse::Notices::serve());
     auto options = gshm::core::parse_options(argc, argv);
     if (!options) {
         fprintf(stderr, "gshmd: %s\n", options.error().message.c_str());

@@ -75,7 +75,8 @@ void MakerProcess::start() {
     }
     auto ours = UniqueFd::adopt(ends[0]);
     auto theirs = UniqueFd::adopt(ends[1]);
-    for (int option : {SO_RCVTIMEO, SO_SNDTIMEO}) setsockopt(ours.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
+    for (int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+        setsockopt(ours.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
     const int descriptors[] = {theirs.get()};
     auto started = spawn_apart(program_beside(kProgram), {kProgram}, descriptors);
     if (!started) return log_error("{}; fabric handles end with gshmd", started.error().message);

@@ -35,7 +35,8 @@ private:
     // An answer of another kind, or a timeout, is an error.
     Result<maker::Message> ask(maker::Message request, maker::Kind answer, UniqueFd* ret_fd = nullptr)
         REQUIRES(conversation_) EXCLUDES(mutex_);
-    Result<maker::Message> receive(int socket, maker::Kind kind, UniqueFd* ret_fd) REQUIRES(conversation_) EXCLUDES(mutex_);
+    Result<maker::Message> receive(int socket, maker::Kind kind, UniqueFd* ret_fd) REQUIRES(conversation_)
+        EXCLUDES(mutex_);
     Status list() REQUIRES(conversation_) EXCLUDES(mutex_);
     // Releases memory whose answer was lost.
     void release_unknown() REQUIRES(conversation_) EXCLUDES(mutex_);

@@ -1,7 +1,7 @@
 #include "daemon/options.h"
 
-#include <cstdio>
 #include <charconv>
+#include <cstdio>
 #include <getopt.h>
 
 #include "base/limits.h"
@@ -13,7 +13,8 @@
 namespace gshm::core {
 namespace {
 
-constexpr const char* kUsage = R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
+constexpr const char* kUsage =
+    R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
 
 Owns GPU and host memory for every process on this machine. Goes to the background once it is ready to serve;
 end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as files as well; unmounting it
@@ -55,15 +56,29 @@ constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
-    enum { kDir = 256, kDevice, kLimit, kStaging, kThreads, kNoPassthrough, kIoUring, kTakeover, kKeeper, kDiscard, kSalvage, kVersion };
+    enum {
+        kDir = 256,
+        kDevice,
+        kLimit,
+        kStaging,
+        kThreads,
+        kNoPassthrough,
+        kIoUring,
+        kTakeover,
+        kKeeper,
+        kDiscard,
+        kSalvage,
+        kVersion
+    };
     const option long_options[] = {
-        {"foreground", no_argument, nullptr, 'f'}, {"debug", no_argument, nullptr, 'd'},
-        {"dir", required_argument, nullptr, kDir}, {"device", required_argument, nullptr, kDevice},
-        {"limit", required_argument, nullptr, kLimit}, {"staging", required_argument, nullptr, kStaging},
+        {"foreground", no_argument, nullptr, 'f'},         {"debug", no_argument, nullptr, 'd'},
+        {"dir", required_argument, nullptr, kDir},         {"device", required_argument, nullptr, kDevice},
+        {"limit", required_argument, nullptr, kLimit},     {"staging", required_argument, nullptr, kStaging},
         {"threads", required_argument, nullptr, kThreads}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
-        {"io-uring", no_argument, nullptr, kIoUring}, {"takeover", no_argument, nullptr, kTakeover}, {"keeper", required_argument, nullptr, kKeeper},
-        {"discard", no_argument, nullptr, kDiscard}, {"salvage", no_argument, nullptr, kSalvage}, {"help", no_argument, nullptr, 'h'},
-        {"version", no_argument, nullptr, kVersion}, {},
+        {"io-uring", no_argument, nullptr, kIoUring},      {"takeover", no_argument, nullptr, kTakeover},
+        {"keeper", required_argument, nullptr, kKeeper},   {"discard", no_argument, nullptr, kDiscard},
+        {"salvage", no_argument, nullptr, kSalvage},       {"help", no_argument, nullptr, 'h'},
+        {"version", no_argument, nullptr, kVersion},       {},
     };
     Options options;
     int choice = 0;
@@ -102,7 +117,9 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 }
                 break;
             case 'h': fmt::print(kUsage, device_spec_examples()); return std::nullopt;
-            case kVersion: printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion); return std::nullopt;
+            case kVersion:
+                printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion);
+                return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");
         }
     }

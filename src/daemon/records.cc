@@ -16,20 +16,63 @@ wire::NodeRecord to_record(const Node& node) {
         const auto& directory = static_cast<const Directory&>(node);
         uint32_t flags = directory.implicit ? 0 : uint32_t{kCreateKeep};
         auto device = static_cast<uint16_t>(directory.device ? *directory.device + 1 : 0);
-        return {node.id, directory.children.size(), 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid,
-                node.mode, flags, 0, 0, device, static_cast<uint8_t>(node.kind), 0, 0};
+        return {node.id,
+                directory.children.size(),
+                0,
+                0,
+                0,
+                node.created_ns,
+                node.modified_ns,
+                node.uid,
+                node.gid,
+                node.mode,
+                flags,
+                0,
+                0,
+                device,
+                static_cast<uint8_t>(node.kind),
+                0,
+                0};
     }
     if (node.kind != NodeKind::object) {
         uint64_t size = node.kind == NodeKind::symlink ? static_cast<const Symlink&>(node).target.size() : 0;
-        return {node.id, size, 0, 0, 0, node.created_ns, node.modified_ns, node.uid, node.gid, node.mode, 0, 0, 0, 0,
-                static_cast<uint8_t>(node.kind), 0, 0};
+        return {node.id,
+                size,
+                0,
+                0,
+                0,
+                node.created_ns,
+                node.modified_ns,
+                node.uid,
+                node.gid,
+                node.mode,
+                0,
+                0,
+                0,
+                0,
+                static_cast<uint8_t>(node.kind),
+                0,
+                0};
     }
     const auto& object = static_cast<const Object&>(node);
     auto [extent, extent_bytes] = extent_of(object);
-    return {node.id, object.size_bytes, extent, extent_bytes, object.offset, node.created_ns,
-            node.modified_ns, node.uid, node.gid, node.mode, object.flags, object.leases, 0,
-            static_cast<uint16_t>(object.device), static_cast<uint8_t>(node.kind),
-            static_cast<uint8_t>(object.state), 0};
+    return {node.id,
+            object.size_bytes,
+            extent,
+            extent_bytes,
+            object.offset,
+            node.created_ns,
+            node.modified_ns,
+            node.uid,
+            node.gid,
+            node.mode,
+            object.flags,
+            object.leases,
+            0,
+            static_cast<uint16_t>(object.device),
+            static_cast<uint8_t>(node.kind),
+            static_cast<uint8_t>(object.state),
+            0};
 }
 
 wire::NodeRecord to_record(const Unlinked& unlinked) {
@@ -38,10 +81,23 @@ wire::NodeRecord to_record(const Unlinked& unlinked) {
     auto [extent, extent_bytes] = unlinked.former ? std::pair<uint64_t, uint64_t>{} : extent_of(object);
     uint32_t leases = 0;
     for (const auto& holder : unlinked.holders) leases += holder.leases;
-    return {object.id, unlinked.size_bytes, extent, extent_bytes, unlinked.former ? 0 : object.offset,
-            object.created_ns, object.modified_ns, object.uid, object.gid, object.mode,
-            object.flags | (unlinked.former ? kFormer : 0), leases, 0, static_cast<uint16_t>(object.device),
-            static_cast<uint8_t>(object.kind), static_cast<uint8_t>(object.state), 0};
+    return {object.id,
+            unlinked.size_bytes,
+            extent,
+            extent_bytes,
+            unlinked.former ? 0 : object.offset,
+            object.created_ns,
+            object.modified_ns,
+            object.uid,
+            object.gid,
+            object.mode,
+            object.flags | (unlinked.former ? kFormer : 0),
+            leases,
+            0,
+            static_cast<uint16_t>(object.device),
+            static_cast<uint8_t>(object.kind),
+            static_cast<uint8_t>(object.state),
+            0};
 }
 
 wire::NodeRecord failed_node_record(const Error& error) {
@@ -50,8 +106,14 @@ wire::NodeRecord failed_node_record(const Error& error) {
 
 wire::OpenRecord to_open_record(const Object& object, int descriptor) {
     auto [extent, extent_bytes] = extent_of(object);
-    return {object.id, object.size_bytes, extent, extent_bytes, object.offset, 0,
-            static_cast<uint16_t>(object.device), static_cast<int16_t>(descriptor)};
+    return {object.id,
+            object.size_bytes,
+            extent,
+            extent_bytes,
+            object.offset,
+            0,
+            static_cast<uint16_t>(object.device),
+            static_cast<int16_t>(descriptor)};
 }
 
 wire::OpenRecord failed_open_record(const Error& error) {

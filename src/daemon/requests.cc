@@ -16,9 +16,8 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     if (hello.protocol() != wire::kProtocolVersion) {
         bool newer = hello.protocol() > wire::kProtocolVersion;
         return end_with({EPROTO, fmt::format("gshmd {} speaks protocol {}, the client (gshm {}) speaks {}: upgrade {}",
-                                             wire::kProductVersion, wire::kProtocolVersion,
-                                             wire::view(hello.version()), hello.protocol(),
-                                             newer ? "gshmd" : "the client's libgshm")});
+                                             wire::kProductVersion, wire::kProtocolVersion, wire::view(hello.version()),
+                                             hello.protocol(), newer ? "gshmd" : "the client's libgshm")});
     }
     if (greeted_) return end_with({EPROTO, "Hello comes once"});
     greeted_ = true;
@@ -94,8 +93,7 @@ void Session::daemon_info(uint64_t request) {
     auto body = wire::CreateDaemonInfoReply(out, wire::kProtocolVersion, out.CreateString(wire::kProductVersion),
                                             server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
                                             store.object_count(), store.extents().count(),
-                                            out.CreateString(server_.mountpoint()),
-                                            server_.survival().keeper_pid());
+                                            out.CreateString(server_.mountpoint()), server_.survival().keeper_pid());
     reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
 }
 
@@ -105,7 +103,8 @@ void Session::shutdown(uint64_t request, const wire::Shutdown& shutdown) {
         return reply_error(request, {EPERM, "only root and the user who runs gshmd may shut it down"});
     }
     if (shutdown.keep() && !server_.survival().can_keep()) {
-        return reply_error(request, {EOPNOTSUPP, "gshmd was started with --keeper none: nothing would keep its memory"});
+        return reply_error(request,
+                           {EOPNOTSUPP, "gshmd was started with --keeper none: nothing would keep its memory"});
     }
     log_info("shutdown asked for by pid {} uid {}{}", who.pid, who.uid, shutdown.keep() ? "; what is here stays" : "");
     server_.set_keep(shutdown.keep());
@@ -120,7 +119,8 @@ void Session::takeover(uint64_t request) {
         return reply_error(request, {EPERM, "only the user who runs gshmd may take over from it"});
     }
     if (server_.survival().kind() == KeeperKind::systemd) {
-        return reply_error(request, {EOPNOTSUPP, "systemd has started it, and `systemctl restart` replaces it as well"});
+        return reply_error(request,
+                           {EOPNOTSUPP, "systemd has started it, and `systemctl restart` replaces it as well"});
     }
     if (!server_.survival().can_keep()) {
         return reply_error(request, {EOPNOTSUPP, "it was started with --keeper none: there is nothing to take over"});
@@ -161,7 +161,8 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             }
             if (!mappable) return undo(mappable.error());
         }
-        if (open.map() && opened->extent != nullptr && opened->size_bytes > 0 && needs_descriptor(*opened->extent, access)) {
+        if (open.map() && opened->extent != nullptr && opened->size_bytes > 0 &&
+            needs_descriptor(*opened->extent, access)) {
             if (descriptors.size() == limits::kMessageDescriptors) {
                 return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
             }
@@ -272,7 +273,8 @@ void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
 }
 
 void Session::rename(uint64_t request, const wire::Rename& rename) {
-    reply_status(request, server_.store().rename(id_, wire::view(rename.from()), wire::view(rename.to()), rename.replace()));
+    reply_status(request,
+                 server_.store().rename(id_, wire::view(rename.from()), wire::view(rename.to()), rename.replace()));
 }
 
 void Session::give_name(uint64_t request, NodeId id, const flatbuffers::String* wanted, bool replace) {
@@ -326,7 +328,8 @@ void Session::list_attributes(uint64_t request, const wire::ListAttributes& list
 
 void Session::wait(uint64_t request, const wire::Wait& wait) {
     if (waits_.size() >= limits::kSessionWaits) {
-        return reply_error(request, {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
+        return reply_error(request,
+                           {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
     }
     const auto until = wait.gone() ? Waits::Until::gone : wait.sealed() ? Waits::Until::sealed : Waits::Until::exists;
     std::string name(wire::view(wait.name()));
@@ -352,8 +355,9 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
     auto expire = [this, request, number, name, until] {
         store_lock.assert_held();
         if (!end_wait(number)) return;
-        reply_error(request, {ETIMEDOUT, fmt::format("\"{}\" {}", name,
-                                                     until == Waits::Until::gone ? "is still there" : "is not there yet")});
+        reply_error(request,
+                    {ETIMEDOUT, fmt::format("\"{}\" {}", name,
+                                            until == Waits::Until::gone ? "is still there" : "is not there yet")});
     };
     if (wait.timeout_ms() > 0) added.timer = server_.loop().after(std::chrono::milliseconds(wait.timeout_ms()), expire);
     waits_.emplace(number, added);

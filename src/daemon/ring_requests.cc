@@ -15,7 +15,8 @@ Error no_such_ring(uint32_t ring) {
 
 void Session::ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors) {
     const uint32_t number = create.ring();
-    if (descriptors.size() != 2) return reply_error(request, {EINVAL, "a ring is two descriptors: memory and doorbell"});
+    if (descriptors.size() != 2)
+        return reply_error(request, {EINVAL, "a ring is two descriptors: memory and doorbell"});
     if (rings_.contains(number)) return reply_error(request, {EEXIST, fmt::format("there is a ring {}", number)});
     if (rings_.size() >= limits::kSessionRings) {
         return reply_error(request, {EMFILE, fmt::format("a session has at most {} rings", limits::kSessionRings)});
@@ -88,7 +89,8 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
     size_t files = 0;
     for (const auto& [number, other] : rings_) files += other ? other->file_count() : 0;
     if (files >= limits::kSessionFiles) {
-        return reply_error(request, {EMFILE, fmt::format("a session's rings have at most {} files", limits::kSessionFiles)});
+        return reply_error(request,
+                           {EMFILE, fmt::format("a session's rings have at most {} files", limits::kSessionFiles)});
     }
     job_started();
     // fstat() and close() may block in the file's file system.

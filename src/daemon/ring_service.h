@@ -65,8 +65,9 @@ public:
     };
     User& user(uid_t uid) REQUIRES(store_lock);
     // Destroys the ring after its transfers have ended, in a thread of its user.
-    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring)
-        REQUIRES(store_lock) { user(uid).let_go(std::move(ring)); }
+    void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) REQUIRES(store_lock) {
+        user(uid).let_go(std::move(ring));
+    }
     // No transfer is in flight, including those of rings whose sessions have ended.
     bool is_idle() const { return under_way_->load(std::memory_order_acquire) == 0; }
     const std::shared_ptr<std::atomic<uint64_t>>& under_way() const { return under_way_; }

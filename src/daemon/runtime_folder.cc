@@ -47,15 +47,20 @@ Status wait_for_lock(int lock, const std::string& dir, const RuntimeFolder::OnWa
     for (int i = 0; i < kLooks && state == ProcessState::living; ++i) {
         if (i > 0) poll(nullptr, 0, kStepMs);
         state = process_state(pid);
-        if (state == ProcessState::living && fstat(lock, &file) == 0 && !has_open(pid, file)) state = ProcessState::gone;
+        if (state == ProcessState::living && fstat(lock, &file) == 0 && !has_open(pid, file))
+            state = ProcessState::gone;
     }
     if (pid > 0 && state == ProcessState::living) {
-        return fail(EBUSY, "gshmd is already running at {} (pid {}). `gshmd --takeover` takes its place and keeps all it has; `gshm --dir {} "
-                    "shutdown` ends it and frees its memory", dir, pid, dir);
+        return fail(EBUSY,
+                    "gshmd is already running at {} (pid {}). `gshmd --takeover` takes its place and keeps all it has; "
+                    "`gshm --dir {} "
+                    "shutdown` ends it and frees its memory",
+                    dir, pid, dir);
     }
     if (std::exchange(*last, pid) != pid) {
         on_wait(pid > 0 ? fmt::format("waiting for pid {}, which is ending", pid)
-                        : fmt::format("waiting for the lock of {}, which another gshmd is about to take or to give back", dir));
+                        : fmt::format(
+                              "waiting for the lock of {}, which another gshmd is about to take or to give back", dir));
     }
     auto ending = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     pollfd end{ending.get(), POLLIN, 0};
@@ -101,8 +106,10 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait
         return fail(ENOTDIR, "the runtime folder {} is not a folder", dir);
     }
     if (!made && (status.st_uid != geteuid() || (status.st_mode & 022) != 0)) {
-        return fail(EPERM, "the runtime folder {} can be written to by others: choose another --dir, or make it your own "
-                    "(chown, chmod go-w)", dir);
+        return fail(EPERM,
+                    "the runtime folder {} can be written to by others: choose another --dir, or make it your own "
+                    "(chown, chmod go-w)",
+                    dir);
     }
 
     // Independent of the umask.

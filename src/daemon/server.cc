@@ -30,8 +30,8 @@ UniqueFd open_spare() {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DeviceSet> devices,
-                                               Survival& survival, UniqueFd listener, bool with_mount) {
+Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival,
+                                               UniqueFd listener, bool with_mount) {
     std::unique_ptr<Server> server(new Server(loop, std::move(devices), survival, std::move(listener)));
     auto* self = server.get();
     StoreLock lock(loop.store_mutex());
@@ -252,8 +252,8 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings 
     };
     auto done = TRY(read_done());
     mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
-    mount_ = TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done),
-                                     on_unmounted()));
+    mount_ =
+        TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done), on_unmounted()));
     // Not fatal: the earlier daemon has already recorded the mountpoint.
     if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
     return {};
@@ -286,14 +286,14 @@ void Server::stop_when_idle(std::chrono::steady_clock::time_point deadline) {
     // After the deadline clients that do not read their replies are not waited for.
     const bool late = std::chrono::steady_clock::now() > deadline;
     // Transfers of a dead client may still write to its objects.
-    bool idle = rings_->is_idle() &&
-                std::ranges::all_of(sessions_, [&](const auto& entry) {
+    bool idle = rings_->is_idle() && std::ranges::all_of(sessions_, [&](const auto& entry) {
                     store_lock.assert_held();
                     return entry.second->is_idle(late);
                 });
     if (!idle && std::chrono::steady_clock::now() > deadline + kTakeoverPatience) {
         // All clients wait meanwhile, so the takeover is refused.
-        successor_->reply_error(takeover_request_, {EBUSY, "transfers between files and objects do not end; try again"});
+        successor_->reply_error(takeover_request_,
+                                {EBUSY, "transfers between files and objects do not end; try again"});
         return keep_serving("cannot be taken over now: transfers do not end");
     }
     if (!idle) {
@@ -378,7 +378,8 @@ void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
 }
 
 void Server::close_later(std::vector<UniqueFd> descriptors) {
-    if (!descriptors.empty()) janitor_->submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
+    if (!descriptors.empty())
+        janitor_->submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
 }
 
 bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {

@@ -20,8 +20,7 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
     return session;
 }
 
-Session::Session(Server& server, const Credentials& who)
-    : server_(server), id_(server.store().begin_session(who)) {}
+Session::Session(Server& server, const Credentials& who) : server_(server), id_(server.store().begin_session(who)) {}
 
 // The replies to the current request of this thread. They are sent after the store lock is released.
 struct Session::Outbox {
@@ -244,8 +243,8 @@ flatbuffers::FlatBufferBuilder& Session::builder() {
 }
 
 Error made_but_unwritten(const Error& error) {
-    return {error.code, fmt::format("{}: the change was made, but does not outlive gshmd until it can be written",
-                                    error.message)};
+    return {error.code,
+            fmt::format("{}: the change was made, but does not outlive gshmd until it can be written", error.message)};
 }
 
 void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<void> body,
@@ -280,8 +279,14 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
         MutexLock lock(outbox_mutex_);
         in_outbox_ = true;
     }
-    out.replies.push_back({out.bytes.size(), packet.size(), request, error, changed, std::move(unwritten),
-                           {descriptors.begin(), descriptors.end()}, std::move(keeps)});
+    out.replies.push_back({out.bytes.size(),
+                           packet.size(),
+                           request,
+                           error,
+                           changed,
+                           std::move(unwritten),
+                           {descriptors.begin(), descriptors.end()},
+                           std::move(keeps)});
     out.bytes.insert(out.bytes.end(), packet.begin(), packet.end());
 }
 
@@ -352,14 +357,13 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::GetAttribute: return get_attribute(id, *request.body_as_GetAttribute());
         case RequestBody::RemoveAttribute: {
             const auto& remove = *request.body_as_RemoveAttribute();
-            return reply_status(
-                id, store.remove_attribute(id_, wire::view(remove.name()), wire::view(remove.attribute())));
+            return reply_status(id,
+                                store.remove_attribute(id_, wire::view(remove.name()), wire::view(remove.attribute())));
         }
         case RequestBody::ListAttributes: return list_attributes(id, *request.body_as_ListAttributes());
         case RequestBody::Wait: return wait(id, *request.body_as_Wait());
         case RequestBody::Holders: return holders(id, *request.body_as_Holders());
-        case RequestBody::AttachStaging:
-            return attach_staging(id, *request.body_as_AttachStaging(), descriptors);
+        case RequestBody::AttachStaging: return attach_staging(id, *request.body_as_AttachStaging(), descriptors);
         case RequestBody::Copy: return copy(id, *request.body_as_Copy());
         case RequestBody::Fill: return fill(id, *request.body_as_Fill());
         case RequestBody::Export: return export_object(id, *request.body_as_Export());

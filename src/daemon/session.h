@@ -41,7 +41,9 @@ public:
     // True if the client does not have a descriptor of the extent for this access. The caller must then send it.
     bool needs_descriptor(const StoredExtent& extent, Access access) REQUIRES(store_lock);
     // The descriptor was not sent.
-    void forget_descriptor(ExtentId extent, Access access) { has_.erase(extent << 1 | (access == Access::write ? 1 : 0)); }
+    void forget_descriptor(ExtentId extent, Access access) {
+        has_.erase(extent << 1 | (access == Access::write ? 1 : 0));
+    }
 
     // Calls `rest` again under the lock, a moment later, in the thread of the client's connection.
     void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
@@ -169,7 +171,7 @@ private:
     bool greeted_ = false;
     bool resumed_ GUARDED_BY(store_lock) = false;
     std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last part of the request
-    std::vector<uint64_t> changing_ GUARDED_BY(store_lock);  // unanswered requests that make changes
+    std::vector<uint64_t> changing_ GUARDED_BY(store_lock);                   // unanswered requests that make changes
     size_t jobs_ GUARDED_BY(store_lock) = 0;
     struct NameWait {
         Waits::Id id = 0;
@@ -178,7 +180,7 @@ private:
     std::unordered_map<uint64_t, NameWait> waits_ GUARDED_BY(store_lock);
     uint64_t next_wait_ GUARDED_BY(store_lock) = 1;
     uint64_t watching_ GUARDED_BY(store_lock) = 0;  // the unanswered WatchNext; 0: none
-    std::unordered_set<uint64_t> has_;  // extents whose descriptors the client has: id * 2 + writable
+    std::unordered_set<uint64_t> has_;              // extents whose descriptors the client has: id * 2 + writable
     std::shared_ptr<Mapping> staging_ GUARDED_BY(store_lock);
     std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_ GUARDED_BY(store_lock);  // null: being created
     std::shared_ptr<Connection> connection_;
@@ -186,7 +188,7 @@ private:
         std::vector<uint8_t> bytes;
         std::vector<UniqueFd> descriptors;
     };
-    Mutex outbox_mutex_;  // taken after the store lock, before the connection's mutex
+    Mutex outbox_mutex_;                                // taken after the store lock, before the connection's mutex
     bool in_outbox_ GUARDED_BY(outbox_mutex_) = false;  // an outbox has descriptors for this client
     std::vector<KeptBack> kept_back_ GUARDED_BY(outbox_mutex_);
 };

@@ -37,7 +37,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
     if (kind != KeeperKind::process && TRY(holds_something(dir))) {
         if (earlier != Earlier::begin) {
-            return fail(EBUSY, "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
+            return fail(EBUSY,
+                        "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
                         "or with --discard to give it up");
         }
         stop_keeper(dir);
@@ -47,14 +48,14 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
         self->instance_ = random_instance();
         return made;
     }
-    self->keeper_ = kind == KeeperKind::systemd
-                        ? TRY(use_systemd_as_keeper(&self->kept_))
-                        : TRY(find_or_start_keeper(loop, dir,
-                                                   [self] {
-                                                       store_lock.assert_held();
-                                                       self->put_all();
-                                                   },
-                                                   &self->kept_));
+    self->keeper_ = kind == KeeperKind::systemd ? TRY(use_systemd_as_keeper(&self->kept_))
+                                                : TRY(find_or_start_keeper(
+                                                      loop, dir,
+                                                      [self] {
+                                                          store_lock.assert_held();
+                                                          self->put_all();
+                                                      },
+                                                      &self->kept_));
     if (earlier == Earlier::begin) {
         TRY(self->begin_anew());
         return made;
@@ -65,7 +66,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     }
     if (self->kept_.instance == 0) {
         if (access(self->catalog_path().c_str(), F_OK) == 0) {
-            log_warning("{} is there, but no keeper has the memory that it speaks of: all of it is lost", self->catalog_path());
+            log_warning("{} is there, but no keeper has the memory that it speaks of: all of it is lost",
+                        self->catalog_path());
         }
         // A keeper without descriptors is not left behind.
         auto begun = self->begin_anew();
@@ -79,14 +81,17 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
 }
 
 Status Survival::take_up(bool salvage) {
-    const bool has_extents = std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
+    const bool has_extents =
+        std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
     UniqueFd memory = take(kLedger);
     if (!memory && access((dir_ + "/gshm.leases").c_str(), F_OK) == 0) {
-        return fail(EPROTO, "{} was left by an older gshmd, whose format this one does not read: start that version to take it "
-                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up", dir_);
+        return fail(EPROTO,
+                    "{} was left by an older gshmd, whose format this one does not read: start that version to take it "
+                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
+                    dir_);
     }
     if (!memory && !has_extents) return begin_anew();  // the earlier daemon died during its start
-    resuming_ = true;  // from here on there is memory to lose
+    resuming_ = true;                                  // from here on there is memory to lose
     if (!memory && !salvage) return fail(EUCLEAN, "the keeper has no ledger");
     if (memory) memory_ = TRY(KeptMemory::adopt(std::move(memory)));
     if (memory_ && !memory_->is_ready() && !has_extents) return begin_anew();
@@ -112,7 +117,8 @@ void Survival::remove_files() {
 
 void Survival::note_mount(const std::string& note) {
     if (note.empty()) unlink(mount_note_path().c_str());
-    else if (!(std::ofstream(mount_note_path()) << note << std::flush)) log_warning("cannot write {}", mount_note_path());
+    else if (!(std::ofstream(mount_note_path()) << note << std::flush))
+        log_warning("cannot write {}", mount_note_path());
 }
 
 Status Survival::begin_anew() {
@@ -137,7 +143,8 @@ Status Survival::make_catalog() {
     auto file = UniqueFd::adopt(open(catalog_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return fail(errno, "cannot make {}: {}", catalog_path(), strerror(errno));
     // During a salvage the journal has rows of the damaged catalog.
-    catalog_ = TRY(Catalog::create(catalog_path(), &memory_->catalog_sum(), salvaging_ ? nullptr : &memory_->journal()));
+    catalog_ =
+        TRY(Catalog::create(catalog_path(), &memory_->catalog_sum(), salvaging_ ? nullptr : &memory_->journal()));
     return {};
 }
 
@@ -145,9 +152,9 @@ Status Survival::make_catalog() {
 void Survival::note_extent(const StoredExtent& extent) {
     Ledger& ledger = memory_->ledger();
     if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
-    extent_notes_[extent.key] = ledger.add(
-        LedgerKind::extent, extent.key, extent.memory->size(), 0,
-        {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible, extent.memory->file() != nullptr, extent.slab_group != nullptr});
+    extent_notes_[extent.key] = ledger.add(LedgerKind::extent, extent.key, extent.memory->size(), 0,
+                                           {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible,
+                                            extent.memory->file() != nullptr, extent.slab_group != nullptr});
 }
 
 void Survival::find_extent_notes() {
@@ -195,8 +202,9 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     }
     if (!fd) return nullptr;
     auto spare = TRY(UniqueFd::clone(fd.get()));
-    auto extent = devices.device(kept.device).restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file},
-                                                       kept.handle ? &*kept.handle : nullptr);
+    auto extent = devices.device(kept.device)
+                      .restore(std::move(fd), kept.size_bytes, {kept.compressible, kept.is_file},
+                               kept.handle ? &*kept.handle : nullptr);
     if (!extent) {
         // A lack of resources in this process is no damage: the next daemon may take up the memory.
         int code = extent.error().code;
@@ -237,8 +245,10 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     if (!missing.empty()) {
         std::string names;
         for (const auto& name : missing) names += (names.empty() ? "" : ", ") + name;
-        return fail(ENODEV, "there are objects on {}, which this gshmd was not started with: name it with --device, "
-                    "or give all up with `gshmd --discard`", names);
+        return fail(ENODEV,
+                    "there are objects on {}, which this gshmd was not started with: name it with --device, "
+                    "or give all up with `gshmd --discard`",
+                    names);
     }
     if (damaged_) TRY(catalog_->use_devices(devices.infos()));
     if (salvaging_) left_out_ = memory_->ledger().drop_damaged();  // before the store reads its next numbers
@@ -256,9 +266,8 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         // Checked before the first change.
         if (!salvaging_) TRY(catalog_->check());
         store.set_recorder(this);
-        return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) {
-            return process_lives(process.pid, process.started);
-        });
+        return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr,
+                               [](const auto& process) { return process_lives(process.pid, process.started); });
     };
     auto sessions = read();
     if (!sessions) return std::unexpected(damaged(sessions.error()));
@@ -395,7 +404,8 @@ Status Survival::commit() {
         auto committed = catalog_->commit();
         if (!committed) committed = catalog_->commit();  // retried once: a passing failure is not reported
         if (!committed) {
-            if (!failing_.exchange(true)) log_error("{}: nothing can be changed until it can be written", committed.error().message);
+            if (!failing_.exchange(true))
+                log_error("{}: nothing can be changed until it can be written", committed.error().message);
             return committed;
         }
         if (writer_) writer_->wake();

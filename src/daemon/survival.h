@@ -13,8 +13,8 @@
 #include "daemon/catalog_writer.h"
 #include "daemon/device_set.h"
 #include "daemon/keeper.h"
-#include "daemon/maker.h"
 #include "daemon/kept_memory.h"
+#include "daemon/maker.h"
 
 namespace gshm::core {
 
@@ -134,10 +134,10 @@ private:
     EventLoop& loop_;
     std::string dir_;
     KeeperKind kind_ = KeeperKind::none;
-    std::shared_ptr<Keeper> keeper_;  // null: none; the other members are then unused
-    Keeper::Kept kept_;               // descriptors not yet taken
+    std::shared_ptr<Keeper> keeper_;                   // null: none; the other members are then unused
+    Keeper::Kept kept_;                                // descriptors not yet taken
     std::vector<std::pair<NodeId, UniqueFd>> fences_;  // fences not yet taken
-    std::unordered_map<NodeId, int> kept_fences_ GUARDED_BY(store_lock);      // descriptors are owned by Fences
+    std::unordered_map<NodeId, int> kept_fences_ GUARDED_BY(store_lock);  // descriptors are owned by Fences
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<Catalog> damaged_;  // the source of a salvage; null: none, or unreadable
     std::optional<KeptMemory> memory_;
@@ -152,13 +152,13 @@ private:
     std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper drops after the next commit
     // Descriptors of dropped extents, for a new keeper: until the commit the catalog still has their rows.
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
-    Store* store_ GUARDED_BY(store_lock) = nullptr;         // set by load()
+    Store* store_ GUARDED_BY(store_lock) = nullptr;  // set by load()
     DeviceSet* devices_ = nullptr;
     std::string noted_mount_;
     int mount_fd_ GUARDED_BY(store_lock) = -1;
     bool host_folder_kept_ GUARDED_BY(store_lock) = false;
-    std::set<FabricHandle> handles_;       // of the catalog's extents, during load()
-    std::shared_ptr<MakerProcess> maker_;  // null: no device has fabric handles
+    std::set<FabricHandle> handles_;         // of the catalog's extents, during load()
+    std::shared_ptr<MakerProcess> maker_;    // null: no device has fabric handles
     std::unique_ptr<CatalogWriter> writer_;  // last: its thread uses the catalog
 };
 

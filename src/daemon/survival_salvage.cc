@@ -22,13 +22,16 @@ std::string size_text(uint64_t bytes) {
 
 Error Survival::damaged(Error error) const {
     if (error.code != EUCLEAN && error.code != ENOENT) return error;
-    return {EUCLEAN, fmt::format("what an earlier gshmd has left in {} is damaged: {}. No memory has been freed, and {}. `gshmd "
-                                 "--salvage` makes what can be read usable again, with memory that has lost its name in "
-                                 "lost+found/; `gshmd --discard` gives all of it up", dir_, error.message, describe_kept())};
+    return {EUCLEAN,
+            fmt::format("what an earlier gshmd has left in {} is damaged: {}. No memory has been freed, and {}. `gshmd "
+                        "--salvage` makes what can be read usable again, with memory that has lost its name in "
+                        "lost+found/; `gshmd --discard` gives all of it up",
+                        dir_, error.message, describe_kept())};
 }
 
 std::string Survival::describe_kept() const {
-    const std::string who = keeper_ && keeper_->pid() > 0 ? fmt::format("gshm-keeper (pid {})", keeper_->pid()) : "the keeper";
+    const std::string who =
+        keeper_ && keeper_->pid() > 0 ? fmt::format("gshm-keeper (pid {})", keeper_->pid()) : "the keeper";
     if (!memory_) {
         size_t extents = 0;
         for (const auto& [key, fd] : kept_.descriptors) extents += key < kSpecial ? 1 : 0;
@@ -51,7 +54,8 @@ std::string Survival::describe_kept() const {
     std::map<uint64_t, uint64_t> sizes;
     for (const auto& [key, fd] : kept_.descriptors) {
         struct stat status = {};
-        if (fd && fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) sizes[key] = static_cast<uint64_t>(status.st_size);
+        if (fd && fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode))
+            sizes[key] = static_cast<uint64_t>(status.st_size);
     }
     if (store_ != nullptr) {
         for (const StoredExtent* extent : store_->extents().all()) sizes[extent->key] = extent->memory->size();
@@ -130,10 +134,13 @@ Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
     for (const auto& [key, slot] : extent_notes_) {
         const LedgerEntry& entry = memory_->ledger().entry(slot);
         if (restorer.has_extent(key) || entry.check != entry.expected_check()) continue;
-        auto info = std::ranges::find_if(infos, [&](const auto& each) { return KeptMemory::device_sum(each) == entry.more[0]; });
+        auto info = std::ranges::find_if(
+            infos, [&](const auto& each) { return KeptMemory::device_sum(each) == entry.more[0]; });
         if (info == infos.end()) {
-            return fail(ENODEV, "there is memory of a device that this gshmd was not started with (extent {}): name it with "
-                        "--device", key);
+            return fail(ENODEV,
+                        "there is memory of a device that this gshmd was not started with (extent {}): name it with "
+                        "--device",
+                        key);
         }
         Catalog::Kept kept;
         kept.key = key;
@@ -155,7 +162,8 @@ Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
         TRY(restorer.add(std::move(extent)));
     }
     for (const auto& [key, fd] : kept_.descriptors) {
-        if (fd && key < kSpecial) log_error("nobody knows what extent {} is; the keeper holds it until gshmd ends", key);
+        if (fd && key < kSpecial)
+            log_error("nobody knows what extent {} is; the keeper holds it until gshmd ends", key);
     }
     return {};
 }
@@ -166,7 +174,8 @@ void Survival::report_salvaged(const Restorer& restorer) const {
     if (damaged_) damage = damaged_->damage();
     log_warning("salvaged: {} objects have a name; {} more ({}) are in lost+found; {} rows could not be used{}{}",
                 store_->object_count() - salvaged.objects, salvaged.objects, size_text(salvaged.bytes),
-                damage.rows + salvaged.left_out + left_out_, damage.first.empty() && salvaged.first.empty() ? "" : ", the first: ",
+                damage.rows + salvaged.left_out + left_out_,
+                damage.first.empty() && salvaged.first.empty() ? "" : ", the first: ",
                 damage.first.empty() ? salvaged.first : damage.first);
 }
 

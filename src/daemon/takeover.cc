@@ -33,7 +33,8 @@ Result<Answer> call(int socket, wire::RequestBody kind, flatbuffers::FlatBufferB
 
 Result<Takeover> Takeover::create(const std::string& dir) {
     auto socket = wire::connect_to(socket_path(dir));
-    if (!socket) return fail(ECONNREFUSED, "there is no gshmd at {} to take over from; start it without --takeover", dir);
+    if (!socket)
+        return fail(ECONNREFUSED, "there is no gshmd at {} to take over from; start it without --takeover", dir);
     Takeover made(std::move(*socket));
     flatbuffers::FlatBufferBuilder builder;
     auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion));

@@ -16,7 +16,8 @@ void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach
                              const std::vector<UniqueFd>& descriptors) {
     if (descriptors.size() != 1) return reply_error(request, {EINVAL, "staging memory is one descriptor"});
     if (attach.bytes() == 0 || attach.bytes() > limits::kStagingBytes) {
-        return reply_error(request, {EINVAL, fmt::format("staging memory has at most {} bytes", limits::kStagingBytes)});
+        return reply_error(request,
+                           {EINVAL, fmt::format("staging memory has at most {} bytes", limits::kStagingBytes)});
     }
     int fd = descriptors[0].get();
     struct stat status = {};
@@ -24,8 +25,7 @@ void Session::attach_staging(uint64_t request, const wire::AttachStaging& attach
     int seals = fcntl(fd, F_GET_SEALS);
     // A file that can shrink, or huge pages that run out, would raise SIGBUS in gshmd.
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0 || fstatfs(fd, &kind) != 0 ||
-        kind.f_type != TMPFS_MAGIC ||
-        static_cast<uint64_t>(status.st_size) < attach.bytes()) {
+        kind.f_type != TMPFS_MAGIC || static_cast<uint64_t>(status.st_size) < attach.bytes()) {
         return reply_error(request, {EINVAL, "staging memory must be a memfd of that size, sealed against shrinking"});
     }
     auto mapping = Mapping::create(fd, attach.bytes(), true);
@@ -55,7 +55,8 @@ void Session::run_on_object(Object* object, Access access, std::move_only_functi
             if (!gate->memory) return fail(ENODATA, "the object is empty and has no memory");
             return work(*gate->memory, gate->offset);
         },
-        [&server = server_, self = weak_from_this(), object, access, answer = std::move(answer)](Status status) mutable {
+        [&server = server_, self = weak_from_this(), object, access,
+         answer = std::move(answer)](Status status) mutable {
             store_lock.assert_held();
             if (access == Access::write) server.store().modified(object);
             server.store().unpin(object, access);
@@ -131,7 +132,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     auto exported = std::make_shared<Exported>();
     uint64_t extent_bytes = (*object)->extent->size_bytes;
     auto answer = [request, exported, kind = what.kind(), extent_bytes, offset = (*object)->offset](Session& session,
-                                                                                                  Status status) {
+                                                                                                    Status status) {
         if (!status) return session.reply_error(request, explain_descriptor_limit(status.error()));
         auto& out = session.builder();
         auto fabric = out.CreateVector(exported->fabric.data(), kind == kHandleFabric ? exported->fabric.size() : 0);

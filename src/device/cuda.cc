@@ -48,7 +48,8 @@ public:
     Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
         TRY(check_range(offset, bytes));
         TRY(check_writable());
-        return on_device("cuMemsetD8", [&] { return driver_.memset_d8_async(address() + offset, value, bytes, nullptr); });
+        return on_device("cuMemsetD8",
+                         [&] { return driver_.memset_d8_async(address() + offset, value, bytes, nullptr); });
     }
     Status copy_from(uint64_t offset, const Extent& source, uint64_t source_offset, uint64_t bytes) override {
         const auto* other = dynamic_cast<const CudaExtent*>(&source);
@@ -147,9 +148,10 @@ public:
     bool has_fabric_handle() const override { return maker_ ? maker_->holds(lasting_) : !imported_; }
     Result<FabricHandle> export_fabric() const override {
         if (!has_fabric_handle()) {
-            return fail(EBUSY, "no fabric handle: the process that made this memory has ended, and its handles with it. "
-                        "Processes that import by handle need a copy, which has a handle of its own (`cp` in the mount, "
-                        "`gshm put --replace`)");
+            return fail(
+                EBUSY, "no fabric handle: the process that made this memory has ended, and its handles with it. "
+                       "Processes that import by handle need a copy, which has a handle of its own (`cp` in the mount, "
+                       "`gshm put --replace`)");
         }
         if (maker_) return lasting_;
         FabricHandle handle = {};
@@ -170,8 +172,8 @@ public:
         TRY(driver_.check("cuDeviceCanAccessPeer", driver_.device_can_access_peer(&can, gpu->device(), device_)));
         if (can == 0) return fail(EOPNOTSUPP, "{} cannot reach the memory of this GPU", gpu->info().name);
         TRY(gpu->context());
-        return memory_->set_access(gpu->device(), access_ == Access::write ? cuda::kMemAccessProtReadWrite
-                                                                            : cuda::kMemAccessProtRead);
+        return memory_->set_access(gpu->device(),
+                                   access_ == Access::write ? cuda::kMemAccessProtReadWrite : cuda::kMemAccessProtRead);
     }
 
 private:
@@ -531,8 +533,8 @@ Result<std::unique_ptr<Extent>> CudaDevice::wrap(uint64_t address, uint64_t size
         CUdeviceptr base = 0;
         size_t bytes = 0;
         if (driver_.mem_get_address_range(&base, &bytes, at) != cuda::kSuccess || base + bytes <= at) {
-            return fail(EINVAL, "{} of the {} bytes at {:#x} are on {}, the rest is not mapped", at - address, size_bytes,
-                        address, info_.name);
+            return fail(EINVAL, "{} of the {} bytes at {:#x} are on {}, the rest is not mapped", at - address,
+                        size_bytes, address, info_.name);
         }
         if (at == address) begin = base;
         end = base + bytes;
@@ -560,7 +562,8 @@ Result<std::unique_ptr<Extent>> CudaDevice::import_ipc(const IpcHandle& handle, 
     auto extent = std::make_unique<IpcExtent>(driver_, owner, copier_, pointer, size_bytes, access);
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess && base + bytes - pointer < size_bytes) {
+    if (driver_.mem_get_address_range(&base, &bytes, pointer) == cuda::kSuccess &&
+        base + bytes - pointer < size_bytes) {
         return fail(EINVAL, "the CUDA IPC handle refers to {} bytes, not to {}", base + bytes - pointer, size_bytes);
     }
     return extent;

@@ -70,11 +70,9 @@ private:
     };
 
     Lane(const cuda::Driver& driver, cuda::CUcontext context, cuda::CUstream stream)
-        : driver_(driver),
-          context_(context),
-          stream_(stream),
-          issuer_([this] { issue_all(); }),
-          waiter_([this] { wait_for_all(); }) {}
+        : driver_(driver), context_(context), stream_(stream), issuer_([this] { issue_all(); }), waiter_([this] {
+              wait_for_all();
+          }) {}
 
     void issue_all() EXCLUDES(mutex_) {
         cuda::ScopedContext current(driver_, context_);
@@ -185,8 +183,8 @@ private:
     Mutex mutex_;
     std::condition_variable job_came_;
     std::condition_variable copy_began_;
-    std::deque<Job> jobs_ GUARDED_BY(mutex_);              // not yet on the stream
-    std::deque<Copy> copies_ GUARDED_BY(mutex_);           // on the stream, in its order
+    std::deque<Job> jobs_ GUARDED_BY(mutex_);               // not yet on the stream
+    std::deque<Copy> copies_ GUARDED_BY(mutex_);            // on the stream, in its order
     std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // unused
     bool ending_ GUARDED_BY(mutex_) = false;
     bool issuer_ended_ GUARDED_BY(mutex_) = false;
@@ -227,8 +225,9 @@ bool CudaCopier::with_context(const std::function<void()>& call) {
 Copier* LazyCopier::get(const cuda::Driver& driver, cuda::CUcontext context) {
     std::lock_guard lock(mutex_);
     if (copier_ != nullptr) return copier_.get();
-    auto made = closed_ ? Result<std::unique_ptr<CudaCopier>>(fail(ENODEV, "the GPU of this memory is no longer in use"))
-                        : CudaCopier::create(driver, context);
+    auto made = closed_
+                    ? Result<std::unique_ptr<CudaCopier>>(fail(ENODEV, "the GPU of this memory is no longer in use"))
+                    : CudaCopier::create(driver, context);
     if (made) {
         copier_ = std::move(*made);
         return copier_.get();

@@ -24,7 +24,8 @@ public:
 
 private:
     class Lane;
-    CudaCopier(const cuda::Driver& driver, cuda::CUcontext context, std::unique_ptr<Lane> in, std::unique_ptr<Lane> out);
+    CudaCopier(const cuda::Driver& driver, cuda::CUcontext context, std::unique_ptr<Lane> in,
+               std::unique_ptr<Lane> out);
 
     const cuda::Driver& driver_;
     cuda::CUcontext context_;

@@ -94,7 +94,8 @@ void CudaStreams::drop(Mark mark) {
     unused_.push_back(as_event(mark));
 }
 
-Status CudaStreams::put_on(void* stream, const char* what, ValueCall call, std::atomic<uint64_t>& word, uint64_t value) {
+Status CudaStreams::put_on(void* stream, const char* what, ValueCall call, std::atomic<uint64_t>& word,
+                           uint64_t value) {
     if (call == nullptr) return fail(EOPNOTSUPP, "this CUDA driver has no {}", what);
     cuda::ScopedContext current(driver_, context_);
     TRY(current.status());

@@ -35,8 +35,8 @@ struct IpcExport {
 };
 
 struct DeviceInfo {
-    std::string name;   // "host", "cuda:0" (ordinal in this process): the kind, and a selector if there may be several
-    std::string uuid;   // identifies it between processes; empty for host
+    std::string name;  // "host", "cuda:0" (ordinal in this process): the kind, and a selector if there may be several
+    std::string uuid;  // identifies it between processes; empty for host
     std::string model;
     uint64_t capacity_bytes = 0;
     uint64_t granularity_bytes = 0;  // extents are multiples of this
@@ -48,7 +48,7 @@ struct DeviceInfo {
     bool files = false;
     // A descriptor for reading cannot be made writable; see Extent::descriptor().
     bool read_only_exports = false;
-    bool pins = false;  // register_host_memory() has an effect
+    bool pins = false;     // register_host_memory() has an effect
     bool streams = false;  // make_streams() returns streams
 };
 
@@ -175,8 +175,8 @@ private:
 
 struct AllocateOptions {
     bool compressible = false;
-    bool resizable = false;  // a file, if DeviceInfo::files; otherwise ignored
-    bool shared = false;     // its descriptor is needed at once
+    bool resizable = false;       // a file, if DeviceInfo::files; otherwise ignored
+    bool shared = false;          // its descriptor is needed at once
     bool lasting_handle = false;  // its fabric handle outlives this process, if Device::use_maker() was called
 };
 

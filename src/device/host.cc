@@ -224,7 +224,7 @@ private:
     UniqueFd fd_;
     UniqueFd handed_out_;
     UniqueFd read_only_fd_;
-    std::mutex mutex_;  // guards all below
+    std::mutex mutex_;                  // guards all below
     std::shared_ptr<Mapping> mapping_;  // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;

@@ -27,7 +27,9 @@ public:
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
 
-    Status register_host_memory(std::span<std::byte> memory) override { return upstream_->register_host_memory(memory); }
+    Status register_host_memory(std::span<std::byte> memory) override {
+        return upstream_->register_host_memory(memory);
+    }
     void unregister_host_memory(std::span<std::byte> memory) override { upstream_->unregister_host_memory(memory); }
 
     Result<std::unique_ptr<Streams>> make_streams() override { return upstream_->make_streams(); }

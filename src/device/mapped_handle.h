@@ -8,7 +8,8 @@ namespace gshm::core {
 // The driver requires this order of undoing, whichever step failed: unmap, free the addresses, release.
 class MappedHandle {
 public:
-    MappedHandle(const cuda::Driver& driver, cuda::CUmemGenericAllocationHandle handle) : driver_(driver), handle_(handle) {}
+    MappedHandle(const cuda::Driver& driver, cuda::CUmemGenericAllocationHandle handle)
+        : driver_(driver), handle_(handle) {}
     ~MappedHandle() {
         if (mapped_) driver_.mem_unmap(pointer_, size_);
         if (pointer_ != 0) driver_.mem_address_free(pointer_, size_);

@@ -9,7 +9,8 @@ namespace gshm::core {
 
 class UnavailableExtent final : public Extent {
 public:
-    UnavailableExtent(UniqueFd fd, uint64_t size_bytes, Error why) : Extent(0, size_bytes), why_(std::move(why)), copier_(why_) {
+    UnavailableExtent(UniqueFd fd, uint64_t size_bytes, Error why)
+        : Extent(0, size_bytes), why_(std::move(why)), copier_(why_) {
         keep_descriptor(std::move(fd));
     }
     Status copy_in(uint64_t, std::span<const std::byte>) override { return std::unexpected(why_); }

@@ -93,7 +93,8 @@ Status View::await_promise(uint64_t generation, Deadline deadline) const {
         if (writer() == Writer::died) {
             return fail(EOWNERDEAD, "the writer of generation {} has died", generation);
         }
-        if (writer() == Writer::left) return fail(EPIPE, "the writer has closed the fence after generation {}", published());
+        if (writer() == Writer::left)
+            return fail(EPIPE, "the writer has closed the fence after generation {}", published());
         const auto left = deadline - std::chrono::steady_clock::now();
         if (left.count() <= 0) return fail(ETIMEDOUT, "generation {} was not published in time", generation);
         wait_for_any({&changes, 1}, std::min<std::chrono::nanoseconds>(left, kDoubt));

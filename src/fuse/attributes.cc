@@ -198,7 +198,8 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     auto handle = work.gate->memory->export_fabric();
     if (!handle) {
         log_warning("user.fabric_handle of node {}: {}. If no process uses the old handle any more, `setfattr -x "
-                    "user.fabric_handle` says so, and the next one gets new memory", id, handle.error().message);
+                    "user.fabric_handle` says so, and the next one gets new memory",
+                    id, handle.error().message);
         backend_.report(work.device(), handle.error());
         return std::unexpected(handle.error());
     }

@@ -60,7 +60,8 @@ bool Connection::forget_names() {
 }
 
 void Connection::resend() {
-    if (!tell_now(kNotifyResend)) log_error("the kernel does not send again what was not answered: {}", strerror(errno));
+    if (!tell_now(kNotifyResend))
+        log_error("the kernel does not send again what was not answered: {}", strerror(errno));
 }
 
 void Connection::forget_entry(uint64_t parent, std::string_view name) {

@@ -31,11 +31,10 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     }
     uint64_t offered = in->flags;
     if ((in->flags & FUSE_INIT_EXT) != 0) offered |= uint64_t{*TRY(call.part<uint32_t>())} << 32;
-    constexpr uint64_t kWanted = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
-                                 FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
-                                 FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
-                                 FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough |
-                                 kHasResend;
+    constexpr uint64_t kWanted =
+        FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
+        FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
+        FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough | kHasResend;
     uint64_t taken = offered & kWanted;
     // Only root may register backing files.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;

@@ -45,8 +45,8 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     TRY(backend_.check(object->device));
     if ((access == Access::write || truncate) && object->state == ObjectState::sealed) return refuse(EPERM);
     Files& files = backend_.files();
-    FileId file = TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}},
-                                 who.unique & ~kResent));
+    FileId file =
+        TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}}, who.unique & ~kResent));
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
@@ -242,8 +242,7 @@ void FileSystem::write(Call& call) {
     if (((*in)->write_flags & FUSE_WRITE_KILL_SUIDGID) != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
     lock.unlock();
-    auto written =
-        with_room(work, [&] { return write_bytes(work, (*in)->offset, call.rest().first((*in)->size)); });
+    auto written = with_room(work, [&] { return write_bytes(work, (*in)->offset, call.rest().first((*in)->size)); });
     if (!written) return finish(call, work, written);
     fuse_write_out out = {};
     out.size = (*in)->size;
@@ -261,8 +260,8 @@ void FileSystem::allocate(Call& call) {
     Work work(backend_, *object, Work::kKept);
     lock.unlock();
     finish(call, work, with_room(work, [&] {
-        return allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length);
-    }));
+               return allocate_bytes(work, static_cast<int>((*in)->mode), (*in)->offset, (*in)->length);
+           }));
 }
 
 void FileSystem::seek(Call& call) {

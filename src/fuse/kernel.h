@@ -15,8 +15,8 @@ inline constexpr uint64_t kHasResend = uint64_t{1} << 39;          // 6.9
 inline constexpr uint64_t kOverIoUring = uint64_t{1} << 41;        // 6.14
 
 // FUSE_NOTIFY_...
-inline constexpr int32_t kNotifyResend = 7;         // requests that were read but not answered are sent again
-inline constexpr int32_t kNotifyForgetNames = 8;    // 6.16: all cached names are invalid
+inline constexpr int32_t kNotifyResend = 7;       // requests that were read but not answered are sent again
+inline constexpr int32_t kNotifyForgetNames = 8;  // 6.16: all cached names are invalid
 // Set in the id of a request that was read before.
 inline constexpr uint64_t kResent = uint64_t{1} << 63;
 

@@ -8,9 +8,9 @@ namespace gshm::core::fuse {
 
 // The state of a node that the kernel has looked up at least once.
 struct KnownNode final : NodeReference {
-    uint64_t lookups = 0;         // number of lookups that the kernel has not forgotten
-    bool known_before = false;    // the kernel may know it from an earlier daemon
-    bool uncounted = false;       // an earlier daemon has answered lookups; their number is unknown
+    uint64_t lookups = 0;       // number of lookups that the kernel has not forgotten
+    bool known_before = false;  // the kernel may know it from an earlier daemon
+    bool uncounted = false;     // an earlier daemon has answered lookups; their number is unknown
     // Of an object:
     bool remembered = false;      // the kernel may cache its attributes
     bool forgotten_open = false;  // the kernel did not know it, but a file was not closed yet

@@ -143,8 +143,9 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 }
 
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
-    return backend_.mover().resize(*work.object, *work.gate,
-                                   {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy, reason != Move::needed});
+    return backend_.mover().resize(
+        *work.object, *work.gate,
+        {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy, reason != Move::needed});
 }
 
 uint64_t FileSystem::free_bytes(DeviceIndex device) {
@@ -265,7 +266,8 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
         size = size_of(*work.gate);
         const uint64_t capacity = capacity_of(*work.gate);
         if (punch) {
-            if (offset < size) TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
+            if (offset < size)
+                TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
         } else if (end > capacity) {
             TRY(move_to(work, end, size, size));
         }

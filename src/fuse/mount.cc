@@ -152,10 +152,8 @@ void Mount::leave() {
 
 bool Mount::make_uring() {
     auto made = Uring::create(backend_, connection_.fd(), FileSystem::kMostBytes);
-    if (made)
-        uring_ = std::move(*made);
-    else
-        log_warning("requests of {} do not go through io_uring: {}", path(), made.error().message);
+    if (made) uring_ = std::move(*made);
+    else log_warning("requests of {} do not go through io_uring: {}", path(), made.error().message);
     return uring_ != nullptr;
 }
 

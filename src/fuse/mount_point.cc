@@ -40,7 +40,8 @@ Mounted mounted_at(const std::string& path) {
         std::string device;
         words >> id >> word >> device >> word >> place;
         for (size_t at = 0; (at = place.find('\\', at)) != std::string::npos; ++at) {
-            if (at + 3 < place.size()) place.replace(at, 4, 1, static_cast<char>(std::stoi(place.substr(at + 1, 3), nullptr, 8)));
+            if (at + 3 < place.size())
+                place.replace(at, 4, 1, static_cast<char>(std::stoi(place.substr(at + 1, 3), nullptr, 8)));
         }
         if (place != path) continue;
         while (words >> word && word != "-") {}
@@ -107,7 +108,8 @@ Result<UniqueFd> receive_fd(int socket) {
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     space.prepare(message);
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return gshm::core::fail(EIO, "fusermount3 sent no descriptor");
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0)
+        return gshm::core::fail(EIO, "fusermount3 sent no descriptor");
     UniqueFd received;
     space.for_each(message, [&](int fd) { received = UniqueFd::adopt(fd); });
     if (!received) return gshm::core::fail(EIO, "fusermount3 sent no descriptor");
@@ -118,7 +120,8 @@ Result<UniqueFd> mount_as_root(const std::string& path) {
     auto fd = UniqueFd::adopt(open("/dev/fuse", O_RDWR | O_CLOEXEC));
     if (!fd) return fail(errno, "cannot open /dev/fuse: {} (modprobe fuse?)", strerror(errno));
     // The kernel checks the rights of every user, by the owners and modes that gshmd reports.
-    std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd.get());
+    std::string options =
+        fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd.get());
     if (mount("gshm", path.c_str(), "fuse.gshm", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
         return fail(errno, "cannot mount at {}: {}", path, strerror(errno));
     }
@@ -173,7 +176,8 @@ Status MountPoint::unmount(bool lazily) const {
         return lazily ? run_fusermount({"-u", "-z", "--", path_}, -1) : run_fusermount({"-u", "--", path_}, -1);
     }
     if (umount2(path_.c_str(), lazily ? MNT_DETACH : 0) == 0) return {};
-    if (errno == EBUSY) return fail(EBUSY, "{} is busy: files in it are open, or a process has its folder there", path_);
+    if (errno == EBUSY)
+        return fail(EBUSY, "{} is busy: files in it are open, or a process has its folder there", path_);
     return fail(errno, "cannot unmount {}: {}", path_, strerror(errno));
 }
 

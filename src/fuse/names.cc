@@ -25,7 +25,8 @@ public:
     EntryBuffer(std::span<std::byte> space, bool with_attributes) : space_(space), with_attributes_(with_attributes) {}
 
     // False: no room.
-    bool add(std::string_view name, uint64_t id, uint64_t next_offset, unsigned char type, const fuse_entry_out& entry) {
+    bool add(std::string_view name, uint64_t id, uint64_t next_offset, unsigned char type,
+             const fuse_entry_out& entry) {
         size_t head = with_attributes_ ? sizeof(fuse_entry_out) : 0;
         size_t bytes = head + FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + name.size());
         if (bytes > space_.size() - used_) return false;

@@ -86,7 +86,8 @@ int FileSystem::before_answer(const fuse_in_header& request, int code, std::span
     if (code == 0 && must_not_repeat(request.opcode)) {
         NodeId made = 0;
         if (makes_node(request.opcode)) {
-            if (body.size() >= sizeof(fuse_entry_out)) made = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;
+            if (body.size() >= sizeof(fuse_entry_out))
+                made = reinterpret_cast<const fuse_entry_out*>(body.data())->nodeid;
         }
         mark(request, made);
     }

@@ -11,11 +11,7 @@ public:
     // kKept: an open file keeps the object, and the kernel does not close it meanwhile.
     enum Keeping { kKept, kPin, kPinForWriting };
     Work(Backend& backend, Object* worked_on, Keeping keeping) REQUIRES(store_lock)
-        : object(worked_on),
-          id(worked_on->id),
-          gate(Files::gate(*worked_on)),
-          backend_(backend),
-          keeping_(keeping) {
+        : object(worked_on), id(worked_on->id), gate(Files::gate(*worked_on)), backend_(backend), keeping_(keeping) {
         if (keeping_ != kKept) backend_.files().pin(*object, access());
     }
     ~Work() EXCLUDES(store_lock) {

@@ -37,7 +37,8 @@ struct CuFile::Library {
     CUfileError (*handle_register)(CUfileHandle* handle, CUfileDescr* description) = nullptr;
     void (*handle_deregister)(CUfileHandle handle) = nullptr;
     ssize_t (*read)(CUfileHandle handle, void* memory, size_t bytes, off_t offset, off_t memory_offset) = nullptr;
-    ssize_t (*write)(CUfileHandle handle, const void* memory, size_t bytes, off_t offset, off_t memory_offset) = nullptr;
+    ssize_t (*write)(CUfileHandle handle, const void* memory, size_t bytes, off_t offset,
+                     off_t memory_offset) = nullptr;
 
     static const Library* load() {
         // The library starts threads, so it is never unloaded.

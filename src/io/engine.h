@@ -52,15 +52,15 @@ private:
     friend class EngineCore;
     friend class TransferList;
     // Progress; used by the engine only.
-    uint64_t next_ = 0;          // start of the next piece
-    uint64_t end_ = 0;           // end of the file, at most `bytes`
-    uint64_t stretch_end_ = 0;   // end of the data or hole that begins at next_
-    uint32_t pieces_ = 0;        // in flight
-    bool in_hole_ = false;       // kind of that stretch
+    uint64_t next_ = 0;         // start of the next piece
+    uint64_t end_ = 0;          // end of the file, at most `bytes`
+    uint64_t stretch_end_ = 0;  // end of the data or hole that begins at next_
+    uint32_t pieces_ = 0;       // in flight
+    bool in_hole_ = false;      // kind of that stretch
     bool is_large_ = false;
     bool in_list_ = false;
-    bool by_cufile_ = false;     // for uncached parts
-    uint8_t trial_ = 0;          // stage of the cuFile measurement; 0: none
+    bool by_cufile_ = false;  // for uncached parts
+    uint8_t trial_ = 0;       // stage of the cuFile measurement; 0: none
     uint64_t trial_since_ns_ = 0;
     uint64_t trial_staged_ns_ = 0;
     Transfer* list_next_ = nullptr;
@@ -86,10 +86,10 @@ public:
 class Engine {
 public:
     struct Options {
-        unsigned depth = 128;       // requests in flight to the kernel
-        bool allow_uring = true;    // false: threads, as without io_uring
-        unsigned threads = 16;      // maximum number of threads
-        bool allow_cufile = true;   // if present and faster than staging
+        unsigned depth = 128;                          // requests in flight to the kernel
+        bool allow_uring = true;                       // false: threads, as without io_uring
+        unsigned threads = 16;                         // maximum number of threads
+        bool allow_cufile = true;                      // if present and faster than staging
         Staging::User staging_user = Staging::kAlone;  // shares the staging memory; several engines may have the same
         uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, for the measurement
     };

@@ -89,7 +89,8 @@ void EngineCore::run() {
         poll_sources();
         begin_waiting();
         while (!finished_.empty()) finish(*finished_.pop());
-        if (ending_ && std::ranges::none_of(slots_, [](const SourceSlot& slot) { return slot.source != nullptr; })) return;
+        if (ending_ && std::ranges::none_of(slots_, [](const SourceSlot& slot) { return slot.source != nullptr; }))
+            return;
         // Work started by done() is handled before the engine sleeps.
         const bool block = awake_.empty() && finished_.empty();
         const size_t count = queue_->wait(events, block);

@@ -93,9 +93,9 @@ private:
     std::vector<SourceSlot*> awake_;
     std::deque<SourceSlot*> in_turn_[2];  // per class of waiting transfers
     unsigned turn_ = 0;
-    SourceSlot* current_ = nullptr;  // source of the transfers that start() gets
-    TransferList finished_;          // already done when started
-    TransferList starved_;           // waiting for a chunk
+    SourceSlot* current_ = nullptr;    // source of the transfers that start() gets
+    TransferList finished_;            // already done when started
+    TransferList starved_;             // waiting for a chunk
     Piece* starved_pieces_ = nullptr;  // refused by cuFile; likewise
     std::vector<Piece> pieces_;
     Piece* free_pieces_ = nullptr;

@@ -35,7 +35,8 @@ Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
     const bool readable = mode == O_RDONLY || mode == O_RDWR;
     // With O_APPEND every write goes to the end of the file, regardless of its offset.
     const bool writable = (mode == O_WRONLY || mode == O_RDWR) && (flags & O_APPEND) == 0;
-    if (!readable && !writable) return fail(EBADF, "opened neither for reading nor for writing (O_APPEND does not count)");
+    if (!readable && !writable)
+        return fail(EBADF, "opened neither for reading nor for writing (O_APPEND does not count)");
     const bool is_block = S_ISBLK(status.st_mode);
     std::shared_ptr<File> file(
         new File(std::move(fd), readable, writable, is_block, is_block ? status.st_rdev : status.st_dev));
@@ -51,8 +52,8 @@ Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
 void File::find_direct() {
     constexpr uint32_t kPage = 4096;
     struct statx status = {};
-    const bool told = statx(fd(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
-                      (status.stx_mask & STATX_DIOALIGN) != 0;
+    const bool told =
+        statx(fd(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && (status.stx_mask & STATX_DIOALIGN) != 0;
     if (told && status.stx_dio_offset_align == 0) return;  // not supported
     if (told) {
         alignment_ = std::bit_ceil(std::max(kPage, status.stx_dio_offset_align));

@@ -24,8 +24,7 @@ void Mailbox::ring() {
 void Mailbox::copied(Piece& piece) {
     within_copied_.fetch_add(1);
     piece.next = copied_.load(std::memory_order_relaxed);
-    while (!copied_.compare_exchange_weak(piece.next, &piece)) {
-    }
+    while (!copied_.compare_exchange_weak(piece.next, &piece)) {}
     ring();
     within_copied_.fetch_sub(1);
 }

@@ -46,7 +46,8 @@ Request next_request(Piece& piece, const File& file, bool is_write, int zeros_fd
         request.fd = file.fd();
         request.bytes = static_cast<uint32_t>(std::min(piece.file_end - position, kRequestBytes));
     }
-    request.in_parallel = piece.in_parallel || file.may_not_answer() || (!piece.last_direct && request.bytes >= kParallelBytes);
+    request.in_parallel =
+        piece.in_parallel || file.may_not_answer() || (!piece.last_direct && request.bytes >= kParallelBytes);
     return request;
 }
 

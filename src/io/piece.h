@@ -27,13 +27,13 @@ struct Piece {
     uint64_t moved = 0;       // from file_begin
     uint32_t lead = 0;        // unwanted bytes at file_begin
 
-    bool direct = false;        // bypasses the page cache if the alignment permits
-    bool last_direct = false;   // the current request is direct
+    bool direct = false;       // bypasses the page cache if the alignment permits
+    bool last_direct = false;  // the current request is direct
     bool in_parallel = false;
-    bool from_zeros = false;    // a hole of the file: zeros from the kernel
+    bool from_zeros = false;  // a hole of the file: zeros from the kernel
     bool by_cufile = false;
     int64_t cufile_moved = 0;
-    uint8_t stalls = 0;         // consecutive writes of 0 bytes
+    uint8_t stalls = 0;  // consecutive writes of 0 bytes
     Chunk chunk;
     std::unique_ptr<Error> copy_error;
 

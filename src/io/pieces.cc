@@ -147,8 +147,7 @@ bool EngineCore::takes_direct(const Transfer& transfer, uint64_t position, uint6
 
 void EngineCore::submit(Piece& piece) {
     Transfer& transfer = *piece.transfer;
-    const Request request =
-        next_request(piece, *transfer.file, transfer.direction == Direction::write, zeros_.get());
+    const Request request = next_request(piece, *transfer.file, transfer.direction == Direction::write, zeros_.get());
     transfer.path |= piece.from_zeros ? kPathHole : piece.last_direct ? kPathDirect : kPathCached;
     queue_->submit(request);
 }
@@ -172,7 +171,8 @@ void EngineCore::moved(Piece& piece, int32_t result) {
         ++piece.stalls;
         piece.in_parallel = true;  // by a thread that may block
     } else {
-        fail_transfer(transfer, fail_errno(is_write ? "cannot write to the file" : "cannot read the file", -result).error());
+        fail_transfer(transfer,
+                      fail_errno(is_write ? "cannot write to the file" : "cannot read the file", -result).error());
     }
     if (transfer.error_ != nullptr) return end_piece(piece);
     submit(piece);

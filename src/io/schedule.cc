@@ -98,7 +98,8 @@ void EngineCore::serve(WaitingClass kind) {
     const Begun begun = goes_on ? begin_piece(transfer) : Begun::not_now;
     if (begun == Begun::no_chunk) starved_.push(transfer);
     else if (is_over(transfer)) finish(transfer);
-    else if (begun == Begun::yes && transfer.next_ < transfer.end_ && transfer.pieces_ < kPiecesPerTransfer) queue(transfer);
+    else if (begun == Begun::yes && transfer.next_ < transfer.end_ && transfer.pieces_ < kPiecesPerTransfer)
+        queue(transfer);
     slot.in_turn[kind] = !slot.waiting[kind].empty();
     if (slot.in_turn[kind]) in_turn_[kind].push_back(&slot);
 }

@@ -127,9 +127,7 @@ private:
     }
 
     // Small requests go first, and one thread is reserved for them: large ones to one file may all block each other.
-    bool may_take_large() const REQUIRES(mutex_) {
-        return !large_.empty() && (doing_large_ + 1 < most_ || most_ == 1);
-    }
+    bool may_take_large() const REQUIRES(mutex_) { return !large_.empty() && (doing_large_ + 1 < most_ || most_ == 1); }
 
     static int32_t perform(const Request& request) {
         const auto offset = static_cast<off_t>(request.offset);

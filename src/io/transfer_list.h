@@ -33,11 +33,11 @@ enum WaitingClass : unsigned { kFresh, kGoingOn };
 // The engine's record of a source.
 struct SourceSlot {
     Source* source = nullptr;
-    uint64_t tag = 0;          // of its doorbell
-    uint64_t transfers = 0;    // started and not done
-    TransferList waiting[2];   // with pieces to start, per class
-    bool in_turn[2] = {};      // in the round robin of waiting transfers
-    bool is_awake = false;     // polled before the engine sleeps
+    uint64_t tag = 0;                         // of its doorbell
+    uint64_t transfers = 0;                   // started and not done
+    TransferList waiting[2];                  // with pieces to start, per class
+    bool in_turn[2] = {};                     // in the round robin of waiting transfers
+    bool is_awake = false;                    // polled before the engine sleeps
     std::move_only_function<void()> removed;  // called when it is removed
 };
 

@@ -93,7 +93,8 @@ private:
             if (result < 0) break;
             is_open_ = true;
             // Multishot polls came with the same kernel, 5.13.
-            if ((parameters.features & IORING_FEAT_RSRC_TAGS) == 0) return fail(ENOSYS, "this kernel's io_uring is too old");
+            if ((parameters.features & IORING_FEAT_RSRC_TAGS) == 0)
+                return fail(ENOSYS, "this kernel's io_uring is too old");
             return {};
         }
         return fail_errno("io_uring cannot be used", -result);

@@ -91,8 +91,10 @@ private:
     // The log was in the folder, so this goes to syslog.
     void say_unreachable() const {
         openlog("gshm-keeper", LOG_PID, LOG_DAEMON);
-        syslog(LOG_WARNING, "%s has gone and no gshmd is connected: no process can reach its %zu descriptors, which are now "
-               "closed", name_.path().c_str(), kept_.size());
+        syslog(LOG_WARNING,
+               "%s has gone and no gshmd is connected: no process can reach its %zu descriptors, which are now "
+               "closed",
+               name_.path().c_str(), kept_.size());
     }
 
     void accept_one() {
@@ -213,8 +215,8 @@ private:
         if (got < 0) return false;
         space.for_each(in, [&](int fd) { descriptors->push_back(fd); });
         bool whole = static_cast<size_t>(got) >= gshm::core::keeper::kHeadBytes &&
-                     message->count <= gshm::core::keeper::kMostKeys && static_cast<size_t>(got) == bytes_of(*message) &&
-                     (in.msg_flags & MSG_CTRUNC) == 0;
+                     message->count <= gshm::core::keeper::kMostKeys &&
+                     static_cast<size_t>(got) == bytes_of(*message) && (in.msg_flags & MSG_CTRUNC) == 0;
         if (whole) return true;
         // A descriptor was lost, so the keeper cannot keep its promise: it ends, and gshmd starts another one.
         for (int fd : *descriptors) close(fd);
@@ -234,7 +236,8 @@ private:
 int main(int argc, char** argv) {
     int listening = 0;
     socklen_t length = sizeof listening;
-    bool started_by_gshmd = getsockopt(kListener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+    bool started_by_gshmd =
+        getsockopt(kListener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
     if (argc != 1 || !started_by_gshmd) {
         fprintf(stderr, "gshm-keeper holds the memory of gshmd while that is away. gshmd starts it; it ends with "
                         "`gshm shutdown`.\nusage: gshm-keeper (with a listening socket as descriptor 3)\n");

@@ -10,13 +10,13 @@ namespace gshm::core::keeper {
 inline constexpr size_t kMostKeys = 200;  // the kernel passes at most 253 descriptors
 
 enum class Kind : uint32_t {
-    put = 1,     // keep these descriptors; replaces those with the same keys
-    drop = 2,    // close the descriptors with these keys
-    list = 3,    // answered by `put`s with all descriptors, then `end`
-    begin = 4,   // drop everything; keys[0] is the new instance of the daemon
-    sync = 5,    // answered by `end` when all earlier messages, of all peers, are processed
-    stop = 6,    // close everything and exit
-    end = 7,     // keys[0]: the instance, keys[1]: number of descriptors
+    put = 1,    // keep these descriptors; replaces those with the same keys
+    drop = 2,   // close the descriptors with these keys
+    list = 3,   // answered by `put`s with all descriptors, then `end`
+    begin = 4,  // drop everything; keys[0] is the new instance of the daemon
+    sync = 5,   // answered by `end` when all earlier messages, of all peers, are processed
+    stop = 6,   // close everything and exit
+    end = 7,    // keys[0]: the instance, keys[1]: number of descriptors
 };
 
 struct Message {
@@ -26,6 +26,8 @@ struct Message {
 };
 
 inline constexpr size_t kHeadBytes = offsetof(Message, keys);
-constexpr size_t bytes_of(const Message& message) { return kHeadBytes + message.count * sizeof(uint64_t); }
+constexpr size_t bytes_of(const Message& message) {
+    return kHeadBytes + message.count * sizeof(uint64_t);
+}
 
 }  // namespace gshm::core::keeper

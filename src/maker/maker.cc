@@ -139,8 +139,9 @@ int main(int argc, char** argv) {
     const int fd = gshm::core::maker::kSocketFd;
     const bool started_by_gshmd = getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
     if (argc != 1 || !started_by_gshmd) {
-        fprintf(stderr, "gshm-maker allocates the GPU memory whose fabric handles outlive gshmd. gshmd starts it; it ends "
-                        "with `gshm shutdown`.\nusage: gshm-maker (with a socket as descriptor 3)\n");
+        fprintf(stderr,
+                "gshm-maker allocates the GPU memory whose fabric handles outlive gshmd. gshmd starts it; it ends "
+                "with `gshm shutdown`.\nusage: gshm-maker (with a socket as descriptor 3)\n");
         return argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) ? 0 : 2;
     }
     // Terminal signals must not end a process that has to survive.

@@ -22,10 +22,10 @@ enum class Kind : uint32_t {
 
 struct Message {
     Kind kind;
-    uint32_t count;        // number of handles
-    uint64_t number;       // of the request; repeated in its replies
-    int32_t result;        // of CUDA, in `made`
-    int32_t pid;           // of gshm-maker, in replies
+    uint32_t count;   // number of handles
+    uint64_t number;  // of the request; repeated in its replies
+    int32_t result;   // of CUDA, in `made`
+    int32_t pid;      // of gshm-maker, in replies
     uint64_t size_bytes;
     uint32_t handle_types;  // CUDA's bits
     uint8_t compressible;
@@ -36,6 +36,8 @@ struct Message {
 };
 
 inline constexpr size_t kHeadBytes = offsetof(Message, handles);
-constexpr size_t bytes_of(const Message& message) { return kHeadBytes + message.count * sizeof message.handles[0]; }
+constexpr size_t bytes_of(const Message& message) {
+    return kHeadBytes + message.count * sizeof message.handles[0];
+}
 
 }  // namespace gshm::core::maker

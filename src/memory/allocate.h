@@ -14,12 +14,12 @@ namespace gshm::core {
 
 struct AllocationRequest {
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;   // as for Device::allocate()
-    uint64_t min_bytes = 0;  // accepted if the device has not that much left
+    uint64_t size_bytes = 0;  // as for Device::allocate()
+    uint64_t min_bytes = 0;   // accepted if the device has not that much left
     AllocateOptions options;
-    NodeId waiting = 0;   // the object that needs the memory; 0: a new one
-    uid_t uid = 0;        // of the object
-    SessionId maps = 0;   // the only session that gets a descriptor, at once; 0: none, or several
+    NodeId waiting = 0;  // the object that needs the memory; 0: a new one
+    uid_t uid = 0;       // of the object
+    SessionId maps = 0;  // the only session that gets a descriptor, at once; 0: none, or several
 };
 
 // The steps of an allocation. Pure logic, for one thread at a time.
@@ -70,7 +70,8 @@ public:
 
 private:
     class InLoop;
-    std::shared_ptr<Extent> take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options, SessionId maps);
+    std::shared_ptr<Extent> take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                       SessionId maps);
     void wait_for_pile(const AllocationRequest& request) EXCLUDES(store_lock);
     Status run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
                const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) EXCLUDES(store_lock);

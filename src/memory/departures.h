@@ -25,7 +25,8 @@ public:
     // waited for once.
     static constexpr std::chrono::seconds kNamelessPatience{1};
 
-    Departures(Scheduler& scheduler, Store& store) : scheduler_(scheduler), store_(store), devices_(store.devices().size()) {}
+    Departures(Scheduler& scheduler, Store& store)
+        : scheduler_(scheduler), store_(store), devices_(store.devices().size()) {}
 
     // Announces that memory will be freed, until end(). The memory of a move may then go to the reclaimer.
     enum class Kind { reclaim, move };
@@ -74,7 +75,7 @@ private:
     struct OfDevice {
         std::map<Ticket, Departure> departures;
         std::unordered_map<uid_t, uint64_t> piles;  // bytes being reclaimed, by user
-        uint64_t freed = 0;  // how often memory was freed
+        uint64_t freed = 0;                         // how often memory was freed
     };
     struct PileWait {
         DeviceIndex device;

@@ -16,7 +16,8 @@ Error explain_descriptor_limit(Error error) {
     rlimit limit = {};
     getrlimit(RLIMIT_NOFILE, &limit);
     return Error{EMFILE, fmt::format("gshmd has reached its limit of {} open descriptors (raise it with `ulimit -n` or "
-                                     "LimitNOFILE= before gshmd starts)", limit.rlim_cur)};
+                                     "LimitNOFILE= before gshmd starts)",
+                                     limit.rlim_cur)};
 }
 
 }  // namespace gshm::core

@@ -22,7 +22,8 @@ public:
     using Memory = std::vector<std::shared_ptr<Extent>>;
 
     // capacities: of each device.
-    explicit FreedExtents(std::vector<uint64_t> capacities) : devices_(capacities.size()), capacities_(std::move(capacities)) {}
+    explicit FreedExtents(std::vector<uint64_t> capacities)
+        : devices_(capacities.size()), capacities_(std::move(capacities)) {}
 
     // Whether memory with this former use may be kept.
     bool takes(DeviceIndex device, const Extent& memory, const FormerUse& former) const;
@@ -30,7 +31,8 @@ public:
     [[nodiscard]] Memory add(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former,
                              Scheduler::Time now) EXCLUDES(mutex_);
     // Null: there is none. maps: the session that will get a writable descriptor; 0: none, or several sessions.
-    std::shared_ptr<Extent> take(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps) EXCLUDES(mutex_);
+    std::shared_ptr<Extent> take(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps)
+        EXCLUDES(mutex_);
     // These bytes count as free.
     uint64_t bytes(DeviceIndex device) const EXCLUDES(mutex_);
 

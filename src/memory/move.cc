@@ -150,11 +150,11 @@ Status Mover::copy(const Job& job, const Target& target, Extent& source, uint64_
         // The error does not say which of the two devices is lost.
         std::byte probe;
         const bool is_readable = source.copy_out(offset + at, {&probe, 1}).has_value();
-        scheduler_.post([&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device},
-                         error = copied.error()] {
-            store_lock.assert_held();
-            devices.report(lost, error);
-        });
+        scheduler_.post(
+            [&devices = devices_, lost = is_readable ? job.to : DeviceIndex{job.gate->device}, error = copied.error()] {
+                store_lock.assert_held();
+                devices.report(lost, error);
+            });
         return copied;
     }
     return {};

@@ -23,7 +23,8 @@ public:
         uint64_t kept_bytes = 0;      // copied from the beginning
         uint64_t size_bytes = 0;      // of the object after the resize
         bool for_tidiness = false;    // cancelled (ECANCELED) when the object loses its last name
-        bool unless_opened = false;   // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
+        bool unless_opened =
+            false;  // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
     };
     // From a thread that has pinned the object and holds its gate exclusively. Does not wait for
     // memory of other objects: see Allocator::retry().

@@ -57,17 +57,18 @@ void Reclaim::zero_now(std::vector<Zeroing> freed) {
 void Reclaim::zero_whole(Zeroing whole) {
     const auto ticket = departures_->begin(whole.device, Departures::Kind::reclaim, whole.bytes, whole.former.uid);
     auto fill = [memory = whole.memory, bytes = whole.bytes](Device&) { return memory->fill(0, bytes, 0); };
-    devices_.submit_reclaim(whole.device, std::move(fill), [this, ticket, whole = std::move(whole)](Status status) mutable {
-        store_lock.assert_held();
-        const DeviceIndex device = whole.device;
-        if (status && !stopped_) {
-            free_all(device, devices_.freed().add(device, std::move(whole.memory), whole.former, scheduler_.now()));
-            drop_idle_later();
-        } else {
-            free(device, std::move(whole.memory), whole.former.uid);
-        }
-        departures_->end(device, ticket);
-    });
+    devices_.submit_reclaim(
+        whole.device, std::move(fill), [this, ticket, whole = std::move(whole)](Status status) mutable {
+            store_lock.assert_held();
+            const DeviceIndex device = whole.device;
+            if (status && !stopped_) {
+                free_all(device, devices_.freed().add(device, std::move(whole.memory), whole.former, scheduler_.now()));
+                drop_idle_later();
+            } else {
+                free(device, std::move(whole.memory), whole.former.uid);
+            }
+            departures_->end(device, ticket);
+        });
 }
 
 void Reclaim::free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) {

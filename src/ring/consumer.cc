@@ -32,9 +32,11 @@ Result<Consumer> Consumer::create(UniqueFd memory, UniqueFd doorbell) {
         return fail(EINVAL, "a ring must be a memfd, sealed against shrinking");
     }
     const auto size = static_cast<uint64_t>(status.st_size);
-    if (size < kHeaderBytes || size > memory_bytes(limits::kRingEntries)) return fail(EINVAL, "invalid ring size: {} bytes", size);
+    if (size < kHeaderBytes || size > memory_bytes(limits::kRingEntries))
+        return fail(EINVAL, "invalid ring size: {} bytes", size);
     // All pages must be allocated: a hole without memory for it would raise SIGBUS here.
-    if (static_cast<uint64_t>(status.st_blocks) * 512 < size) return fail(EINVAL, "the memory of a ring must be allocated");
+    if (static_cast<uint64_t>(status.st_blocks) * 512 < size)
+        return fail(EINVAL, "the memory of a ring must be allocated");
     if (!is_eventfd(doorbell.get())) return fail(EINVAL, "a ring's doorbell must be an eventfd");
     // A read of it must not block.
     if (fcntl(doorbell.get(), F_SETFL, O_NONBLOCK) != 0) return fail_errno("F_SETFL");

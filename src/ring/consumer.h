@@ -39,7 +39,7 @@ private:
     uint32_t accepted_ = 0;
     uint32_t completed_ = 0;
     bool posted_ = false;  // since flush()
-    uint32_t taken_ = 0;  // last value written by the client
+    uint32_t taken_ = 0;   // last value written by the client
     bool broken_ = false;
 };
 

@@ -27,17 +27,17 @@ struct Header {
     std::atomic<uint32_t> waiting;                // if this is 1; the daemon sets it to 0 when it wakes the client
 
     // ---- written by the daemon ----
-    alignas(64) std::atomic<uint32_t> accepted;   // number of entries read
-    std::atomic<uint32_t> completed;              // number of completions written; a futex
-    std::atomic<uint32_t> asleep;                 // 1: the doorbell is needed to wake the daemon
+    alignas(64) std::atomic<uint32_t> accepted;  // number of entries read
+    std::atomic<uint32_t> completed;             // number of completions written; a futex
+    std::atomic<uint32_t> asleep;                // 1: the doorbell is needed to wake the daemon
 };
 
 enum class Operation : uint32_t { read = 1, write = 2 };  // file to object; object to file
 
 struct Entry {
     uint32_t operation;
-    uint32_t token;   // returned with the completion
-    uint32_t file;    // registered slots
+    uint32_t token;  // returned with the completion
+    uint32_t file;   // registered slots
     uint32_t object;
     uint64_t file_offset;
     uint64_t object_offset;
@@ -48,7 +48,7 @@ struct Entry {
 struct Completion {
     int64_t result;  // bytes, or -errno
     uint32_t token;
-    uint32_t path;   // io::Path
+    uint32_t path;  // io::Path
 };
 
 static_assert(sizeof(Header) == 192 && offsetof(Header, submitted) == 64 && offsetof(Header, accepted) == 128);
@@ -67,9 +67,7 @@ public:
     View(std::byte* memory, uint32_t entries) : memory_(memory), mask_(entries - 1) {}
 
     Header& header() const { return *reinterpret_cast<Header*>(memory_); }
-    Entry& entry(uint32_t counter) const {
-        return reinterpret_cast<Entry*>(memory_ + kHeaderBytes)[counter & mask_];
-    }
+    Entry& entry(uint32_t counter) const { return reinterpret_cast<Entry*>(memory_ + kHeaderBytes)[counter & mask_]; }
     Completion& completion(uint32_t counter) const {
         return reinterpret_cast<Completion*>(memory_ + kHeaderBytes + entries() * sizeof(Entry))[counter & mask_];
     }

@@ -75,8 +75,7 @@ Result<std::span<std::byte>> BlockFile::read(uint64_t offset, size_t bytes, cons
     const size_t wanted = std::min((lead + bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes, buffer.size());
     size_t got = 0;
     while (got < wanted) {
-        const ssize_t count =
-            ::pread(file_.get(), buffer.data() + got, wanted - got, static_cast<off_t>(begin + got));
+        const ssize_t count = ::pread(file_.get(), buffer.data() + got, wanted - got, static_cast<off_t>(begin + got));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail_errno(path_.c_str());
         got += static_cast<size_t>(count);

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cstring>
 #include <stdexcept>
+#include <xxhash.h>
 
 #include <fmt/core.h>
-#include <xxhash.h>
 
 namespace gshm::core {
 namespace {

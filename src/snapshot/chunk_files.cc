@@ -41,8 +41,8 @@ std::string ChunkReader::check_header(std::span<const std::byte> bytes, const Ch
 Result<std::span<const std::byte>> ChunkReader::read(const ChunkPlace& place, uint32_t raw_bytes,
                                                      const std::string& object, uint64_t offset) {
     auto damaged = [&](std::string_view why) {
-        return fail(EIO, "{}: the chunk at byte {}, which is byte {} of \"{}\", is damaged: {}", files_.path(place.file),
-                    place.offset, offset, object, why);
+        return fail(EIO, "{}: the chunk at byte {}, which is byte {} of \"{}\", is damaged: {}",
+                    files_.path(place.file), place.offset, offset, object, why);
     };
     const BlockFile* file = files_.file(place.file);
     if (file == nullptr) return damaged("there is no such file");
@@ -60,10 +60,7 @@ Result<std::span<const std::byte>> ChunkReader::read(const ChunkPlace& place, ui
 }
 
 ChunkWriter::ChunkWriter(std::string path, uint32_t file_index, int level)
-    : path_(std::move(path)),
-      file_index_(file_index),
-      compressor_(level),
-      buffer_(kFlushBytes + kRecordBytes) {}
+    : path_(std::move(path)), file_index_(file_index), compressor_(level), buffer_(kFlushBytes + kRecordBytes) {}
 
 std::span<std::byte> ChunkWriter::room(size_t raw_bytes) {
     return {buffer_.data() + filled_ + ChunkHeader::kBytes, raw_bytes};

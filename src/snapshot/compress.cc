@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-
 #include <zstd.h>
 
 namespace gshm::core {
@@ -29,8 +28,7 @@ Compressor::~Compressor() {
 
 size_t Compressor::try_compress(std::span<const std::byte> bytes) {
     frame_.resize(std::max(frame_.size(), ZSTD_compressBound(bytes.size())));
-    const size_t size =
-        ZSTD_compressCCtx(context_, frame_.data(), frame_.size(), bytes.data(), bytes.size(), level_);
+    const size_t size = ZSTD_compressCCtx(context_, frame_.data(), frame_.size(), bytes.data(), bytes.size(), level_);
     return ZSTD_isError(size) ? 0 : size;
 }
 
@@ -58,8 +56,7 @@ Decompressor::~Decompressor() {
 }
 
 bool Decompressor::decompress(std::span<const std::byte> frame, std::span<std::byte> ret_bytes) {
-    const size_t size =
-        ZSTD_decompressDCtx(context_, ret_bytes.data(), ret_bytes.size(), frame.data(), frame.size());
+    const size_t size = ZSTD_decompressDCtx(context_, ret_bytes.data(), ret_bytes.size(), frame.data(), frame.size());
     return !ZSTD_isError(size) && size == ret_bytes.size();
 }
 

@@ -27,8 +27,9 @@ struct FlagName {
     uint32_t flag;
     const char* name;
 };
-constexpr FlagName kFlagNames[] = {
-    {GSHM_KEEP, "keep"}, {GSHM_COMPRESSIBLE, "compressible"}, {GSHM_DEDICATED, "dedicated"}};
+constexpr FlagName kFlagNames[] = {{GSHM_KEEP, "keep"},
+                                   {GSHM_COMPRESSIBLE, "compressible"},
+                                   {GSHM_DEDICATED, "dedicated"}};
 
 std::string path_of(const std::string& folder) {
     return folder + "/manifest.jsonl";
@@ -43,7 +44,8 @@ template <std::integral Integer>
 Integer integer(const Json& json, auto where) {
     const Json& value = json.at(where);
     auto within = [&](auto number) {
-        if (!std::in_range<Integer>(number)) throw std::invalid_argument(fmt::format("{} is out of range: {}", where, number));
+        if (!std::in_range<Integer>(number))
+            throw std::invalid_argument(fmt::format("{} is out of range: {}", where, number));
         return static_cast<Integer>(number);
     };
     if (value.is_number_unsigned()) return within(value.template get<uint64_t>());
@@ -80,8 +82,8 @@ std::vector<SavedAttribute> attributes_from(const Json& json) {
 }
 
 Json to_json(const SavedDirectory& directory) {
-    Json json = {{"kind", "directory"},      {"name", directory.name}, {"mode", mode_text(directory.mode)},
-                 {"uid", directory.uid},     {"gid", directory.gid},   {"keep", directory.keep}};
+    Json json = {{"kind", "directory"},  {"name", directory.name}, {"mode", mode_text(directory.mode)},
+                 {"uid", directory.uid}, {"gid", directory.gid},   {"keep", directory.keep}};
     if (!directory.device.empty()) json["device"] = directory.device;
     if (!directory.attributes.empty()) json["attributes"] = to_json(directory.attributes);
     return json;
@@ -89,10 +91,8 @@ Json to_json(const SavedDirectory& directory) {
 
 Json to_json(const SavedSymlink& link) {
     Json json = {{"kind", "symlink"}, {"name", link.names.front()}, {"uid", link.uid}, {"gid", link.gid}};
-    if (is_valid_utf8(link.target))
-        json["target"] = link.target;
-    else
-        json["target_hex"] = hex_text(link.target);
+    if (is_valid_utf8(link.target)) json["target"] = link.target;
+    else json["target_hex"] = hex_text(link.target);
     if (link.names.size() > 1) json["further_names"] = std::vector(link.names.begin() + 1, link.names.end());
     return json;
 }
@@ -103,8 +103,8 @@ Json to_json(const SavedObject& object) {
         if ((object.flags & flag) != 0) flags.push_back(name);
     Json chunks = Json::array();
     for (const auto& chunk : object.chunks)
-        chunks.push_back({chunk.file, chunk.offset, static_cast<uint32_t>(chunk.codec), chunk.stored_bytes,
-                          to_hex(chunk.checksum)});
+        chunks.push_back(
+            {chunk.file, chunk.offset, static_cast<uint32_t>(chunk.codec), chunk.stored_bytes, to_hex(chunk.checksum)});
     Json json = {{"kind", "object"},
                  {"names", object.names},
                  {"size_bytes", object.size_bytes()},
@@ -125,8 +125,12 @@ Json to_json(const SavedObject& object) {
 }
 
 SavedDirectory directory_from(const Json& json) {
-    return {json.at("name"), static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8)),
-            integer<uint32_t>(json, "uid"), integer<uint32_t>(json, "gid"), json.at("keep"), json.value("device", ""),
+    return {json.at("name"),
+            static_cast<uint32_t>(std::stoul(json.at("mode").get<std::string>(), nullptr, 8)),
+            integer<uint32_t>(json, "uid"),
+            integer<uint32_t>(json, "gid"),
+            json.at("keep"),
+            json.value("device", ""),
             attributes_from(json.value("attributes", Json::array()))};
 }
 
@@ -152,9 +156,8 @@ SavedObject object_from(const Json& json, size_t file_count) {
     object.changing = json.value("changing", false);
     object.attributes = attributes_from(json.at("attributes"));
     object.created_ns = integer<int64_t>(json, "created_ns");
-    object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16),
-                       integer<uint64_t>(json, "id"), integer<uint64_t>(json, "size_bytes"),
-                       integer<int64_t>(json, "modified_ns")};
+    object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), integer<uint64_t>(json, "id"),
+                       integer<uint64_t>(json, "size_bytes"), integer<int64_t>(json, "modified_ns")};
     for (const auto& chunk : json.at("chunks")) {
         const auto codec = integer<uint32_t>(chunk, 2);
         ChunkPlace place{integer<uint32_t>(chunk, 0), integer<uint64_t>(chunk, 1), static_cast<Codec>(codec),
@@ -169,14 +172,10 @@ SavedObject object_from(const Json& json, size_t file_count) {
 
 void add_entry(Manifest& manifest, const Json& json) {
     const std::string kind = json.at("kind");
-    if (kind == "directory")
-        manifest.directories.push_back(directory_from(json));
-    else if (kind == "symlink")
-        manifest.symlinks.push_back(symlink_from(json));
-    else if (kind == "object")
-        manifest.objects.push_back(object_from(json, manifest.files.size()));
-    else
-        throw std::invalid_argument("an entry of an unknown kind");
+    if (kind == "directory") manifest.directories.push_back(directory_from(json));
+    else if (kind == "symlink") manifest.symlinks.push_back(symlink_from(json));
+    else if (kind == "object") manifest.objects.push_back(object_from(json, manifest.files.size()));
+    else throw std::invalid_argument("an entry of an unknown kind");
 }
 
 std::span<const std::byte> as_bytes(std::string_view text) {
@@ -283,7 +282,7 @@ Result<std::optional<Manifest>> read_manifest(const std::string& folder) {
     const auto path = path_of(folder);
     const auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file && errno == ENOENT) return std::nullopt;
-    struct stat info {};
+    struct stat info{};
     if (!file || ::fstat(file.get(), &info) != 0) return fail_errno(path.c_str());
     const auto text = read_whole(file, static_cast<size_t>(info.st_size));
     if (!text) return fail_errno(path.c_str(), text.error().code);

@@ -36,7 +36,7 @@ struct AccountShare {
 class AccountedShares {
 private:
     friend class Accounts;
-    AccountShare own_;  // counted if is_object
+    AccountShare own_;                                    // counted if is_object
     std::unique_ptr<std::vector<AccountShare>> retired_;  // null: none
 };
 

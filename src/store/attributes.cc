@@ -17,7 +17,8 @@ Result<Node*> Store::find_attributed(const Session& session, std::string_view na
     Node* node = TRY(tree_.find(session.who, name, Tree::Last::follow));
     // As in the kernel for user.* attributes: only files and directories have them.
     const bool can_have = node->kind == NodeKind::object || node->kind == NodeKind::directory;
-    if (!can_have && right == kRightWrite) return fail(EPERM, "\"{}\" is a special file, which has no attributes", name);
+    if (!can_have && right == kRightWrite)
+        return fail(EPERM, "\"{}\" is a special file, which has no attributes", name);
     if (!is_permitted(*node, session.who, right)) {
         return fail(EACCES, "permission denied: {} \"{}\"", right == kRightWrite ? "write" : "read", name);
     }

@@ -64,9 +64,13 @@ std::variant<Place, ExtentNeed> Extents::place_small(const SlabKey& key, uint64_
     if (group != nullptr && writer && !group->read_only.empty()) size = exclusive_bytes(own, *writer);
     // A slab has room for at least two objects of this size.
     size = std::max(size, 2 * Slab::rounded(bytes));
-    return ExtentNeed{key.device, round_up(size, device.granularity_bytes),
-                      round_up(Slab::rounded(bytes), device.granularity_bytes), key.compressible, key,
-                      device.read_only_exports, key.uid};
+    return ExtentNeed{key.device,
+                      round_up(size, device.granularity_bytes),
+                      round_up(Slab::rounded(bytes), device.granularity_bytes),
+                      key.compressible,
+                      key,
+                      device.read_only_exports,
+                      key.uid};
 }
 
 void Extents::add_writer(StoredExtent* extent, SessionId session) {
@@ -197,7 +201,8 @@ void Extents::not_zeroed(ExtentId id) {
 void Extents::trim(DeviceIndex device) {
     std::vector<StoredExtent*> empty;
     for (auto& [id, extent] : extents_) {
-        if (extent->device == device && extent->slab_group != nullptr && extent->objects == 0) empty.push_back(extent.get());
+        if (extent->device == device && extent->slab_group != nullptr && extent->objects == 0)
+            empty.push_back(extent.get());
     }
     for (auto* extent : empty) erase(extent);
 }

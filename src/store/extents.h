@@ -41,20 +41,20 @@ struct StoredExtent {
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
     SlabGroup* slab_group = nullptr;  // null: dedicated
-    bool closed = false;       // a slab that only its owner and root map, and that gets no further objects
-    bool protects = false;     // a slab: while it has sealed objects, no further session gets a writable descriptor
-    uint32_t sealed = 0;       // number of sealed objects
+    bool closed = false;              // a slab that only its owner and root map, and that gets no further objects
+    bool protects = false;  // a slab: while it has sealed objects, no further session gets a writable descriptor
+    uint32_t sealed = 0;    // number of sealed objects
     std::vector<SessionId> writers;  // sessions that have got a writable descriptor, if it protects
-    bool spoilt = false;       // a slab with a range that could not be zeroed
-    bool unrecorded = false;   // changed since it was last recorded
-    bool kept = false;         // the keeper has been given its descriptor, unless lost_at_end
-    bool lost_at_end = false;  // it has no descriptor for the keeper, and ends with the process
+    bool spoilt = false;             // a slab with a range that could not be zeroed
+    bool unrecorded = false;         // changed since it was last recorded
+    bool kept = false;               // the keeper has been given its descriptor, unless lost_at_end
+    bool lost_at_end = false;        // it has no descriptor for the keeper, and ends with the process
     // Clients that have got a descriptor or a handle. Neither can be revoked.
     SessionId reached_by = 0;        // the first session; 0: none
     bool reached_by_others = false;  // by a second session, a handle, an exported descriptor, or before a restart
     uid_t uid = 0;                   // of the last object in it
-    bool handle_given = false;  // processes that are unknown to gshmd may have imported its fabric handle
-    uint64_t row_sum = 0;      // the checksum of its row in the catalog; 0: no row
+    bool handle_given = false;       // processes that are unknown to gshmd may have imported its fabric handle
+    uint64_t row_sum = 0;            // the checksum of its row in the catalog; 0: no row
     std::optional<Slab> slab;
 
     bool is_read_only() const { return protects && sealed > 0; }
@@ -76,8 +76,8 @@ struct SlabGroup {
 // The extent that must be allocated before an object can be placed.
 struct ExtentNeed {
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;   // any size for a file (DeviceInfo::files), else a multiple of the granularity
-    uint64_t min_bytes = 0;  // enough if the device has less than size_bytes free
+    uint64_t size_bytes = 0;  // any size for a file (DeviceInfo::files), else a multiple of the granularity
+    uint64_t min_bytes = 0;   // enough if the device has less than size_bytes free
     bool compressible = false;
     std::optional<SlabKey> slab;
     bool protects = false;  // see StoredExtent
@@ -98,8 +98,8 @@ class Reclaimer {
 public:
     virtual ~Reclaimer() = default;
     // Zeroes the range, then calls Extents::zeroed(id, offset, bytes).
-    virtual void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset,
-                      uint64_t bytes, uid_t uid) = 0;
+    virtual void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
+                      uid_t uid) = 0;
     virtual void release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) = 0;
 };
 

@@ -97,8 +97,8 @@ Status Files::seal(Object& object) {
 void Files::accessed(Node& node) {
     int64_t now = store_.clock_.now_ns();
     // As with relatime: often enough to show whether the node was read after its last change.
-    bool due = node.accessed_ns <= node.modified_ns || node.accessed_ns <= node.changed_ns ||
-               now - node.accessed_ns >= kDayNs;
+    bool due =
+        node.accessed_ns <= node.modified_ns || node.accessed_ns <= node.changed_ns || now - node.accessed_ns >= kDayNs;
     if (!due) return;
     node.accessed_ns = now;
     changed(node);
@@ -168,9 +168,9 @@ void Files::close_all() {
 Status Files::note_backing(const Object& object, int32_t id) {
     TRY(store_.reserve_note());
     Ledger* ledger = store_.ledger_;
-    Ledger::Slot slot = ledger == nullptr ? Ledger::kNone
-                                          : ledger->add(LedgerKind::backing, static_cast<uint32_t>(id), object.id,
-                                                        object.extent->key);
+    Ledger::Slot slot =
+        ledger == nullptr ? Ledger::kNone
+                          : ledger->add(LedgerKind::backing, static_cast<uint32_t>(id), object.id, object.extent->key);
     store_.backing_[object.id] = {id, slot};
     return {};
 }

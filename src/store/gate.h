@@ -16,7 +16,7 @@ struct Gate {
     std::shared_mutex mutex;
     std::shared_ptr<Extent> memory;  // null: no memory
     uint64_t offset = 0;
-    bool in_slab = false;  // the memory is a slab: the bytes after the object belong to other objects
+    bool in_slab = false;                  // the memory is a slab: the bytes after the object belong to other objects
     std::atomic<int> writers = 0;          // threads that are writing
     std::atomic<uint64_t> size_bytes = 0;  // the size of the object in the store
     std::atomic<uint32_t> device = 0;      // likewise; does not change while the gate is held

@@ -9,7 +9,8 @@ namespace gshm::core {
 namespace {
 
 Status check_make(const Credentials& who, const MakeSpec& spec, size_t device_count) {
-    if ((spec.flags & ~uint32_t{kCreateKeep | kCreateOwner}) != 0) return fail(EINVAL, "unknown make flags {:#x}", spec.flags);
+    if ((spec.flags & ~uint32_t{kCreateKeep | kCreateOwner}) != 0)
+        return fail(EINVAL, "unknown make flags {:#x}", spec.flags);
     if ((spec.mode & ~07777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", spec.mode);
     if ((spec.flags & kCreateOwner) != 0 && !who.is_root()) {
         return fail(EPERM, "only root makes what belongs to others");

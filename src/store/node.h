@@ -65,18 +65,18 @@ struct Node {
     NodeId id;
     NodeKind kind;
     bool unrecorded = false;  // changed since it was last recorded; see Nodes::changed()
-    uint16_t mode = 0;  // 07777; the file type follows from `kind`
+    uint16_t mode = 0;        // 07777; the file type follows from `kind`
     uid_t uid = 0;
     gid_t gid = 0;
-    uint32_t links = 0;    // number of names; of a directory at most 1
+    uint32_t links = 0;                        // number of names; of a directory at most 1
     std::unique_ptr<NodeReference> reference;  // the mount's; null: none
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;
-    std::unique_ptr<Attributes> attributes;               // null: none
+    std::unique_ptr<Attributes> attributes;            // null: none
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
-    uint64_t row_sum = 0;  // the checksum of its row in the catalog; 0: no row
+    uint64_t row_sum = 0;                              // the checksum of its row in the catalog; 0: no row
 
     bool is_referenced() const { return reference != nullptr && reference->is_held(); }
     // An unused link.
@@ -97,22 +97,22 @@ struct Object final : Node {
     explicit Object(NodeId node_id) : Node(NodeKind::object, node_id) {}
 
     ObjectState state = ObjectState::open;
-    uint32_t flags = 0;           // CreateFlag
+    uint32_t flags = 0;  // CreateFlag
     // Leases of sessions, of files open in the mount, and of threads at work. Atomic: threads that hold the store lock
     // shared add and drop leases concurrently (shared.cc).
     std::atomic<uint32_t> leases = 0;
     std::atomic<uint32_t> write_leases = 0;
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
-    uint32_t open_files = 0;      // of `leases`: in the mount
-    uint32_t write_opens = 0;     // number of opens for writing, by sessions and in the mount
+    uint32_t open_files = 0;                   // of `leases`: in the mount
+    uint32_t write_opens = 0;                  // number of opens for writing, by sessions and in the mount
     DeviceIndex device = 0;
-    uint64_t size_bytes = 0;      // of a file (Extent::file()): as of the last refresh
+    uint64_t size_bytes = 0;         // of a file (Extent::file()): as of the last refresh
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes
     uint64_t offset = 0;
     int64_t file_modified_ns = 0;  // of a file: the kernel's time as of the last refresh
     int64_t file_accessed_ns = 0;
-    bool replaced = false;         // another node has got its last name
-    bool awaited = false;          // without a name, and still open after Departures has waited for it
+    bool replaced = false;       // another node has got its last name
+    bool awaited = false;        // without a name, and still open after Departures has waited for it
     std::shared_ptr<Gate> gate;  // null: not used yet
     // Former memory, for the sessions that still map it.
     struct Retired {
@@ -120,7 +120,7 @@ struct Object final : Node {
         uint64_t size_bytes;
     };
     std::unique_ptr<std::vector<Retired>> retired;
-    AccountedShares accounted;  // see Accounts
+    AccountedShares accounted;           // see Accounts
     std::shared_ptr<void> daemon_state;  // the daemon's state for the object, destroyed with it
     // The session that it is reclaimed with, and its neighbours in that session's list. 0: none, or sealed.
     SessionId creator = 0;
@@ -178,7 +178,7 @@ struct Directory final : Node {
     EntryOrder order;
     uint32_t subdirectories = 0;
     std::optional<DeviceIndex> device;  // for new objects; copied to new subdirectories
-    bool implicit = false;  // created for an object's path, and removed with its last entry
+    bool implicit = false;              // created for an object's path, and removed with its last entry
 };
 
 // All nodes, by id.

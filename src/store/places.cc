@@ -30,9 +30,8 @@ bool Store::fits_slab(const Object& object, const SlabKey& key) {
     auto reached_alike = [&](const Link& link) {
         return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
     };
-    return reached_alike(object.first_link) &&
-           std::all_of(object.further_links.begin(), object.further_links.end(),
-                       [&](const auto& link) { return reached_alike(*link); });
+    return reached_alike(object.first_link) && std::all_of(object.further_links.begin(), object.further_links.end(),
+                                                           [&](const auto& link) { return reached_alike(*link); });
 }
 
 void Store::rights_changed(Node& node) {
@@ -44,7 +43,8 @@ void Store::rights_changed(Node& node) {
             uint64_t end = 0;
             for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) pending.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->slab_group != nullptr && !fits_slab(*object, object->extent->slab_group->key)) {
+                                                 object->extent->slab_group != nullptr &&
+                                                 !fits_slab(*object, object->extent->slab_group->key)) {
             extents_.close_slab(object->extent);
         }
     }
@@ -55,14 +55,16 @@ Status Store::begin_mapping(SessionId id, Object* object, Access access) {
     Session& session = at(id);
     if (extent == nullptr || extent->slab_group == nullptr) return {};
     if (extent->closed && !session.who.is_root() && session.who.uid != extent->slab_group->key.uid) {
-        return fail(EACCES, "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
+        return fail(EACCES,
+                    "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
                     "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
                     Tree::path_of(*object));
     }
     if (access == Access::read || !extent->protects) return {};
     if (!session.writes.contains(extent->id)) {
         if (extent->is_read_only()) {
-            return fail(EBUSY, "\"{}\" shares its memory with sealed objects and is held by another process. Copy to it "
+            return fail(EBUSY,
+                        "\"{}\" shares its memory with sealed objects and is held by another process. Copy to it "
                         "without mapping it, or make objects that several processes write to with GSHM_DEDICATED",
                         Tree::path_of(*object));
         }

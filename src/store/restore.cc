@@ -53,8 +53,8 @@ Status Restorer::add(const SavedNode& saved) {
     Node* node = nullptr;
     switch (saved.kind) {
         case NodeKind::directory: {
-            auto* directory = saved.id == store_.tree_.root().id ? &store_.tree_.root()
-                                                                 : nodes.restore<Directory>(saved.id);
+            auto* directory =
+                saved.id == store_.tree_.root().id ? &store_.tree_.root() : nodes.restore<Directory>(saved.id);
             if (directory == nullptr) return twice();
             directories_.push_back(directory);
             directory->device = saved.device;
@@ -119,7 +119,8 @@ Status Restorer::link_all() {
     for (const auto& [node, saved] : links_) {
         Node* found = store_.nodes_.find(saved.parent);
         auto* parent = found == nullptr ? nullptr : as_directory(found);
-        if (parent == nullptr || parent->children.find(saved.name) != nullptr || saved.cookie < parent->order.next_cookie()) {
+        if (parent == nullptr || parent->children.find(saved.name) != nullptr ||
+            saved.cookie < parent->order.next_cookie()) {
             TRY(note_damage({EUCLEAN, fmt::format("the name \"{}\" of node {} has no place", saved.name, node->id)}));
             continue;
         }
@@ -164,8 +165,8 @@ Status Restorer::restore_sessions() {
             continue;
         }
         auto& session = store_.sessions_[entry.id()];
-        session.who = {static_cast<uid_t>(entry.more[2]), static_cast<gid_t>(entry.more[3]),
-                       static_cast<pid_t>(entry.node), {}};
+        session.who = {
+            static_cast<uid_t>(entry.more[2]), static_cast<gid_t>(entry.more[3]), static_cast<pid_t>(entry.node), {}};
         session.secret = {{entry.more[0], entry.more[1]}};
         session.process_started = entry.value.load(std::memory_order_relaxed);
         session.slot = slot;
@@ -240,8 +241,8 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
     }
     if (entry.kind() != LedgerKind::file || !with_mount) return false;
     Access access = value != 0 ? Access::write : Access::read;
-    Credentials who{static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]),
-                    static_cast<pid_t>(entry.more[3]), {}};
+    Credentials who{
+        static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]), static_cast<pid_t>(entry.more[3]), {}};
     *ret_twice = !store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot}).second;
     if (*ret_twice) return false;
     store_.resumed_files_.emplace(entry.more[0], entry.id());

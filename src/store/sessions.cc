@@ -44,8 +44,8 @@ void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& cla
             for (;;) {
                 auto lease = session.leases.find(node);
                 if (lease == session.leases.end()) break;
-                uint32_t held = access == Access::write ? lease->second.writers
-                                                        : lease->second.count - lease->second.writers;
+                uint32_t held =
+                    access == Access::write ? lease->second.writers : lease->second.count - lease->second.writers;
                 if (held <= (access == Access::write ? claim.writers : claim.readers)) break;
                 drop_lease(session, lease->second, access);
             }

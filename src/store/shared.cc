@@ -69,7 +69,8 @@ void SharedStore::release(SessionId id, NodeId node, Access access) const {
     }
     --lease.count;
     if (lease.count > 0) {
-        if (lease.slot != Ledger::kNone && store_.ledger_ != nullptr) store_.ledger_->set(lease.slot, lease.ledger_value());
+        if (lease.slot != Ledger::kNone && store_.ledger_ != nullptr)
+            store_.ledger_->set(lease.slot, lease.ledger_value());
     } else {
         store_.erase_note(lease.slot);
         session.leases.erase(found);

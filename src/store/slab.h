@@ -27,8 +27,8 @@ private:
     void insert(uint64_t offset, uint64_t bytes);
     void erase(std::map<uint64_t, uint64_t>::iterator range);
 
-    std::map<uint64_t, uint64_t> by_offset_;             // free: offset -> bytes
-    std::set<std::pair<uint64_t, uint64_t>> by_size_;    // free: (bytes, offset)
+    std::map<uint64_t, uint64_t> by_offset_;           // free: offset -> bytes
+    std::set<std::pair<uint64_t, uint64_t>> by_size_;  // free: (bytes, offset)
 };
 
 }  // namespace gshm::core

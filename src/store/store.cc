@@ -58,7 +58,8 @@ DeviceIndex Store::inherited_device(std::string_view path) const {
 Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec& spec) const {
     bool empty = (spec.flags & kCreateEmpty) != 0;
     if (spec.size_bytes == 0 && !empty) return fail(EINVAL, "an object must have at least one byte");
-    if (spec.size_bytes != 0 && empty) return fail(EINVAL, "an empty object has no bytes, and {} were asked for", spec.size_bytes);
+    if (spec.size_bytes != 0 && empty)
+        return fail(EINVAL, "an empty object has no bytes, and {} were asked for", spec.size_bytes);
     if ((spec.flags & kCreateOwner) != 0 && !session.who.is_root()) {
         return fail(EPERM, "only root makes objects that belong to others");
     }
@@ -77,10 +78,12 @@ Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec&
         TRY(Operations::check_attributes(*spec.attributes));
     }
     if ((spec.flags & kCreateUnnamed) == 0) return tree_.find_free(session.who, spec.name);
-    if ((spec.flags & kCreateKeep) != 0) return fail(EINVAL, "an object without a name cannot be kept: nobody would find it");
+    if ((spec.flags & kCreateKeep) != 0)
+        return fail(EINVAL, "an object without a name cannot be kept: nobody would find it");
     Tree::Spot spot = TRY(tree_.find_target(session.who, nullptr, nullptr, spec.name, true));
     const Link* old = Tree::entry_at(spot);
-    if (old != nullptr && old->node->kind == NodeKind::directory) return fail(EISDIR, "\"{}\" is a directory", spec.name);
+    if (old != nullptr && old->node->kind == NodeKind::directory)
+        return fail(EISDIR, "\"{}\" is a directory", spec.name);
     return spot;
 }
 
@@ -89,10 +92,14 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     const Tree::Spot spot = TRY(check_create(session, spec));
     TRY(reserve_note());
     const bool for_other = (spec.flags & kCreateOwner) != 0;
-    const Maker maker = for_other ? Maker{spec.uid, spec.gid, spec.mode, true}
-                                  : Maker{session.who.uid, session.who.gid, spec.mode};
-    SlabKey key{spec.device, maker.uid, Operations::group_in(*spot.parent, maker), spec.mode,
-                (spec.flags & kCreateCompressible) != 0, {}};
+    const Maker maker =
+        for_other ? Maker{spec.uid, spec.gid, spec.mode, true} : Maker{session.who.uid, session.who.gid, spec.mode};
+    SlabKey key{spec.device,
+                maker.uid,
+                Operations::group_in(*spot.parent, maker),
+                spec.mode,
+                (spec.flags & kCreateCompressible) != 0,
+                {}};
     // Directories that are made for the path are open to all, and restrict nothing. If only the owner may open the
     // object, the directories exclude no further user.
     if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);

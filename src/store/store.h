@@ -39,7 +39,7 @@ struct CreateSpec {
     StoredExtent* extent = nullptr;  // of a dedicated object: the extent that was added for its ExtentNeed
     uid_t uid = 0;                   // with kCreateOwner
     gid_t gid = 0;
-    bool map = true;  // the session gets a writable descriptor of its memory
+    bool map = true;           // the session gets a writable descriptor of its memory
     uint64_t batch_bytes = 0;  // of all small objects of the same request; a hint
 };
 
@@ -311,10 +311,10 @@ private:
         Ledger::Slot slot = Ledger::kNone;
     };
     std::unordered_map<NodeId, Backing> backing_;
-    std::vector<Backing> former_backing_;  // of an earlier daemon, to be closed
+    std::vector<Backing> former_backing_;           // of an earlier daemon, to be closed
     static constexpr uint64_t kClosingBacking = 0;  // ledger value in place of the extent's key
-    std::function<void(int32_t)> close_backing_;  // null: no mount
-    std::unordered_set<NodeId> unnamed_;          // objects that lost their name, or were made in the mount without one
+    std::function<void(int32_t)> close_backing_;    // null: no mount
+    std::unordered_set<NodeId> unnamed_;  // objects that lost their name, or were made in the mount without one
 };
 
 }  // namespace gshm::core

@@ -163,8 +163,8 @@ Result<Link*> Tree::find_removable(const Credentials& who, std::string_view path
     return link;
 }
 
-Result<Tree::Spot> Tree::find_target(const Credentials& who, const Node* node, const Link* link,
-                                     std::string_view path, bool replace) const {
+Result<Tree::Spot> Tree::find_target(const Credentials& who, const Node* node, const Link* link, std::string_view path,
+                                     bool replace) const {
     if (link != nullptr) TRY(check_removable(who, *link));
     Spot spot = TRY(find_spot(who, path));
     if (node != nullptr && is_inside(*spot.parent, *node)) {
@@ -257,7 +257,8 @@ void Tree::remove(Link* link, bool replaced) {
     // Holders of the object are told its former path.
     std::string last;
     auto* object = as_object(node);
-    if (object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced())) last = path_of(*object);
+    if (object != nullptr && object->links == 1 && (object->leases > 0 || object->is_referenced()))
+        last = path_of(*object);
     unhook(link);
     node->drop_link(link);
     if (!last.empty()) node->first_link.name = std::move(last);

@@ -74,7 +74,7 @@ private:
     std::unordered_map<Id, Wait> waits_;
     std::map<Key, std::unordered_set<Id>> by_key_;
     std::unordered_map<SessionId, size_t> steps_;  // number of keys of all its waits
-    Key moving_from_;  // from moving() to moved()
+    Key moving_from_;                              // from moving() to moved()
 };
 
 }  // namespace gshm::core

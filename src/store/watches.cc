@@ -167,7 +167,9 @@ void Watches::tell_of_name(const Seen* old, const Seen& now, const std::optional
         const bool had = old != nullptr && old->by[i];
         const bool loses = lost && lost->first.by[i];
         if (now.by[i]) {
-            auto event = event_of(loses ? EventKind::replaced : had ? EventKind::renamed : EventKind::created,
+            auto event = event_of(loses ? EventKind::replaced
+                                  : had ? EventKind::renamed
+                                        : EventKind::created,
                                   *now.link->node, now.path);
             if (loses) event.replaced = lost->second.id;
             if (had) event.old_name = old->path;

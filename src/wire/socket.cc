@@ -37,7 +37,8 @@ Result<UniqueFd> make_socket() {
 }  // namespace
 
 Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> descriptors, bool wait) {
-    if (packet.size() > limits::kMessageBytes) return fail(EMSGSIZE, "a message of {} bytes is too long", packet.size());
+    if (packet.size() > limits::kMessageBytes)
+        return fail(EMSGSIZE, "a message of {} bytes is too long", packet.size());
     iovec data = {const_cast<uint8_t*>(packet.data()), packet.size()};
     PacketDescriptors control;
     msghdr message = {};

@@ -9,7 +9,7 @@
 #include "lib/api/hf3fs_usrbio_gdr.h"
 
 #define LAYOUT_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has another size")
-#define LAYOUT(type, field, at, bytes)                                             \
+#define LAYOUT(type, field, at, bytes)                                               \
     _Static_assert(offsetof(type, field) == (at), #type "." #field " is elsewhere"); \
     _Static_assert(sizeof(((type*)0)->field) == (bytes), #type "." #field " has another size")
 
@@ -49,49 +49,49 @@ typedef struct hf3fs_ior ior_t;
 typedef struct hf3fs_cqe cqe_t;
 typedef struct timespec timespec_t;
 
-#define FUNCTIONS(X)                                                                                              \
-    X(hf3fs_is_hf3fs, bool, (int))                                                                                \
-    X(hf3fs_extract_mount_point, int, (char*, int, const char*))                                                  \
-    X(hf3fs_iovcreate, int, (iov_t*, const char*, size_t, size_t, int))                                           \
-    X(hf3fs_iovopen, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))                             \
-    X(hf3fs_iovwrap, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))                      \
-    X(hf3fs_iovunlink, void, (iov_t*))                                                                            \
-    X(hf3fs_iovdestroy, void, (iov_t*))                                                                           \
-    X(hf3fs_ior_size, size_t, (int))                                                                              \
-    X(hf3fs_io_entries, int, (const ior_t*))                                                                      \
-    X(hf3fs_iorcreate, int, (ior_t*, const char*, int, bool, int, int))                                           \
-    X(hf3fs_iorcreate2, int, (ior_t*, const char*, int, bool, int, int, int))                                     \
-    X(hf3fs_iorcreate3, int, (ior_t*, const char*, int, bool, int, int, int, int))                                \
-    X(hf3fs_iorcreate4, int, (ior_t*, const char*, int, bool, int, int, int, uint64_t))                           \
-    X(hf3fs_iordestroy, void, (ior_t*))                                                                           \
-    X(hf3fs_reg_fd, int, (int, uint64_t))                                                                         \
-    X(hf3fs_dereg_fd, void, (int))                                                                                \
-    X(hf3fs_prep_io, int, (const ior_t*, const iov_t*, bool, void*, int, size_t, uint64_t, const void*))          \
-    X(hf3fs_submit_ios, int, (const ior_t*))                                                                      \
-    X(hf3fs_wait_for_ios, int, (const ior_t*, cqe_t*, int, int, const timespec_t*))                               \
-    X(hf3fs_hardlink, int, (const char*, const char*))                                                            \
-    X(hf3fs_punchhole, int, (int, int, const size_t*, const size_t*, size_t))                                     \
-    X(hf3fs_gdr_available, bool, (void))                                                                          \
-    X(hf3fs_gdr_device_count, int, (void))                                                                        \
-    X(hf3fs_iovcreate_gpu, int, (iov_t*, const char*, size_t, size_t, int))                                       \
-    X(hf3fs_iovopen_gpu, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))                         \
-    X(hf3fs_iovwrap_gpu, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))                  \
-    X(hf3fs_iovunlink_gpu, void, (iov_t*))                                                                        \
-    X(hf3fs_iovdestroy_gpu, void, (iov_t*))                                                                       \
-    X(hf3fs_iov_is_gpu, bool, (const iov_t*))                                                                     \
-    X(hf3fs_iov_gpu_device, int, (const iov_t*))                                                                  \
-    X(hf3fs_iovsync_gpu, int, (const iov_t*, int))                                                                \
-    X(hf3fs_iov_export_gpu, int, (const iov_t*, hf3fs_gpu_ipc_handle_t*))                                         \
-    X(hf3fs_iov_import_gpu, int, (iov_t*, const hf3fs_gpu_ipc_handle_t*, const char*))                            \
-    X(hf3fs_iovcreate_device, int, (iov_t*, const char*, size_t, size_t, int))                                    \
-    X(hf3fs_iovopen_device, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))                      \
-    X(hf3fs_iovwrap_device, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))               \
-    X(hf3fs_iovsync, int, (const iov_t*, int))                                                                    \
-    X(hf3fs_iov_mem_type, enum hf3fs_mem_type, (const iov_t*))                                                    \
+#define FUNCTIONS(X)                                                                                     \
+    X(hf3fs_is_hf3fs, bool, (int))                                                                       \
+    X(hf3fs_extract_mount_point, int, (char*, int, const char*))                                         \
+    X(hf3fs_iovcreate, int, (iov_t*, const char*, size_t, size_t, int))                                  \
+    X(hf3fs_iovopen, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))                    \
+    X(hf3fs_iovwrap, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))             \
+    X(hf3fs_iovunlink, void, (iov_t*))                                                                   \
+    X(hf3fs_iovdestroy, void, (iov_t*))                                                                  \
+    X(hf3fs_ior_size, size_t, (int))                                                                     \
+    X(hf3fs_io_entries, int, (const ior_t*))                                                             \
+    X(hf3fs_iorcreate, int, (ior_t*, const char*, int, bool, int, int))                                  \
+    X(hf3fs_iorcreate2, int, (ior_t*, const char*, int, bool, int, int, int))                            \
+    X(hf3fs_iorcreate3, int, (ior_t*, const char*, int, bool, int, int, int, int))                       \
+    X(hf3fs_iorcreate4, int, (ior_t*, const char*, int, bool, int, int, int, uint64_t))                  \
+    X(hf3fs_iordestroy, void, (ior_t*))                                                                  \
+    X(hf3fs_reg_fd, int, (int, uint64_t))                                                                \
+    X(hf3fs_dereg_fd, void, (int))                                                                       \
+    X(hf3fs_prep_io, int, (const ior_t*, const iov_t*, bool, void*, int, size_t, uint64_t, const void*)) \
+    X(hf3fs_submit_ios, int, (const ior_t*))                                                             \
+    X(hf3fs_wait_for_ios, int, (const ior_t*, cqe_t*, int, int, const timespec_t*))                      \
+    X(hf3fs_hardlink, int, (const char*, const char*))                                                   \
+    X(hf3fs_punchhole, int, (int, int, const size_t*, const size_t*, size_t))                            \
+    X(hf3fs_gdr_available, bool, (void))                                                                 \
+    X(hf3fs_gdr_device_count, int, (void))                                                               \
+    X(hf3fs_iovcreate_gpu, int, (iov_t*, const char*, size_t, size_t, int))                              \
+    X(hf3fs_iovopen_gpu, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))                \
+    X(hf3fs_iovwrap_gpu, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))         \
+    X(hf3fs_iovunlink_gpu, void, (iov_t*))                                                               \
+    X(hf3fs_iovdestroy_gpu, void, (iov_t*))                                                              \
+    X(hf3fs_iov_is_gpu, bool, (const iov_t*))                                                            \
+    X(hf3fs_iov_gpu_device, int, (const iov_t*))                                                         \
+    X(hf3fs_iovsync_gpu, int, (const iov_t*, int))                                                       \
+    X(hf3fs_iov_export_gpu, int, (const iov_t*, hf3fs_gpu_ipc_handle_t*))                                \
+    X(hf3fs_iov_import_gpu, int, (iov_t*, const hf3fs_gpu_ipc_handle_t*, const char*))                   \
+    X(hf3fs_iovcreate_device, int, (iov_t*, const char*, size_t, size_t, int))                           \
+    X(hf3fs_iovopen_device, int, (iov_t*, const uint8_t*, const char*, size_t, size_t, int))             \
+    X(hf3fs_iovwrap_device, int, (iov_t*, void*, const uint8_t*, const char*, size_t, size_t, int))      \
+    X(hf3fs_iovsync, int, (const iov_t*, int))                                                           \
+    X(hf3fs_iov_mem_type, enum hf3fs_mem_type, (const iov_t*))                                           \
     X(hf3fs_iov_device_id, int, (const iov_t*))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
-    _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");
+    _Static_assert(_Generic(&name, result(*) arguments: 1, default: 0), #name " has another type");
 FUNCTIONS(TYPE_IS_AS_WRITTEN)
 
 typedef void (*any_function)(void);

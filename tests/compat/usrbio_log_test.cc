@@ -11,10 +11,8 @@ protected:
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
         Peer peer([&](Peer&) {
-            if (level != nullptr)
-                setenv("HF3FS_USRBIO_LIB_LOG", level, 1);
-            else
-                unsetenv("HF3FS_USRBIO_LIB_LOG");
+            if (level != nullptr) setenv("HF3FS_USRBIO_LIB_LOG", level, 1);
+            else unsetenv("HF3FS_USRBIO_LIB_LOG");
             dup2(ends[1], STDERR_FILENO);
             hf3fs_iov iov = {};
             EXPECT_EQ(hf3fs_iovcreate(&iov, "/nonexistent", kMiB, 0, -1), -ENOENT);

@@ -105,10 +105,8 @@ int main() {
     } catch (const std::runtime_error& error) {
         EXPECT(std::string(error.what()).find("Not enough memory: none left") != std::string::npos);
     }
-    if (went_on)
-        CHECK(false) << "never evaluated " << ++failures;
-    else
-        CHECK(true) << "neither is this " << ++failures;
+    if (went_on) CHECK(false) << "never evaluated " << ++failures;
+    else CHECK(true) << "neither is this " << ++failures;
 
     LOG(INFO) << "a line, with a number: " << 7;
     LOG(WARNING) << "and\n";

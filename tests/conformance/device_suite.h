@@ -3,12 +3,13 @@
 
 #include <fcntl.h>
 #include <functional>
-#include <gtest/gtest.h>
 #include <numeric>
 #include <poll.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "device/device.h"
 
@@ -76,7 +77,8 @@ TEST_P(DeviceSuite, CopiesAndFillsRanges) {
     auto data = pattern(unit_, 1);
     ASSERT_TRUE(extent->copy_in(0, data));
     EXPECT_EQ(read(*extent, 0, unit_), data);
-    for (auto [offset, bytes] : {std::pair<uint64_t, size_t>{0, 1}, {1, 1}, {3, 4093}, {unit_ - 1, 1}, {unit_ / 2, 17}}) {
+    for (auto [offset, bytes] :
+         {std::pair<uint64_t, size_t>{0, 1}, {1, 1}, {3, 4093}, {unit_ - 1, 1}, {unit_ / 2, 17}}) {
         auto piece = pattern(bytes, 7);
         ASSERT_TRUE(extent->copy_in(offset, piece));
         EXPECT_EQ(read(*extent, offset, bytes), piece);
@@ -281,7 +283,10 @@ TEST_P(DeviceSuite, NothingIsLeftOpen) {
         for (int fd = 0; fd < 512; ++fd) open += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
         return open;
     };
-    { auto warm = allocate(); (void)warm->export_fd(Access::read); }
+    {
+        auto warm = allocate();
+        (void)warm->export_fd(Access::read);
+    }
     size_t before = count();
     for (int i = 0; i < 10; ++i) {
         auto extent = allocate();

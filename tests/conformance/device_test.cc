@@ -41,15 +41,15 @@ Result<std::unique_ptr<Device>> make_third() {
     return TRY(FileDevice::create(folder.path, uint64_t{1} << 30));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, DeviceSuite,
-    ::testing::Values(DeviceCase{"host", make_host},
-                      DeviceCase{"limited_host",
-                                 []() -> Result<std::unique_ptr<Device>> {
-                                     return std::make_unique<LimitDevice>(TRY(make_host()), uint64_t{64} << 20);
-                                 }},
-                      DeviceCase{"fake_cuda", make_cuda}, DeviceCase{"third", make_third}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, DeviceSuite,
+                         ::testing::Values(DeviceCase{"host", make_host},
+                                           DeviceCase{"limited_host",
+                                                      []() -> Result<std::unique_ptr<Device>> {
+                                                          return std::make_unique<LimitDevice>(TRY(make_host()),
+                                                                                               uint64_t{64} << 20);
+                                                      }},
+                                           DeviceCase{"fake_cuda", make_cuda}, DeviceCase{"third", make_third}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(LimitDevice, RefusesBeyondItsLimitAndCountsReleases) {
     LimitDevice device(*make_host(), 3 * 4096);

@@ -15,8 +15,7 @@ struct Export {
 
 const Export kExports[] = {
 #define FAKECUDA_EXPORT(member, symbol, signature) {#symbol, reinterpret_cast<const void*>(&fakecuda::symbol)},
-    GSHM_CUDA_CALLS(FAKECUDA_EXPORT)
-    FAKECUDA_KERNEL_CALLS(FAKECUDA_EXPORT)
+    GSHM_CUDA_CALLS(FAKECUDA_EXPORT) FAKECUDA_KERNEL_CALLS(FAKECUDA_EXPORT)
 #undef FAKECUDA_EXPORT
 };
 

@@ -9,7 +9,7 @@
 
 namespace fakecuda {
 class Lane;
-}
+}  // namespace fakecuda
 
 // The structs behind handles that are opaque to callers.
 namespace gshm::core::cuda {

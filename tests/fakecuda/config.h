@@ -17,10 +17,10 @@ struct Config {
     bool peer = true;                       // FAKECUDA_PEER: devices reach each other's memory
     bool fabric = false;                    // FAKECUDA_FABRIC: as if the IMEX channel existed
     bool sticky_all = false;                // FAKECUDA_STICKY=all: a lost context takes the VMM calls with it
-    unsigned copy_delay_us = 50;            // FAKECUDA_COPY_DELAY_US: of each copy on a stream that is not the default one
-    std::string fail;                       // FAKECUDA_FAIL: failures to inject, see faults.h
-    std::string control;                    // FAKECUDA_CONTROL: a file with more of them, read again as it changes
-    std::string visible;                    // CUDA_VISIBLE_DEVICES
+    unsigned copy_delay_us = 50;  // FAKECUDA_COPY_DELAY_US: of each copy on a stream that is not the default one
+    std::string fail;             // FAKECUDA_FAIL: failures to inject, see faults.h
+    std::string control;          // FAKECUDA_CONTROL: a file with more of them, read again as it changes
+    std::string visible;          // CUDA_VISIBLE_DEVICES
     bool visible_set = false;
 };
 

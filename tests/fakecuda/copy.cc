@@ -124,10 +124,8 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_
     if (from.empty() || to.empty()) return kErrorInvalidValue;
     return in_turn(call, stream, [from = std::move(from), to = std::move(to), bytes] {
         std::vector<char> bounce(bytes);
-        return for_all(from,
-                       [&](int fd, off_t offset, size_t done, size_t left) {
-                           return pread(fd, bounce.data() + done, left, offset);
-                       }) &&
+        return for_all(from, [&](int fd, off_t offset, size_t done,
+                                 size_t left) { return pread(fd, bounce.data() + done, left, offset); }) &&
                for_all(to, [&](int fd, off_t offset, size_t done, size_t left) {
                    return pwrite(fd, bounce.data() + done, left, offset);
                });

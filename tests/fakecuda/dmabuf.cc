@@ -23,7 +23,8 @@ bool is_dmabuf(int fd) {
 
 Reservation* find_external(State& all, CUdeviceptr pointer) {
     Reservation* found = all.reservation_at(pointer, 1);
-    return found != nullptr && found->external && found->opened == 0 && found->mappings.contains(pointer) ? found : nullptr;
+    return found != nullptr && found->external && found->opened == 0 && found->mappings.contains(pointer) ? found
+                                                                                                          : nullptr;
 }
 
 }  // namespace

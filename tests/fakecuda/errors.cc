@@ -46,7 +46,7 @@ constexpr Name kNames[] = {
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-CUresult find(CUresult error, const char* Name::*member, const char** found) {
+CUresult find(CUresult error, const char* Name::* member, const char** found) {
     if (found == nullptr) return kErrorInvalidValue;
     *found = nullptr;
     for (const Name& name : kNames) {

@@ -59,10 +59,8 @@ std::string parse_rules(std::string text, std::vector<Rule>& rules) {
     std::string bad;
     while (words >> word) {
         Rule rule;
-        if (parse_rule(word, rule))
-            rules.push_back(rule);
-        else if (bad.empty())
-            bad = word;
+        if (parse_rule(word, rule)) rules.push_back(rule);
+        else if (bad.empty()) bad = word;
     }
     return bad;
 }

@@ -98,7 +98,7 @@ struct State {
     Mapping* mapping_at(CUdeviceptr pointer, CUdeviceptr* start);   // the one that holds that address
     bool is_stream(CUstream stream) const;                          // the default streams too
     bool is_registered(const void* memory) const;
-    void drop_context(Device& device);                              // and its streams, events and modules
+    void drop_context(Device& device);  // and its streams, events and modules
 };
 
 State& state();

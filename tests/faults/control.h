@@ -27,7 +27,7 @@ struct Control {
     std::atomic<uint64_t> first;
     std::atomic<uint64_t> count;
     std::atomic<uint64_t> failed;
-    char last[64];               // the last failed call
+    char last[64];  // the last failed call
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

@@ -28,9 +28,8 @@ struct KeptObject {
 };
 
 const std::vector<KeptObject> kKept = {
-    {"kept/small-host", "host", 1000},     {"kept/large-host", "host", 300'000},
-    {"kept/small-cuda", "cuda:0", 1000},   {"kept/large-cuda", "cuda:0", 300'000},
-    {"kept/other-cuda", "cuda:0", 64'000},
+    {"kept/small-host", "host", 1000},      {"kept/large-host", "host", 300'000},  {"kept/small-cuda", "cuda:0", 1000},
+    {"kept/large-cuda", "cuda:0", 300'000}, {"kept/other-cuda", "cuda:0", 64'000},
 };
 
 // Polls for effects of other threads.
@@ -386,8 +385,8 @@ void FaultTest::check_no_more_than(const Measure& before) {
     if (back) return;
     ADD_FAILURE() << "objects " << before.objects << " -> " << now.objects << ", extents " << before.extents << " -> "
                   << now.extents << ", sessions " << before.sessions << " -> " << now.sessions << ", bytes "
-                  << text(before.used_bytes) << " -> " << text(now.used_bytes) << ", descriptors " << before.descriptors << " -> "
-                  << now.descriptors << ", mappings " << before.mappings << " -> " << now.mappings;
+                  << text(before.used_bytes) << " -> " << text(now.used_bytes) << ", descriptors " << before.descriptors
+                  << " -> " << now.descriptors << ", mappings " << before.mappings << " -> " << now.mappings;
 }
 
 void FaultTest::check_restart(const std::vector<std::string>& further) {

@@ -12,10 +12,11 @@
 #pragma once
 
 #include <functional>
-#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "faults/control.h"
 #include "gshm/gshm.h"

@@ -59,10 +59,15 @@ protected:
 };
 
 TEST_F(FaultsLifetime, Client) {
-    start_sweeps({{Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll},
-                  {Class::catalog, kAll}, {Class::device, 1}, {Class::device, kAll}},
-                 {.kind = Class::none, .body = [&] { live_and_die(); }, .clean = [&] { remove_all("tried"); },
-                  .most = 12});
+    start_sweeps(
+        {{Class::system, 1},
+         {Class::interrupted, 1},
+         {Class::sqlite, 1},
+         {Class::sqlite, kAll},
+         {Class::catalog, kAll},
+         {Class::device, 1},
+         {Class::device, kAll}},
+        {.kind = Class::none, .body = [&] { live_and_die(); }, .clean = [&] { remove_all("tried"); }, .most = 12});
 }
 
 TEST_F(FaultsLifetime, Keeper) {

@@ -54,8 +54,7 @@ protected:
         for (const auto& [name, bytes] : claims_) {
             if (bytes) {
                 EXPECT_EQ(read_file(in(name)) == *bytes, true) << name;
-            }
-            else EXPECT_NE(access(in(name).c_str(), F_OK), 0) << name;
+            } else EXPECT_NE(access(in(name).c_str(), F_OK), 0) << name;
         }
         claims_.clear();
         std::error_code error;

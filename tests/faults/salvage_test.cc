@@ -70,7 +70,8 @@ protected:
         for (size_t i = 0; i < gshm_listing_count(made); ++i) {
             const std::string name = std::string("lost+found/") + gshm_listing_name(made, i);
             gshm_object* opened = nullptr;
-            if (gshm_open(client.get(), name.c_str(), GSHM_NO_MAP, &opened) != 0) return name + ": " + gshm_last_error();
+            if (gshm_open(client.get(), name.c_str(), GSHM_NO_MAP, &opened) != 0)
+                return name + ": " + gshm_last_error();
             Object object(opened);
             std::string there(gshm_size(opened), '\0');
             if (gshm_copy_out(opened, 0, there.data(), there.size()) != 0) return name + ": " + gshm_last_error();
@@ -106,7 +107,8 @@ protected:
         disarm(&calls);
         std::vector<uint64_t> chosen = choose(calls, 10);
         // The last calls in any case: they make the mount.
-        for (uint64_t n = std::max(chosen.back() + 1, calls - std::min<uint64_t>(calls, 30)); n <= calls; ++n) chosen.push_back(n);
+        for (uint64_t n = std::max(chosen.back() + 1, calls - std::min<uint64_t>(calls, 30)); n <= calls; ++n)
+            chosen.push_back(n);
         for (uint64_t n : chosen) {
             const std::string last = "last" + std::to_string(n) + "/";
             ASSERT_NO_FATAL_FAILURE(salvage_killed_at(n, last));
@@ -189,7 +191,8 @@ TEST_F(FaultsSalvage, ASecondOneChangesNothing) {
     for (const char* file : {"/gshm.db", "/gshm.db-wal"}) std::filesystem::remove(dir() + file);
     ASSERT_TRUE(start_again({"--salvage"})) << log();
     for (const char* name : {"kept/small-host", "kept/large-host", "kept/small-cuda", "kept/large-cuda"}) {
-        EXPECT_EQ(find_lost(pattern(name, std::string(name).find("small") != std::string::npos ? 1000 : 300'000)), "") << name;
+        EXPECT_EQ(find_lost(pattern(name, std::string(name).find("small") != std::string::npos ? 1000 : 300'000)), "")
+            << name;
     }
     for (const auto& device : kDevices) EXPECT_EQ(find_lost(pattern("last/" + device, kBytes)), "");
 }

@@ -80,8 +80,8 @@ protected:
         for (const char* name : {"kept/small-cuda", "kept/large-cuda", "kept/other-cuda"}) {
             gshm_object* object = nullptr;
             char byte = 0;
-            bool good = gshm_open(client.get(), name, GSHM_NO_MAP, &object) == 0 &&
-                        gshm_copy_out(object, 0, &byte, 1) == 0;
+            bool good =
+                gshm_open(client.get(), name, GSHM_NO_MAP, &object) == 0 && gshm_copy_out(object, 0, &byte, 1) == 0;
             gshm_close(object);
             if (!good) return false;
         }
@@ -91,9 +91,13 @@ protected:
 
 TEST_F(FaultsStart, AfterKill) {
     start_all();
-    for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{
-             {Class::system, 1}, {Class::interrupted, 1}, {Class::sqlite, 1}, {Class::sqlite, kAll}, {Class::catalog, 1},
-             {Class::catalog, kAll}, {Class::device, 1}}) {
+    for (auto [kind, count] : std::vector<std::pair<Class, uint64_t>>{{Class::system, 1},
+                                                                      {Class::interrupted, 1},
+                                                                      {Class::sqlite, 1},
+                                                                      {Class::sqlite, kAll},
+                                                                      {Class::catalog, 1},
+                                                                      {Class::catalog, kAll},
+                                                                      {Class::device, 1}}) {
         sweep_restart(kind, count, {}, 8, [] {});
     }
 }

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "fuzz/input.h"
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
+#include "fuzz/input.h"
 #include "store/files.h"
 #include "support/store_rig.h"
 
@@ -39,7 +39,8 @@ std::string fresh_catalog() {
 // A file as an earlier daemon could have left it but for its bytes.
 void write_file(const std::string& path, const std::string& bytes) {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    require(fd >= 0 && write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "a file is written");
+    require(fd >= 0 && write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+            "a file is written");
     close(fd);
 }
 
@@ -111,7 +112,8 @@ private:
         else put.bind(value);
     }
     void write_node() {
-        auto put = database_.prepare("INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+        auto put = database_.prepare(
+            "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
         if (!put) return;
         const auto text = name();
         const auto target = input_.text(10);
@@ -119,13 +121,13 @@ private:
         put->bind(id()).bind(uint64_t{input_.below(32) == 0 ? 9 : 1 + input_.below(4)}).bind(uint64_t{0644});
         put->bind(uint64_t{input_.below(2)}).bind(uint64_t{input_.below(2)});
         for (int i = 0; i < 4; ++i) put->bind(uint64_t{1});
-        number_or_null(*put, id());                                 // parent
+        number_or_null(*put, id());                                                    // parent
         number_or_null(*put, input_.below(8) == 0 ? input_.size() : input_.below(8));  // cookie
         put->bind_blob(text);
-        number_or_null(*put, input_.below(4));                      // device
+        number_or_null(*put, input_.below(4));  // device
         put->bind(uint64_t{1 + input_.below(2)}).bind(uint64_t{input_.below(8)});
         put->bind(input_.size()).bind(id()).bind(input_.below(4) == 0 ? input_.size() : 256 * input_.below(4));
-        put->bind(uint64_t{input_.below(3)});                       // creator
+        put->bind(uint64_t{input_.below(3)});  // creator
         put->bind(uint64_t{1}).bind(uint64_t{1}).bind(uint64_t{input_.below(2)}).bind_blob(target);
         put->bind(uint64_t{0010000}).bind(uint64_t{0});
         if (more.empty()) put->bind_null();
@@ -160,7 +162,8 @@ void use(Store& store) {
             const std::string name = entries.front()->name;
             any = (entries.front()->node->kind == NodeKind::directory ? files.remove_directory(*directory, name)
                                                                       : files.unlink(*directory, name))
-                      .has_value() || any;
+                      .has_value() ||
+                  any;
             break;  // nodes may have gone with it
         }
         if (!any) break;

@@ -14,7 +14,9 @@ public:
 
     bool at_end() const { return rest_.empty(); }
     uint8_t byte() { return static_cast<uint8_t>(number(1)); }
-    uint32_t below(uint32_t limit) { return limit <= 1 ? 0 : static_cast<uint32_t>(number(limit > 256 ? 4 : 1)) % limit; }
+    uint32_t below(uint32_t limit) {
+        return limit <= 1 ? 0 : static_cast<uint32_t>(number(limit > 256 ? 4 : 1)) % limit;
+    }
     uint64_t number(size_t bytes) {
         uint64_t value = 0;
         const size_t here = bytes < rest_.size() ? bytes : rest_.size();
@@ -24,9 +26,20 @@ public:
     }
     // Small ones mostly; else one at an edge of something, or any.
     uint64_t size() {
-        static constexpr uint64_t kEdges[] = {4095, 4096, 65535, 65536, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 2 << 20,
-                                              uint64_t{1} << 31, uint64_t{1} << 47, (uint64_t{1} << 47) + 1,
-                                              uint64_t{1} << 63, UINT64_MAX - 4095, UINT64_MAX};
+        static constexpr uint64_t kEdges[] = {4095,
+                                              4096,
+                                              65535,
+                                              65536,
+                                              (1 << 20) - 1,
+                                              1 << 20,
+                                              (1 << 20) + 1,
+                                              2 << 20,
+                                              uint64_t{1} << 31,
+                                              uint64_t{1} << 47,
+                                              (uint64_t{1} << 47) + 1,
+                                              uint64_t{1} << 63,
+                                              UINT64_MAX - 4095,
+                                              UINT64_MAX};
         const uint8_t kind = byte();
         if (kind < 128) return kind;
         if (kind < 192) return number(2);

@@ -25,7 +25,9 @@ private:
         static constexpr uint32_t kUsers[] = {0, 1000, 1001};
         return kUsers[input_.below(3)];
     }
-    NodeId node() { return input_.below(8) == 7 ? input_.size() : nodes_[input_.below(static_cast<uint32_t>(nodes_.size()))]; }
+    NodeId node() {
+        return input_.below(8) == 7 ? input_.size() : nodes_[input_.below(static_cast<uint32_t>(nodes_.size()))];
+    }
     FileId file() {
         return files_.empty() || input_.below(16) == 15 ? input_.size()
                                                         : files_[input_.below(static_cast<uint32_t>(files_.size()))];
@@ -41,8 +43,9 @@ private:
         return text;
     }
     std::string attribute() {
-        static const char* const kNames[] = {"user.a", "user.b", "user.device", "user.state", "user.id", "user.",
-                                             "security.x", "user.allocation_size", "user.fabric_handle"};
+        static const char* const kNames[] = {
+            "user.a", "user.b",     "user.device",          "user.state",        "user.id",
+            "user.",  "security.x", "user.allocation_size", "user.fabric_handle"};
         return kNames[input_.below(std::size(kNames))];
     }
 
@@ -108,8 +111,8 @@ void Run::learn(uint32_t opcode, const Answer& answer) {
     require(answer.count == (silent ? 0 : 1), "a request is answered once");
     if (answer.error != 0) return;
     size_t at = 0;
-    const bool makes = opcode == FUSE_LOOKUP || opcode == FUSE_MKDIR || opcode == FUSE_MKNOD || opcode == FUSE_SYMLINK ||
-                       opcode == FUSE_LINK || opcode == FUSE_CREATE || opcode == FUSE_TMPFILE;
+    const bool makes = opcode == FUSE_LOOKUP || opcode == FUSE_MKDIR || opcode == FUSE_MKNOD ||
+                       opcode == FUSE_SYMLINK || opcode == FUSE_LINK || opcode == FUSE_CREATE || opcode == FUSE_TMPFILE;
     if (makes && answer.body.size() >= sizeof(fuse_entry_out)) {
         fuse_entry_out entry = {};
         memcpy(&entry, answer.body.data(), sizeof entry);
@@ -145,7 +148,8 @@ void Run::act_as_session() {
     switch (input_.below(6)) {
         case 0: {
             const auto path = name();
-            CreateSpec spec{path, 1 + input_.size() % (2 << 20), input_.below(2), 0666, input_.below(2), nullptr, nullptr};
+            CreateSpec spec{path,   1 + input_.size() % (2 << 20), input_.below(2), 0666, input_.below(2), nullptr,
+                            nullptr};
             for (int i = 0; i < 3; ++i) {
                 auto made = store.create(session, spec);
                 const auto* need = made ? std::get_if<ExtentNeed>(&*made) : nullptr;
@@ -182,19 +186,20 @@ std::string Run::seen() {
         const auto [path, node] = left.back();
         left.pop_back();
         auto* mutable_node = const_cast<Node*>(node);
-        text += fmt::format("{} {} {} {:o} {} {} {}", path, node->id, static_cast<int>(node->kind), node->mode, node->uid,
-                            node->gid, node->links);
+        text += fmt::format("{} {} {} {:o} {} {} {}", path, node->id, static_cast<int>(node->kind), node->mode,
+                            node->uid, node->gid, node->links);
         if (node->attributes) {
             for (const auto& [key, value] : *node->attributes) text += fmt::format(" {}={}", key, value);
         }
         if (auto* object = as_object(mutable_node)) {
             daemon().files().refresh(*object);
-            text += fmt::format(" {} {} {} {} {} {}", object->size_bytes, static_cast<int>(object->state), object->flags,
-                                object->device, object->leases, object->write_leases);
+            text += fmt::format(" {} {} {} {} {} {}", object->size_bytes, static_cast<int>(object->state),
+                                object->flags, object->device, object->leases, object->write_leases);
         } else if (auto* directory = as_directory(mutable_node)) {
             text += fmt::format(" {} {}", directory->device.value_or(9), directory->subdirectories);
             uint64_t end = 0;
-            for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) left.push_back({path + "/" + link->name, link->node});
+            for (const Link* link : directory->order.after(0, SIZE_MAX, &end))
+                left.push_back({path + "/" + link->name, link->node});
         }
         text += '\n';
     }
@@ -240,7 +245,9 @@ void Run::act() {
             return ask(FUSE_MKNOD, id, Body().add(in).text(name()));
         }
         case 10:
-        case 11: return ask(FUSE_MKDIR, id, Body().add(fuse_mkdir_in{static_cast<uint32_t>(input_.number(2)), 0}).text(name()));
+        case 11:
+            return ask(FUSE_MKDIR, id,
+                       Body().add(fuse_mkdir_in{static_cast<uint32_t>(input_.number(2)), 0}).text(name()));
         case 12: return ask(FUSE_UNLINK, id, Body().text(name()));
         case 13: return ask(FUSE_RMDIR, id, Body().text(name()));
         case 14: return ask(FUSE_RENAME, id, Body().add(fuse_rename_in{node()}).text(name()).text(name()));
@@ -265,7 +272,8 @@ void Run::act() {
             const uint32_t which = input_.below(8);
             const auto value = which < 5 ? kValues[which] : input_.text(40);
             if (may_wait(id, key)) return;
-            const uint32_t said = input_.below(32) == 0 ? static_cast<uint32_t>(input_.size()) : static_cast<uint32_t>(value.size());
+            const uint32_t said =
+                input_.below(32) == 0 ? static_cast<uint32_t>(input_.size()) : static_cast<uint32_t>(value.size());
             const uint32_t head[2] = {said, input_.below(4)};
             return ask(FUSE_SETXATTR, id, Body().add(head).text(key).append(value));
         }
@@ -283,7 +291,8 @@ void Run::act() {
         case 24:
         case 25: {
             fuse_open_in in = {};
-            static constexpr uint32_t kFlags[] = {O_RDONLY, O_WRONLY, O_RDWR, O_RDWR | O_TRUNC, O_WRONLY | O_APPEND, O_RDWR | O_EXCL};
+            static constexpr uint32_t kFlags[] = {
+                O_RDONLY, O_WRONLY, O_RDWR, O_RDWR | O_TRUNC, O_WRONLY | O_APPEND, O_RDWR | O_EXCL};
             in.flags = kFlags[input_.below(6)];
             return ask(FUSE_OPEN, id, Body().add(in));
         }

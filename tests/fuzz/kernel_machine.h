@@ -169,7 +169,8 @@ inline FuzzDaemon::FuzzDaemon(Machine& machine)
         require(catalog->load_nodes(restorer), "nodes can be loaded");
     }
     store.set_recorder(this);
-    require(restorer.finish(fuse::restore_known, [](const auto&) { return true; }).has_value(), "what was written can be read");
+    require(restorer.finish(fuse::restore_known, [](const auto&) { return true; }).has_value(),
+            "what was written can be read");
     file_system = std::make_unique<fuse::FileSystem>(*this, machine.kernel);
 }
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "fuzz/input.h"
 #include "fuse/known_nodes.h"
+#include "fuzz/input.h"
 #include "store/files.h"
 #include "store/restore.h"
 #include "support/store_rig.h"
@@ -101,7 +101,8 @@ void run(Input input) {
     for (Node* node : files.all()) {
         auto* object = as_object(node);
         if (object == nullptr) continue;
-        require(object->leases == 0 && object->write_leases == 0 && object->session_leases == 0 && object->open_files == 0,
+        require(object->leases == 0 && object->write_leases == 0 && object->session_leases == 0 &&
+                    object->open_files == 0,
                 "no lease is left when all are released");
     }
     require(store.session_count() == 0, "sessions end");

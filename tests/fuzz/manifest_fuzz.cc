@@ -57,8 +57,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool whole = body.starts_with("{\"format\"");
     const auto sum = to_hex(checksum_of(std::as_bytes(std::span(body.data(), body.size()))));
     write_input(whole ? body
-                      : "{\"format\":\"gshm-snapshot\",\"version\":1,\"bytes\":" + std::to_string(body.size()) + ",\"xxh3\":\"" +
-                            sum + "\"}\n" + body);
+                      : "{\"format\":\"gshm-snapshot\",\"version\":1,\"bytes\":" + std::to_string(body.size()) +
+                            ",\"xxh3\":\"" + sum + "\"}\n" + body);
     const auto read = read_manifest(folder());
     if (!read) return 0;
     require(read->has_value(), "a manifest that is there is found");

@@ -41,7 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             case 2: header.submitted = value * 0x10001u; break;
             case 3: header.taken = value * 0x10001u; break;
             case 4: mapping.data()[value % mapping.size()] = std::byte{data[2]}; break;
-            case 5: header.wake_at = value; header.waiting = 1; break;
+            case 5:
+                header.wake_at = value;
+                header.waiting = 1;
+                break;
             default: break;
         }
         ring::Entry entry;

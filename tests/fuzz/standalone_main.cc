@@ -24,9 +24,13 @@ using Random = std::mt19937_64;
 
 constexpr size_t kMaxInputBytes = 4096;
 
-size_t below(Random& random, size_t limit) { return static_cast<size_t>(random() % limit); }
+size_t below(Random& random, size_t limit) {
+    return static_cast<size_t>(random() % limit);
+}
 
-void run(const Input& input) { LLVMFuzzerTestOneInput(input.data(), input.size()); }
+void run(const Input& input) {
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+}
 
 // Bytes and lengths at which decoders go wrong sit at the edges of the integer types.
 void overwrite_with_edge(Random& random, Input& input) {

@@ -26,7 +26,8 @@ protected:
     std::vector<std::byte> read(const Object& object) {
         std::vector<std::byte> bytes(gshm_size(object.get()));
         const cuda::ScopedContext current(gpu().driver(), gpu().context());
-        EXPECT_EQ(gpu().driver().memcpy_dtoh_async(bytes.data(), reinterpret_cast<cuda::CUdeviceptr>(gshm_data(object.get())),
+        EXPECT_EQ(gpu().driver().memcpy_dtoh_async(bytes.data(),
+                                                   reinterpret_cast<cuda::CUdeviceptr>(gshm_data(object.get())),
                                                    bytes.size(), stream_),
                   cuda::kSuccess);
         EXPECT_EQ(gpu().driver().stream_synchronize(stream_), cuda::kSuccess);

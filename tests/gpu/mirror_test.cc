@@ -110,7 +110,8 @@ TEST_P(GpuMirror, KernelsAndMirrorsTakeTurns) {
     for (uint32_t round = 0; round < 5; ++round) {
         for (uint32_t i = 0; i < kCount; ++i) numbers[i] = i * 3 + round;
         ASSERT_EQ(gshm_mirror_flush_range(mirror.get(), 0, kCount * 4), 0) << gshm_last_error();
-        const std::string why = is_fake_driver() ? "skip: it does not compute" : gpu().add_one(gshm_data(object.get()), kCount);
+        const std::string why =
+            is_fake_driver() ? "skip: it does not compute" : gpu().add_one(gshm_data(object.get()), kCount);
         if (why.starts_with("skip: ")) GTEST_SKIP() << why;
         ASSERT_EQ(why, "");
         ASSERT_EQ(gshm_mirror_load(mirror.get(), 0, kCount * 4), 0) << gshm_last_error();

@@ -99,7 +99,8 @@ protected:
             uint32_t value = byte * 0x01010101u;
             uint64_t wait_ns = 200'000'000;
             void* parameters[] = {&data, &count, &value, &wait_ns};
-            EXPECT_EQ(FurtherCalls::get().launch_kernel(function_, count / 256, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr),
+            EXPECT_EQ(FurtherCalls::get().launch_kernel(function_, count / 256, 1, 1, 256, 1, 1, 0, stream, parameters,
+                                                        nullptr),
                       cuda::kSuccess);
             return true;
         }

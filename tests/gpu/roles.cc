@@ -167,10 +167,8 @@ int write_to_read_only(const Arguments& arguments) {
     if (!object) return failed("open");
     const Gpu gpu(arguments[2]);
     std::string outcome;
-    if (arguments[3] == "kernel")
-        outcome = gpu.add_one(gshm_data(object.get()), 4);
-    else if (auto result = gpu.write(gshm_data(object.get()), pattern(16, 99)))
-        outcome = gpu.describe(result);
+    if (arguments[3] == "kernel") outcome = gpu.add_one(gshm_data(object.get()), 4);
+    else if (auto result = gpu.write(gshm_data(object.get()), pattern(16, 99))) outcome = gpu.describe(result);
     std::printf("%s\n", outcome.empty() ? "goes through" : outcome.c_str());
     std::fflush(stdout);
     _exit(0);  // destructors would use the lost context

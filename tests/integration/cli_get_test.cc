@@ -129,7 +129,8 @@ TEST_F(CliGet, AFullDisk) {
     put("large", noise(16 << 20, 1));
     put("small", "small");
     write("disk/large", "old");
-    fails(7, {"get", "large", disk}, {"disk/large: No space left", "16777216 bytes needed", " free)", "nothing was written"});
+    fails(7, {"get", "large", disk},
+          {"disk/large: No space left", "16777216 bytes needed", " free)", "nothing was written"});
     EXPECT_EQ(read(disk + "/large"), "old");
     EXPECT_EQ(files_in(disk), 1u);
     fails(7, {"get", "large", "small", disk}, {"disk/large"});

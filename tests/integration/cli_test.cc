@@ -18,10 +18,9 @@ namespace {
 using Json = nlohmann::json;
 using Args = std::vector<std::string>;
 
-const std::vector<std::string> kCommands = {"ping",    "devices", "df",     "shutdown", "ls",   "mv",
-                                            "rm",      "wait",    "create", "stat",     "seal", "attr",
-                                            "holders", "cat",     "write",  "put",      "get",  "snapshot",
-                                            "restore", "doctor"};
+const std::vector<std::string> kCommands = {"ping",  "devices", "df",   "shutdown", "ls",      "mv",      "rm",
+                                            "wait",  "create",  "stat", "seal",     "attr",    "holders", "cat",
+                                            "write", "put",     "get",  "snapshot", "restore", "doctor"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -288,7 +287,7 @@ TEST_F(CliTest, PutAndGetAreTheSameBytes) {
     ok({"get", "models/w", file("link")});
     EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
     EXPECT_EQ(std::filesystem::file_size(file("old")), bytes.size());
-    struct stat info {};
+    struct stat info{};
     ::stat(file("old").c_str(), &info);
     EXPECT_EQ(info.st_mode & 07777, 0640u);
     ok({"get", "models/w", "/dev/null"});

@@ -277,25 +277,13 @@ public:
         while (keeper_pid() == keeper) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Exit status of a daemon that ends by itself; -1 if it does not.
-    int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(120)) {
-        return daemon_.wait(timeout);
-    }
-    bool running() {
-        return daemon_.running();
-    }
-    pid_t pid() const {
-        return daemon_.pid();
-    }
+    int wait_for_end(std::chrono::milliseconds timeout = std::chrono::seconds(120)) { return daemon_.wait(timeout); }
+    bool running() { return daemon_.running(); }
+    pid_t pid() const { return daemon_.pid(); }
 
-    const std::string& scratch() const {
-        return scratch_;
-    }  // for the test's own files; removed at the end
-    std::string dir() const {
-        return scratch_ + "/run";
-    }  // the runtime folder
-    std::string socket_path() const {
-        return dir() + "/gshm.sock";
-    }
+    const std::string& scratch() const { return scratch_; }  // for the test's own files; removed at the end
+    std::string dir() const { return scratch_ + "/run"; }  // the runtime folder
+    std::string socket_path() const { return dir() + "/gshm.sock"; }
     std::string log() const {  // the daemon's output
         std::ifstream file(log_path());
         return {std::istreambuf_iterator<char>(file), {}};
@@ -335,9 +323,7 @@ private:
         }
         return false;
     }
-    std::string log_path() const {
-        return scratch_ + "/gshmd.log";
-    }
+    std::string log_path() const { return scratch_ + "/gshmd.log"; }
     bool accepts_connections() const {
         const int fd = open_socket(socket_path());
         if (fd >= 0) ::close(fd);

@@ -65,14 +65,10 @@ Lines on_host(std::span<const std::string_view> on_cuda) {
     Lines lines;
     for (const auto line : on_cuda) {
         if (line.starts_with("VMM support")) continue;
-        if (line.starts_with("Using CUDA"))
-            lines.emplace_back("Using host memory");
-        else if (line == "Copied test data to GPU")
-            lines.emplace_back("Copied test data to host memory");
-        else if (line.starts_with("Copied 1048576"))
-            lines.emplace_back("Copied 1048576 bytes from shared host memory");
-        else
-            lines.emplace_back(line);
+        if (line.starts_with("Using CUDA")) lines.emplace_back("Using host memory");
+        else if (line == "Copied test data to GPU") lines.emplace_back("Copied test data to host memory");
+        else if (line.starts_with("Copied 1048576")) lines.emplace_back("Copied 1048576 bytes from shared host memory");
+        else lines.emplace_back(line);
     }
     return lines;
 }
@@ -432,18 +428,14 @@ TEST_F(WeightsTest, WithoutADaemonBothSayWhatIsWrong) {
 
 class DemoTest : public ExamplesTest {
 protected:
-    static std::string script() {
-        return std::string(GSHM_SOURCE_DIR) + "/examples/demo.sh";
-    }
+    static std::string script() { return std::string(GSHM_SOURCE_DIR) + "/examples/demo.sh"; }
     Lines demo_env(Lines env = {}) {
         std::filesystem::create_directory(tmp());
         env.push_back("GSHM_BIN=" + build_path("bin"));
         env.push_back("TMPDIR=" + tmp());
         return env;
     }
-    std::string tmp() const {
-        return scratch() + "/tmp";
-    }
+    std::string tmp() const { return scratch() + "/tmp"; }
 
     void expect_nothing_left() {
         EXPECT_TRUE(std::filesystem::is_empty(tmp()));

@@ -271,10 +271,11 @@ TEST_P(FenceTest, WhatCannotBe) {
     }
     auto parents = Fence::open(object, {.write = true}).value();
     EXPECT_EQ(in_child([&] {
-        if (gshm_fence_publish(parents.get(), nullptr, nullptr) != -ECHILD) return 1;
-        gshm_fence_close(parents.take());
-        return 0;
-    }), 0);
+                  if (gshm_fence_publish(parents.get(), nullptr, nullptr) != -ECHILD) return 1;
+                  gshm_fence_close(parents.take());
+                  return 0;
+              }),
+              0);
     EXPECT_EQ(parents.publish().value(), 2u) << "the parent has it still";
     parents.close();
     unmapped.close();

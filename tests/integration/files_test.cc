@@ -208,7 +208,8 @@ TEST_P(FilesTest, OneRingServesOneFileAfterTheOther) {
             for (int j = 0; j < 10; ++j) {
                 const std::string name = "t/" + std::to_string(i) + "/" + std::to_string(j);
                 const auto spec = wanted(name.c_str());
-                EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr), 0) << gshm_last_error();
+                EXPECT_EQ(gshm_put_file(client_.get(), file_path("f").c_str(), &spec, nullptr, nullptr), 0)
+                    << gshm_last_error();
                 EXPECT_TRUE(bytes_of(open(client_.get(), name.c_str(), GSHM_NO_MAP).get()) == bytes);
             }
         });
@@ -280,9 +281,13 @@ TEST_P(FilesTest, FromDescriptors) {
         uint32_t flags;
         int code;
     };
-    for (const auto& [said, brings, flags, code] :
-         {Stream{0, bytes.size(), 0, 0}, {0, 0, 0, 0}, {bytes.size(), bytes.size(), 0, 0}, {0, 0, GSHM_EMPTY, 0},
-          {10, 11, 0, -EFBIG}, {10, 9, 0, -ENODATA}, {0, 1, GSHM_EMPTY, -EFBIG}}) {
+    for (const auto& [said, brings, flags, code] : {Stream{0, bytes.size(), 0, 0},
+                                                    {0, 0, 0, 0},
+                                                    {bytes.size(), bytes.size(), 0, 0},
+                                                    {0, 0, GSHM_EMPTY, 0},
+                                                    {10, 11, 0, -EFBIG},
+                                                    {10, 9, 0, -ENODATA},
+                                                    {0, 1, GSHM_EMPTY, -EFBIG}}) {
         int ends[2];
         ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
         std::thread writer([&] {

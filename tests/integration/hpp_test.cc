@@ -2,11 +2,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <gtest/gtest.h>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "integration/daemon_fixture.h"
 #include <gshm/gshm.hpp>

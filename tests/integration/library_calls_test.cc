@@ -132,7 +132,8 @@ TEST_F(LibraryCalls, ListingsAreSortedPagedAndRecursive) {
     for (const auto& name : names) specs.push_back(spec(name.c_str(), 1, "host", GSHM_NO_MAP));
     std::vector<gshm_object*> objects(1000);
     std::vector<int> status(1000);
-    ASSERT_EQ(gshm_create_batch(client_.get(), specs.data(), 1000, objects.data(), status.data()), 0) << gshm_last_error();
+    ASSERT_EQ(gshm_create_batch(client_.get(), specs.data(), 1000, objects.data(), status.data()), 0)
+        << gshm_last_error();
     auto listed = [&](const char* path, uint32_t flags) {
         gshm_listing* listing = nullptr;
         std::vector<std::string> found;
@@ -333,7 +334,6 @@ TEST_F(LibraryCalls, ObjectsOutliveTheirClientHandle) {
     auto other = connect();
     EXPECT_EQ(stat(other.get(), "o").state, static_cast<uint32_t>(GSHM_STATE_SEALED));
 }
-
 
 }  // namespace
 }  // namespace gshm::core::test

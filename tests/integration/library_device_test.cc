@@ -112,7 +112,8 @@ TEST_P(LibraryOnDevice, ManySeparateExtentsInOneBatch) {
     std::vector<gshm_create_spec> specs;
     uint64_t size = std::string(where()) == "host" ? 100 : 4096;
     for (size_t i = 0; i < kCount; ++i) names.push_back("d" + std::to_string(i));
-    for (const auto& name : names) specs.push_back(spec(name.c_str(), size, where(), GSHM_DEDICATED | GSHM_NO_MAP | GSHM_KEEP));
+    for (const auto& name : names)
+        specs.push_back(spec(name.c_str(), size, where(), GSHM_DEDICATED | GSHM_NO_MAP | GSHM_KEEP));
     std::vector<gshm_object*> objects(kCount);
     std::vector<int> status(kCount);
     auto there = device(client_.get(), where());
@@ -186,7 +187,9 @@ TEST_P(LibraryOnDevice, WhatWasSealedIsExportedForReading) {
     ASSERT_EQ(gshm_seal(object.get()), 0);
     int fd = -1;
     ASSERT_EQ(gshm_export_fd(object.get(), &fd, nullptr), 0) << gshm_last_error();
-    if (std::string(where()) == "host") { EXPECT_EQ(write(fd, "x", 1), -1); }
+    if (std::string(where()) == "host") {
+        EXPECT_EQ(write(fd, "x", 1), -1);
+    }
     close(fd);
 }
 

@@ -7,10 +7,11 @@
 #include <dlfcn.h>
 #include <fstream>
 #include <functional>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "daemon_fixture.h"
 #include "gshm/gshm.h"

@@ -20,8 +20,7 @@ struct Footprint {
 
 void PrintTo(const Footprint& it, std::ostream* out) {
     *out << it.descriptors << " descriptors, " << it.mappings << " mappings, " << it.sessions << " sessions, "
-         << it.objects << " objects, " << it.object_bytes << " bytes in objects, " << it.unlinked_bytes
-         << " unlinked";
+         << it.objects << " objects, " << it.object_bytes << " bytes in objects, " << it.unlinked_bytes << " unlinked";
 }
 
 class ManyClients : public LibraryTest, public ::testing::WithParamInterface<const char*> {
@@ -49,8 +48,12 @@ protected:
             if (rights != std::string::npos && line.size() > rights + 4 && line[rights + 4] == 's') ++mappings;
         }
         const std::filesystem::directory_iterator fds(proc + "/fd");
-        return {static_cast<size_t>(std::distance(begin(fds), end(fds))), static_cast<size_t>(mappings),
-                daemon.sessions, daemon.objects, space.object_bytes, space.unlinked_bytes};
+        return {static_cast<size_t>(std::distance(begin(fds), end(fds))),
+                static_cast<size_t>(mappings),
+                daemon.sessions,
+                daemon.objects,
+                space.object_bytes,
+                space.unlinked_bytes};
     }
     // A typical client, until it is killed.
     [[noreturn]] void be_a_client(int number, int ready) {
@@ -90,7 +93,8 @@ protected:
         ::close(ready[1]);
         char bytes[256];
         int came = 0;
-        for (ssize_t got = 0; came < count && (got = ::read(ready[0], bytes, sizeof bytes)) > 0;) came += static_cast<int>(got);
+        for (ssize_t got = 0; came < count && (got = ::read(ready[0], bytes, sizeof bytes)) > 0;)
+            came += static_cast<int>(got);
         ::close(ready[0]);
         EXPECT_EQ(came, count) << log();
         return clients;
@@ -118,7 +122,8 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     constexpr int kClients = 1000;
     // A small run first, so that one-time resources of gshmd exist.
     kill_all(start_clients(20));
-    ASSERT_TRUE(in_the_end([&] { return footprint().sessions == 1 && footprint().object_bytes == 30'000 + (3 << 20); }));
+    ASSERT_TRUE(
+        in_the_end([&] { return footprint().sessions == 1 && footprint().object_bytes == 30'000 + (3 << 20); }));
     const auto before = footprint();
     const auto space = device(client_.get(), GetParam());
 
@@ -137,7 +142,8 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
     gshm_daemon_info daemon = {};
     daemon.struct_size = sizeof daemon;
     int killed_ms = since();
-    EXPECT_TRUE(in_the_end([&] { return gshm_daemon(client_.get(), &daemon) == 0 && daemon.sessions == before.sessions; }));
+    EXPECT_TRUE(
+        in_the_end([&] { return gshm_daemon(client_.get(), &daemon) == 0 && daemon.sessions == before.sessions; }));
     int leases_ms = since();
     EXPECT_TRUE(in_the_end([&] { return device(client_.get(), GetParam()).object_bytes == before.object_bytes; }));
     int bytes_ms = since();

@@ -59,7 +59,8 @@ TEST_P(MirrorTest, LoadsAndWritesBack) {
         auto mirror = Mirror::create(object, {.write = true}).value();
         ASSERT_EQ(mirror.size(), bytes);
         EXPECT_TRUE(std::ranges::equal(mirror.bytes(), pattern(bytes, 1)));
-        EXPECT_EQ(mirror.data() == object.data(), on_host()) << "no copy on host, and none of the GPU's pointers elsewhere";
+        EXPECT_EQ(mirror.data() == object.data(), on_host())
+            << "no copy on host, and none of the GPU's pointers elsewhere";
         std::ranges::copy(pattern(bytes, 2), mirror.writable().value().begin());
         if (!on_host()) {
             EXPECT_EQ(content(object), pattern(bytes, 1)) << "not before it is flushed";
@@ -150,7 +151,8 @@ TEST_P(MirrorTest, MarksFlushesAndLoadsLikeTheModel) {
                 break;
             case 2:
                 ASSERT_TRUE(mirror.load(begin, bytes));
-                std::copy_n(there.begin() + kOffset + static_cast<long>(begin), bytes, here.begin() + static_cast<long>(begin));
+                std::copy_n(there.begin() + kOffset + static_cast<long>(begin), bytes,
+                            here.begin() + static_cast<long>(begin));
                 std::fill_n(marked.begin() + static_cast<long>(begin), bytes, false);
                 break;
             case 3: {  // another handle writes
@@ -400,7 +402,8 @@ TEST_P(MirrorTest, ManyThreadsWithOneEach) {
     std::atomic<int> failures = 0;
     for (unsigned t = 0; t < 4; ++t) {
         threads.emplace_back([&, t] {
-            auto object = hpp_.create({.name = "t" + std::to_string(t), .size_bytes = 3 << 20, .device = where()}).value();
+            auto object =
+                hpp_.create({.name = "t" + std::to_string(t), .size_bytes = 3 << 20, .device = where()}).value();
             for (unsigned round = 0; round < 40; ++round) {
                 // Sizes that are cut from shared regions, and sizes with their own region.
                 const uint64_t bytes = round % 4 == 3 ? uint64_t{2} << 20 : uint64_t{1000} << (round % 3 * 3);
@@ -408,7 +411,8 @@ TEST_P(MirrorTest, ManyThreadsWithOneEach) {
                 auto mirror = Mirror::create(object, {.size_bytes = bytes, .load = false, .write = true}).value();
                 std::ranges::copy(data, mirror.writable().value().begin());
                 if (!mirror.close()) ++failures;
-                if (!std::ranges::equal(Mirror::create(object, {.size_bytes = bytes}).value().bytes(), data)) ++failures;
+                if (!std::ranges::equal(Mirror::create(object, {.size_bytes = bytes}).value().bytes(), data))
+                    ++failures;
             }
         });
     }
@@ -442,8 +446,9 @@ protected:
     }
     void put_copies(void* stream, unsigned long long address, std::span<std::byte> memory, int count) {
         for (int i = 0; i < count; ++i) {
-            ASSERT_EQ(fake<int(void*, unsigned long long, size_t, void*)>("cuMemcpyDtoHAsync_v2")(memory.data(), address,
-                                                                                              memory.size(), stream), 0);
+            ASSERT_EQ(fake<int(void*, unsigned long long, size_t, void*)>("cuMemcpyDtoHAsync_v2")(
+                          memory.data(), address, memory.size(), stream),
+                      0);
         }
     }
 
@@ -477,7 +482,8 @@ TEST_P(MirrorOnGpu, ItComesAfterWhatIsOnTheStream) {
     void* stream = make_stream();
     Bytes other = pattern(1 << 20, 9);
     ASSERT_EQ(fake<int(unsigned long long, const void*, size_t, void*)>("cuMemcpyHtoDAsync_v2")(
-                  reinterpret_cast<unsigned long long>(object.data()), other.data(), other.size(), stream), 0);
+                  reinterpret_cast<unsigned long long>(object.data()), other.data(), other.size(), stream),
+              0);
     auto mirror = Mirror::create(object, {.stream = stream}).value();
     EXPECT_TRUE(std::ranges::equal(mirror.bytes(), other));
 }

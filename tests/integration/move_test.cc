@@ -161,7 +161,9 @@ TEST_P(MoveBetween, AKillLeavesItWholeOnOneOfTheTwo) {
         ChildProcess mover;
         ASSERT_TRUE(mover.spawn({bin("gshm"), "--dir", dir(), "mv", "--device", there, "killed"}));
         // In even rounds, waits until its new memory exists. In odd rounds, the move may not have begun.
-        auto has_begun = [&] { return device(client_.get(), there).used_bytes >= kBytes || device_of("killed") == there; };
+        auto has_begun = [&] {
+            return device(client_.get(), there).used_bytes >= kBytes || device_of("killed") == there;
+        };
         while (round % 2 == 0 && !has_begun()) std::this_thread::yield();
         kill();
         mover.reset();
@@ -197,15 +199,18 @@ TEST_F(Move, AnEmptyObjectHasADeviceToo) {
 TEST_F(Move, IsForItsOwnerAndRoot) {
     if (geteuid() != 0) GTEST_SKIP() << "needs root to be another user";
     create(client_.get(), "others", 1000, "host", GSHM_KEEP | GSHM_NO_MAP, 0666);
-    EXPECT_EQ(in_child([&] {
-        auto client = connect();
-        if (gshm_move(client.get(), "others", "cuda:0", 0) != -EPERM) return 1;
-        auto wanted = spec("mine", 1000, "host", GSHM_KEEP | GSHM_NO_MAP);
-        gshm_object* made = nullptr;
-        if (gshm_create(client.get(), &wanted, &made) != 0) return 2;
-        gshm_close(made);
-        return gshm_move(client.get(), "mine", "cuda:0", 0) == 0 ? 0 : 3;
-    }, 65534), 0);
+    EXPECT_EQ(in_child(
+                  [&] {
+                      auto client = connect();
+                      if (gshm_move(client.get(), "others", "cuda:0", 0) != -EPERM) return 1;
+                      auto wanted = spec("mine", 1000, "host", GSHM_KEEP | GSHM_NO_MAP);
+                      gshm_object* made = nullptr;
+                      if (gshm_create(client.get(), &wanted, &made) != 0) return 2;
+                      gshm_close(made);
+                      return gshm_move(client.get(), "mine", "cuda:0", 0) == 0 ? 0 : 3;
+                  },
+                  65534),
+              0);
     EXPECT_EQ(device_of("others"), "host");
     EXPECT_EQ(device_of("mine"), "cuda:0");
     EXPECT_EQ(move("mine", "host"), 0) << gshm_last_error();

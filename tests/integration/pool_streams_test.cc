@@ -25,12 +25,15 @@ protected:
     }
     static void fill(void* memory, unsigned char value, size_t bytes, cuda::CUstream stream) {
         EXPECT_EQ(fake<int(cuda::CUdeviceptr, unsigned char, size_t, cuda::CUstream)>("cuMemsetD8Async")(
-                      reinterpret_cast<cuda::CUdeviceptr>(memory), value, bytes, stream), 0);
+                      reinterpret_cast<cuda::CUdeviceptr>(memory), value, bytes, stream),
+                  0);
     }
     static void hold(cuda::CUstream stream, bool held) {
         EXPECT_EQ(fake<int(cuda::CUstream, int)>("fakecuda_hold")(stream, held ? 1 : 0), 0);
     }
-    static void finish(cuda::CUstream stream) { EXPECT_EQ(fake<int(cuda::CUstream)>("cuStreamSynchronize")(stream), 0); }
+    static void finish(cuda::CUstream stream) {
+        EXPECT_EQ(fake<int(cuda::CUstream)>("cuStreamSynchronize")(stream), 0);
+    }
     static bool all_are(void* memory, size_t bytes, int value) {
         Bytes data(bytes);
         return wrapped(memory, bytes).copy_out(data) && data == Bytes(bytes, static_cast<std::byte>(value));

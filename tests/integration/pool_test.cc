@@ -101,7 +101,8 @@ TEST_P(PoolTest, AnotherProcessOpensWhatWasLocated) {
         if (!object) return 2;
         Bytes data(3 * kMiB);
         if (!object->copy_out(data, where_it_is.offset) || data != pattern_of(3 * kMiB, 7)) return 3;
-        if (on_host() && std::memcmp(object->data_as<std::byte>() + where_it_is.offset, data.data(), data.size()) != 0) return 4;
+        if (on_host() && std::memcmp(object->data_as<std::byte>() + where_it_is.offset, data.data(), data.size()) != 0)
+            return 4;
         // The memory is shared: writes there are visible here.
         return object->fill(0x5A, middle.offset, 100) ? 0 : 5;
     });
@@ -209,7 +210,8 @@ TEST_P(PoolTest, ThreadsShareAPool) {
                 }
             }
             for (auto [memory, bytes] : mine) {
-                if (!holds_in(memory, bytes, t) || !pool.deallocate(memory, bytes, reinterpret_cast<void*>(2))) ++failures;
+                if (!holds_in(memory, bytes, t) || !pool.deallocate(memory, bytes, reinterpret_cast<void*>(2)))
+                    ++failures;
             }
         });
     }

@@ -2,9 +2,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fstream>
-#include <gtest/gtest.h>
 #include <random>
 #include <sys/mman.h>
+
+#include <gtest/gtest.h>
 
 #include "base/limits.h"
 #include "daemon_fixture.h"
@@ -36,9 +37,8 @@ protected:
         ASSERT_TRUE(wire::send_packet(socket.get(), packet, fds, true));
     }
     static void hello(const UniqueFd& socket, uint32_t protocol = wire::kProtocolVersion) {
-        send(socket, wire::RequestBody::Hello, 1, [&](auto& builder) {
-            return wire::CreateHello(builder, protocol, builder.CreateString("test")).Union();
-        });
+        send(socket, wire::RequestBody::Hello, 1,
+             [&](auto& builder) { return wire::CreateHello(builder, protocol, builder.CreateString("test")).Union(); });
     }
     UniqueFd greeted() {
         auto socket = connect_raw();
@@ -175,7 +175,8 @@ TEST_F(ProtocolTest, HugeMessagesAreRefused) {
     int bytes = 1 << 20;
     setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     std::vector<uint8_t> huge(limits::kMessageBytes + 1);
-    if (::send(socket.get(), huge.data(), huge.size(), MSG_NOSIGNAL) < 0) GTEST_SKIP() << "the kernel refused it already";
+    if (::send(socket.get(), huge.data(), huge.size(), MSG_NOSIGNAL) < 0)
+        GTEST_SKIP() << "the kernel refused it already";
     EXPECT_TRUE(read_reply(socket).end);
 }
 
@@ -221,8 +222,9 @@ TEST_F(ProtocolTest, SurpriseDescriptorsAreClosed) {
 
 TEST_F(ProtocolTest, BadStagingMemoryIsRefused) {
     auto attach = [&](const UniqueFd& socket, std::vector<int> fds, uint64_t bytes) {
-        send(socket, wire::RequestBody::AttachStaging, 3,
-             [&](auto& builder) { return wire::CreateAttachStaging(builder, bytes).Union(); }, std::move(fds));
+        send(
+            socket, wire::RequestBody::AttachStaging, 3,
+            [&](auto& builder) { return wire::CreateAttachStaging(builder, bytes).Union(); }, std::move(fds));
         return read_reply(socket).error;
     };
     auto socket = greeted();
@@ -352,9 +354,9 @@ TEST(DaemonStart, SaysWhenDescriptorsAreTheBound) {
     std::filesystem::create_directory(home);
     ASSERT_EQ(chown(home.c_str(), 12345, 12345), 0);
     ChildProcess daemon;
-    ASSERT_TRUE(daemon.spawn({"/usr/bin/prlimit", "--nofile=48:48", "/usr/bin/setpriv", "--reuid=12345", "--regid=12345",
-                              "--clear-groups", DaemonFixture::bin("gshmd"), "--dir", home + "/run", "-f", "--device",
-                              "host:256M"},
+    ASSERT_TRUE(daemon.spawn({"/usr/bin/prlimit", "--nofile=48:48", "/usr/bin/setpriv", "--reuid=12345",
+                              "--regid=12345", "--clear-groups", DaemonFixture::bin("gshmd"), "--dir", home + "/run",
+                              "-f", "--device", "host:256M"},
                              {}, folder.scratch() + "/log"));
     auto cli = [&](std::vector<std::string> args) {
         args.insert(args.begin(), {DaemonFixture::bin("gshm"), "--dir", home + "/run"});

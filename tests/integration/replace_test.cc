@@ -113,7 +113,8 @@ TEST_P(Replace, AKilledWriterLeavesAWholeVersionAndNothingElse) {
         if (writer == 0) {
             auto client = connect();
             for (int version = 0;; ++version) {
-                if (write_version(client.get(), "w", kSize, static_cast<uint8_t>(version), map_in_child(where())) != 0) _exit(1);
+                if (write_version(client.get(), "w", kSize, static_cast<uint8_t>(version), map_in_child(where())) != 0)
+                    _exit(1);
                 if (version == 0 && write(ready[1], "x", 1) != 1) _exit(1);
             }
         }
@@ -201,19 +202,22 @@ TEST_F(ReplaceCalls, RefusesWhatRenamingOverWouldRefuse) {
     ASSERT_EQ(gshm_replace(shared.get(), "y"), 0) << "once more, which changes nothing";
 
     if (geteuid() != 0) return;
-    EXPECT_EQ(in_child([&] {
-        auto other = connect();
-        auto wanted = spec("y", 10, "host", GSHM_UNNAMED);
-        gshm_object* object = nullptr;
-        if (gshm_create(other.get(), &wanted, &object) != -EPERM) return 1;  // the root is sticky
-        wanted.name = "d/z";
-        if (gshm_create(other.get(), &wanted, &object) != -EACCES) return 2;
-        wanted.name = "mine";
-        if (gshm_create(other.get(), &wanted, &object) != 0) return 3;
-        if (gshm_replace(object, "y") != -EPERM) return 4;
-        if (gshm_replace(object, "d/x") != -EACCES) return 5;
-        return gshm_replace(object, "mine") == 0 ? 0 : 6;
-    }, 65534), 0);
+    EXPECT_EQ(in_child(
+                  [&] {
+                      auto other = connect();
+                      auto wanted = spec("y", 10, "host", GSHM_UNNAMED);
+                      gshm_object* object = nullptr;
+                      if (gshm_create(other.get(), &wanted, &object) != -EPERM) return 1;  // the root is sticky
+                      wanted.name = "d/z";
+                      if (gshm_create(other.get(), &wanted, &object) != -EACCES) return 2;
+                      wanted.name = "mine";
+                      if (gshm_create(other.get(), &wanted, &object) != 0) return 3;
+                      if (gshm_replace(object, "y") != -EPERM) return 4;
+                      if (gshm_replace(object, "d/x") != -EACCES) return 5;
+                      return gshm_replace(object, "mine") == 0 ? 0 : 6;
+                  },
+                  65534),
+              0);
 }
 
 TEST_F(ReplaceCalls, ALostDaemonIsSaid) {

@@ -42,30 +42,38 @@ INSTANTIATE_TEST_SUITE_P(Devices, Reuse, ::testing::Values("host", "cuda:0"), []
 
 TEST_P(Reuse, AfterRemoval) {
     for (int round = 0; round < 20; ++round) {
-        EXPECT_EQ(in_child([&] {
-            auto client = connect();
-            for (uint64_t size : kSizes) {
-                if (!take(client.get(), "x", size, child_flags(round))) return 1;
-                if (gshm_unlink(client.get(), "x") != 0) return 2;
-            }
-            return 0;
-        }, user(round)), 0) << "round " << round;
+        EXPECT_EQ(in_child(
+                      [&] {
+                          auto client = connect();
+                          for (uint64_t size : kSizes) {
+                              if (!take(client.get(), "x", size, child_flags(round))) return 1;
+                              if (gshm_unlink(client.get(), "x") != 0) return 2;
+                          }
+                          return 0;
+                      },
+                      user(round)),
+                  0)
+            << "round " << round;
     }
 }
 
 TEST_P(Reuse, AfterItsOwnerWasKilled) {
     for (int round = 0; round < 30; ++round) {
-        EXPECT_EQ(in_child([&] {
-            auto client = connect();
-            Object held[3];
-            for (int i = 0; i < 3; ++i) {
-                held[i] = take(client.get(), ("x" + std::to_string(i)).c_str(), kSizes[(round + 2 * i) % 7],
-                               child_flags(round));
-                if (!held[i]) return 1;
-            }
-            ::kill(getpid(), SIGKILL);
-            return 2;
-        }, user(round)), 128 + SIGKILL) << "round " << round;
+        EXPECT_EQ(in_child(
+                      [&] {
+                          auto client = connect();
+                          Object held[3];
+                          for (int i = 0; i < 3; ++i) {
+                              held[i] = take(client.get(), ("x" + std::to_string(i)).c_str(),
+                                             kSizes[(round + 2 * i) % 7], child_flags(round));
+                              if (!held[i]) return 1;
+                          }
+                          ::kill(getpid(), SIGKILL);
+                          return 2;
+                      },
+                      user(round)),
+                  128 + SIGKILL)
+            << "round " << round;
     }
 }
 

@@ -54,7 +54,8 @@ TEST_P(RingSurvivalTest, ATakeoverFinishesWhatItHasAndLeavesTheRest) {
     std::atomic<bool> stop = false;
     std::thread reader([&] {
         while (!stop) {
-            for (uint64_t i = 0; i < 16; ++i) prepare(ring, GSHM_IO_READ, file, i * kMiB, {{object.get(), i * kMiB, kMiB}}, i);
+            for (uint64_t i = 0; i < 16; ++i)
+                prepare(ring, GSHM_IO_READ, file, i * kMiB, {{object.get(), i * kMiB, kMiB}}, i);
             for (const auto& [index, result] : finish(ring, 16)) EXPECT_EQ(result, static_cast<int64_t>(kMiB)) << index;
         }
     });
@@ -129,7 +130,9 @@ TEST_P(RingSurvivalTest, AForkedChildHasRingsOfItsOwn) {
         gshm_object* wrapped = nullptr;
         if (gshm_wrap(memory.data(), memory.size(), &wrapped) != 0) return 1;
         Object object(wrapped);
-        return gshm_read_file(wrapped, 0, fd, 0, memory.size(), nullptr, nullptr) == 0 && memory == pattern(100'000, 1) ? 0 : 2;
+        return gshm_read_file(wrapped, 0, fd, 0, memory.size(), nullptr, nullptr) == 0 && memory == pattern(100'000, 1)
+                   ? 0
+                   : 2;
     };
     EXPECT_EQ(read_it(), 0);
     EXPECT_EQ(in_child(read_it), 0);
@@ -181,7 +184,8 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
             (void)wire::receive_packet(socket.get(), buffer, true);
             builder.Clear();
         };
-        ask(wire::RequestBody::Hello, wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("x")).Union());
+        ask(wire::RequestBody::Hello,
+            wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("x")).Union());
         Random random(static_cast<uint64_t>(getpid()));
         for (uint32_t number = 0; number < 40; ++number) {
             auto producer = ring::Producer::create(16).value();
@@ -204,7 +208,8 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
                     memory.data()[at] = static_cast<std::byte>(random.next());
                 } else {
                     ring::Entry entry;
-                    for (size_t i = 0; i < sizeof entry / 8; ++i) reinterpret_cast<uint64_t*>(&entry)[i] = random.next();
+                    for (size_t i = 0; i < sizeof entry / 8; ++i)
+                        reinterpret_cast<uint64_t*>(&entry)[i] = random.next();
                     if (random.below(2) == 0) entry.operation = 1 + random.below(2);
                     if (random.below(2) == 0) entry.file = entry.object = 0;
                     if (random.below(2) == 0) entry.bytes = random.below(1 << 21);

@@ -82,10 +82,11 @@ TEST_P(RingTest, OneOperationOfManyRangesInAllKindsOfMemory) {
     std::string memory(10'000, '\0');
     ASSERT_EQ(gshm_wrap(memory.data() + 1, 9'000, &handle), 0) << gshm_last_error();
     Object wrapped(handle);
-    ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 100,
-                      {{small.get(), 10, 4000}, {large.get(), 0, 3 * kMiB}, {wrapped.get(), 0, 9'000}, {mine.get(), 7, kMiB}},
-                      9),
-              0)
+    ASSERT_EQ(
+        prepare(ring, GSHM_IO_READ, file, 100,
+                {{small.get(), 10, 4000}, {large.get(), 0, 3 * kMiB}, {wrapped.get(), 0, 9'000}, {mine.get(), 7, kMiB}},
+                9),
+        0)
         << gshm_last_error();
     const uint64_t total = 4000 + 3 * kMiB + 9'000 + kMiB;
     EXPECT_EQ(finish(ring, 1)[9], static_cast<int64_t>(total));
@@ -94,7 +95,9 @@ TEST_P(RingTest, OneOperationOfManyRangesInAllKindsOfMemory) {
     EXPECT_EQ(memory.substr(1, 9'000), bytes.substr(4100 + 3 * kMiB, 9'000));
     EXPECT_EQ(bytes_of(mine.get()).substr(7, kMiB), bytes.substr(4100 + 3 * kMiB + 9'000, kMiB));
     // If the file ends in the second range, the third one gets no bytes.
-    ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 8 * kMiB - 4500, {{small.get(), 0, 4000}, {large.get(), 0, 4000}, {mine.get(), 0, 5}}), 0);
+    ASSERT_EQ(prepare(ring, GSHM_IO_READ, file, 8 * kMiB - 4500,
+                      {{small.get(), 0, 4000}, {large.get(), 0, 4000}, {mine.get(), 0, 5}}),
+              0);
     EXPECT_EQ(finish(ring, 1)[0], 4500);
 }
 
@@ -261,16 +264,19 @@ TEST_P(RingTest, TooLittleSharedMemoryIsSaidWhenItIsMade) {
     make_file("f", "some bytes");
     for (int error : {ENOSPC, ENOMEM}) {
         EXPECT_EQ(in_child([&] {
-            auto mine = connect();
-            if (!refuse_pages(error)) return 1;
-            gshm_ring* ring = nullptr;
-            if (gshm_ring_create(mine.get(), nullptr, &ring) != -ENOSPC || ring != nullptr) return 2;
-            if (std::string(gshm_last_error()).find("no shared memory") == std::string::npos) return 3;
-            const auto wanted = spec("o", 0, where());
-            if (gshm_put_file(mine.get(), file_path("f").c_str(), &wanted, nullptr, nullptr) != -ENOSPC) return 4;
-            if (open_code(mine.get(), "o") != -ENOENT) return 5;
-            return gshm_ping(mine.get()) == 0 ? 0 : 6;
-        }), 0) << error;
+                      auto mine = connect();
+                      if (!refuse_pages(error)) return 1;
+                      gshm_ring* ring = nullptr;
+                      if (gshm_ring_create(mine.get(), nullptr, &ring) != -ENOSPC || ring != nullptr) return 2;
+                      if (std::string(gshm_last_error()).find("no shared memory") == std::string::npos) return 3;
+                      const auto wanted = spec("o", 0, where());
+                      if (gshm_put_file(mine.get(), file_path("f").c_str(), &wanted, nullptr, nullptr) != -ENOSPC)
+                          return 4;
+                      if (open_code(mine.get(), "o") != -ENOENT) return 5;
+                      return gshm_ping(mine.get()) == 0 ? 0 : 6;
+                  }),
+                  0)
+            << error;
     }
 }
 

@@ -30,7 +30,9 @@ protected:
         stop();
         ASSERT_TRUE(start(args, env)) << log();
     }
-    std::string saved(const std::string& file = {}) const { return scratch() + "/saved" + (file.empty() ? "" : "/" + file); }
+    std::string saved(const std::string& file = {}) const {
+        return scratch() + "/saved" + (file.empty() ? "" : "/" + file);
+    }
 
     std::string ok(const Args& args, std::string_view input = {}) {
         const auto result = run_cli(args, input);
@@ -46,7 +48,8 @@ protected:
     void fails(int exit_code, const Args& args, const Args& texts) {
         const auto result = run_cli(args);
         EXPECT_EQ(result.exit_code, exit_code) << ::testing::PrintToString(args) << '\n' << result.err;
-        for (const auto& text : texts) EXPECT_NE(result.err.find(text), std::string::npos) << text << "\n" << result.err;
+        for (const auto& text : texts)
+            EXPECT_NE(result.err.find(text), std::string::npos) << text << "\n" << result.err;
     }
     Json stat(const std::string& name) { return json({"stat", name})["objects"][0]; }
     bool exists(const std::string& name) { return run_cli({"stat", name}).exit_code == 0; }

@@ -6,7 +6,8 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-void expect_made(gshm_client* client, uint32_t kind, const char* name, const char* target, uint32_t mode, uint32_t uid) {
+void expect_made(gshm_client* client, uint32_t kind, const char* name, const char* target, uint32_t mode,
+                 uint32_t uid) {
     gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
     spec.kind = kind;
     spec.name = name;
@@ -132,7 +133,8 @@ TEST_F(SnapshotTest, NamesThatExistAreNotReplacedUnaskedFor) {
     ok({"create", "state", "--size", "3"});
     ok({"write", "state"}, "abc");
     const auto same_id = stat("same")["id"];
-    fails(6, {"restore", saved()}, {"other exists and has other contents", "state exists and is not sealed", "--replace"});
+    fails(6, {"restore", saved()},
+          {"other exists and has other contents", "state exists and is not sealed", "--replace"});
     EXPECT_TRUE(cat("other") == noise(5 * kMiB, 3));
     const auto replaced = json({"restore", "--replace", saved()});
     EXPECT_EQ(replaced["objects"], 2u);

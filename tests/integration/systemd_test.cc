@@ -146,7 +146,8 @@ TEST_F(Systemd, HoldsWhatAKilledServiceHad) {
 TEST_F(Systemd, TheMountGoesOn) {
     const std::string mountpoint = scratch() + "/mnt";
     ASSERT_EQ(mkdir(mountpoint.c_str(), 0755), 0);
-    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "only root mounts here, with /dev/fuse";
+    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0)
+        GTEST_SKIP() << "only root mounts here, with /dev/fuse";
     ASSERT_TRUE(start_service(mountpoint)) << log();
     const std::string path = mountpoint + "/f";
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

@@ -1,9 +1,8 @@
 // gshm_list_unlinked(): memory without a name, and its holders.
 #include <set>
 
-#include <gshm/gshm.hpp>
-
 #include "library_fixture.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {

@@ -5,9 +5,8 @@
 #include <set>
 #include <signal.h>
 
-#include <gshm/watch.hpp>
-
 #include "integration/library_fixture.h"
+#include <gshm/watch.hpp>
 
 namespace gshm::core::test {
 namespace {
@@ -155,13 +154,14 @@ TEST_F(WatchTest, BadArgumentsAreRefused) {
     EXPECT_EQ(gshm_watch_fd(nullptr), -1);
     gshm_watch_destroy(nullptr);
     EXPECT_EQ(in_child([&] {
-        gshm_event here = {};
-        here.struct_size = sizeof here;
-        if (gshm_watch_next(good.get(), &here, 0) != -ECHILD) return 1;
-        if (gshm_watch_fd(good.get()) != -1) return 2;
-        gshm_watch_destroy(good.release());
-        return 0;
-    }), 0);
+                  gshm_event here = {};
+                  here.struct_size = sizeof here;
+                  if (gshm_watch_next(good.get(), &here, 0) != -ECHILD) return 1;
+                  if (gshm_watch_fd(good.get()) != -1) return 2;
+                  gshm_watch_destroy(good.release());
+                  return 0;
+              }),
+              0);
     make("after");
     EXPECT_EQ(next(good), "created after") << "the parent's goes on";
 }
@@ -192,13 +192,14 @@ TEST_F(WatchTest, AWatchOutlivesItsClient) {
 TEST_F(WatchTest, AKilledWritersObjectsAreDeleted) {
     auto all = watch(client_.get(), "");
     EXPECT_EQ(in_child([&] {
-        auto own = connect();
-        auto wanted = spec("half", 100, "host", GSHM_NO_MAP);
-        gshm_object* object = nullptr;
-        if (gshm_create(own.get(), &wanted, &object) != 0) return 1;
-        ::kill(getpid(), SIGKILL);
-        return 0;
-    }), 128 + SIGKILL);
+                  auto own = connect();
+                  auto wanted = spec("half", 100, "host", GSHM_NO_MAP);
+                  gshm_object* object = nullptr;
+                  if (gshm_create(own.get(), &wanted, &object) != 0) return 1;
+                  ::kill(getpid(), SIGKILL);
+                  return 0;
+              }),
+              128 + SIGKILL);
     EXPECT_EQ(next(all), "created half");
     EXPECT_EQ(next(all), "deleted half");
 }
@@ -236,7 +237,9 @@ TEST_F(WatchTest, WhoDoesNotReadIsToldOfIt) {
     make("keep/x");
     const auto events = [&](int from, int to) {
         for (int i = from; i < to; ++i) {
-            ASSERT_EQ(gshm_rename(client_.get(), i % 2 == 0 ? "n/first" : "n/second", i % 2 == 0 ? "n/second" : "n/first", 0), 0);
+            ASSERT_EQ(
+                gshm_rename(client_.get(), i % 2 == 0 ? "n/first" : "n/second", i % 2 == 0 ? "n/second" : "n/first", 0),
+                0);
         }
     };
     events(0, kEvents / 2);
@@ -330,20 +333,24 @@ TEST_F(WatchTest, OthersSeeOnlyWhatTheyMay) {
         EXPECT_EQ(gshm_rename(client_.get(), "open/b", "closed/b", 0), 0);
         make("end");
     });
-    EXPECT_EQ(in_child([&] {
-        auto own = connect();
-        auto all = watch(own.get(), "");
-        if (write(ready[1], "x", 1) != 1) return 1;
-        // The directory is removed with its last entry.
-        for (const char* expected : {"created open", "created open/b", "deleted open/b", "deleted open", "created end"}) {
-            const std::string event = next(all);
-            if (event != expected) {
-                fprintf(stderr, "%s instead of %s\n", event.c_str(), expected);
-                return 2;
-            }
-        }
-        return 0;
-    }, 65534), 0);
+    EXPECT_EQ(in_child(
+                  [&] {
+                      auto own = connect();
+                      auto all = watch(own.get(), "");
+                      if (write(ready[1], "x", 1) != 1) return 1;
+                      // The directory is removed with its last entry.
+                      for (const char* expected :
+                           {"created open", "created open/b", "deleted open/b", "deleted open", "created end"}) {
+                          const std::string event = next(all);
+                          if (event != expected) {
+                              fprintf(stderr, "%s instead of %s\n", event.c_str(), expected);
+                              return 2;
+                          }
+                      }
+                      return 0;
+                  },
+                  65534),
+              0);
     maker.join();
     for (int fd : {ready[0], ready[1], done[0], done[1]}) close(fd);
 }
@@ -448,7 +455,8 @@ TEST_F(WatchTest, TheCommandEndsAsItIsTold) {
     const auto listed = run_cli({"watch", "--existing", "--timeout", "0.05"});
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     EXPECT_NE(listed.out.find("ready"), std::string::npos) << listed.out;
-    EXPECT_EQ(run_cli({"watch", "--count", "1", "--timeout", "0.05"}).exit_code, run_cli({"wait", "x", "--timeout", "0.05"}).exit_code);
+    EXPECT_EQ(run_cli({"watch", "--count", "1", "--timeout", "0.05"}).exit_code,
+              run_cli({"wait", "x", "--timeout", "0.05"}).exit_code);
     EXPECT_EQ(run_cli({"watch", "/x"}).exit_code, run_cli({"stat", "/x"}).exit_code);
     for (int signal : {SIGINT, SIGTERM}) {
         ChildProcess child;

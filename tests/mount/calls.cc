@@ -156,14 +156,14 @@ int Calls::access(const std::string& name, int mode) {
 }
 
 int Calls::stat(const std::string& name) {
-    struct stat st {};
+    struct stat st{};
     if (::lstat(at(name).c_str(), &st) != 0) return recorder_.result(fmt::format("lstat({})", shown(name)), -1);
     recorder_.line(fmt::format("  {}: {}", shown(name), describe(st)));
     return 0;
 }
 
 int Calls::stat_target(const std::string& name) {
-    struct stat st {};
+    struct stat st{};
     if (::stat(at(name).c_str(), &st) != 0) return recorder_.result(fmt::format("stat({})", shown(name)), -1);
     recorder_.line(fmt::format("  target of {}: {}", shown(name), describe(st)));
     return 0;
@@ -187,8 +187,7 @@ void Calls::list(const std::string& name) {
 }
 
 void Calls::same_inode(const std::string& a, const std::string& b) {
-    struct stat sa {
-    }, sb{};
+    struct stat sa{}, sb{};
     const bool both = ::lstat(at(a).c_str(), &sa) == 0 && ::lstat(at(b).c_str(), &sb) == 0;
     const bool same = both && sa.st_ino == sb.st_ino && sa.st_dev == sb.st_dev;
     recorder_.line(fmt::format("  {} and {}: {}", shown(a), shown(b), same ? "one inode" : "not one inode"));
@@ -206,10 +205,8 @@ void Calls::content(const std::string& name) {
     std::string bytes, block(65536, '\0');
     ssize_t n = fd < 0 ? -1 : 0;
     while (fd >= 0 && (n = ::read(fd, block.data(), block.size())) > 0) bytes.append(block, 0, static_cast<size_t>(n));
-    if (n < 0)
-        recorder_.success(fmt::format("reading {}", shown(name)), -1);
-    else
-        recorder_.line(fmt::format("  bytes of {}: {}", shown(name), in_quotes(bytes)));
+    if (n < 0) recorder_.success(fmt::format("reading {}", shown(name)), -1);
+    else recorder_.line(fmt::format("  bytes of {}: {}", shown(name), in_quotes(bytes)));
     if (fd >= 0) close(fd);
 }
 
@@ -278,7 +275,7 @@ int Calls::fchown(int fd, uid_t uid, gid_t gid) {
 }
 
 int Calls::fstat(int fd) {
-    struct stat st {};
+    struct stat st{};
     if (::fstat(fd, &st) != 0) return recorder_.result(fmt::format("fstat({})", name_of(fd)), -1);
     recorder_.line(fmt::format("  {}: {}", name_of(fd), describe(st)));
     return 0;
@@ -303,7 +300,8 @@ ssize_t Calls::attribute(const std::string& name, const std::string& attribute, 
     std::string value(size, '\0');
     const ssize_t n = ::lgetxattr(at(name).c_str(), attribute.c_str(), value.data(), size);
     recorder_.result(fmt::format("getxattr({}, {}, size {})", shown(name), shown(attribute), size), n);
-    if (n > 0 && size > 0) recorder_.line("  -> " + in_quotes(std::string_view(value).substr(0, static_cast<size_t>(n))));
+    if (n > 0 && size > 0)
+        recorder_.line("  -> " + in_quotes(std::string_view(value).substr(0, static_cast<size_t>(n))));
     return n;
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr long kPauseNs = 15'000'000;  // more than a jiffy of the slowest kernel (10 ms)
 
 std::optional<struct stat> stat_now(const std::string& path) {
-    struct stat st {};
+    struct stat st{};
     if (::lstat(path.c_str(), &st) != 0) return {};
     return st;
 }
@@ -56,8 +56,7 @@ std::string ending(int status) {
 
 int wait_for(pid_t pid) {
     int status = 0;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     return status;
 }
 
@@ -65,8 +64,7 @@ int wait_for(pid_t pid) {
 
 void pause_for_clock() {
     timespec left{0, kPauseNs};
-    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {}
 }
 
 void Calls::moved(const std::string& what, std::initializer_list<std::string> names,

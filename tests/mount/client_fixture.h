@@ -1,9 +1,8 @@
 // A mounted gshmd, for each Way, with a client of the library.
 #pragma once
 
-#include <gshm/watch.hpp>
-
 #include "mount/mount_fixture.h"
+#include <gshm/watch.hpp>
 
 namespace gshm::core::test {
 

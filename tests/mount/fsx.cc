@@ -117,8 +117,7 @@ private:
             compare(range, bytes.data(), what);
     }
     void check_size() {
-        struct stat by_fd {
-        }, by_name{};
+        struct stat by_fd{}, by_name{};
         if (::fstat(fd_, &by_fd) != 0 || ::stat(path_.c_str(), &by_name) != 0)
             return fail("stat: " + errno_name(errno));
         if (static_cast<size_t>(by_fd.st_size) != model_.size() || by_name.st_size != by_fd.st_size)
@@ -225,10 +224,8 @@ private:
             ::mmap(nullptr, size, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED, fd_, static_cast<off_t>(start));
         if (address == MAP_FAILED) return fail("mmap: " + errno_name(errno));
         auto* memory = static_cast<char*>(address);
-        if (writing)
-            map_write(range, memory + (range.offset - start));
-        else
-            compare(range, memory + (range.offset - start), "read through a mapping");
+        if (writing) map_write(range, memory + (range.offset - start));
+        else compare(range, memory + (range.offset - start), "read through a mapping");
         check_tail(memory, start, size);
         if (writing && below(2) == 0) expect("msync", ::msync(address, size, MS_SYNC), 0);
         ::munmap(address, size);

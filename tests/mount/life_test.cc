@@ -1,19 +1,17 @@
 // Events in the life of a mount: full devices, killed processes, unmounting, dead daemons, other users.
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
 #include <set>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
-
-#include <algorithm>
-#include <atomic>
-#include <filesystem>
 #include <thread>
 
-#include <gshm/gshm.hpp>
-
 #include "mount/mount_fixture.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {
@@ -274,17 +272,20 @@ TEST_F(MountStart, OtherUsersHaveTheRightsThatTheModeGives) {
     ASSERT_TRUE(write_file(at("secret"), "mine"));
     ASSERT_TRUE(write_file(at("open"), "all"));
     ASSERT_EQ(chmod(at("secret").c_str(), 0600), 0);
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        if (open(at("secret").c_str(), O_RDONLY) >= 0 || errno != EACCES) return "read a secret";
-        if (open(at("open").c_str(), O_WRONLY) >= 0 || errno != EACCES) return "wrote to a file of others";
-        if (read_file(at("open")) != "all") return "could not read";
-        if (!write_file(at("own"), "nobody's")) return "could not make a file";
-        if (unlink(at("open").c_str()) == 0) return "removed a file of others";
-        auto object = Object::open_path(at("secret"));
-        if (object || object.error().code != EACCES) return "opened a secret by its path";
-        auto own = Object::open_path(at("own"), {.write = true});
-        return own ? "" : "could not open its own: " + own.error().message;
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         if (open(at("secret").c_str(), O_RDONLY) >= 0 || errno != EACCES) return "read a secret";
+                         if (open(at("open").c_str(), O_WRONLY) >= 0 || errno != EACCES)
+                             return "wrote to a file of others";
+                         if (read_file(at("open")) != "all") return "could not read";
+                         if (!write_file(at("own"), "nobody's")) return "could not make a file";
+                         if (unlink(at("open").c_str()) == 0) return "removed a file of others";
+                         auto object = Object::open_path(at("secret"));
+                         if (object || object.error().code != EACCES) return "opened a secret by its path";
+                         auto own = Object::open_path(at("own"), {.write = true});
+                         return own ? "" : "could not open its own: " + own.error().message;
+                     }),
+              "");
     struct stat info = {};
     ASSERT_EQ(stat(at("own").c_str(), &info), 0);
     EXPECT_EQ(info.st_uid, kNobody);
@@ -308,11 +309,13 @@ TEST_F(MountStart, ASmallObjectLeavesItsSlabWhenItsRightsChange) {
     ASSERT_EQ(chmod(at("a").c_str(), 0644), 0);
     EXPECT_NE(client->stat("a")->extent, client->stat("b")->extent);
     EXPECT_EQ(read_file(at("a"))[0], 'a');
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        auto other = Client::connect({.dir = dir()});
-        if (!other->open("a")) return "a cannot be opened";
-        return other->open("b") ? "b can" : "";
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         auto other = Client::connect({.dir = dir()});
+                         if (!other->open("a")) return "a cannot be opened";
+                         return other->open("b") ? "b can" : "";
+                     }),
+              "");
 }
 
 // ---- fixed bugs ----
@@ -329,16 +332,19 @@ TEST_F(MountStart, CreatingOpensNothingOfOthers) {
         }
         done = true;
     });
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        for (int i = 0; i < 5000; ++i) {
-            int fd = open(at("contended").c_str(), O_RDWR | O_CREAT, 0600);
-            struct stat info = {};
-            if (fd >= 0 && fstat(fd, &info) == 0 && info.st_uid != kNobody) return "opened another user's";
-            if (fd >= 0) close(fd);
-            unlink(at("contended").c_str());
-        }
-        return "";
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         for (int i = 0; i < 5000; ++i) {
+                             int fd = open(at("contended").c_str(), O_RDWR | O_CREAT, 0600);
+                             struct stat info = {};
+                             if (fd >= 0 && fstat(fd, &info) == 0 && info.st_uid != kNobody)
+                                 return "opened another user's";
+                             if (fd >= 0) close(fd);
+                             unlink(at("contended").c_str());
+                         }
+                         return "";
+                     }),
+              "");
     maker.join();
 }
 
@@ -356,7 +362,8 @@ TEST_F(MountStart, AClientThatCutsAFileOffHarmsNobody) {
         if (writers.back() != 0) continue;
         int fd = open(at("f").c_str(), O_RDWR);
         const std::string piece(kMiB, 'w');
-        for (int i = 0; i < 300; ++i) (void)!pwrite(fd, piece.data(), piece.size(), (i + w) % 8 * static_cast<off_t>(kMiB));
+        for (int i = 0; i < 300; ++i)
+            (void)!pwrite(fd, piece.data(), piece.size(), (i + w) % 8 * static_cast<off_t>(kMiB));
         _exit(0);
     }
     for (int i = 0; i < 3000; ++i) {
@@ -392,13 +399,15 @@ TEST_F(MountStart, DirectoriesAreNotMovedIntoThemselves) {
 
 TEST_F(MountStart, DeepDirectoriesAreNoStackOverflow) {
     ASSERT_TRUE(start_mounted(Way::passthrough)) << log();
-    EXPECT_EQ(run_as(0, [&]() -> std::string {
-        if (chdir(mount().c_str()) != 0) return "chdir";
-        for (int i = 0; i < 20'000; ++i) {
-            if (mkdir("d", 0755) != 0 || chdir("d") != 0) return strerror(errno);
-        }
-        return "";
-    }), "");
+    EXPECT_EQ(run_as(0,
+                     [&]() -> std::string {
+                         if (chdir(mount().c_str()) != 0) return "chdir";
+                         for (int i = 0; i < 20'000; ++i) {
+                             if (mkdir("d", 0755) != 0 || chdir("d") != 0) return strerror(errno);
+                         }
+                         return "";
+                     }),
+              "");
     EXPECT_NE(run_cli({"mv", "d", "e"}).exit_code, 0);
     EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
 }
@@ -412,12 +421,14 @@ TEST_F(MountStart, ASlabWhoseObjectsDifferInRightsIsForItsOwner) {
     ASSERT_EQ(client->stat("pub/a")->extent, client->stat("pub/b")->extent);
     ASSERT_EQ(mkdir(at("private").c_str(), 0700), 0);
     ASSERT_EQ(rename(at("pub/b").c_str(), at("private/b").c_str()), 0);
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        auto other = Client::connect({.dir = dir()});
-        auto mapped = other->open("pub/a");
-        if (mapped || mapped.error().code != EACCES) return "mapped the slab";
-        return other->open("pub/a", {.map = false}) ? "" : "could not even copy";
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         auto other = Client::connect({.dir = dir()});
+                         auto mapped = other->open("pub/a");
+                         if (mapped || mapped.error().code != EACCES) return "mapped the slab";
+                         return other->open("pub/a", {.map = false}) ? "" : "could not even copy";
+                     }),
+              "");
     EXPECT_TRUE(client->open("pub/a"));
 }
 
@@ -459,7 +470,8 @@ TEST_F(MountStart, ReadingBesideTruncatingIsNoError) {
     });
     int fd = open(at("f").c_str(), O_RDONLY);
     std::string buffer(kMiB, '?');
-    for (int i = 0; i < 600; ++i) EXPECT_GE(pread(fd, buffer.data(), buffer.size(), i % 4 * static_cast<off_t>(kMiB)), 0);
+    for (int i = 0; i < 600; ++i)
+        EXPECT_GE(pread(fd, buffer.data(), buffer.size(), i % 4 * static_cast<off_t>(kMiB)), 0);
     close(fd);
     cutter.join();
 }
@@ -532,11 +544,14 @@ TEST_F(MountOnGpus, FabricHandlesAreForThoseWhoMayRead) {
     EXPECT_EQ(getxattr(at("f").c_str(), "user.fabric_handle", handle, 63), -1);
     EXPECT_EQ(errno, ERANGE);
     EXPECT_EQ(set_attribute(at("f"), "user.fabric_handle", "forged"), EPERM);
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        char stolen[64];
-        if (getxattr(at("f").c_str(), "user.fabric_handle", stolen, sizeof stolen) >= 0) return "read it";
-        return errno == EACCES ? "" : strerror(errno);
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         char stolen[64];
+                         if (getxattr(at("f").c_str(), "user.fabric_handle", stolen, sizeof stolen) >= 0)
+                             return "read it";
+                         return errno == EACCES ? "" : strerror(errno);
+                     }),
+              "");
 }
 
 // The example programs of the product.
@@ -551,8 +566,9 @@ TEST_F(MountExamples, TestClient) {
             env.push_back("FAKECUDA_FABRIC=1");
         }
         ChildProcess child;
-        ASSERT_TRUE(child.spawn({"/bin/bash", GSHM_SOURCE_DIR "/examples/test_client.sh", "--mount", scratch() + "/seed",
-                                 "--", "--device", cuda ? "cuda:0" : "host:64M"}, env));
+        ASSERT_TRUE(child.spawn({"/bin/bash", GSHM_SOURCE_DIR "/examples/test_client.sh", "--mount",
+                                 scratch() + "/seed", "--", "--device", cuda ? "cuda:0" : "host:64M"},
+                                env));
         auto result = child.finish({});
         EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
         EXPECT_NE(result.out.find("Validation PASSED"), std::string::npos) << result.out;

@@ -5,9 +5,8 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-#include <gshm/gshm.hpp>
-
 #include "mount/mount_fixture.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {
@@ -262,7 +261,8 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     ASSERT_TRUE(moved("host"));
     auto is_changed = [&] {
         if (stat(at("f").c_str(), &after) != 0) return false;
-        return std::pair(after.st_ctim.tv_sec, after.st_ctim.tv_nsec) > std::pair(before.st_ctim.tv_sec, before.st_ctim.tv_nsec);
+        return std::pair(after.st_ctim.tv_sec, after.st_ctim.tv_nsec) >
+               std::pair(before.st_ctim.tv_sec, before.st_ctim.tv_nsec);
     };
     // The kernel's cached attributes are invalidated asynchronously.
     for (int i = 0; i < 12'000 && !is_changed(); ++i) usleep(10'000);
@@ -294,7 +294,8 @@ TEST_P(MountMemory, AFileMovesToAnotherDevice) {
     ASSERT_GE(fd, 0);
     ASSERT_TRUE(client_.move("f", "cuda:1"));
     const std::string more = pattern(2 * kMiB, 2);
-    ASSERT_EQ(pwrite(fd, more.data(), more.size(), static_cast<off_t>(bytes.size())), static_cast<ssize_t>(more.size()));
+    ASSERT_EQ(pwrite(fd, more.data(), more.size(), static_cast<off_t>(bytes.size())),
+              static_cast<ssize_t>(more.size()));
     bytes += more;
     std::string seen(bytes.size(), '\0');
     EXPECT_EQ(pread(fd, seen.data(), seen.size(), 0), static_cast<ssize_t>(seen.size()));

@@ -102,7 +102,8 @@ bool MountFixture::start_mounted(Way way, const std::vector<std::string>& option
     if (way == Way::through) args.push_back("--no-passthrough");
     args.insert(args.end(), options.begin(), options.end());
     args.insert(args.end(), further.begin(), further.end());
-    if (way == Way::user && (chown(scratch().c_str(), kNobody, kNobody) != 0 || chown(mount_.c_str(), kNobody, kNobody) != 0)) {
+    if (way == Way::user &&
+        (chown(scratch().c_str(), kNobody, kNobody) != 0 || chown(mount_.c_str(), kNobody, kNobody) != 0)) {
         return false;
     }
     return start(args, environment_of(way), by(way));

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
-#include <gtest/gtest.h>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "integration/daemon_fixture.h"
 

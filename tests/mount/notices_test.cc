@@ -126,7 +126,8 @@ TEST_P(MountNotices, AFormerVersionIsItselfOrGoneButNotEmpty) {
     ASSERT_TRUE(again()) << log();
     {
         Client client = connect();
-        auto made = client.create({.name = "f", .size_bytes = 100, .device = "host", .mode = 0644, .map = false, .unnamed = true});
+        auto made = client.create(
+            {.name = "f", .size_bytes = 100, .device = "host", .mode = 0644, .map = false, .unnamed = true});
         ASSERT_TRUE(made) << made.error().message;
         ASSERT_TRUE(made->fill('n'));
         ASSERT_TRUE(made->replace("f"));

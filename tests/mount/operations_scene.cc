@@ -2,8 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+
+#include <nlohmann/json.hpp>
 
 namespace gshm::core::test {
 namespace {
@@ -17,7 +18,8 @@ void look_into(const std::string& folder, const std::string& name, bool fresh, S
     struct statx info = {};
     const int flags = AT_SYMLINK_NOFOLLOW | (fresh ? AT_STATX_FORCE_SYNC : AT_STATX_SYNC_AS_STAT);
     if (statx(AT_FDCWD, path.c_str(), flags, STATX_BASIC_STATS, &info) != 0) return;
-    seen[name] = {info.stx_ino, info.stx_mode, info.stx_uid, info.stx_gid, info.stx_nlink, static_cast<off_t>(info.stx_size),
+    seen[name] = {info.stx_ino,          info.stx_mode,         info.stx_uid,
+                  info.stx_gid,          info.stx_nlink,        static_cast<off_t>(info.stx_size),
                   to_ns(info.stx_atime), to_ns(info.stx_mtime), to_ns(info.stx_ctime)};
     if (!S_ISDIR(info.stx_mode)) return;
     DIR* listing = opendir(path.c_str());

@@ -8,9 +8,8 @@
 #include <sys/stat.h>
 #include <vector>
 
-#include <gshm/watch.hpp>
-
 #include "mount/mount_fixture.h"
+#include <gshm/watch.hpp>
 
 namespace gshm::core::test {
 

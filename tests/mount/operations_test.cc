@@ -17,7 +17,9 @@ protected:
         auto made = client_.make_directory(end);
         EXPECT_TRUE(made) << made.error().message;
         std::string text;
-        auto shorter = [&](const std::string& name) { return name.starts_with(folder + "/") ? name.substr(folder.size() + 1) : name; };
+        auto shorter = [&](const std::string& name) {
+            return name.starts_with(folder + "/") ? name.substr(folder.size() + 1) : name;
+        };
         for (;;) {
             auto event = watch.next();
             EXPECT_TRUE(event) << event.error().message;

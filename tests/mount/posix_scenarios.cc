@@ -138,13 +138,11 @@ std::vector<std::string> record(const Scenario& scenario, const std::string& par
     auto lines = lines_of(log[0]);
     ::close(log[0]);
     int status = 0;
-    while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     if (pid < 0) lines.push_back("no child: " + errno_name(errno));
     if (WIFSIGNALED(status))
         lines.push_back(fmt::format("the scenario was ended by SIG{}", ::sigabbrev_np(WTERMSIG(status))));
-    else if (WEXITSTATUS(status) != 0)
-        lines.push_back(fmt::format("the scenario exited with {}", WEXITSTATUS(status)));
+    else if (WEXITSTATUS(status) != 0) lines.push_back(fmt::format("the scenario exited with {}", WEXITSTATUS(status)));
     remove_tree(dir);
     return lines;
 }
@@ -157,10 +155,8 @@ std::string compare(const Scenario& scenario, const std::string& dir_a, const st
     const auto lines = diff(a, b);
     bool skipping = false;
     for (size_t i = 0; i < lines.size(); ++i) {
-        if (near_difference(lines, i))
-            text += fmt::format("{} {}\n", lines[i].side, *lines[i].text);
-        else if (!skipping)
-            text += "  ...\n";
+        if (near_difference(lines, i)) text += fmt::format("{} {}\n", lines[i].side, *lines[i].text);
+        else if (!skipping) text += "  ...\n";
         skipping = !near_difference(lines, i);
     }
     return text;

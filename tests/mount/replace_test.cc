@@ -23,7 +23,8 @@ protected:
         if (fd < 0) return {};
         std::string bytes;
         char block[65536];
-        for (ssize_t got = 0; (got = ::read(fd, block, sizeof block)) > 0;) bytes.append(block, static_cast<size_t>(got));
+        for (ssize_t got = 0; (got = ::read(fd, block, sizeof block)) > 0;)
+            bytes.append(block, static_cast<size_t>(got));
         ::close(fd);
         return bytes;
     }
@@ -70,18 +71,22 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
     }
     ASSERT_TRUE(readers.wait_for_rounds(1)) << readers.finish();
     // Replaced by the library, and as shells do it: a new file is renamed over the old one.
-    EXPECT_EQ(run_as(reader, [&]() -> std::string {
-        auto client = Client::connect({.dir = dir()});
-        for (int version = 1; version <= kVersions; ++version) {
-            if (version % 4 != 0) {
-                if (auto failed = replace_version(*client, kSize, version); !failed.empty()) return failed;
-                continue;
-            }
-            if (!write_file(at("next"), std::string(kSize, static_cast<char>('a' + version % 26)))) return "write";
-            if (rename(at("next").c_str(), at("w").c_str()) != 0) return "rename";
-        }
-        return {};
-    }), "");
+    EXPECT_EQ(run_as(reader,
+                     [&]() -> std::string {
+                         auto client = Client::connect({.dir = dir()});
+                         for (int version = 1; version <= kVersions; ++version) {
+                             if (version % 4 != 0) {
+                                 if (auto failed = replace_version(*client, kSize, version); !failed.empty())
+                                     return failed;
+                                 continue;
+                             }
+                             if (!write_file(at("next"), std::string(kSize, static_cast<char>('a' + version % 26))))
+                                 return "write";
+                             if (rename(at("next").c_str(), at("w").c_str()) != 0) return "rename";
+                         }
+                         return {};
+                     }),
+              "");
     EXPECT_EQ(readers.finish(), "");
     // Memory of nodes that the kernel still knows is freed later.
     for (int i = 0; i < 6000 && (*client_.devices())[0].object_bytes != kSize; ++i) usleep(10'000);
@@ -91,24 +96,27 @@ TEST_P(MountReplace, ReadersOfTheFileSeeOneVersionOrTheOther) {
 
 TEST_P(MountReplace, WhoHasTheOldFileOpenKeepsItAndIsListed) {
     const uid_t user = mount_user();
-    EXPECT_EQ(run_as(user, [&]() -> std::string {
-        auto client = Client::connect({.dir = dir()});
-        if (auto failed = replace_version(*client, 3 * kMiB, 0); !failed.empty()) return failed;
-        int fd = ::open(at("w").c_str(), O_RDONLY | O_CLOEXEC);
-        if (fd < 0) return "open";
-        if (auto failed = replace_version(*client, 1000, 1); !failed.empty()) return failed;
-        auto entries = client->unlinked();
-        if (!entries || entries->size() != 1) return "not listed";
-        const auto& entry = (*entries)[0];
-        if (entry.name != "w" || entry.info.size_bytes != 3 * kMiB) return "listed as " + entry.name;
-        if (entry.holders.size() != 1 || entry.holders[0].pid != getpid()) return "held by another";
-        std::string bytes(3 * kMiB, '?');
-        if (pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return "short";
-        if (bytes != std::string(3 * kMiB, 'a')) return "changed";
-        if (read_once(at("w")) != std::string(1000, 'b')) return "not the new one";
-        ::close(fd);
-        return {};
-    }), "");
+    EXPECT_EQ(run_as(user,
+                     [&]() -> std::string {
+                         auto client = Client::connect({.dir = dir()});
+                         if (auto failed = replace_version(*client, 3 * kMiB, 0); !failed.empty()) return failed;
+                         int fd = ::open(at("w").c_str(), O_RDONLY | O_CLOEXEC);
+                         if (fd < 0) return "open";
+                         if (auto failed = replace_version(*client, 1000, 1); !failed.empty()) return failed;
+                         auto entries = client->unlinked();
+                         if (!entries || entries->size() != 1) return "not listed";
+                         const auto& entry = (*entries)[0];
+                         if (entry.name != "w" || entry.info.size_bytes != 3 * kMiB) return "listed as " + entry.name;
+                         if (entry.holders.size() != 1 || entry.holders[0].pid != getpid()) return "held by another";
+                         std::string bytes(3 * kMiB, '?');
+                         if (pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+                             return "short";
+                         if (bytes != std::string(3 * kMiB, 'a')) return "changed";
+                         if (read_once(at("w")) != std::string(1000, 'b')) return "not the new one";
+                         ::close(fd);
+                         return {};
+                     }),
+              "");
     for (int i = 0; i < 12'000 && (*client_.devices())[0].unlinked_bytes != 0; ++i) usleep(10'000);
     EXPECT_EQ((*client_.devices())[0].unlinked_bytes, 0u);
     EXPECT_EQ((*client_.devices())[0].object_bytes, 1000u);
@@ -145,34 +153,42 @@ TEST_P(MountReplace, MemoryOfAFileBeforeItGrewIsListed) {
 
 TEST_P(MountReplace, ReusedMemoryShowsNothingOfItsFormerOwner) {
     const uid_t user = mount_user();
-    EXPECT_EQ(run_as(user, [&]() -> std::string {
-        auto client = Client::connect({.dir = dir()});
-        const auto all_zero = [](const std::string& bytes) { return bytes.find_first_not_of('\0') == bytes.npos; };
-        for (int round = 0; round < 12; ++round) {
-            for (size_t size : {size_t{100}, size_t{70'000}, 3 * kMiB}) {
-                // Truncated and extended again, within its last page and beyond it.
-                if (!write_file(at("f"), std::string(size, 'S'))) return "write";
-                if (truncate(at("f").c_str(), static_cast<off_t>(size / 2 + 1)) != 0) return "truncate";
-                if (truncate(at("f").c_str(), static_cast<off_t>(2 * size)) != 0) return "grow";
-                const auto grown = read_once(at("f"));
-                if (grown.size() != 2 * size || !all_zero(grown.substr(size / 2 + 1))) return "grown: not zero";
-                if (!write_file(at("f"), std::string(2 * size, 'S'))) return "write again";
-                if (unlink(at("f").c_str()) != 0) return "unlink";
-                // New memory as a file, and as an object.
-                if (!write_file(at("g"), "") || truncate(at("g").c_str(), static_cast<off_t>(size)) != 0) return "new";
-                if (!all_zero(read_once(at("g")))) return "new file: not zero";
-                if (!write_file(at("g"), std::string(size, 'S'))) return "write new";
-                auto object = client->create({.name = "o", .size_bytes = size, .map = false});
-                if (!object) return "create: " + object.error().message;
-                std::string bytes(size, '?');
-                if (!object->copy_out(bytes) || !all_zero(bytes)) return "new object: not zero";
-                if (!object->fill('S')) return "fill";
-                object->close();
-                if (!client->unlink("o") || unlink(at("g").c_str()) != 0) return "remove";
-            }
-        }
-        return {};
-    }), "");
+    EXPECT_EQ(run_as(user,
+                     [&]() -> std::string {
+                         auto client = Client::connect({.dir = dir()});
+                         const auto all_zero = [](const std::string& bytes) {
+                             return bytes.find_first_not_of('\0') == bytes.npos;
+                         };
+                         for (int round = 0; round < 12; ++round) {
+                             for (size_t size : {size_t{100}, size_t{70'000}, 3 * kMiB}) {
+                                 // Truncated and extended again, within its last page and beyond it.
+                                 if (!write_file(at("f"), std::string(size, 'S'))) return "write";
+                                 if (truncate(at("f").c_str(), static_cast<off_t>(size / 2 + 1)) != 0)
+                                     return "truncate";
+                                 if (truncate(at("f").c_str(), static_cast<off_t>(2 * size)) != 0) return "grow";
+                                 const auto grown = read_once(at("f"));
+                                 if (grown.size() != 2 * size || !all_zero(grown.substr(size / 2 + 1)))
+                                     return "grown: not zero";
+                                 if (!write_file(at("f"), std::string(2 * size, 'S'))) return "write again";
+                                 if (unlink(at("f").c_str()) != 0) return "unlink";
+                                 // New memory as a file, and as an object.
+                                 if (!write_file(at("g"), "") ||
+                                     truncate(at("g").c_str(), static_cast<off_t>(size)) != 0)
+                                     return "new";
+                                 if (!all_zero(read_once(at("g")))) return "new file: not zero";
+                                 if (!write_file(at("g"), std::string(size, 'S'))) return "write new";
+                                 auto object = client->create({.name = "o", .size_bytes = size, .map = false});
+                                 if (!object) return "create: " + object.error().message;
+                                 std::string bytes(size, '?');
+                                 if (!object->copy_out(bytes) || !all_zero(bytes)) return "new object: not zero";
+                                 if (!object->fill('S')) return "fill";
+                                 object->close();
+                                 if (!client->unlink("o") || unlink(at("g").c_str()) != 0) return "remove";
+                             }
+                         }
+                         return {};
+                     }),
+              "");
 }
 
 }  // namespace

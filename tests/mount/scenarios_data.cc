@@ -129,7 +129,7 @@ void truncating_to_something_huge(Recorder& recorder, const std::string& dir) {
     const bool done = ::truncate(c.at("f").c_str(), kHuge) == 0;
     const bool known = done || errno == EFBIG;
     recorder.line(fmt::format("truncate to something huge: {}", known ? "EFBIG or success" : errno_name(errno)));
-    struct stat st {};
+    struct stat st{};
     ::stat(c.at("f").c_str(), &st);
     recorder.line(fmt::format("  size {}", st.st_size == (done ? kHuge : 5) ? "as answered" : "something else"));
     c.truncate("f", 5);

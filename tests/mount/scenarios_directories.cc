@@ -51,7 +51,7 @@ void types_and_inodes(Recorder& recorder, const std::string& dir) {
     if (!stream) return recorder.line("opendir failed");
     std::map<std::string, bool> matches;
     while (const dirent* entry = ::readdir(stream)) {
-        struct stat st {};
+        struct stat st{};
         ::lstat(c.at(std::string("d/") + entry->d_name).c_str(), &st);
         matches[entry->d_name] = st.st_ino == entry->d_ino;
     }

@@ -50,7 +50,7 @@ void whole_files(Recorder& recorder, const std::string& dir) {
 }
 
 int set_lock(Calls& c, const std::string& what, int fd, int command, short type, off_t start, off_t size) {
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = start;
@@ -59,7 +59,7 @@ int set_lock(Calls& c, const std::string& what, int fd, int command, short type,
 }
 
 void ask(Calls& c, const std::string& what, int fd, short type, off_t start, off_t size, pid_t expected) {
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = start;
@@ -125,7 +125,7 @@ void waiting(Recorder& recorder, const std::string& dir) {
     for (const bool whole : {false, true}) {
         const auto lock = [&](int file, bool take) {
             if (whole) return ::flock(file, take ? LOCK_EX : LOCK_UN);
-            struct flock range {};
+            struct flock range{};
             range.l_type = take ? F_WRLCK : F_UNLCK;
             return ::fcntl(file, F_SETLKW, &range);
         };

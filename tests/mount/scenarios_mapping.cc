@@ -127,10 +127,8 @@ void bus_errors(Recorder& recorder, const std::string& dir) {
             // With this handler no sanitizer reports a crash and no core is written.
             ::signal(SIGBUS, [](int) { ::_exit(99); });
             volatile char* byte = memory + offset;
-            if (write)
-                *byte = 'w';
-            else
-                (void)*byte;
+            if (write) *byte = 'w';
+            else (void)*byte;
             return 0;
         });
     };

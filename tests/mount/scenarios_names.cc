@@ -113,7 +113,7 @@ void deleted_directory(Recorder& recorder, const std::string& dir) {
 void long_names(Recorder& recorder, const std::string& dir) {
     Calls c(recorder, dir);
     const std::string longest(255, 'n'), too_long(256, 'n'), far_too_long(2000, 'n');
-    struct statvfs fs {};
+    struct statvfs fs{};
     recorder.result("statvfs", ::statvfs(dir.c_str(), &fs));
     recorder.line(fmt::format("  longest name {}", fs.f_namemax));
     c.close(c.open(longest, O_CREAT | O_RDWR, 0644));

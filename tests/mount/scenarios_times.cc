@@ -30,7 +30,7 @@ bool operator==(const timespec& a, const timespec& b) {
 }
 
 void record_equal(Calls& c, const std::string& name, timespec atime, timespec mtime) {
-    struct stat st {};
+    struct stat st{};
     ::lstat(c.at(name).c_str(), &st);
     c.log().line(fmt::format("  {}: atime {}, mtime {}", name, st.st_atim == atime ? "as asked" : "different",
                              st.st_mtim == mtime ? "as asked" : "different"));
@@ -178,7 +178,7 @@ void setting(Recorder& recorder, const std::string& dir) {
         c.moved("only atime", {name}, [&] { set_times(c, "utimensat(now, omit)", name, kNow, kOmit); });
         c.moved("neither", {name}, [&] { set_times(c, "utimensat(omit, omit)", name, kOmit, kOmit); });
         c.moved("both now", {name}, [&] { set_times(c, "utimensat(now, now)", name, kNow, kNow); });
-        struct stat st {};
+        struct stat st{};
         ::lstat(c.at(name).c_str(), &st);
         recorder.line(fmt::format("  atime {} mtime", st.st_atim == st.st_mtim ? "is" : "is not"));
         set_times(c, "utimensat(omit, explicit)", name, kOmit, early);

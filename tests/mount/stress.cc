@@ -120,10 +120,8 @@ private:
         const size_t i = below(kOwnFiles);
         const bool there = contents_.erase(i) > 0;
         const int result = ::unlink(own_name(i).c_str());
-        if (there)
-            allow("unlink of its own", result, {});
-        else if (result == 0)
-            fail("unlinked what it had not");
+        if (there) allow("unlink of its own", result, {});
+        else if (result == 0) fail("unlinked what it had not");
     }
     void own_verify(size_t i) {
         const int fd = ::open(own_name(i).c_str(), O_RDONLY | O_CLOEXEC);
@@ -133,7 +131,7 @@ private:
         }
         if (!allow("open of its own", fd, {})) return;
         const auto bytes = read_all(fd);
-        struct stat st {};
+        struct stat st{};
         allow("fstat", ::fstat(fd, &st), {});
         ::close(fd);
         const auto& wanted = contents_[i];
@@ -178,7 +176,7 @@ private:
     void shared_unlink() { allow("unlink of a shared file", ::unlink(shared_file().c_str()), {ENOENT}); }
     void shared_stat() {
         const auto name = shared_file();
-        struct stat st {};
+        struct stat st{};
         if (!allow("stat of a shared file", ::stat(name.c_str(), &st), {ENOENT})) return;
         if (!S_ISREG(st.st_mode)) fail(name + " is not a file");
     }
@@ -281,8 +279,7 @@ std::string run_stress(const std::string& dir, StressOptions options) {
     ::close(log[0]);
     for (const pid_t pid : workers) {
         int status = 0;
-        while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
+        while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
         if (WIFSIGNALED(status))
             problems += fmt::format("a process was ended by SIG{}\n", ::sigabbrev_np(WTERMSIG(status)));
     }

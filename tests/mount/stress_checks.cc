@@ -47,13 +47,13 @@ private:
         names.erase("..");
         nlink_t folders = 0;
         for (const auto& name : names) folders += look_at(dir + "/" + name);
-        struct stat st {};
+        struct stat st{};
         if (::stat(dir.c_str(), &st) != 0 || st.st_nlink != folders + 2)
             problems_ += fmt::format("{} has {} links and {} folders\n", dir, st.st_nlink, folders);
     }
     // Whether the path is a folder.
     bool look_at(const std::string& path) {
-        struct stat st {};
+        struct stat st{};
         if (::lstat(path.c_str(), &st) != 0) {
             problems_ += fmt::format("{} is listed, but: {}\n", path, errno_name(errno));
             return false;

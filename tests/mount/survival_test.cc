@@ -42,10 +42,8 @@ protected:
             while (fed_ < bytes_ && !broken_) {
                 while (fed_ >= allowed_) usleep(100);
                 piece = pattern(std::min<uint64_t>(bytes_ - fed_, 64 << 10), seed_, fed_);
-                if (!cp_.feed(piece))
-                    broken_ = true;
-                else
-                    fed_ += piece.size();
+                if (!cp_.feed(piece)) broken_ = true;
+                else fed_ += piece.size();
             }
         }
 
@@ -291,7 +289,8 @@ TEST_P(MountSurvivalOfNames, ChangesInFlightAreDoneOnce) {
 TEST_P(MountSurvivalOfNames, NamesOfTheLibraryInTheSameFolder) {
     ASSERT_TRUE(start_mounted(GetParam())) << log();
     const std::string folder = at("both");
-    ASSERT_EQ(run_as(user(), [&]() -> std::string { return mkdir(folder.c_str(), 0755) == 0 ? "" : failed("mkdir"); }), "");
+    ASSERT_EQ(run_as(user(), [&]() -> std::string { return mkdir(folder.c_str(), 0755) == 0 ? "" : failed("mkdir"); }),
+              "");
     Workers workers;
     for (int i = 0; i < 3; ++i) {
         workers.add([folder](Workers::Self& self) -> std::string {

@@ -25,21 +25,23 @@ TEST_P(MountWatch, HearsWhatIsDoneToFiles) {
     auto watch = Watch::create(client_, "d/");
     ASSERT_TRUE(watch) << watch.error().message;
     ASSERT_EQ(by_user([&]() -> std::string {
-        if (mkdir(at("d").c_str(), 0755) != 0) return "mkdir";
-        if (!write_file(at("d/f"), "bytes", O_CREAT)) return "write";
-        if (link(at("d/f").c_str(), at("d/hard").c_str()) != 0) return "link";
-        if (symlink("f", at("d/soft").c_str()) != 0) return "symlink";
-        if (set_attribute(at("d/f"), "user.state", "sealed") != 0) return "seal";
-        if (rename(at("d/f").c_str(), at("d/g").c_str()) != 0) return "rename";
-        if (rename(at("d/hard").c_str(), at("d/soft").c_str()) != 0) return "rename over";
-        if (mkdir(at("d/sub").c_str(), 0755) != 0) return "mkdir sub";
-        if (!write_file(at("d/sub/in"), "x", O_CREAT)) return "write in";
-        if (renameat2(AT_FDCWD, at("d/sub").c_str(), AT_FDCWD, at("d/g").c_str(), RENAME_EXCHANGE) != 0) return "exchange";
-        if (rename(at("d/g").c_str(), at("elsewhere").c_str()) != 0) return "rename away";
-        if (unlink(at("d/soft").c_str()) != 0) return "unlink";
-        if (unlink(at("d/sub").c_str()) != 0) return "unlink sub";
-        return {};
-    }), "");
+                  if (mkdir(at("d").c_str(), 0755) != 0) return "mkdir";
+                  if (!write_file(at("d/f"), "bytes", O_CREAT)) return "write";
+                  if (link(at("d/f").c_str(), at("d/hard").c_str()) != 0) return "link";
+                  if (symlink("f", at("d/soft").c_str()) != 0) return "symlink";
+                  if (set_attribute(at("d/f"), "user.state", "sealed") != 0) return "seal";
+                  if (rename(at("d/f").c_str(), at("d/g").c_str()) != 0) return "rename";
+                  if (rename(at("d/hard").c_str(), at("d/soft").c_str()) != 0) return "rename over";
+                  if (mkdir(at("d/sub").c_str(), 0755) != 0) return "mkdir sub";
+                  if (!write_file(at("d/sub/in"), "x", O_CREAT)) return "write in";
+                  if (renameat2(AT_FDCWD, at("d/sub").c_str(), AT_FDCWD, at("d/g").c_str(), RENAME_EXCHANGE) != 0)
+                      return "exchange";
+                  if (rename(at("d/g").c_str(), at("elsewhere").c_str()) != 0) return "rename away";
+                  if (unlink(at("d/soft").c_str()) != 0) return "unlink";
+                  if (unlink(at("d/sub").c_str()) != 0) return "unlink sub";
+                  return {};
+              }),
+              "");
     for (const char* expected :
          {"created d/f", "created d/hard", "created d/soft", "sealed d/f", "sealed d/hard", "renamed d/g from d/f",
           "replaced d/soft from d/hard", "created d/sub", "created d/sub/in", "deleted d/sub/in", "replaced d/g",

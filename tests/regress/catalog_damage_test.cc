@@ -29,7 +29,8 @@ void flip(const std::string& path, uint64_t at) {
 void zero(const std::string& path, uint64_t at, uint64_t bytes) {
     bytes = std::min(bytes, fs::file_size(path) - at);
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(at)).write(std::string(bytes, '\0').data(), static_cast<std::streamsize>(bytes));
+    file.seekp(static_cast<std::streamoff>(at))
+        .write(std::string(bytes, '\0').data(), static_cast<std::streamsize>(bytes));
 }
 
 class CatalogDamage : public LibraryTest {
@@ -76,7 +77,8 @@ protected:
         }
         char value[8];
         size_t bytes = 0;
-        if (gshm_get_attribute(client.get(), small(0).c_str(), "key", value, sizeof value, &bytes) != 0) return "attribute";
+        if (gshm_get_attribute(client.get(), small(0).c_str(), "key", value, sizeof value, &bytes) != 0)
+            return "attribute";
         return std::string(value, bytes) == "value" ? "" : "attribute";
     }
     std::string db() const { return dir() + "/gshm.db"; }
@@ -113,16 +115,18 @@ std::vector<Damage> CatalogDamage::all_damages() {
         const bool is_log = name.ends_with("-wal");
         const uint64_t size = fs::file_size(dir() + "/" + name);
         auto add = [&](const std::string& what, bool seen, std::function<void(const std::string&)> act) {
-            all.push_back({name + ": " + what, [name, act = std::move(act)](const std::string& folder) {
-                               act(folder + "/" + name);
-                           }, seen});
+            all.push_back({name + ": " + what,
+                           [name, act = std::move(act)](const std::string& folder) { act(folder + "/" + name); },
+                           seen});
         };
         add("deleted", true, [](const std::string& path) { fs::remove(path); });
         add("empty", true, [](const std::string& path) { fs::resize_file(path, 0); });
         for (int i = 1; i < 12; ++i) {
-            add("cut at " + std::to_string(size * i / 12), is_log, [size, i](const std::string& path) { fs::resize_file(path, size * i / 12); });
+            add("cut at " + std::to_string(size * i / 12), is_log,
+                [size, i](const std::string& path) { fs::resize_file(path, size * i / 12); });
         }
-        for (uint64_t at : {uint64_t{0}, uint64_t{18}, uint64_t{24}, uint64_t{28}, uint64_t{36}, uint64_t{60}, uint64_t{100}}) {
+        for (uint64_t at :
+             {uint64_t{0}, uint64_t{18}, uint64_t{24}, uint64_t{28}, uint64_t{36}, uint64_t{60}, uint64_t{100}}) {
             add("bit in the header at " + std::to_string(at), false, [at](const std::string& path) { flip(path, at); });
         }
         for (int i = 0; i < 25; ++i) {
@@ -131,7 +135,8 @@ std::vector<Damage> CatalogDamage::all_damages() {
         }
         for (int i = 0; i < 8; ++i) {
             const uint64_t at = random() % size / 4096 * 4096;
-            add("page of zeros at " + std::to_string(at), false, [at](const std::string& path) { zero(path, at, 4096); });
+            add("page of zeros at " + std::to_string(at), false,
+                [at](const std::string& path) { zero(path, at, 4096); });
         }
     }
     return all;
@@ -226,7 +231,8 @@ TEST_F(CatalogDamage, SalvageWithoutACatalogFindsTheBytes) {
         all += content;
     }
     for (uint64_t i = 0; i < kSmall; ++i) EXPECT_NE(all.find(pattern(5000 + i, i)), std::string::npos) << small(i);
-    for (uint64_t i = 0; i < kLarge; ++i) EXPECT_NE(all.find(pattern(kLargeBytes + i, 1000 + i)), std::string::npos) << large(i);
+    for (uint64_t i = 0; i < kLarge; ++i)
+        EXPECT_NE(all.find(pattern(kLargeBytes + i, 1000 + i)), std::string::npos) << large(i);
     // The state is an ordinary one again.
     kill();
     ASSERT_TRUE(start_host()) << log();

@@ -32,9 +32,13 @@ public:
         std::map<int, std::set<EpollSet::Entry>> before;
         for (const auto& set : EpollSet::of(daemon)) before[set.number()] = set.entries();
         socket_ = std::move(*wire::connect_to(socket_path));
-        EXPECT_EQ(ask(RequestBody::Hello, [](Builder& builder) {
-                      return wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test")).Union();
-                  }).error, 0);
+        EXPECT_EQ(
+            ask(RequestBody::Hello,
+                [](Builder& builder) {
+                    return wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test")).Union();
+                })
+                .error,
+            0);
         for (const auto& set : EpollSet::of(daemon)) {
             for (const auto& entry : set.entries()) {
                 if (!before[set.number()].contains(entry)) loop_ = set;
@@ -116,8 +120,7 @@ protected:
         StoppedThread stopped(releases_->loop().thread());
         releases_->send(RequestBody::Release, release_of(released));
         const uint64_t id = asks_->send(kind, build);
-        while (!asks_->has_reply() && !releases_->loop().has_posted()) {
-        }
+        while (!asks_->has_reply() && !releases_->loop().has_posted()) {}
         EXPECT_FALSE(asks_->has_reply()) << "before the release was read";
         stopped.resume();
         Reply reply = asks_->receive();
@@ -218,7 +221,8 @@ TEST_F(ClientThreads, NoReplyOvertakesADescriptor) {
     const uint64_t wait = asks_->send(RequestBody::Wait, [](Builder& builder) {
         return wire::CreateWait(builder, builder.CreateString("awaited"), false, -1).Union();
     });
-    ASSERT_EQ(asks_->ask(RequestBody::Ping, [](Builder& builder) { return wire::CreatePing(builder).Union(); }).error, 0);
+    ASSERT_EQ(asks_->ask(RequestBody::Ping, [](Builder& builder) { return wire::CreatePing(builder).Union(); }).error,
+              0);
     const pid_t other = releases_->loop().thread();
     wait_until_catalog_is_written();
     StoppedThread sender(asks_->loop().thread());
@@ -226,14 +230,12 @@ TEST_F(ClientThreads, NoReplyOvertakesADescriptor) {
     // Stopped where it wakes the thread that writes the catalog, with the store lock.
     ASSERT_TRUE(sender.run_until_call(SYS_futex));
     releases_->send(RequestBody::CreateObjects, create_of("awaited", 100, "host", kCreateKeep));
-    while (!SleepingCall::of(pid(), other).is_futex()) {
-    }
+    while (!SleepingCall::of(pid(), other).is_futex()) {}
     // Stopped when it has given the lock away, before it sends.
     ASSERT_TRUE(sender.run_through_call(SYS_futex));
     ASSERT_EQ(releases_->receive().error, 0);
     // The main thread has answered the wait.
-    while (has_posted() || !SleepingCall::of(pid(), pid()).is_epoll()) {
-    }
+    while (has_posted() || !SleepingCall::of(pid(), pid()).is_epoll()) {}
     EXPECT_FALSE(asks_->has_reply()) << "before the descriptor";
     sender.resume();
     const Reply first = asks_->receive();

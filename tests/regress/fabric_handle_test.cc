@@ -19,8 +19,8 @@ protected:
         info.extent_bytes = bytes;
         info.size_bytes = bytes;
         gshm_object* object = nullptr;
-        const int code = gshm_import_fabric("cuda:0", reinterpret_cast<const uint8_t*>(handle.data()), &info, GSHM_WRITE,
-                                            &object);
+        const int code =
+            gshm_import_fabric("cuda:0", reinterpret_cast<const uint8_t*>(handle.data()), &info, GSHM_WRITE, &object);
         EXPECT_EQ(code, 0) << gshm_last_error();
         return Object(object);
     }
@@ -128,7 +128,8 @@ TEST_F(FabricHandle, KeepsAShorterFileWhereItIs) {
 TEST_F(FabricHandle, GivesBackTheMemoryOfARemovedFile) {
     const uint64_t before = used_bytes();
     for (int i = 0; i < 30; ++i) {  // twice the capacity of the device
-        ASSERT_TRUE(write_file(at("f"), "x") && truncate(at("f").c_str(), 64 << 20) == 0) << i << ": " << strerror(errno);
+        ASSERT_TRUE(write_file(at("f"), "x") && truncate(at("f").c_str(), 64 << 20) == 0)
+            << i << ": " << strerror(errno);
         ASSERT_FALSE(handle_of("f").empty()) << strerror(errno);
         ASSERT_EQ(unlink(at("f").c_str()), 0);
         if (i == 15) restart();

@@ -1,9 +1,10 @@
 // After a restart, ids of open files were reused: they continued after the highest id still open. A RELEASE that the
 // kernel sent again then closed another user's file, and a descriptor could refer to another user's file.
-#include <gtest/gtest.h>
 #include <linux/falloc.h>
 #include <set>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "support/fuse_rig.h"
 

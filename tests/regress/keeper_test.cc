@@ -67,9 +67,10 @@ protected:
         address.sun_family = AF_UNIX;
         snprintf(address.sun_path, sizeof address.sun_path, "%s/log", folder.c_str());
         ASSERT_EQ(bind(syslog_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << strerror(errno);
-        const std::string script = "cd " + folder +
-                                   " && for node in null zero urandom; do : > $node && mount --bind /dev/$node $node || exit 1; "
-                                   "done && mount --rbind . /dev && cd / && exec \"$0\" \"$@\"";
+        const std::string script =
+            "cd " + folder +
+            " && for node in null zero urandom; do : > $node && mount --bind /dev/$node $node || exit 1; "
+            "done && mount --rbind . /dev && cd / && exec \"$0\" \"$@\"";
         if (run_in_namespace("exit 0") != 0) GTEST_SKIP() << "no mount namespace of its own";
         start_keeper({"/usr/bin/unshare", "--mount", "/bin/sh", "-c", script});
     }

@@ -42,7 +42,8 @@ TEST_F(Regress, AFailedCreateLeavesNoName) {
     auto script = fake_cuda_env(2);
     script.push_back("CUDA_VISIBLE_DEVICES=0");
     ChildProcess child;
-    ASSERT_TRUE(child.spawn({bin("weights_writer"), "--dir", dir(), "--device", "cuda:1", "--name", "left/behind"}, script));
+    ASSERT_TRUE(
+        child.spawn({bin("weights_writer"), "--dir", dir(), "--device", "cuda:1", "--name", "left/behind"}, script));
     auto result = child.finish();
     EXPECT_NE(result.exit_code, 0) << result.out;
     EXPECT_EQ(open_code(client_.get(), "left/behind", GSHM_NO_MAP), -ENOENT) << result.out << result.err;

@@ -99,9 +99,11 @@ TEST_F(Restart, IsRefusedAtOnceWhileOneRuns) {
 TEST_F(Restart, RightAfterAKill) {
     ASSERT_TRUE(start({"--device", "host:64M"})) << log();
     stop();
-    const std::string script = "set -e; G='" + bin("gshmd") + "'; $G --dir '" + dir() + "' --device host:64M; for i in 1 2 3 4 5; do "
-                               "kill -9 $(cat '" + dir() + "/gshm.lock'); $G --dir '" + dir() + "'; done; '" + bin("gshm") +
-                               "' --dir '" + dir() + "' shutdown; $G --dir '" + dir() + "' --device host:64M; '" + bin("gshm") +
+    const std::string script = "set -e; G='" + bin("gshmd") + "'; $G --dir '" + dir() +
+                               "' --device host:64M; for i in 1 2 3 4 5; do "
+                               "kill -9 $(cat '" +
+                               dir() + "/gshm.lock'); $G --dir '" + dir() + "'; done; '" + bin("gshm") + "' --dir '" +
+                               dir() + "' shutdown; $G --dir '" + dir() + "' --device host:64M; '" + bin("gshm") +
                                "' --dir '" + dir() + "' shutdown";
     ChildProcess shell;
     ASSERT_TRUE(shell.spawn({"/bin/bash", "-c", script}));

@@ -1,7 +1,8 @@
 // Small objects share an extent, and a writable descriptor covers all of it. Sealed objects were writable for every
 // process that opened or created an unsealed one beside them.
-#include <gtest/gtest.h>
 #include <sys/mman.h>
+
+#include <gtest/gtest.h>
 
 #include "integration/library_fixture.h"
 

@@ -1,8 +1,7 @@
 // A later snapshot reused the chunks of an open object for the sealed object. Writes to mapped memory do not change the
 // modification time, and neither does sealing.
-#include <gshm/gshm.hpp>
-
 #include "integration/snapshot_fixture.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {

@@ -167,10 +167,11 @@ void SnapshotWhole::look_into(int folder, const std::string& path, Seen& seen) {
     for (const auto& name : names) {
         if (name == "." || name == "..") continue;
         const auto full = path.empty() ? name : path + "/" + name;
-        struct stat info {};
+        struct stat info{};
         ASSERT_EQ(::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW), 0);
         seen[full] = {describe(folder, name, info), info.st_ino};
-        if (S_ISDIR(info.st_mode)) look_into(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), full, seen);
+        if (S_ISDIR(info.st_mode))
+            look_into(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), full, seen);
     }
     ::closedir(listing);
 }
@@ -217,7 +218,8 @@ TEST_F(SnapshotWhole, AttributesOfAllSizes) {
     ASSERT_TRUE(write_file(at("file"), "bytes"));
     ASSERT_EQ(::chmod(at("file").c_str(), 0444), 0);
     for (int i = 0; i < 15; ++i) {
-        ASSERT_EQ(set_attribute(at("file"), "user.large" + std::to_string(i), std::string(65536, static_cast<char>(i))), 0);
+        ASSERT_EQ(set_attribute(at("file"), "user.large" + std::to_string(i), std::string(65536, static_cast<char>(i))),
+                  0);
     }
     // More names than fit in a message, so that the library lists them in pages.
     ASSERT_TRUE(write_file(at("names"), ""));
@@ -300,8 +302,8 @@ protected:
         return bytes;
     }
     std::string any_name() {
-        static const std::vector<std::string> kinds = {"plain", ".hidden", "with space", "ünï", "tab\tname", "\a\x1b",
-                                                       "\xff", std::string(240, 'l')};
+        static const std::vector<std::string> kinds = {"plain",     ".hidden", "with space", "ünï",
+                                                       "tab\tname", "\a\x1b",  "\xff",       std::string(240, 'l')};
         return kinds[any(kinds.size())] + std::to_string(next_++);
     }
     std::string any_folder() { return folders_[any(folders_.size())]; }
@@ -346,8 +348,8 @@ void AnyTree::make_one() {
             }
             return adorn(path, false);
         case 2: {
-            static const std::vector<std::string> targets = {"plain0", "/elsewhere", "../..", "\xff\x01", "a\nb",
-                                                             std::string(4000, 't')};
+            static const std::vector<std::string> targets = {"plain0",   "/elsewhere", "../..",
+                                                             "\xff\x01", "a\nb",       std::string(4000, 't')};
             ASSERT_EQ(::symlink(targets[any(targets.size())].c_str(), path.c_str()), 0);
             if (one_in(2)) {
                 ASSERT_EQ(::lchown(path.c_str(), 77, 78), 0);

@@ -6,9 +6,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include <gshm/gshm.hpp>
-
 #include "mount/mount_fixture.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {

@@ -79,7 +79,8 @@ TEST_F(StartFreesMemory, AfterTheCatalogKnows) {
         auto kept = [&] {
             int count = 0;
             std::error_code gone;
-            for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(keeper) + "/fd", gone)) {
+            for (const auto& entry :
+                 std::filesystem::directory_iterator("/proc/" + std::to_string(keeper) + "/fd", gone)) {
                 struct stat status = {};
                 if (::stat(entry.path().c_str(), &status) == 0 && status.st_size == off_t{kBytes}) ++count;
             }

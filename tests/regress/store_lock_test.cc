@@ -7,12 +7,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include <gshm/gshm.hpp>
-
 #include "base/lock_report.h"
 #include "mount/mount_fixture.h"
 #include "support/fuse_rig.h"
 #include "support/this_build.h"
+#include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
 namespace {
@@ -77,9 +76,9 @@ std::vector<Held> holds_in(const std::string& log) {
 }
 
 // Places that may hold it for long.
-const std::regex kExceptions(
-    "src/daemon/(survival|server)\\.cc:[0-9]+ create|"  // the start: nobody else is there yet
-    "src/daemon/server\\.cc:[0-9]+ end");               // the end, which waits for the keeper: nobody is served any more
+const std::regex
+    kExceptions("src/daemon/(survival|server)\\.cc:[0-9]+ create|"  // the start: nobody else is there yet
+                "src/daemon/server\\.cc:[0-9]+ end");  // the end, which waits for the keeper: nobody is served any more
 
 class LockTimes : public ::testing::TestWithParam<Way>, protected MountFixture {
 protected:
@@ -98,7 +97,8 @@ protected:
         const std::string directory = "client" + std::to_string(number);
         const std::string folder = directory + "/";
         std::vector<gshm::CreateSpec> batch;
-        for (int i = 0; i < kBatch; ++i) batch.push_back({.name = folder + "b" + std::to_string(i), .size_bytes = 4096, .map = false});
+        for (int i = 0; i < kBatch; ++i)
+            batch.push_back({.name = folder + "b" + std::to_string(i), .size_bytes = 4096, .map = false});
         for (const auto& object : client->create_batch(batch)) ASSERT_TRUE(object) << object.error().message;
         for (int round = 0; round < kRounds; ++round) {
             for (int i = 0; i < kObjects; ++i) {

@@ -5,12 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <gshm/gshm.h>
-
 #include "base/limits.h"
 #include "mount/mount_fixture.h"
 #include "wire/message.h"
 #include "wire/version.h"
+#include <gshm/gshm.h>
 
 namespace gshm::core::test {
 namespace {

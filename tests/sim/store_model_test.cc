@@ -2,10 +2,11 @@
 // places and counts are checked as well. A failing seed is printed; GSHM_SIM_SEED runs only that one, GSHM_SIM_SEEDS
 // sets the number of seeds.
 #include <cstdlib>
-#include <gtest/gtest.h>
 #include <map>
 #include <random>
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "base/name.h"
 #include "base/size.h"
@@ -65,7 +66,8 @@ public:
     }
     // The deepest existing directory above a name; "" for the root, which is sticky.
     std::string parent(const std::string& name) const {
-        for (size_t slash = name.rfind('/'); slash != std::string::npos && slash > 0; slash = name.rfind('/', slash - 1)) {
+        for (size_t slash = name.rfind('/'); slash != std::string::npos && slash > 0;
+             slash = name.rfind('/', slash - 1)) {
             if (directories.contains(name.substr(0, slash))) return name.substr(0, slash);
         }
         return "";
@@ -158,7 +160,9 @@ public:
 
 private:
     unsigned below(unsigned bound) { return static_cast<unsigned>(random_() % bound); }
-    SessionId some_session() { return std::next(model_.sessions.begin(), below(static_cast<unsigned>(model_.sessions.size())))->first; }
+    SessionId some_session() {
+        return std::next(model_.sessions.begin(), below(static_cast<unsigned>(model_.sessions.size())))->first;
+    }
     std::string some_name() {
         static const char* const parts[] = {"a", "b", "c", "d"};
         std::string name = parts[below(4)];
@@ -179,9 +183,14 @@ private:
     void one() {
         switch (below(18)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
-            case 1: case 2: case 3: case 4: return create();
-            case 5: case 6: return open();
-            case 7: case 8: return release();
+            case 1:
+            case 2:
+            case 3:
+            case 4: return create();
+            case 5:
+            case 6: return open();
+            case 7:
+            case 8: return release();
             case 9: return seal();
             case 10: return unlink();
             case 11: return rename();
@@ -278,7 +287,8 @@ private:
             if (!need.slab) place = Place{extent, 0};
         }
         // The place is free, and a cancelled move leaves no bytes there.
-        ASSERT_TRUE(place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
+        ASSERT_TRUE(
+            place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
         if (below(4) == 0) {
             if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
             else rig_.store.extents().detach(*place, model.size, false, object->uid);
@@ -479,7 +489,9 @@ private:
         if (!may_read) return;
         auto got = rig_.store.get_attribute(session, name, key);
         ASSERT_EQ(got.has_value(), object->attributes.contains(key));
-        if (got) { ASSERT_EQ(*got, object->attributes[key]); }
+        if (got) {
+            ASSERT_EQ(*got, object->attributes[key]);
+        }
     }
 
     void attribute_of_directory(SessionId session, const std::string& name, const std::string& key,
@@ -498,7 +510,8 @@ private:
         std::set<std::string> expected;
         std::string prefix = path.empty() ? "" : path + "/";
         auto add = [&](const std::string& name) {
-            if (name.starts_with(prefix)) expected.insert(name.substr(prefix.size(), name.find('/', prefix.size()) - prefix.size()));
+            if (name.starts_with(prefix))
+                expected.insert(name.substr(prefix.size(), name.find('/', prefix.size()) - prefix.size()));
         };
         for (const auto& [name, id] : model_.names) add(name);
         std::set<std::string> listed;
@@ -555,13 +568,14 @@ private:
             ASSERT_EQ(object.size_bytes, model.size);
             ASSERT_EQ(object.state == ObjectState::sealed, model.sealed);
             uint32_t leases = 0;
-            for (const auto& [session, counts] : model.leases) leases += static_cast<uint32_t>(counts.first + counts.second);
+            for (const auto& [session, counts] : model.leases)
+                leases += static_cast<uint32_t>(counts.first + counts.second);
             ASSERT_EQ(object.leases, leases);
             // Each object still has its own pattern, and no bytes of others.
             std::vector<std::byte> content(model.size);
             ASSERT_TRUE(object.extent->memory->copy_out(object.offset, content));
-            ASSERT_TRUE(std::all_of(content.begin(), content.end(),
-                                    [&](std::byte b) { return b == std::byte{pattern(id)}; }))
+            ASSERT_TRUE(
+                std::all_of(content.begin(), content.end(), [&](std::byte b) { return b == std::byte{pattern(id)}; }))
                 << name << " was overwritten";
         }
         rig_.store.end_session(root);

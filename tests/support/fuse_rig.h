@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <functional>
 #include <future>
-#include <gtest/gtest.h>
 #include <map>
 #include <set>
 #include <string>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "base/worker.h"
 #include "catalog/catalog.h"
@@ -141,7 +142,8 @@ public:
         bool passthrough = true;
     };
     FuseRig() : FuseRig(Options{}) {}
-    explicit FuseRig(Options options) : options_(options), ledger_(new(std::align_val_t{64}) std::byte[kLedgerBytes]()) {
+    explicit FuseRig(Options options)
+        : options_(options), ledger_(new(std::align_val_t{64}) std::byte[kLedgerBytes]()) {
         std::string pattern = (std::filesystem::temp_directory_path() / "gshm-fuse-XXXXXX").string();
         folder_ = mkdtemp(pattern.data());
         if (options_.files) device_ = std::move(*HostDevice::create(uint64_t{1} << 30));
@@ -343,7 +345,8 @@ private:
             memcpy(&header, parts[0].iov_base, sizeof header);
             answer_.given = true;
             answer_.error = -header.error;
-            for (const iovec& part : parts.subspan(1)) answer_.body.append(static_cast<char*>(part.iov_base), part.iov_len);
+            for (const iovec& part : parts.subspan(1))
+                answer_.body.append(static_cast<char*>(part.iov_base), part.iov_len);
         }
 
         FuseRig& rig_;
@@ -390,8 +393,7 @@ private:
         daemon_->worker.submit([&] {
             try {
                 body();
-            } catch (const Killed&) {
-            }
+            } catch (const Killed&) {}
             done.set_value();
         });
         done.get_future().wait();

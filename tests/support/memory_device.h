@@ -85,7 +85,8 @@ private:
 
 class ImmediateReclaimer final : public Reclaimer {
 public:
-    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes, uid_t) override {
+    void zero(DeviceIndex, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
+              uid_t) override {
         require(memory->fill(offset, bytes, 0));
         extents->zeroed(id, offset, bytes);
     }

@@ -3,13 +3,14 @@
 
 #include <condition_variable>
 #include <deque>
-#include <gtest/gtest.h>
 #include <map>
+
+#include <gtest/gtest.h>
 
 #include "base/mutex.h"
 #include "device/limit.h"
-#include "memory/move.h"
 #include "memory/freed_extents.h"
+#include "memory/move.h"
 #include "memory/reclaim.h"
 #include "support/memory_device.h"
 
@@ -89,14 +90,16 @@ struct MemoryRig {
         void report(DeviceIndex, const Error&) override {}
         // Runs the work at once. `done` is posted, as from another thread.
         void submit(DeviceIndex index, Work work, Done done) override {
-            scheduler_.post([status = work(device(index)), done = std::move(done)]() mutable { done(std::move(status)); });
+            scheduler_.post(
+                [status = work(device(index)), done = std::move(done)]() mutable { done(std::move(status)); });
         }
         // Queues the work for reclaim(), which the test calls.
         void submit_reclaim(DeviceIndex index, Work work, Done done) override {
             reclaims_.emplace_back([this, index, work = std::move(work), done = std::move(done)]() mutable {
                 auto status = work(device(index));
                 work = nullptr;
-                scheduler_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
+                scheduler_.post(
+                    [status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
             });
         }
         void wait_for_reclaimed(DeviceIndex) override {}
@@ -168,7 +171,12 @@ private:
             if (creation->spec.map) Extents::reach((*object)->extent, creation->session);
         } else {
             const auto need = std::get<ExtentNeed>(*made);
-            AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible}, 0, need.uid,
+            AllocationRequest request{need.device,
+                                      need.size_bytes,
+                                      need.min_bytes,
+                                      {need.compressible},
+                                      0,
+                                      need.uid,
                                       creation->spec.map ? creation->session : 0};
             allocator.allocate(request, [this, creation, need](Result<std::shared_ptr<Extent>> memory) {
                 store_lock.assert_held();

@@ -29,7 +29,9 @@ private:
         Status check(DeviceIndex) const override { return {}; }
         void report(DeviceIndex, const Error&) override {}
         void submit(DeviceIndex index, Work work, Done done) override { done(work(device(index))); }
-        void submit_reclaim(DeviceIndex index, Work work, Done done) override { submit(index, std::move(work), std::move(done)); }
+        void submit_reclaim(DeviceIndex index, Work work, Done done) override {
+            submit(index, std::move(work), std::move(done));
+        }
         void wait_for_reclaimed(DeviceIndex) override {}
         FreedExtents& freed() override { return freed_extents; }
 

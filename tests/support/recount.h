@@ -1,8 +1,9 @@
 // The accounts, recomputed from all objects.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <map>
+
+#include <gtest/gtest.h>
 
 #include "store/files.h"
 

@@ -27,7 +27,8 @@ public:
         ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         const int device = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
         if (device < 0) return nullptr;
-        const std::string options = "fd=" + std::to_string(device) + ",rootmode=100644,user_id=0,group_id=0,allow_other";
+        const std::string options =
+            "fd=" + std::to_string(device) + ",rootmode=100644,user_id=0,group_id=0,allow_other";
         if (::mount("silent", path.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
             ::close(device);
             return nullptr;
@@ -49,7 +50,9 @@ public:
 
 private:
     SilentFile(std::string path, int device, uint64_t size_bytes, Reads reads)
-        : path_(std::move(path)), device_(device), size_bytes_(size_bytes), reads_(reads), server_([this] { serve(); }) {}
+        : path_(std::move(path)), device_(device), size_bytes_(size_bytes), reads_(reads), server_([this] {
+              serve();
+          }) {}
 
     void serve() {
         std::vector<char> request(1 << 20);

@@ -63,8 +63,8 @@ private:
 
 // The system call in which a thread sleeps.
 struct SleepingCall {
-    long number = -1;   // -1: it runs
-    std::string first;  // argument
+    long number = -1;       // -1: it runs
+    std::string first;      // argument
     bool is_timed = false;  // a futex(2) with a timeout
 
     static SleepingCall of(pid_t process, pid_t thread) {

@@ -50,11 +50,13 @@ public:
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
         TRY(check_range(offset, source.size()));
         TRY(check_writable());
-        return for_all(source, offset, [this](auto piece, off_t at) { return pwrite(fd_.get(), piece.data(), piece.size(), at); });
+        return for_all(source, offset,
+                       [this](auto piece, off_t at) { return pwrite(fd_.get(), piece.data(), piece.size(), at); });
     }
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
         TRY(check_range(offset, destination.size()));
-        return for_all(destination, offset, [this](auto piece, off_t at) { return pread(fd_.get(), piece.data(), piece.size(), at); });
+        return for_all(destination, offset,
+                       [this](auto piece, off_t at) { return pread(fd_.get(), piece.data(), piece.size(), at); });
     }
     Status fill(uint64_t offset, uint64_t bytes, uint8_t value) override {
         TRY(check_range(offset, bytes));
@@ -73,7 +75,8 @@ public:
         if (!read_only_) {
             // The file belongs to its creator with mode 0600: a process with only this descriptor cannot open it for
             // writing.
-            read_only_ = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
+            read_only_ =
+                UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
             if (!read_only_) return fail_errno("cannot open the file again");
         }
         return read_only_.get();
@@ -120,7 +123,8 @@ Result<OpenedDevices> open_folder(std::string_view which, uint64_t limit_bytes) 
     OpenedDevices opened;
     // A new gshmd knows the name of a device before it knows its options.
     if (which.find('/') == which.npos) {
-        opened.devices.push_back(FileDevice::create_foreign(fmt::format("file:{}", which), fmt::format("FILE-{}", which)));
+        opened.devices.push_back(
+            FileDevice::create_foreign(fmt::format("file:{}", which), fmt::format("FILE-{}", which)));
     } else {
         opened.devices.push_back(TRY(FileDevice::create(std::string(which), limit_bytes)));
     }
@@ -154,7 +158,8 @@ Result<std::unique_ptr<FileDevice>> FileDevice::create(const std::string& folder
     if (!made->folder_) return fail_errno(folder.c_str());
     struct stat status = {};
     struct statvfs space = {};
-    if (fstat(made->folder_.get(), &status) != 0 || statvfs(folder.c_str(), &space) != 0) return fail_errno(folder.c_str());
+    if (fstat(made->folder_.get(), &status) != 0 || statvfs(folder.c_str(), &space) != 0)
+        return fail_errno(folder.c_str());
     made->info_ = DeviceInfo{
         .name = name,
         .uuid = fmt::format("FILE-{:x}-{:x}", status.st_dev, status.st_ino),

@@ -1,10 +1,11 @@
 // Everything over a kind of device that gshm does not have: the gshmd and the libgshm of this build, linked with
 // file_device.cc and otherwise as they are.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/xattr.h>
 #include <vineyard.h>
+
+#include <gtest/gtest.h>
 
 #include "integration/daemon_fixture.h"
 #include <gshm/fence.hpp>
@@ -41,7 +42,9 @@ protected:
         ASSERT_TRUE(start(options())) << log();
         client_ = connect();
     }
-    std::vector<std::string> options() const { return {"--device", "file:" + folder_ + ":64M", "--device", "host:64M"}; }
+    std::vector<std::string> options() const {
+        return {"--device", "file:" + folder_ + ":64M", "--device", "host:64M"};
+    }
     hpp::Client connect() { return hpp::Client::connect({.dir = dir()}).value(); }
     hpp::Object make(const std::string& name, uint64_t bytes, unsigned seed) {
         auto object = client_.create({.name = name, .size_bytes = bytes, .device = kName}).value();
@@ -71,7 +74,8 @@ TEST_F(ThirdDevice, IsThereAsAnyOther) {
     EXPECT_EQ(object.device(), kName);
     EXPECT_FALSE(object.is_host());
     EXPECT_GE(device().used_bytes, uint64_t{3} << 20);
-    EXPECT_EQ(client_.create({.name = "large", .size_bytes = uint64_t{65} << 20, .device = kName}).error().code, ENOSPC);
+    EXPECT_EQ(client_.create({.name = "large", .size_bytes = uint64_t{65} << 20, .device = kName}).error().code,
+              ENOSPC);
     // A pointer that the CPU must not follow; the kernel says so before we fault.
     ASSERT_NE(object.data(), nullptr);
     const int null = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -211,7 +215,8 @@ TEST_F(ThirdDevice, FilesAndRings) {
     ASSERT_TRUE(ring.prepare_read(file, 0, hpp::Range{&object, 0, kBytes}, 1));
     ASSERT_TRUE(ring.prepare_read(file, 0, hpp::Range{&own, 0, kBytes}, 2));
     ASSERT_EQ(ring.submit().value(), 2);
-    for (const auto& done : ring.wait(2).value()) EXPECT_EQ(done.result, static_cast<int64_t>(kBytes)) << done.user_data;
+    for (const auto& done : ring.wait(2).value())
+        EXPECT_EQ(done.result, static_cast<int64_t>(kBytes)) << done.user_data;
     EXPECT_EQ(content(object), data);
     EXPECT_EQ(content(own), data);
     auto exported = own.export_fd().value();
@@ -305,15 +310,16 @@ TEST_F(ThirdDevice, ClientsThatDoNotKnowTheKind) {
     ASSERT_TRUE(child.spawn({build_path("bin/weights_reader"), "--dir", dir(), "--name", "o"}));
     const auto result = child.finish({});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_NE((result.out + result.err).find("file:nvme is of a kind that this libgshm does not know"), std::string::npos)
+    EXPECT_NE((result.out + result.err).find("file:nvme is of a kind that this libgshm does not know"),
+              std::string::npos)
         << result.out << result.err;
 }
 
 TEST_F(ThirdDevice, SpecsThatMeanNothingAreRefused) {
     ASSERT_EQ(stop(), 0);
     for (const std::string spec :
-         {"file", "file:", "file:relative/path", "file::4G", "fil:/tmp", "", ":", "host:", "host:x", "host:0", "host:1G:1G",
-          "cuda:", "cuda:x", "cuda:-1", "cuda::4G", "cuda:0:x", "cuda:0:0", "cuda:0:4G:4G"}) {
+         {"file", "file:", "file:relative/path", "file::4G", "fil:/tmp", "", ":", "host:", "host:x", "host:0",
+          "host:1G:1G", "cuda:", "cuda:x", "cuda:-1", "cuda::4G", "cuda:0:x", "cuda:0:0", "cuda:0:4G:4G"}) {
         EXPECT_FALSE(start({"--device", spec})) << spec;
         EXPECT_NE(log().find("'" + spec + "' is not a device"), std::string::npos) << log();
     }

@@ -1,7 +1,7 @@
 // Right and wrong uses of the store lock; tests/tidy/store_lock compiles them.
-#include <functional>
-
 #include "base/store_lock.h"
+
+#include <functional>
 
 namespace gshm::core {
 namespace {

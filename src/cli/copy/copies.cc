@@ -42,8 +42,7 @@ Failure differs(const Error& error) {
     return {EIO, error.message, "if no process wrote to them meanwhile, memory or disk is damaged"};
 }
 
-Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes,
-               Job::Clearing clearing)
+Copies::Copies(Context& context, const std::string& what, std::vector<uint64_t> sizes, Job::Clearing clearing)
     : context_(context),
       sizes_(std::move(sizes)),
       job_(context, what, sum_of(sizes_), clearing),
@@ -60,8 +59,7 @@ void Copies::run_one(const Client& client, size_t index, const Copy& copy) {
         done_[index] = copy(client, index, progress);
     } catch (const Failure& failure) {
         job_.fail(failure);
-    } catch (const Stopped&) {
-    }
+    } catch (const Stopped&) {}
 }
 
 void Copies::run(const Copy& copy) {

@@ -22,7 +22,7 @@ public:
         const std::vector<std::string> names(all.begin(), all.end() - 1);
         target_ = all.back();
         if (target_.empty()) throw Failure::usage("the file's name is empty");
-        struct stat info {};
+        struct stat info{};
         const auto plain = without_trailing_slashes(target_);
         const bool exists = ::stat(plain.empty() ? "/" : plain.c_str(), &info) == 0;
         const bool wants_folder = names.size() > 1 || target_.ends_with('/');
@@ -61,10 +61,8 @@ private:
         for (const auto& [own, info] : entries) {
             const auto entry = join_names(name, own);
             complaints_.guard([&] {
-                if (gshm::is_directory(info))
-                    add_directory(entry, in_folder(folder, own));
-                else
-                    add_entry(entry, in_folder(folder, own), info, false);
+                if (gshm::is_directory(info)) add_directory(entry, in_folder(folder, own));
+                else add_entry(entry, in_folder(folder, own), info, false);
             });
         }
     }

@@ -10,8 +10,8 @@
 
 #include <fmt/core.h>
 
-#include "cli/support/streams.h"
 #include "cli/copy/targets.h"
+#include "cli/support/streams.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -58,7 +58,7 @@ private:
 
     void add_source(const std::string& source) {
         if (source == "-") return add_standard_input();
-        struct stat info {};
+        struct stat info{};
         if (::stat(source.c_str(), &info) != 0) throw Failure::of_errno(source);
         const auto own = last_part(source);
         const auto name = into_ ? join_names(target_, own) : target_;
@@ -83,13 +83,12 @@ private:
         if (into_)
             throw Failure(EISDIR, "standard input has no file name to use in a directory",
                           "put it alone, and name the object");
-        struct stat info {};
+        struct stat info{};
         const off_t begin = ::lseek(STDIN_FILENO, 0, SEEK_CUR);
         const bool is_file = ::fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) && begin >= 0;
         if (is_file && !args_.size_bytes)
             add(PutItem::Kind::file, "-", target_, static_cast<uint64_t>(std::max<off_t>(0, info.st_size - begin)));
-        else
-            add(PutItem::Kind::stream, "-", target_);
+        else add(PutItem::Kind::stream, "-", target_);
     }
 
     // Files of /proc have size 0 and contents.
@@ -118,7 +117,7 @@ private:
     // Links to files are copied as files. Links to folders are left out: they may form a cycle, and the folder may be
     // huge.
     void add_entry(const std::string& path, const std::string& name) {
-        struct stat info {};
+        struct stat info{};
         if (::lstat(path.c_str(), &info) != 0) throw Failure::of_errno(path);
         if (S_ISDIR(info.st_mode)) return add_folder(path, name);
         const bool link = S_ISLNK(info.st_mode);

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/support/context.h"
 #include "cli/doctor/finding.h"
+#include "cli/support/context.h"
 #include "cli/support/describe.h"
 #include "cli/support/text.h"
 
@@ -55,10 +55,8 @@ void report_absence(Context& context, const DaemonState& daemon, Findings& ret_f
         finding.found = fmt::format("gshmd at {} does not answer this program: {}", folder, daemon.failure);
         if (daemon.status == -EPROTO)
             finding.remedy = "use the gshm of the same version, or `gshmd --takeover` of this one";
-        else if (daemon.status == -EACCES)
-            finding.remedy = "run gshm as the user that gshmd serves";
-        else
-            finding.remedy = "see its log; `gshmd --takeover` replaces it and keeps its objects";
+        else if (daemon.status == -EACCES) finding.remedy = "run gshm as the user that gshmd serves";
+        else finding.remedy = "see its log; `gshmd --takeover` replaces it and keeps its objects";
     }
     ret_findings.push_back(std::move(finding));
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "cli/commands.h"
-#include "cli/support/context.h"
 #include "cli/doctor/finding.h"
+#include "cli/support/context.h"
 #include "cli/support/table.h"
 
 namespace gshm::cli {

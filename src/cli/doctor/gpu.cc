@@ -117,8 +117,7 @@ void check_gpus(const Machine& machine, const LocalGpus& local, Findings& ret_fi
         if (visible)
             finding.remedy =
                 fmt::format("CUDA_VISIBLE_DEVICES is {}: unset it if that is not intended", printable(visible));
-        else if (has_mig)
-            finding.remedy = "this is expected if it is divided by MIG";
+        else if (has_mig) finding.remedy = "this is expected if it is divided by MIG";
         else
             finding.remedy =
                 "it may lack VMM (CUDA 11.4 or newer), or have failed: see `nvidia-smi` and the kernel's log";

@@ -72,9 +72,11 @@ void check_keepers(const Machine& machine, Findings& ret_findings) {
         if (keeper.connected || keeper.folder.empty()) continue;  // in use, or owned by another user
         ++alone;
         Finding finding{.check = "keepers", .health = Health::warning};
-        finding.found = fmt::format("gshm-keeper {} holds {} descriptors ({} of host memory) of {} and no gshmd runs there", pid,
-                                    keeper.descriptors, size_text(keeper.bytes), printable(keeper.folder));
-        finding.remedy = fmt::format("take it over with `gshmd --dir {}`, or free it with `kill {}`", printable(keeper.folder), pid);
+        finding.found =
+            fmt::format("gshm-keeper {} holds {} descriptors ({} of host memory) of {} and no gshmd runs there", pid,
+                        keeper.descriptors, size_text(keeper.bytes), printable(keeper.folder));
+        finding.remedy =
+            fmt::format("take it over with `gshmd --dir {}`, or free it with `kill {}`", printable(keeper.folder), pid);
         Record details;
         details.add("pid", static_cast<uint64_t>(std::stoull(pid)))
             .add("folder", keeper.folder)

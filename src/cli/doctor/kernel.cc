@@ -70,9 +70,8 @@ void check_fuse_uring(const Machine& machine, Findings& ret_findings) {
         finding.found = "on: `gshmd --io-uring` works";
     } else {
         finding.health = Health::missing;
-        finding.found = parameter
-                            ? "off, which is the default; only `gshmd --io-uring` uses it"
-                            : "this kernel does not support it; only `gshmd --io-uring` uses it";
+        finding.found = parameter ? "off, which is the default; only `gshmd --io-uring` uses it"
+                                  : "this kernel does not support it; only `gshmd --io-uring` uses it";
         finding.remedy = parameter ? "`echo Y > /sys/module/fuse/parameters/enable_uring` as root, before it mounts"
                                    : "Linux 6.14 or newer has it";
     }

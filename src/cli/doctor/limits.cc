@@ -69,7 +69,7 @@ void check_memlock(const Machine& machine, const std::string& process, Findings&
 
 void check_shared_memory(const Machine& machine, Findings& ret_findings) {
     Finding finding{.check = "dev-shm"};
-    struct statvfs info {};
+    struct statvfs info{};
     if (::statvfs(machine.at("/dev/shm").c_str(), &info) != 0) {
         finding.health = Health::warning;
         finding.found = "no /dev/shm: frameworks that share tensors between processes want it";

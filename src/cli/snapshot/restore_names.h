@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/support/job.h"
 #include "cli/snapshot/format.h"
+#include "cli/support/job.h"
 
 namespace gshm::cli {
 

@@ -11,7 +11,7 @@
 namespace gshm::cli {
 namespace {
 
-constexpr size_t kNameBytes = 4095;                 // the limit of the library
+constexpr size_t kNameBytes = 4095;                  // the limit of the library
 constexpr size_t kAttributesAtOnceBytes = 64 << 10;  // always fit into the create message
 
 std::string directory_of(const std::string& name) {
@@ -90,7 +90,8 @@ Result<Object> RestoreObject::try_create(const Client& client) {
                     .dedicated = (place_.flags & GSHM_DEDICATED) != 0,
                     .map = false,
                     .empty = saved_.size_bytes() == 0};
-    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_)) spec.attributes.push_back({key, value});
+    for (const auto& [key, value] : std::span(saved_.attributes).first(at_once_))
+        spec.attributes.push_back({key, value});
     if (place_.owned) spec.owner = {saved_.uid, saved_.gid};
     return client.create(spec);
 }

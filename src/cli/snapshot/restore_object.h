@@ -3,8 +3,8 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -15,8 +15,8 @@ namespace gshm::cli {
 
 struct RestorePlace {
     std::string device;
-    uint32_t flags = 0;   // GSHM_COMPRESSIBLE if the device supports it; GSHM_DEDICATED
-    bool owned = false;   // restore the saved owner (only root)
+    uint32_t flags = 0;  // GSHM_COMPRESSIBLE if the device supports it; GSHM_DEDICATED
+    bool owned = false;  // restore the saved owner (only root)
     bool replace = false;
 };
 
@@ -37,9 +37,9 @@ public:
     // Removes the incomplete object.
     void drop(const Client& client);
 
-    std::atomic<uint64_t> left;         // chunks left to write
+    std::atomic<uint64_t> left;  // chunks left to write
     std::atomic<bool> failed = false;
-    bool there = false;                 // exists already, with the same bytes
+    bool there = false;  // exists already, with the same bytes
 
 private:
     void make(const Client& client);

@@ -36,8 +36,10 @@ public:
                 const auto parent = name.substr(0, end);
                 const auto info = context_.stat(parent);
                 if (info.kind == GSHM_KIND_SYMLINK)
-                    throw Failure(ENOTDIR, fmt::format("{} leads through the symbolic link {}", printable(name), printable(parent)),
-                                  "name it by the directories that it is in");
+                    throw Failure(
+                        ENOTDIR,
+                        fmt::format("{} leads through the symbolic link {}", printable(name), printable(parent)),
+                        "name it by the directories that it is in");
                 add_directory(parent, info);
             }
             add(name, context_.stat(name));
@@ -98,7 +100,8 @@ private:
         // The mount accepts any bytes in a name. The library, which restores it, does not.
         const bool is_directory = info.kind == GSHM_KIND_DIRECTORY;
         if (const auto reason = unusable(name))
-            return leave_out(name, *reason + (is_directory && info.size_bytes > 0 ? "; its entries are not saved either" : ""));
+            return leave_out(
+                name, *reason + (is_directory && info.size_bytes > 0 ? "; its entries are not saved either" : ""));
         switch (info.kind) {
             case GSHM_KIND_DIRECTORY:
                 seen_.erase(name);
@@ -112,7 +115,8 @@ private:
 
     void add_directory(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name + '/').second) return;
-        manifest_.directories.push_back({name, info.mode, info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
+        manifest_.directories.push_back(
+            {name, info.mode, info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
         const size_t index = manifest_.directories.size() - 1;
         guarded(name, [&] { manifest_.directories[index].attributes = attributes_of(name); });
     }
@@ -120,10 +124,8 @@ private:
     std::vector<SavedAttribute> attributes_of(const std::string& name) {
         std::vector<SavedAttribute> attributes;
         for (auto& [key, value] : get_attributes(context_, name)) {
-            if (is_utf8(key))
-                attributes.push_back({std::move(key), std::move(value)});
-            else
-                leave_out(name, fmt::format("its attribute {}, whose name is not UTF-8", printable(key)));
+            if (is_utf8(key)) attributes.push_back({std::move(key), std::move(value)});
+            else leave_out(name, fmt::format("its attribute {}, whose name is not UTF-8", printable(key)));
         }
         return attributes;
     }
@@ -165,15 +167,15 @@ private:
         for (const auto& holder : context_.client().holders(name).value_or(std::vector<Holder>())) {
             if (holder.writable == 0 || holder.pid == ::getpid()) continue;
             return events_.noticed(fmt::format("{} is open for writing by pid {} ({}): if that writes to it now, the "
-                                                "copy is a mixture",
-                                                printable(name), holder.pid, printable(holder.command)));
+                                               "copy is a mixture",
+                                               printable(name), holder.pid, printable(holder.command)));
         }
     }
 
     Context& context_;
     const TreeEvents& events_;
     Manifest manifest_;
-    std::set<std::string> seen_;  // directories end in a slash
+    std::set<std::string> seen_;        // directories end in a slash
     std::map<uint64_t, size_t> by_id_;  // objects
     std::map<uint64_t, size_t> symlinks_by_id_;
     std::vector<std::string> unread_;  // directories with entries still to be added

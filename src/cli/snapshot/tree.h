@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/support/context.h"
 #include "cli/snapshot/format.h"
+#include "cli/support/context.h"
 
 namespace gshm::cli {
 

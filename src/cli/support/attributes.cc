@@ -18,10 +18,8 @@ std::vector<Attribute> get_attributes(Context& context, const std::string& name)
     std::vector<Attribute> attributes;
     for (auto& key : keys) {
         auto value = context.client().attribute(name, key);
-        if (value)
-            attributes.push_back({std::move(key), *std::move(value)});
-        else if (value.error().code != ENODATA)
-            throw Failure::of_error(value.error(), name);
+        if (value) attributes.push_back({std::move(key), *std::move(value)});
+        else if (value.error().code != ENODATA) throw Failure::of_error(value.error(), name);
     }
     return attributes;
 }
@@ -29,10 +27,8 @@ std::vector<Attribute> get_attributes(Context& context, const std::string& name)
 Record attribute_record(const Attribute& attribute) {
     Record record;
     record.add("key", attribute.name).add("bytes", attribute.value.size());
-    if (is_text(attribute.value))
-        record.add("text", attribute.value);
-    else
-        record.add("hex", hex_text(attribute.value));
+    if (is_text(attribute.value)) record.add("text", attribute.value);
+    else record.add("hex", hex_text(attribute.value));
     return record;
 }
 

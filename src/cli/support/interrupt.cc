@@ -17,7 +17,7 @@ void note(int signal) {
 
 InterruptGuard::InterruptGuard() {
     noted_signal = 0;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = note;
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     for (size_t i = 0; i < kSignals.size(); ++i) {

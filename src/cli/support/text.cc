@@ -93,14 +93,11 @@ std::string printable(std::string_view bytes) {
     while (!bytes.empty()) {
         const size_t length = sequence_length(bytes);
         const auto sequence = bytes.substr(0, length == 0 ? 1 : length);
-        if (sequence == "\n")
-            text += "\\n";
-        else if (sequence == "\t")
-            text += "\\t";
+        if (sequence == "\n") text += "\\n";
+        else if (sequence == "\t") text += "\\t";
         else if (length == 0 || is_control(sequence))
             for (const char byte : sequence) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-        else
-            text += sequence;
+        else text += sequence;
         bytes.remove_prefix(sequence.size());
     }
     return text;

@@ -19,12 +19,13 @@ struct gshm_fence {
     fence::View page;
     bool writes = false;
     std::unique_ptr<Streams> streams;  // of the memory's device, with the page registered; null: the device has none
-    uint64_t last_published = 0;     // through this handle
+    uint64_t last_published = 0;       // through this handle
     std::map<uint64_t, Streams::Mark> waiting;  // by stream number: recorded after the last wait
 
     std::span<std::byte> memory() const { return {mapping.data(), mapping.size()}; }
     Status check_stream(const void* stream) const {
-        return check_argument(stream == nullptr || object->local != nullptr, "a handle without a mapping has no streams");
+        return check_argument(stream == nullptr || object->local != nullptr,
+                              "a handle without a mapping has no streams");
     }
     // The stream reads the page when it reaches the wait, which may be after this handle is closed.
     Status hold(void* stream, uint64_t wanted);
@@ -93,7 +94,8 @@ private:
         // False: the GPU may still access the page.
         bool let_go() {
             if (fence::View(mapping).done() < last_published) return false;
-            if (!std::ranges::all_of(waiting, [&](const auto& one) { return streams->is_passed(one.second); })) return false;
+            if (!std::ranges::all_of(waiting, [&](const auto& one) { return streams->is_passed(one.second); }))
+                return false;
             for (auto [number, mark] : waiting) streams->drop(mark);
             device->unregister_host_memory({mapping.data(), mapping.size()});
             return true;
@@ -187,7 +189,8 @@ extern "C" {
 int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence) {
     return with_object(object, [&](gshm_object& of) -> Status {
         TRY(check_argument(ret_fence != nullptr, "ret_fence is NULL"));
-        if ((flags & ~uint32_t{GSHM_WRITE}) != 0) return fail(EINVAL, "unknown flags {:#x}", flags & ~uint32_t{GSHM_WRITE});
+        if ((flags & ~uint32_t{GSHM_WRITE}) != 0)
+            return fail(EINVAL, "unknown flags {:#x}", flags & ~uint32_t{GSHM_WRITE});
         const bool write = (flags & GSHM_WRITE) != 0;
         if (write) TRY(per_process<Publishers>().add(of));
         auto fence = open_fence(of, write);

@@ -8,8 +8,8 @@ using namespace gshm::core::client;
 
 namespace {
 
-int transfer_range(gshm_object* object, uint32_t operation, const FileRange& range, const gshm_transfer_options* options,
-                   gshm_transfer_info* ret_info) {
+int transfer_range(gshm_object* object, uint32_t operation, const FileRange& range,
+                   const gshm_transfer_options* options, gshm_transfer_info* ret_info) {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_options(options, 0));
         const auto info = TRY(transfer(one, operation, range, options));

@@ -48,7 +48,8 @@ Status NewFile::reserve(uint64_t bytes) const {
 Status NewFile::commit() {
     const auto put = [&] {
         const std::string itself = fmt::format("/proc/self/fd/{}", file_.get());
-        if (!is_named_ && linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
+        if (!is_named_ && linkat(AT_FDCWD, itself.c_str(), AT_FDCWD, part_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+            return false;
         is_named_ = true;
         // Some file systems report a write error only at close.
         return close(file_.take()) == 0 && rename(part_.c_str(), path_.c_str()) == 0;

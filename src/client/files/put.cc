@@ -76,12 +76,11 @@ public:
     Result<gshm_transfer_info> run(const Source& source) {
         const auto begin = std::chrono::steady_clock::now();
         // Checked before anything is read, and again at the end.
-        if (!replace_ && TRY(has_name(client_, spec_.name, 0))) return fail(EEXIST, "\"{}\" exists already", spec_.name);
+        if (!replace_ && TRY(has_name(client_, spec_.name, 0)))
+            return fail(EEXIST, "\"{}\" exists already", spec_.name);
         const bool exact = spec_.size_bytes != 0 || (spec_.flags & GSHM_EMPTY) != 0;
-        if (exact || !source.is_file)
-            TRY(put_stream(source, exact));
-        else
-            TRY(put_file(source));
+        if (exact || !source.is_file) TRY(put_stream(source, exact));
+        else TRY(put_file(source));
         TRY(progress_.finish(spec_.size_bytes));
         TRY(give_name());
         const auto took = std::chrono::steady_clock::now() - begin;

@@ -26,7 +26,8 @@ std::string folder_for_streams() {
 }
 
 std::unexpected<Error> folder_failure(const std::string& folder, int code, uint64_t bytes) {
-    return fail(code, "{} ($TMPDIR), which holds the stream until its end: {}, after {} bytes", folder, strerror(code), bytes);
+    return fail(code, "{} ($TMPDIR), which holds the stream until its end: {}, after {} bytes", folder, strerror(code),
+                bytes);
 }
 
 Result<UniqueFd> open_nameless_file(const std::string& folder, uint64_t bytes) {

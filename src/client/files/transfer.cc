@@ -69,7 +69,8 @@ private:
                 stop({static_cast<int>(-one.result), failure(static_cast<int>(-one.result))});
             } else {
                 done_ += static_cast<uint64_t>(one.result);
-                if (static_cast<uint64_t>(one.result) < one.user_data) stop({ENODATA, "the file ends before the range does"});
+                if (static_cast<uint64_t>(one.result) < one.user_data)
+                    stop({ENODATA, "the file ends before the range does"});
             }
         }
         return {};

@@ -23,7 +23,8 @@ constexpr size_t kChunkBytes = size_t{4} << 20;
 class Buffer {
 public:
     explicit Buffer(uint64_t object_bytes)
-        : size_(static_cast<size_t>(std::clamp<uint64_t>(align_up(object_bytes, kBlockBytes), kBlockBytes, kChunkBytes))),
+        : size_(
+              static_cast<size_t>(std::clamp<uint64_t>(align_up(object_bytes, kBlockBytes), kBlockBytes, kChunkBytes))),
           data_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, size_))) {
         if (!data_) throw std::bad_alloc();
     }
@@ -129,7 +130,8 @@ void StreamChecksum::add(std::span<const std::byte> bytes) {
     XXH3_128bits_update(&state_->sum, bytes.data(), bytes.size());
 }
 
-Status StreamChecksum::compare_with(gshm_object& object, const std::string& name, const TransferProgress& progress) const {
+Status StreamChecksum::compare_with(gshm_object& object, const std::string& name,
+                                    const TransferProgress& progress) const {
     StreamChecksum other;
     TRY(read_back(object, progress, [&](uint64_t, std::span<const std::byte> bytes) -> Status {
         other.add(bytes);

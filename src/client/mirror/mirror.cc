@@ -18,7 +18,7 @@ struct gshm_mirror {
     void* stream = nullptr;
     // The source of the memory. If neither is set, it is the memory of the object.
     PinnedStaging::Block block;
-    std::unique_ptr<std::byte[]> own;  // for copies through the daemon
+    std::unique_ptr<std::byte[]> own;    // for copies through the daemon
     std::map<uint64_t, uint64_t> marks;  // disjoint ranges [begin, end)
 
     Status check_range(uint64_t at, uint64_t bytes) const {
@@ -146,7 +146,8 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
     mirror->stream = options.stream;
     Extent* extent = object.extent();
     if (extent == nullptr && object.key.extent != 0) {
-        TRY(check_argument(options.stream == nullptr, "the daemon copies for this handle, and cannot use streams of this process"));
+        TRY(check_argument(options.stream == nullptr,
+                           "the daemon copies for this handle, and cannot use streams of this process"));
         mirror->own = std::make_unique_for_overwrite<std::byte[]>(bytes);
         mirror->memory = {mirror->own.get(), bytes};
     } else if (bytes != 0 && extent->is_host_memory()) {

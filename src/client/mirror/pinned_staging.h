@@ -59,10 +59,10 @@ private:
     const uint64_t generation_;
     Mutex mutex_;
     std::map<Key, std::vector<std::byte*>> small_ GUARDED_BY(mutex_);  // free blocks cut from cut_; never unmapped
-    std::list<Free> large_ GUARDED_BY(mutex_);                        // free, oldest first
-    std::vector<PinnedMemory> cut_ GUARDED_BY(mutex_);                // the regions of small_
-    std::map<std::byte*, PinnedMemory> regions_ GUARDED_BY(mutex_);   // large blocks, free or not
-    size_t kept_ GUARDED_BY(mutex_) = 0;                              // bytes in large_
+    std::list<Free> large_ GUARDED_BY(mutex_);                         // free, oldest first
+    std::vector<PinnedMemory> cut_ GUARDED_BY(mutex_);                 // the regions of small_
+    std::map<std::byte*, PinnedMemory> regions_ GUARDED_BY(mutex_);    // large blocks, free or not
+    size_t kept_ GUARDED_BY(mutex_) = 0;                               // bytes in large_
     size_t most_ GUARDED_BY(mutex_) = kKeptBytes;
     bool warned_ GUARDED_BY(mutex_) = false;
 };

@@ -83,7 +83,8 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
             const int code = gshm_create(&client, &spec, &object);
             if (code == 0) {
                 const auto address = reinterpret_cast<uint64_t>(gshm_data(object));
-                PoolRegistry::instance().add(address, {pool.get(), client.core, object->key.epoch, object->id, bytes, device});
+                PoolRegistry::instance().add(address,
+                                             {pool.get(), client.core, object->key.epoch, object->id, bytes, device});
                 MutexLock lock(mutex);
                 slabs[address] = {object, name};
                 return address;

@@ -25,7 +25,7 @@ struct gshm_pool final : gshm::core::client::SlabSource {
         gshm_object* object = nullptr;
         std::string name;
     };
-    gshm::core::Mutex mutex;  // no calls are made under it
+    gshm::core::Mutex mutex;                           // no calls are made under it
     std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
 };
 

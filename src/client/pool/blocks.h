@@ -22,7 +22,7 @@ struct PoolBlock {
 
     // The lane of a free block. Null: no stream uses it any more.
     PoolLane* lane = nullptr;
-    uint64_t turn = 0;  // the turn of the lane in which it was freed
+    uint64_t turn = 0;             // the turn of the lane in which it was freed
     PoolBlock* earlier = nullptr;  // in the lane, by turn
     PoolBlock* later = nullptr;
     PoolBlock* next = nullptr;  // in the bin

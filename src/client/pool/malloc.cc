@@ -82,7 +82,8 @@ private:
         for (size_t i = 0; i < count && i < devices.size(); ++i) {
             if (uuid == devices[i].uuid) options.device = devices[i].name;
         }
-        if (options.device == nullptr) return fail(ENODEV, "gshmd does not have the GPU {} (cuda:{} here)", uuid, ordinal);
+        if (options.device == nullptr)
+            return fail(ENODEV, "gshmd does not have the GPU {} (cuda:{} here)", uuid, ordinal);
         options.slab_bytes = TRY(size_of("GSHM_POOL_SLAB"));
         options.limit_bytes = TRY(size_of("GSHM_POOL_LIMIT"));
         options.mode = TRY(mode_of("GSHM_POOL_MODE"));

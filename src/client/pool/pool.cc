@@ -16,8 +16,8 @@ constexpr uint64_t kUnit = PoolBins::kUnit;
 constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
 constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless a single allocation needs more
 constexpr uint64_t kMostBytes = uint64_t{1} << 48;
-constexpr size_t kMarksLooked = 32;                   // from this number of marks on, a lane checks which are passed
-constexpr size_t kMarks = 256;                        // the maximum; then the last mark is moved
+constexpr size_t kMarksLooked = 32;  // from this number of marks on, a lane checks which are passed
+constexpr size_t kMarks = 256;       // the maximum; then the last mark is moved
 
 void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
     const uint64_t unit = (block.address - slab.address) / kUnit;
@@ -251,8 +251,8 @@ PoolBlock* Pool::cut(PoolBlock* block, const BlockRequest& wanted) {
     PoolBlock* later = block->lane != nullptr ? block->later : nullptr;
     unlist(block);
     const bool large = wanted.bytes >= kLargeBytes;
-    const uint64_t at = large ? align_down(block->end() - wanted.bytes, wanted.alignment)
-                              : align_up(block->address, wanted.alignment);
+    const uint64_t at =
+        large ? align_down(block->end() - wanted.bytes, wanted.alignment) : align_up(block->address, wanted.alignment);
     if (at > block->address) {
         PoolBlock* rest = split(block, at - block->address);
         list(block, later);
@@ -381,7 +381,8 @@ Status Pool::add_slab(uint64_t bytes) {
 Status Pool::try_to_grow(const BlockRequest& wanted) {
     const uint64_t unit = options_.granularity_bytes;
     const uint64_t least = round_up(wanted.search, unit);
-    const uint64_t usual = round_up(std::max(options_.slab_bytes, std::min(stats_.reserved_bytes / 16, kLargestSlab)), unit);
+    const uint64_t usual =
+        round_up(std::max(options_.slab_bytes, std::min(stats_.reserved_bytes / 16, kLargestSlab)), unit);
     uint64_t room = ~uint64_t{0};
     if (options_.limit_bytes != 0) room = options_.limit_bytes - std::min(options_.limit_bytes, stats_.reserved_bytes);
     if (least > room) {
@@ -458,9 +459,8 @@ Status Pool::give_back(PoolSlab* slab) {
 
 Status Pool::give_back_unused(uint64_t keep_bytes) {
     while (stats_.reserved_bytes > keep_bytes) {
-        auto found = std::ranges::find_if(slabs_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS {
-            return can_go(*entry.second);
-        });
+        auto found =
+            std::ranges::find_if(slabs_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS { return can_go(*entry.second); });
         if (found == slabs_.end()) return {};
         TRY(give_back(found->second.get()));
     }

@@ -92,9 +92,9 @@ public:
 private:
     // An allocation request.
     struct BlockRequest {
-        uint64_t bytes = 0;      // rounded up
+        uint64_t bytes = 0;  // rounded up
         uint64_t alignment = 0;
-        uint64_t search = 0;     // a block of this size is large enough at any alignment
+        uint64_t search = 0;  // a block of this size is large enough at any alignment
         void* stream = nullptr;
         uint64_t lane = 0;
         bool any_stream = false;  // for immediate use, in no stream's order

@@ -44,7 +44,8 @@ Result<gshm_location> PoolRegistry::locate(const void* memory) {
     const auto place = slab.pool->find(memory);
     if (!place) return fail(EINVAL, "{} is in memory of a pool, but not allocated", memory);
     if (!slab.core->connection().is_current(slab.epoch)) {
-        return fail(ESTALE, "the gshmd that knew the memory at {} is gone; it stays usable in this process alone", memory);
+        return fail(ESTALE, "the gshmd that knew the memory at {} is gone; it stays usable in this process alone",
+                    memory);
     }
     gshm_location location = {};
     location.id = slab.id;

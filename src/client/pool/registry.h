@@ -35,7 +35,7 @@ private:
     PoolRegistry();
 
     const uint64_t generation_;
-    Mutex mutex_;  // the locks of pools are taken inside
+    Mutex mutex_;                                        // the locks of pools are taken inside
     std::map<uint64_t, Slab> slabs_ GUARDED_BY(mutex_);  // by address
 };
 

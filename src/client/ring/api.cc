@@ -1,5 +1,6 @@
 // gshm.h: rings.
 #include "client/api.h"
+
 #include "client/ring/ring.h"
 
 using namespace gshm::core;

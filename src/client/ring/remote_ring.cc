@@ -104,7 +104,8 @@ Status RemoteRing::announce(std::span<const uint32_t> slots, std::unordered_map<
     Status outcome;
     for (size_t begin = 0; begin < wanted.size() && outcome;) {
         size_t end = begin;
-        while (end < wanted.size() && end - begin < limits::kBatchItems && wanted[end].epoch == wanted[begin].epoch) ++end;
+        while (end < wanted.size() && end - begin < limits::kBatchItems && wanted[end].epoch == wanted[begin].epoch)
+            ++end;
         outcome = announce_batch({wanted.data() + begin, end - begin}, ret_errors);
         begin = end;
     }
@@ -149,7 +150,8 @@ Status RemoteRing::announce_file(uint32_t slot, int fd) {
     const int descriptors[] = {fd};
     TRY(core_->connection().call_on(
         0, wire::RequestBody::RingFile,
-        [&](auto& builder) { return wire::CreateRingFile(builder, number_, slot).Union(); }, Lost::report, descriptors));
+        [&](auto& builder) { return wire::CreateRingFile(builder, number_, slot).Union(); }, Lost::report,
+        descriptors));
     if (slot >= files_known_.size()) files_known_.resize(slot + 1);
     files_known_[slot] = true;
     return {};

@@ -32,7 +32,8 @@ Result<std::unique_ptr<Ring>> Ring::create(std::shared_ptr<Core> core, uint32_t 
     return ring;
 }
 
-Ring::Ring(std::shared_ptr<Core> core, uint32_t entries) : core_(std::move(core)), pieces_(entries), operations_(entries) {
+Ring::Ring(std::shared_ptr<Core> core, uint32_t entries)
+    : core_(std::move(core)), pieces_(entries), operations_(entries) {
     for (uint32_t i = entries; i-- > 0;) {
         free_pieces_.push_back(i);
         free_operations_.push_back(i);
@@ -210,9 +211,10 @@ Status Ring::begin_local() {
         Extent& memory = *piece.object->extent();
         piece.state = State::begun;
         ++local_pieces_;
-        ring->push({token, piece.entry.operation == GSHM_IO_READ ? io::Direction::read : io::Direction::write, file.local,
-                    piece.entry.file_offset, memory.address() + piece.object->offset + piece.entry.object_offset,
-                    memory.copier(), piece.entry.bytes});
+        ring->push({token, piece.entry.operation == GSHM_IO_READ ? io::Direction::read : io::Direction::write,
+                    file.local, piece.entry.file_offset,
+                    memory.address() + piece.object->offset + piece.entry.object_offset, memory.copier(),
+                    piece.entry.bytes});
     }
     return {};
 }
@@ -345,7 +347,8 @@ void Ring::collect() {
         // The daemon is not trusted: invalid completions are ignored.
         if (completion.token >= pieces_.size()) continue;
         const Piece& piece = pieces_[completion.token];
-        if (!piece.remote || piece.state != State::begun || completion.result > static_cast<int64_t>(piece.entry.bytes)) {
+        if (!piece.remote || piece.state != State::begun ||
+            completion.result > static_cast<int64_t>(piece.entry.bytes)) {
             continue;
         }
         finish(completion.token, completion.result, completion.path);

@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "client/ring/local_ring.h"
 #include "client/object.h"
+#include "client/ring/local_ring.h"
 #include "client/ring/remote_ring.h"
 
 namespace gshm::core::client {
@@ -67,7 +67,7 @@ private:
         bool begun = false;
     };
     struct File {
-        UniqueFd fd;  // a duplicate, sent to gshmd on first use and again after a restart
+        UniqueFd fd;   // a duplicate, sent to gshmd on first use and again after a restart
         int mode = 0;  // O_ACCMODE
         std::shared_ptr<io::File> local;
         uint32_t pieces = 0;  // of transfers under way
@@ -101,13 +101,13 @@ private:
     std::vector<uint32_t> prepared_;  // tokens
     size_t prepared_operations_ = 0;
     size_t begun_operations_ = 0;
-    size_t local_pieces_ = 0;   // under way
+    size_t local_pieces_ = 0;  // under way
     size_t remote_pieces_ = 0;
     std::chrono::steady_clock::time_point heard_;  // the last sign of gshmd; unset: no wait yet
     std::deque<gshm_completion> ready_;
     std::vector<File> files_;
     std::unique_ptr<RemoteRing> remote_;
-    bool is_behind_ = false;  // attached, but transfers under way are not announced again yet
+    bool is_behind_ = false;                // attached, but transfers under way are not announced again yet
     std::atomic<uint32_t> local_word_ = 0;  // changes with local completions and in wake()
     std::atomic<bool> woken_ = false;
     std::unique_ptr<LocalRing> local_[LocalRing::kKinds];

@@ -1,5 +1,6 @@
 // gshm.h: watching.
 #include "client/api.h"
+
 #include "client/watch/watch.h"
 
 using namespace gshm::core;

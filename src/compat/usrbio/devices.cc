@@ -21,7 +21,8 @@ Result<std::vector<DeviceInfo>> local_gpus() {
 Result<DeviceInfo> local_gpu(int gpu) {
     TRY(check_argument(gpu >= 0, "the GPU's number is negative"));
     auto gpus = TRY(local_gpus());
-    if (gpus.empty()) return Error{ENOTSUP, "this process sees no GPU (GSHM_USRBIO_DEVICE=host uses host memory instead)"};
+    if (gpus.empty())
+        return Error{ENOTSUP, "this process sees no GPU (GSHM_USRBIO_DEVICE=host uses host memory instead)"};
     for (const DeviceInfo& one : gpus) {
         if (gpu_number(one.name) == gpu) return one;
     }

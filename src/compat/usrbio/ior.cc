@@ -161,10 +161,8 @@ int Ior::take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
 
 int Ior::wait(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline) {
     std::unique_lock turn(waiting_, std::defer_lock);
-    if (deadline == nullptr)
-        turn.lock();
-    else if (!turn.try_lock() && !turn.try_lock_until(to_time_point(*deadline)))
-        return 0;
+    if (deadline == nullptr) turn.lock();
+    else if (!turn.try_lock() && !turn.try_lock_until(to_time_point(*deadline))) return 0;
     return wait_in_turn(cqes, least, deadline);
 }
 

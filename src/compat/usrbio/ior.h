@@ -74,7 +74,7 @@ private:
     size_t under_way_ = 0;                      // started, and not yet taken
     std::unordered_map<int, AddedFile> files_;  // by descriptor number
     std::vector<uint32_t> removed_;             // deregistered, but still in use by gshm's ring
-    uint64_t version_ = 0;                   // of the file table that files_ reflects
+    uint64_t version_ = 0;                      // of the file table that files_ reflects
 };
 
 }  // namespace gshm::usrbio

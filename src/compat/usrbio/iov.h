@@ -18,7 +18,7 @@ public:
     std::shared_ptr<Daemon> daemon;
     // The name that others find it by; empty: none, or made by another process, which removes it.
     std::string name;
-    Object publication;  // for wrapped memory: the object that describes it to others
+    Object publication;                              // for wrapped memory: the object that describes it to others
     std::optional<hf3fs_gpu_ipc_handle_t> imported;  // for memory of another process: its handle
     int gpu = -1;                                    // -1: host memory
     Id id = {};

@@ -1,14 +1,14 @@
 #include <cstdlib>
 #include <unistd.h>
 
-#include "ids.h"
 #include "connection.h"
+#include "ids.h"
 
 namespace vineyard {
 
 using detail::BufferState;
-using detail::object_name;
 using detail::Connection;
+using detail::object_name;
 using detail::to_status;
 
 namespace {

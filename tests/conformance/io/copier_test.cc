@@ -36,11 +36,13 @@ TEST(CudaCopier, BothWays) {
     EXPECT_EQ(copier, extent->copier());
     std::string text = pattern(3 * kMiB, 1);
     auto* bytes = reinterpret_cast<std::byte*>(text.data());
-    ASSERT_TRUE(wait_for([&](auto done) { copier->copy_in(extent->address() + 7, bytes, text.size(), std::move(done)); }));
+    ASSERT_TRUE(
+        wait_for([&](auto done) { copier->copy_in(extent->address() + 7, bytes, text.size(), std::move(done)); }));
     ASSERT_TRUE(wait_for([&](auto done) { copier->fill(extent->address() + 100, 50, 0xAB, std::move(done)); }));
     std::string back(text.size(), '\0');
     ASSERT_TRUE(wait_for([&](auto done) {
-        copier->copy_out(reinterpret_cast<std::byte*>(back.data()), extent->address() + 7, back.size(), std::move(done));
+        copier->copy_out(reinterpret_cast<std::byte*>(back.data()), extent->address() + 7, back.size(),
+                         std::move(done));
     }));
     text.replace(93, 50, 50, '\xAB');
     EXPECT_TRUE(back == text);
@@ -101,7 +103,8 @@ TEST(CudaCopier, GoesWithItsDevice) {
     ASSERT_NE(extent->copier(), nullptr);
     device.reset();
     std::byte byte = {};
-    auto status = wait_for([&](auto done) { extent->copier()->copy_out(&byte, extent->address(), 1, std::move(done)); });
+    auto status =
+        wait_for([&](auto done) { extent->copier()->copy_out(&byte, extent->address(), 1, std::move(done)); });
     EXPECT_EQ(status.error().code, ENODEV);
 }
 

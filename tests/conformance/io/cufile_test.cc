@@ -72,9 +72,9 @@ private:
     std::unique_ptr<Engine> engine_;
 };
 
-#define EXPECT_WAY(setting, ...)                                                          \
-    do {                                                                                  \
-        GTEST_FLAG_SET(death_test_style, "threadsafe");                                   \
+#define EXPECT_WAY(setting, ...)                                                             \
+    do {                                                                                     \
+        GTEST_FLAG_SET(death_test_style, "threadsafe");                                      \
         EXPECT_EXIT(_exit(Rig(setting).run(__VA_ARGS__)), ::testing::ExitedWithCode(0), ""); \
     } while (false)
 

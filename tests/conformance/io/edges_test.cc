@@ -17,12 +17,14 @@ constexpr uint64_t kMiB = 1 << 20;
 class Edges : public IoSuite {};
 
 TEST_P(Edges, AtTheEndOfTheFileAndBeyond) {
-    for (uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4096}, uint64_t{4097}, 300 * kKiB + 7, 3 * kMiB + 5}) {
+    for (uint64_t size :
+         {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4096}, uint64_t{4097}, 300 * kKiB + 7, 3 * kMiB + 5}) {
         const std::string content = pattern(size, 7);
         TestFile file(content);
         Memory memory(device(), size + 2 * kMiB);
         for (bool cold : {false, true}) {
-            for (uint64_t before_end : {uint64_t{0}, uint64_t{1}, uint64_t{512}, uint64_t{4096}, uint64_t{5000}, size}) {
+            for (uint64_t before_end :
+                 {uint64_t{0}, uint64_t{1}, uint64_t{512}, uint64_t{4096}, uint64_t{5000}, size}) {
                 if (before_end > size) continue;
                 for (uint64_t bytes : {uint64_t{1}, uint64_t{4096}, uint64_t{8192}, kMiB, size + kMiB}) {
                     if (cold) file.evict();
@@ -31,7 +33,8 @@ TEST_P(Edges, AtTheEndOfTheFileAndBeyond) {
                     auto got = source_->run(transfer);
                     ASSERT_TRUE(got) << got.error().message;
                     const uint64_t expected = std::min(bytes, before_end);
-                    ASSERT_EQ(*got, expected) << "size " << size << " from the end " << before_end << " bytes " << bytes;
+                    ASSERT_EQ(*got, expected)
+                        << "size " << size << " from the end " << before_end << " bytes " << bytes;
                     ASSERT_TRUE(memory.get(4096, expected) == content.substr(size - before_end, expected));
                     ASSERT_TRUE(memory.get(4096 + expected, kMiB - expected % kMiB) ==
                                 std::string(kMiB - expected % kMiB, 'g'))

@@ -111,9 +111,9 @@ TEST_P(Many, RemovedWithTransfersUnderWay) {
         TestSource leaving(*engine_);
         std::vector<std::unique_ptr<TestTransfer>> transfers;
         for (uint64_t i = 0; i < 200; ++i) {
-            transfers.push_back(std::make_unique<TestTransfer>(
-                i % 10 == 0 ? Direction::write : Direction::read, file.file(), i * 4096, memory.address() + i * 4096,
-                memory.copier(), i % 50 == 0 ? 20 * kMiB : 4096));
+            transfers.push_back(std::make_unique<TestTransfer>(i % 10 == 0 ? Direction::write : Direction::read,
+                                                               file.file(), i * 4096, memory.address() + i * 4096,
+                                                               memory.copier(), i % 50 == 0 ? 20 * kMiB : 4096));
             leaving.put(*transfers.back());
         }
         if (round % 2 == 0) usleep(500);

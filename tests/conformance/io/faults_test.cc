@@ -31,7 +31,8 @@ public:
         std::vector<uint64_t> watched;
         std::vector<uint64_t> late;
     };
-    LateQueue(std::unique_ptr<Queue> below, std::shared_ptr<Seen> seen) : below_(std::move(below)), seen_(std::move(seen)) {}
+    LateQueue(std::unique_ptr<Queue> below, std::shared_ptr<Seen> seen)
+        : below_(std::move(below)), seen_(std::move(seen)) {}
     void submit(const Request& request) override { below_->submit(request); }
     Status watch(int fd, uint64_t tag) override {
         std::lock_guard lock(seen_->mutex);
@@ -56,9 +57,8 @@ private:
 TEST_P(Faults, WhatComesLateOfOneDoorbellIsNotTakenForAnother) {
     source_.reset();
     auto seen = std::make_shared<LateQueue::Seen>();
-    engine_ = *make_wrapped({}, [&](std::unique_ptr<Queue> queue) {
-        return std::make_unique<LateQueue>(std::move(queue), seen);
-    });
+    engine_ = *make_wrapped(
+        {}, [&](std::unique_ptr<Queue> queue) { return std::make_unique<LateQueue>(std::move(queue), seen); });
     for (int i = 0; i < 3; ++i) TestSource comes_and_goes(*engine_);
     source_ = std::make_unique<TestSource>(*engine_);
     TestFile file(pattern(kMiB, 1));
@@ -87,7 +87,8 @@ public:
         std::atomic<bool> holds{true};
         std::atomic<size_t> held{0};
     };
-    HoldingQueue(std::unique_ptr<Queue> below, std::shared_ptr<Gate> gate) : below_(std::move(below)), gate_(std::move(gate)) {}
+    HoldingQueue(std::unique_ptr<Queue> below, std::shared_ptr<Gate> gate)
+        : below_(std::move(below)), gate_(std::move(gate)) {}
     void submit(const Request& request) override {
         held_.push_back(request);
         gate_->held = held_.size();
@@ -120,7 +121,8 @@ TEST_P(Faults, OneUserDoesNotTakeAllStagingMemory) {
     Memory memory(device(), 200 * kMiB);
     std::vector<std::unique_ptr<TestTransfer>> hung;
     for (uint64_t bytes : {100 * kMiB, 20 * kMiB, kMiB, uint64_t{4096}}) {
-        hung.push_back(std::make_unique<TestTransfer>(Direction::read, file.file(), 0, memory.address(), memory.copier(), bytes));
+        hung.push_back(
+            std::make_unique<TestTransfer>(Direction::read, file.file(), 0, memory.address(), memory.copier(), bytes));
         hung_source.put(*hung.back());
         // The largest first, so that they would take all the memory.
         for (size_t before = 0; gate->held == 0 || gate->held != before; usleep(50'000)) before = gate->held;
@@ -188,7 +190,8 @@ TEST_P(Faults, WhoHasStagingMemoryLeavesSomeToOthers) {
 
 // After a partial completion the rest follows, through the right descriptor.
 TEST_P(Faults, ShortAndInterrupted) {
-    use([random = std::make_shared<gshm::core::test::Random>(1)](const Request& request, uint64_t) -> std::optional<int32_t> {
+    use([random = std::make_shared<gshm::core::test::Random>(1)](const Request& request,
+                                                                 uint64_t) -> std::optional<int32_t> {
         switch (random->below(8)) {
             case 0: return -EINTR;
             case 1: return -EAGAIN;
@@ -218,18 +221,21 @@ TEST_P(Faults, ShortAndInterrupted) {
         auto out = write(to, offset, memory, at, *got);
         auto wrote = source_->run(out);
         ASSERT_TRUE(wrote) << wrote.error().message;
-        ASSERT_TRUE(to.content() == (*got == 0 ? "" : std::string(offset, '\0') + content.substr(offset, *got))) << round;
+        ASSERT_TRUE(to.content() == (*got == 0 ? "" : std::string(offset, '\0') + content.substr(offset, *got)))
+            << round;
     }
 }
 
 TEST_P(Faults, AnErrorInTheMiddle) {
     for (int code : {EIO, ENOSPC, EDQUOT}) {
         auto begun = std::make_shared<std::atomic<unsigned>>(0);
-        use([=](const Request& request, uint64_t) -> std::optional<int32_t> {
-            ++*begun;
-            if (request.offset >= 20 * kMiB && request.offset < 28 * kMiB) return -code;
-            return std::nullopt;
-        }, 8);
+        use(
+            [=](const Request& request, uint64_t) -> std::optional<int32_t> {
+                ++*begun;
+                if (request.offset >= 20 * kMiB && request.offset < 28 * kMiB) return -code;
+                return std::nullopt;
+            },
+            8);
         TestFile file(pattern(100 * kMiB, 1));
         file.evict();
         Memory memory(device(), 100 * kMiB);

@@ -68,7 +68,8 @@ TestFile::TestFile(const std::string& content, int flags) {
     auto made = UniqueFd::adopt(mkstemp(path.data()));
     if (!made) std::abort();
     for (size_t done = 0; done < content.size();) {
-        const ssize_t wrote = pwrite(made.get(), content.data() + done, content.size() - done, static_cast<off_t>(done));
+        const ssize_t wrote =
+            pwrite(made.get(), content.data() + done, content.size() - done, static_cast<off_t>(done));
         if (wrote <= 0) std::abort();
         done += static_cast<size_t>(wrote);
     }

@@ -118,15 +118,22 @@ inline std::vector<Case> all_cases() {
             {"threads_host", false, false},
             {"threads_cuda", false, true}};
 }
-inline std::vector<Case> host_cases() { return {{"uring_host", true, false}, {"threads_host", false, false}}; }
-inline std::vector<Case> cuda_cases() { return {{"uring_cuda", true, true}, {"threads_cuda", false, true}}; }
-inline std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+inline std::vector<Case> host_cases() {
+    return {{"uring_host", true, false}, {"threads_host", false, false}};
+}
+inline std::vector<Case> cuda_cases() {
+    return {{"uring_cuda", true, true}, {"threads_cuda", false, true}};
+}
+inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+    return info.param.name;
+}
 
 class IoSuite : public ::testing::TestWithParam<Case> {
 protected:
     void SetUp() override;
     Device& device() const { return GetParam().cuda ? cuda_device() : host_device(); }
-    Result<std::unique_ptr<Engine>> make_engine(Engine::Options options = {}, std::shared_ptr<Staging> staging = nullptr);
+    Result<std::unique_ptr<Engine>> make_engine(Engine::Options options = {},
+                                                std::shared_ptr<Staging> staging = nullptr);
     // With a queue of the test in front of the real one.
     using Wrap = std::function<std::unique_ptr<Queue>(std::unique_ptr<Queue>)>;
     Result<std::unique_ptr<Engine>> make_wrapped(Engine::Options options, Wrap wrap);

@@ -11,10 +11,32 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kGuard = 8 * kKiB;
 constexpr char kGuardByte = 'g';
 
-const std::vector<uint64_t> kSizes = {
-    0,        1,           511,      512,          513,          4095,         4096,      4097,         8191,
-    8192,     8193,        64 * kKiB - 1, 64 * kKiB, 64 * kKiB + 1, 256 * kKiB, 256 * kKiB + 1, kMiB - 1, kMiB,
-    kMiB + 1, 2 * kMiB - 1, 2 * kMiB, 2 * kMiB + 1, 8 * kMiB - 1, 8 * kMiB, 8 * kMiB + 1, 19 * kMiB + 777};
+const std::vector<uint64_t> kSizes = {0,
+                                      1,
+                                      511,
+                                      512,
+                                      513,
+                                      4095,
+                                      4096,
+                                      4097,
+                                      8191,
+                                      8192,
+                                      8193,
+                                      64 * kKiB - 1,
+                                      64 * kKiB,
+                                      64 * kKiB + 1,
+                                      256 * kKiB,
+                                      256 * kKiB + 1,
+                                      kMiB - 1,
+                                      kMiB,
+                                      kMiB + 1,
+                                      2 * kMiB - 1,
+                                      2 * kMiB,
+                                      2 * kMiB + 1,
+                                      8 * kMiB - 1,
+                                      8 * kMiB,
+                                      8 * kMiB + 1,
+                                      19 * kMiB + 777};
 const std::vector<uint64_t> kOffsets = {0, 1, 511, 512, 513, 4095, 4096, 4097, 12345};
 const std::vector<uint64_t> kMemoryOffsets = {0, 1, 512, 4095, 4096};
 
@@ -30,7 +52,8 @@ std::string difference(const std::string& got, const std::string& expected) {
 bool is_worth_it(uint64_t size, size_t offset, size_t memory_offset) {
     if (size <= 64 * kKiB + 1) return true;
     if (size <= 2 * kMiB + 1) return offset == memory_offset || memory_offset == 1;
-    return (offset == 0 && memory_offset < 2) || (offset == 3 && memory_offset == 2) || (offset == 8 && memory_offset == 4);
+    return (offset == 0 && memory_offset < 2) || (offset == 3 && memory_offset == 2) ||
+           (offset == 8 && memory_offset == 4);
 }
 
 class Sizes : public IoSuite {};
@@ -55,8 +78,8 @@ TEST_P(Sizes, Read) {
                     auto got = source_->run(transfer);
                     ASSERT_TRUE(got) << got.error().message;
                     ASSERT_EQ(*got, size);
-                    const std::string expected =
-                        std::string(at, kGuardByte) + content.substr(kOffsets[i], size) + std::string(kGuard, kGuardByte);
+                    const std::string expected = std::string(at, kGuardByte) + content.substr(kOffsets[i], size) +
+                                                 std::string(kGuard, kGuardByte);
                     ASSERT_EQ(difference(memory.get(0, at + size + kGuard), expected), "")
                         << "size " << size << " offset " << kOffsets[i] << " memory " << at << " cold " << cold;
                 }

@@ -30,15 +30,15 @@ bool counts(int fd) {
 
 }  // namespace
 
-#define FAULTS_CALL_IF(condition, result, name, parameters, arguments, error, interruptible) \
-    FAULTS_EXPORT result name parameters {                                     \
-        FAULTS_NEXT(name);                                                     \
+#define FAULTS_CALL_IF(condition, result, name, parameters, arguments, error, interruptible)   \
+    FAULTS_EXPORT result name parameters {                                                     \
+        FAULTS_NEXT(name);                                                                     \
         int code = (condition) ? system_error(FAULTS_CALLER, #name, error, interruptible) : 0; \
-        if (code != 0) {                                                       \
-            errno = code;                                                      \
-            return static_cast<result>(-1);                                    \
-        }                                                                      \
-        return real arguments;                                                 \
+        if (code != 0) {                                                                       \
+            errno = code;                                                                      \
+            return static_cast<result>(-1);                                                    \
+        }                                                                                      \
+        return real arguments;                                                                 \
     }
 #define FAULTS_CALL(result, name, parameters, arguments, error, interruptible) \
     FAULTS_CALL_IF(true, result, name, parameters, arguments, error, interruptible)
@@ -49,7 +49,8 @@ FAULTS_CALL_IF(counts(fd), ssize_t, writev, (int fd, const iovec* parts, int cou
 FAULTS_CALL(ssize_t, pread, (int fd, void* into, size_t bytes, off_t at), (fd, into, bytes, at), EIO, true)
 FAULTS_CALL(ssize_t, pwrite, (int fd, const void* from, size_t bytes, off_t at), (fd, from, bytes, at), ENOSPC, true)
 FAULTS_CALL(ssize_t, pread64, (int fd, void* into, size_t bytes, off64_t at), (fd, into, bytes, at), EIO, true)
-FAULTS_CALL(ssize_t, pwrite64, (int fd, const void* from, size_t bytes, off64_t at), (fd, from, bytes, at), ENOSPC, true)
+FAULTS_CALL(ssize_t, pwrite64, (int fd, const void* from, size_t bytes, off64_t at), (fd, from, bytes, at), ENOSPC,
+            true)
 FAULTS_CALL(int, ftruncate, (int fd, off_t bytes), (fd, bytes), ENOSPC, false)
 FAULTS_CALL(int, ftruncate64, (int fd, off64_t bytes), (fd, bytes), ENOSPC, false)
 FAULTS_CALL(int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes), ENOSPC, true)

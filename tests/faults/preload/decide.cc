@@ -83,7 +83,8 @@ void may_end(const char* call) {
 bool fails(Class kind, const char* call) {
     if (kind == Class::system || kind == Class::sqlite) may_end(call);
     Control* control = process().control;
-    if (control == nullptr || control->armed.load(std::memory_order_acquire) != static_cast<uint32_t>(kind)) return false;
+    if (control == nullptr || control->armed.load(std::memory_order_acquire) != static_cast<uint32_t>(kind))
+        return false;
     uint64_t number = control->seen.fetch_add(1) + 1;
     uint64_t first = control->first.load();
     if (number < first || number - first >= control->count.load()) return false;

@@ -32,6 +32,5 @@ Function* next(Function*, const char* name) {
 
 #define FAULTS_EXPORT extern "C" __attribute__((visibility("default")))
 // The function `name` of the next library, looked up once.
-#define FAULTS_NEXT(name) \
-    static auto* const real = ::gshm::core::faults::next(&::name, #name)
+#define FAULTS_NEXT(name) static auto* const real = ::gshm::core::faults::next(&::name, #name)
 #define FAULTS_CALLER __builtin_return_address(0)

@@ -19,14 +19,14 @@
 using gshm::core::faults::system_error;
 
 // A call that returns -1 and sets errno.
-#define FAULTS_CALL(result, name, parameters, arguments, error, interruptible) \
-    FAULTS_EXPORT result name parameters {                                     \
-        FAULTS_NEXT(name);                                                     \
+#define FAULTS_CALL(result, name, parameters, arguments, error, interruptible)     \
+    FAULTS_EXPORT result name parameters {                                         \
+        FAULTS_NEXT(name);                                                         \
         if (int code = system_error(FAULTS_CALLER, #name, error, interruptible)) { \
-            errno = code;                                                      \
-            return static_cast<result>(-1);                                    \
-        }                                                                      \
-        return real arguments;                                                 \
+            errno = code;                                                          \
+            return static_cast<result>(-1);                                        \
+        }                                                                          \
+        return real arguments;                                                     \
     }
 
 FAULTS_CALL(int, memfd_create, (const char* name, unsigned flags), (name, flags), EMFILE, false)
@@ -44,7 +44,8 @@ FAULTS_CALL(int, connect, (int fd, const sockaddr* address, socklen_t length), (
 FAULTS_CALL(int, bind, (int fd, const sockaddr* address, socklen_t length), (fd, address, length), ENOSPC, false)
 FAULTS_CALL(ssize_t, sendmsg, (int fd, const msghdr* message, int flags), (fd, message, flags), ENOMEM, true)
 FAULTS_CALL(ssize_t, recvmsg, (int fd, msghdr* message, int flags), (fd, message, flags), ENOMEM, true)
-FAULTS_CALL(ssize_t, send, (int fd, const void* bytes, size_t count, int flags), (fd, bytes, count, flags), ENOMEM, true)
+FAULTS_CALL(ssize_t, send, (int fd, const void* bytes, size_t count, int flags), (fd, bytes, count, flags), ENOMEM,
+            true)
 FAULTS_CALL(ssize_t, recv, (int fd, void* bytes, size_t count, int flags), (fd, bytes, count, flags), ENOMEM, true)
 FAULTS_CALL(int, fsopen, (const char* name, unsigned flags), (name, flags), EMFILE, false)
 FAULTS_CALL(int, fsmount, (int fd, unsigned flags, unsigned attributes), (fd, flags, attributes), EMFILE, false)

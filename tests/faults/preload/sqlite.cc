@@ -17,11 +17,11 @@ int error_for(const void* caller, const char* call, int code) {
 
 }  // namespace
 
-#define FAULTS_SQLITE(name, parameters, arguments, error)               \
-    FAULTS_EXPORT int name parameters {                                 \
-        FAULTS_NEXT(name);                                              \
+#define FAULTS_SQLITE(name, parameters, arguments, error)                   \
+    FAULTS_EXPORT int name parameters {                                     \
+        FAULTS_NEXT(name);                                                  \
         if (int code = error_for(FAULTS_CALLER, #name, error)) return code; \
-        return real arguments;                                          \
+        return real arguments;                                              \
     }
 
 FAULTS_SQLITE(sqlite3_step, (sqlite3_stmt * statement), (statement), SQLITE_FULL)

@@ -15,9 +15,9 @@
 #include <sys/mount.h>
 
 #include "integration/daemon_fixture.h"
-#include "support/pattern.h"
 #include "integration/torture/library_user.h"
 #include "integration/torture/verify.h"
+#include "support/pattern.h"
 
 namespace gshm::core::torture {
 namespace {

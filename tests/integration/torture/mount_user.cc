@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/pattern.h"
 #include "integration/torture/library_user.h"
+#include "support/pattern.h"
 
 namespace gshm::core::torture {
 namespace {
@@ -53,10 +53,8 @@ public:
     }
     std::string check() const {
         std::string bytes;
-        if (memory_ != nullptr)
-            bytes.assign(static_cast<const char*>(memory_), version_.bytes);
-        else if (auto wrong = read_all(fd_, version_.bytes, &bytes); !wrong.empty())
-            return "what is held: " + wrong;
+        if (memory_ != nullptr) bytes.assign(static_cast<const char*>(memory_), version_.bytes);
+        else if (auto wrong = read_all(fd_, version_.bytes, &bytes); !wrong.empty()) return "what is held: " + wrong;
         return bytes == bytes_of(version_) ? "" : "what is held has changed: " + describe(version_);
     }
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "catalog/sqlite.h"
-#include "keeper/message.h"
 #include "integration/torture/library_user.h"
+#include "keeper/message.h"
 
 namespace gshm::core::torture {
 namespace {

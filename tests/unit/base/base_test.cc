@@ -1,7 +1,8 @@
 #include <cstring>
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "base/fd.h"
 #include "base/limits.h"
@@ -57,7 +58,8 @@ TEST(Size, ParsesSuffixes) {
 }
 
 TEST(Size, RefusesJunkAndOverflow) {
-    for (const char* bad : {"", "x", "8X", "-1", "1.5G", "8MB2", " 8", "8MB", "8iB", "8MiBK", "0x", "B", "M"}) EXPECT_FALSE(parse_size(bad)) << bad;
+    for (const char* bad : {"", "x", "8X", "-1", "1.5G", "8MB2", " 8", "8MB", "8iB", "8MiBK", "0x", "B", "M"})
+        EXPECT_FALSE(parse_size(bad)) << bad;
     EXPECT_EQ(parse_size("9223372036854775808").error().code, ERANGE);
     EXPECT_EQ(parse_size("99999999999999999999").error().code, ERANGE);
     EXPECT_EQ(parse_size("9000000T").error().code, ERANGE);

@@ -1,9 +1,10 @@
-#include "base/keyed_hash.h"
-
 #include <algorithm>
-#include <gtest/gtest.h>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/keyed_hash.h"
 
 namespace gshm::core {
 namespace {

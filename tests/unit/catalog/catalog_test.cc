@@ -1,16 +1,17 @@
 // A store, its catalog and its ledger, as the next daemon finds them after a kill.
-#include <filesystem>
-#include <gtest/gtest.h>
-#include <random>
 #include <csignal>
+#include <filesystem>
+#include <random>
 #include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <gtest/gtest.h>
 
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
 #include "store/files.h"
-#include "support/recount.h"
 #include "support/memory_device.h"
+#include "support/recount.h"
 
 namespace gshm::core::test {
 namespace {
@@ -26,12 +27,14 @@ struct Kept {
     std::vector<std::byte> journal_bytes = std::vector<std::byte>(kJournalBytes);
     Journal journal{journal_bytes};
     CatalogSum sum{};
-    std::unique_ptr<std::byte[], void (*)(void*)> ledger{static_cast<std::byte*>(aligned_alloc(64, kLedgerBytes)), free};
+    std::unique_ptr<std::byte[], void (*)(void*)> ledger{static_cast<std::byte*>(aligned_alloc(64, kLedgerBytes)),
+                                                         free};
     uint64_t ledger_bytes = 0;
 
     Kept() { memset(ledger.get(), 0, kLedgerBytes); }
     // A kill at this moment.
-    Kept(const Kept& other) : extents(other.extents), journal_bytes(other.journal_bytes), ledger_bytes(other.ledger_bytes) {
+    Kept(const Kept& other)
+        : extents(other.extents), journal_bytes(other.journal_bytes), ledger_bytes(other.ledger_bytes) {
         memcpy(ledger.get(), other.ledger.get(), kLedgerBytes);
         sum.last = other.sum.last.load();
         sum.next = other.sum.next.load();
@@ -53,11 +56,10 @@ public:
           device_("memory", uint64_t{1} << 40),
           store(clock_, reclaimer_, kRoot, {device_.info()}),
           catalog(open_catalog(folder + "/gshm.db", kept)),
-          ledger_(std::span(kept.ledger.get(), kLedgerBytes), kept.ledger_bytes,
-                  [this](uint64_t bytes) -> Status {
-                      kept_.ledger_bytes = bytes;
-                      return {};
-                  }) {
+          ledger_(std::span(kept.ledger.get(), kLedgerBytes), kept.ledger_bytes, [this](uint64_t bytes) -> Status {
+              kept_.ledger_bytes = bytes;
+              return {};
+          }) {
         reclaimer_.extents = &store.extents();
         EXPECT_TRUE(catalog->use_devices(store.devices()));
         EXPECT_TRUE(store.set_ledger(&ledger_));
@@ -70,7 +72,8 @@ public:
         const auto checked = catalog->check();
         EXPECT_TRUE(checked) << checked.error().message;
         store.set_recorder(this);
-        auto finished = restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr, [](const auto& process) { return process.pid != 666; });
+        auto finished = restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr,
+                                        [](const auto& process) { return process.pid != 666; });
         EXPECT_TRUE(finished) << finished.error().message;
         if (finished) sessions = std::move(*finished);
         EXPECT_TRUE(catalog->commit());
@@ -294,7 +297,8 @@ TEST_F(CatalogTest, ASalvageReadsTheJournalAndLeavesIt) {
         Store store(clock_, reclaimer_, kRoot, daemon.store.devices());
         Restorer restorer(store, Restorer::Mode::salvage);
         ASSERT_TRUE((*damaged)->use_devices(store.devices()));
-        ASSERT_TRUE((*damaged)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+        ASSERT_TRUE(
+            (*damaged)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
         ASSERT_TRUE((*damaged)->load_nodes(restorer));
         EXPECT_EQ(store.object_count(), 1u);
         EXPECT_EQ((*damaged)->damage().rows, 0u);
@@ -320,7 +324,8 @@ TEST_F(CatalogTest, AStartThatCannotWriteTheFileLeavesTheJournal) {
     Store store(clock_, reclaimer_, kRoot, {DeviceInfo(MemoryDevice("memory", uint64_t{1} << 40).info())});
     Restorer restorer(store);
     ASSERT_TRUE((*opened)->use_devices(store.devices()));
-    ASSERT_TRUE((*opened)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+    ASSERT_TRUE(
+        (*opened)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
     ASSERT_TRUE((*opened)->load_nodes(restorer));
     rlimit limit = {};
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);

@@ -1,7 +1,8 @@
 // The journal: entries in order, as a whole or not at all, in a ring that is full now and then.
 #include <deque>
-#include <gtest/gtest.h>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "catalog/journal.h"
 

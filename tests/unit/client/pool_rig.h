@@ -141,7 +141,8 @@ protected:
         pool_ = std::make_unique<Pool>(Pool::Options{kUnit, slab, limit}, slabs_, nullptr);
     }
     void make_queued(uint64_t slab = 8 * kMiB, uint64_t limit = 0) {
-        pool_ = std::make_unique<Pool>(Pool::Options{kUnit, slab, limit}, slabs_, std::make_unique<FakeQueues>(shared_));
+        pool_ =
+            std::make_unique<Pool>(Pool::Options{kUnit, slab, limit}, slabs_, std::make_unique<FakeQueues>(shared_));
     }
     uint64_t take(uint64_t bytes, uint64_t alignment = 0, void* in = nullptr) {
         auto memory = pool_->allocate(bytes, alignment, in);

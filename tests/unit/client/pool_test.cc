@@ -14,7 +14,8 @@ TEST_F(PoolTest, SizesAndAlignments) {
     EXPECT_EQ(drop(0), 0) << "as free(NULL)";
     EXPECT_EQ(pool_->stats().slabs, 0u) << "nothing is taken before it is needed";
     std::vector<std::pair<uint64_t, uint64_t>> taken;
-    for (uint64_t bytes : {uint64_t{1}, uint64_t{511}, uint64_t{512}, uint64_t{513}, 100 * kKiB + 1, kMiB, 3 * kMiB + 5}) {
+    for (uint64_t bytes :
+         {uint64_t{1}, uint64_t{511}, uint64_t{512}, uint64_t{513}, 100 * kKiB + 1, kMiB, 3 * kMiB + 5}) {
         for (uint64_t alignment : {uint64_t{0}, uint64_t{1}, uint64_t{256}, uint64_t{4096}, 64 * kKiB, 2 * kMiB}) {
             const uint64_t at = take(bytes, alignment);
             EXPECT_EQ(at % std::max<uint64_t>(alignment, 512), 0u) << bytes << " " << alignment;
@@ -47,7 +48,8 @@ TEST_F(PoolTest, WhatIsFreedIsOneAgain) {
     std::vector<uint64_t> taken;
     for (int i = 0; i < 16; ++i) taken.push_back(take(kMiB / 2));
     EXPECT_EQ(pool_->stats().slabs, 1u);
-    for (int i : {3, 1, 0, 2, 15, 8, 9, 10, 4, 7, 5, 6, 14, 12, 13, 11}) EXPECT_EQ(drop(taken[static_cast<size_t>(i)]), 0);
+    for (int i : {3, 1, 0, 2, 15, 8, 9, 10, 4, 7, 5, 6, 14, 12, 13, 11})
+        EXPECT_EQ(drop(taken[static_cast<size_t>(i)]), 0);
     EXPECT_EQ(take(8 * kMiB), slabs_.live_.begin()->first);
     EXPECT_EQ(pool_->stats().slabs, 1u);
 }
@@ -100,7 +102,8 @@ TEST_F(PoolTest, TheLimitIsSaid) {
     auto refused = pool_->allocate(5 * kMiB, 0, nullptr);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ENOMEM);
-    EXPECT_NE(refused.error().message.find("the pool may have 12582912 bytes"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("the pool may have 12582912 bytes"), std::string::npos)
+        << refused.error().message;
     EXPECT_EQ(refusal(13 * kMiB), ENOMEM);
     EXPECT_EQ(drop(second), 0);
     EXPECT_EQ(drop(first), 0);

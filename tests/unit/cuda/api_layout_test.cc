@@ -8,6 +8,7 @@
 #endif
 
 #include <cstddef>
+
 #include <gtest/gtest.h>
 
 #include "cuda/api.h"

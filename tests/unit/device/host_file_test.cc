@@ -1,7 +1,8 @@
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <linux/falloc.h>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "base/guarded_copy.h"
 #include "device/host.h"
@@ -14,7 +15,9 @@ constexpr uint64_t kMiB = 1 << 20;
 
 class HostFileTest : public ::testing::Test {
 protected:
-    std::unique_ptr<Extent> make(uint64_t bytes) { return *device.allocate(bytes, {.compressible = false, .resizable = true}); }
+    std::unique_ptr<Extent> make(uint64_t bytes) {
+        return *device.allocate(bytes, {.compressible = false, .resizable = true});
+    }
     std::string bytes_at(const Extent& extent, uint64_t offset, size_t count) {
         std::string text(count, '?');
         EXPECT_TRUE(extent.copy_out(offset, std::as_writable_bytes(std::span(text))));

@@ -110,10 +110,8 @@ bool in_child(const Environment& environment) {
     if (getenv(kChildVariable) != nullptr) return true;
     bool knobs = false;
     for (const auto& entry : environment) knobs |= entry.starts_with("FAKECUDA_");
-    if (knobs && !is_fake())
-        skip("a knob of the test double: a real driver has none");
-    else
-        run_test_in_child(environment);
+    if (knobs && !is_fake()) skip("a knob of the test double: a real driver has none");
+    else run_test_in_child(environment);
     return false;
 }
 

@@ -1,9 +1,10 @@
 // The page of a fence: promised, done and lost generations, and sleeping.
 #include <cerrno>
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "fence/page.h"
 
@@ -91,8 +92,8 @@ TEST_F(FencePage, OneThatHasLeftHasNotDied) {
 
 // Readers of host memory map the page read-only, and can still sleep on it.
 TEST_F(FencePage, SleepersWithoutTheRightToWriteWake) {
-    const auto readable = UniqueFd::adopt(
-        open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_CLOEXEC));
+    const auto readable =
+        UniqueFd::adopt(open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_CLOEXEC));
     const auto mapping = Mapping::create(readable.get(), kPageBytes, false).value();
     EXPECT_EQ(mmap(nullptr, kPageBytes, PROT_WRITE, MAP_SHARED, readable.get(), 0), MAP_FAILED);
     const View reader(mapping);

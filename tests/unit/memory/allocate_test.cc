@@ -1,7 +1,8 @@
 // Allocation on a full device, in the loop and in a thread: the same steps.
-#include <gtest/gtest.h>
 #include <optional>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "support/memory_rig.h"
 
@@ -30,7 +31,8 @@ protected:
             });
         }
         thread_ = std::jthread([this, request, done] {
-            rig_.scheduler.post([memory = rig_.allocator.allocate_blocking(request), done]() mutable { done(std::move(memory)); });
+            rig_.scheduler.post(
+                [memory = rig_.allocator.allocate_blocking(request), done]() mutable { done(std::move(memory)); });
         });
     }
     void wait_until_refused() {

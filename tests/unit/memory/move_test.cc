@@ -1,6 +1,7 @@
 // A move to another device, and changes of the object while its bytes are copied.
-#include <gtest/gtest.h>
 #include <optional>
+
+#include <gtest/gtest.h>
 
 #include "support/memory_rig.h"
 #include "support/recount.h"
@@ -73,10 +74,12 @@ TEST_F(MoveTest, ChangesTheTimeOfTheLastChangeAlone) {
 TEST_F(MoveTest, IsGivenUpIfTheObjectWasOpenedForWriting) {
     Object* object = make("a", false);
     // Also closed again: only the counter shows it.
-    EXPECT_EQ(move(object, Mover::Holders::refuse, [&] {
-        ASSERT_TRUE(rig.store.open(ada, "a", Access::write, false));
-        ASSERT_TRUE(rig.store.release(ada, object->id, Access::write));
-    }), EBUSY);
+    EXPECT_EQ(move(object, Mover::Holders::refuse,
+                   [&] {
+                       ASSERT_TRUE(rig.store.open(ada, "a", Access::write, false));
+                       ASSERT_TRUE(rig.store.release(ada, object->id, Access::write));
+                   }),
+              EBUSY);
     expect_there(object, 0);
 }
 
@@ -104,8 +107,9 @@ TEST_F(MoveTest, MemoryOfAFileIsKeptIfAClientOpensItMeanwhile) {
                 StoreLock lock(rig.scheduler.store_mutex());
                 if (auto once = std::exchange(meanwhile_, {})) once();
             });
-            auto moved = rig.mover.resize(*object, *gate, {.capacity_bytes = kBytes, .kept_bytes = kBytes,
-                                                           .size_bytes = kBytes, .unless_opened = true});
+            auto moved = rig.mover.resize(
+                *object, *gate,
+                {.capacity_bytes = kBytes, .kept_bytes = kBytes, .size_bytes = kBytes, .unless_opened = true});
             const bool keeps = writes || !closes;  // a reader that has gone again has missed nothing
             EXPECT_EQ(moved ? 0 : moved.error().code, keeps ? ECANCELED : 0);
             EXPECT_EQ(object->extent->memory == memory, keeps);
@@ -116,7 +120,8 @@ TEST_F(MoveTest, MemoryOfAFileIsKeptIfAClientOpensItMeanwhile) {
 
 TEST_F(MoveTest, KeepsTheOldMemoryForThoseWhoHoldItByNow) {
     Object* object = make("a", true);
-    EXPECT_EQ(move(object, Mover::Holders::keep, [&] { ASSERT_TRUE(rig.store.open(ada, "a", Access::read, false)); }), 0);
+    EXPECT_EQ(move(object, Mover::Holders::keep, [&] { ASSERT_TRUE(rig.store.open(ada, "a", Access::read, false)); }),
+              0);
     ASSERT_TRUE(object->retired);
     EXPECT_EQ(rig.store.accounts().of(0), (Account{kBytes, kBytes, 0, 0}));
     {
@@ -145,10 +150,12 @@ TEST_F(MoveTest, LetsOthersReadMeanwhile) {
     Object* object = make("a", true);
     auto gate = Store::gate(object);
     bool readable = false;
-    EXPECT_EQ(move(object, Mover::Holders::refuse, [&] {
-        readable = gate->mutex.try_lock_shared();
-        if (readable) gate->mutex.unlock_shared();
-    }), 0);
+    EXPECT_EQ(move(object, Mover::Holders::refuse,
+                   [&] {
+                       readable = gate->mutex.try_lock_shared();
+                       if (readable) gate->mutex.unlock_shared();
+                   }),
+              0);
     EXPECT_TRUE(readable);
 }
 

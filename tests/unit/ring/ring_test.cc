@@ -1,12 +1,12 @@
 // The two ends of a ring, and the reaction of one to invalid values of the other.
-#include <gtest/gtest.h>
-
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "base/futex.h"
 #include "base/limits.h"
@@ -26,9 +26,9 @@ Entry entry(uint32_t token) {
 struct Pair {
     explicit Pair(uint32_t entries)
         : producer(Producer::create(entries).value()),
-          consumer(Consumer::create(UniqueFd::clone(producer.memory()).value(),
-                                    UniqueFd::clone(producer.doorbell()).value())
-                       .value()) {}
+          consumer(
+              Consumer::create(UniqueFd::clone(producer.memory()).value(), UniqueFd::clone(producer.doorbell()).value())
+                  .value()) {}
     Header& header() const { return *reinterpret_cast<Header*>(memory.data()); }
 
     Producer producer;

@@ -1,6 +1,4 @@
 // The data files of a snapshot: appended chunks are read back, damage is found, and a folder has one writer.
-#include "snapshot/chunk_files.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "snapshot/chunk_files.h"
 #include "snapshot/manifest.h"
 
 namespace gshm::core {
@@ -34,10 +33,9 @@ protected:
         for (size_t i = 0; i < raw_.size(); ++i) {
             std::ranges::copy(raw_[i], writer.room(raw_[i].size()).begin());
             const auto bytes = static_cast<uint32_t>(raw_[i].size());
-            places.push_back(writer
-                                 .append({Codec::raw, bytes, bytes, kObject, i * kSnapshotChunkBytes,
-                                          checksum_of(raw_[i])})
-                                 .value());
+            places.push_back(
+                writer.append({Codec::raw, bytes, bytes, kObject, i * kSnapshotChunkBytes, checksum_of(raw_[i])})
+                    .value());
         }
         EXPECT_TRUE(writer.finish().has_value());
         return places;
@@ -63,8 +61,7 @@ TEST_F(ChunkFilesTest, ReadsWhatWasAppended) {
     const auto files = ChunkFiles::open(folder, folder.data_files().value()).value();
     ChunkReader reader(files);
     for (size_t i = 0; i < raw_.size(); ++i) {
-        const auto bytes =
-            reader.read(places[i], static_cast<uint32_t>(raw_[i].size()), "o", i * kSnapshotChunkBytes);
+        const auto bytes = reader.read(places[i], static_cast<uint32_t>(raw_[i].size()), "o", i * kSnapshotChunkBytes);
         ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
         EXPECT_TRUE(std::ranges::equal(*bytes, raw_[i])) << i;
     }

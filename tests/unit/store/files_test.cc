@@ -1,9 +1,9 @@
-#include "store/files.h"
-
-#include <gtest/gtest.h>
 #include <linux/fs.h>
 
+#include <gtest/gtest.h>
+
 #include "fuse/known_nodes.h"
+#include "store/files.h"
 #include "support/store_rig.h"
 
 namespace gshm::core::test {

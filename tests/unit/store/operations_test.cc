@@ -1,12 +1,12 @@
 // The library (by name, with access checks) and the mount (by node) share one set of operations.
-#include "store/operations.h"
-
-#include <gtest/gtest.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 
+#include <gtest/gtest.h>
+
 #include "base/limits.h"
 #include "store/files.h"
+#include "store/operations.h"
 #include "support/store_rig.h"
 
 namespace gshm::core::test {
@@ -137,7 +137,8 @@ TEST_F(OperationsTest, ANewOwnerDoesNotGetTheOldOnesPowers) {
 }
 
 TEST_F(OperationsTest, ADirectoryReplacesAnEmptyOneByEveryWay) {
-    for (const char* name : {"a", "b", "full"}) ASSERT_TRUE(rig.store.make(session, {.name = name, .flags = kCreateKeep}));
+    for (const char* name : {"a", "b", "full"})
+        ASSERT_TRUE(rig.store.make(session, {.name = name, .flags = kCreateKeep}));
     ASSERT_TRUE(rig.create(session, "full/x"));
     EXPECT_EQ(code_of(rig.store.rename(session, "a", "b", false)), EEXIST);
     EXPECT_EQ(code_of(rig.store.rename(session, "a", "full", true)), ENOTEMPTY);

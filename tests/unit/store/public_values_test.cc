@@ -1,8 +1,7 @@
 // Numbers that the store, the protocol and the public header share. The store does not include that header.
-#include <gshm/gshm.h>
-
 #include "device/device.h"
 #include "store/watches.h"
+#include <gshm/gshm.h>
 
 namespace gshm::core {
 namespace {

@@ -1,6 +1,7 @@
-#include <gtest/gtest.h>
 #include <map>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "base/limits.h"
 #include "store/slab.h"
@@ -44,8 +45,12 @@ TEST(Slab, RandomUseNeverOverlapsAndComesBackWhole) {
                 ASSERT_EQ(*offset % limits::kObjectAlignment, 0u);
                 ASSERT_LE(*offset + bytes, kSize);
                 auto next = taken.lower_bound(*offset);
-                if (next != taken.end()) { ASSERT_LE(*offset + bytes, next->first); }
-                if (next != taken.begin()) { ASSERT_LE(std::prev(next)->first + std::prev(next)->second, *offset); }
+                if (next != taken.end()) {
+                    ASSERT_LE(*offset + bytes, next->first);
+                }
+                if (next != taken.begin()) {
+                    ASSERT_LE(std::prev(next)->first + std::prev(next)->second, *offset);
+                }
                 taken[*offset] = bytes;
             } else if (!taken.empty()) {
                 auto victim = std::next(taken.begin(), static_cast<long>(random() % taken.size()));

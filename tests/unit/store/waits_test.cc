@@ -1,11 +1,11 @@
 // Waits are notified of every change that makes their name refer to something else.
-#include "store/waits.h"
+#include <linux/fs.h>
 
 #include <gtest/gtest.h>
-#include <linux/fs.h>
 
 #include "base/limits.h"
 #include "store/files.h"
+#include "store/waits.h"
 #include "store/watches.h"
 #include "support/store_rig.h"
 
@@ -126,8 +126,9 @@ TEST_F(WaitsTest, AnExchangeTellsBothSides) {
         told.insert(fmt::format("{} {}", static_cast<int>(event.event), event.name));
     }
     const auto of = [](EventKind kind, const char* name) { return fmt::format("{} {}", static_cast<int>(kind), name); };
-    EXPECT_EQ(told, (std::set{of(EventKind::deleted, "a/x"), of(EventKind::deleted, "b/y"), of(EventKind::replaced, "a"),
-                              of(EventKind::replaced, "b"), of(EventKind::created, "a/y"), of(EventKind::created, "b/x")}));
+    EXPECT_EQ(told,
+              (std::set{of(EventKind::deleted, "a/x"), of(EventKind::deleted, "b/y"), of(EventKind::replaced, "a"),
+                        of(EventKind::replaced, "b"), of(EventKind::created, "a/y"), of(EventKind::created, "b/x")}));
 }
 
 TEST_F(WaitsTest, SealedByEveryWay) {

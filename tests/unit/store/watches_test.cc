@@ -1,13 +1,13 @@
-#include "store/watches.h"
-
 #include <algorithm>
-#include <gtest/gtest.h>
 #include <set>
 #include <sys/stat.h>
+
+#include <gtest/gtest.h>
 
 #include "base/limits.h"
 #include "base/name.h"
 #include "store/files.h"
+#include "store/watches.h"
 #include "support/store_rig.h"
 
 namespace gshm::core {
@@ -144,7 +144,8 @@ TEST_F(WatchesTest, ADirectoryThatMovesTakesItsNamesAlong) {
     create("a/y");
     for (auto session : {all, in_b, partly}) take(session);
     ASSERT_TRUE(rig_.store.rename(maker_, "a", "b", false));
-    EXPECT_EQ(take(all), (Texts{"renamed b from a", "renamed b/x from a/x", "renamed b/y from a/y", "renamed b/x/1 from a/x/1"}));
+    EXPECT_EQ(take(all),
+              (Texts{"renamed b from a", "renamed b/x from a/x", "renamed b/y from a/y", "renamed b/x/1 from a/x/1"}));
     EXPECT_EQ(take(in_b), (Texts{"created b/x", "created b/y", "created b/x/1"}));
     EXPECT_EQ(take(partly), (Texts{"deleted a/x", "deleted a/x/1"}));
 }
@@ -226,7 +227,8 @@ TEST_F(WatchesTest, OnlyWhatMayBeListedIsSeen) {
     ASSERT_TRUE(rig_.store.rename(maker_, "closed/b", "open/b", false));
     EXPECT_EQ(take(other), (Texts{"created open/b"}));
     auto existing = watch("", true, 1000);
-    EXPECT_EQ(take_all(existing), (Texts{"existing open", "existing open/b", "existing closed", "existing passage", "ready"}));
+    EXPECT_EQ(take_all(existing),
+              (Texts{"existing open", "existing open/b", "existing closed", "existing passage", "ready"}));
 }
 
 TEST_F(WatchesTest, AQueueIsBoundedAndSaysSo) {
@@ -281,7 +283,8 @@ TEST_F(WatchesTest, ExistingNamesAreToldWithoutGapOrRepetition) {
         auto random = [&](unsigned below) { return (state = state * 1664525u + 1013904223u) / 65536 % below; };
         auto name = [&] {
             std::string made;
-            for (unsigned depth = random(3) + 1; depth > 0; --depth) made += (made.empty() ? "" : "/") + std::string(1, static_cast<char>('a' + random(4)));
+            for (unsigned depth = random(3) + 1; depth > 0; --depth)
+                made += (made.empty() ? "" : "/") + std::string(1, static_cast<char>('a' + random(4)));
             return made;
         };
         auto change = [&] {
@@ -307,15 +310,11 @@ TEST_F(WatchesTest, ExistingNamesAreToldWithoutGapOrRepetition) {
             for (const auto& event : events) {
                 auto context = [&] { return describe(event) + ", seed " + std::to_string(seed); };
                 switch (event.event) {
-                    case EventKind::existing:
-                        ASSERT_FALSE(ready) << context();
-                        [[fallthrough]];
+                    case EventKind::existing: ASSERT_FALSE(ready) << context(); [[fallthrough]];
                     case EventKind::created:
                         ASSERT_TRUE(known.emplace(event.name, event.id).second) << context();
                         break;
-                    case EventKind::deleted:
-                        ASSERT_EQ(known.erase(event.name), 1u) << context();
-                        break;
+                    case EventKind::deleted: ASSERT_EQ(known.erase(event.name), 1u) << context(); break;
                     case EventKind::renamed:
                         ASSERT_EQ(known.erase(event.old_name), 1u) << context();
                         ASSERT_TRUE(known.emplace(event.name, event.id).second) << context();
