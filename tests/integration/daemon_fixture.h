@@ -282,7 +282,7 @@ public:
     pid_t pid() const { return daemon_.pid(); }
 
     const std::string& scratch() const { return scratch_; }  // for the test's own files; removed at the end
-    std::string dir() const { return scratch_ + "/run"; }  // the runtime folder
+    std::string dir() const { return scratch_ + "/run"; }    // the runtime folder
     std::string socket_path() const { return dir() + "/gshm.sock"; }
     std::string log() const {  // the daemon's output
         std::ifstream file(log_path());

@@ -1,3 +1,4 @@
+// Why this file is long: the model and the random calls on it are one test.
 // The store against a plain reference model: both get the same random calls and must give the same results. Bytes,
 // places and counts are checked as well. A failing seed is printed; GSHM_SIM_SEED runs only that one, GSHM_SIM_SEEDS
 // sets the number of seeds.
