@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/xattr.h>
+#include <thread>
 #include <vineyard.h>
 
 #include <gtest/gtest.h>
@@ -163,7 +164,7 @@ TEST_F(ThirdDevice, Pools) {
     reader = {};
     writer = {};
     ASSERT_TRUE(pool.trim());
-    EXPECT_EQ(device().object_bytes, 0u);
+    while (device().object_bytes > 0) std::this_thread::yield();  // the other client's release has no reply
 }
 
 // This kind works after fork(), so the memory for mirrors must be the child's own: the parent's is not mapped there.
