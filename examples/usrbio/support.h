@@ -3,7 +3,6 @@
 #ifndef GSHM_EXAMPLES_USRBIO_SUPPORT_H
 #define GSHM_EXAMPLES_USRBIO_SUPPORT_H
 
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>

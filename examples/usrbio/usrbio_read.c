@@ -1,4 +1,5 @@
 /* Reads a file into GPU memory allocated by the library: the example of 3FS's documentation, unchanged. */
+#define _GNU_SOURCE
 #include "lib/api/hf3fs_usrbio_gdr.h"
 #include "support.h"
 

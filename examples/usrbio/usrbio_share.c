@@ -1,5 +1,6 @@
 /* One process reads a file into GPU memory of another: the example of 3FS's documentation, unchanged. The two processes
  * communicate through pipes and separate before either starts CUDA. */
+#define _GNU_SOURCE
 #include "lib/api/hf3fs_usrbio_gdr.h"
 #include "support.h"
 

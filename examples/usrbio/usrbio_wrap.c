@@ -1,5 +1,6 @@
 /* Reads a part of a file into existing GPU memory, at an inner address: the example of 3FS's documentation, unchanged,
  * with the setup that it omits. */
+#define _GNU_SOURCE
 #include "lib/api/hf3fs_usrbio_gdr.h"
 #include "support.h"
 

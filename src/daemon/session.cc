@@ -258,10 +258,12 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
         store_lock.assert_held();
         changes = !changing_.empty() && std::erase(changing_, request) > 0;
     }
+    // A batch may have changed something in spite of its error.
+    const bool changed = changes && (error == 0 || !body.IsNull());
     if (!later) {
         store_lock.assert_held();
         // A change is committed before its reply. Replies to other requests are sent even if the commit fails.
-        if (auto recorded = server_.commit(); !recorded && changes && error == 0) {
+        if (auto recorded = server_.commit(); !recorded && changed) {
             if (unwritten) return unwritten(recorded.error());
             return reply_error(request, made_but_unwritten(recorded.error()));
         }
