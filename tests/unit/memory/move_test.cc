@@ -103,7 +103,9 @@ TEST_F(MoveTest, MemoryOfAFileIsKeptIfAClientOpensItMeanwhile) {
                 if (std::exchange(opened, true)) return;
                 StoreLock lock(rig.scheduler.store_mutex());
                 ASSERT_TRUE(rig.store.open(ada, "a", access, false));
-                if (closes) ASSERT_TRUE(rig.store.release(ada, object->id, access));
+                if (closes) {
+                    ASSERT_TRUE(rig.store.release(ada, object->id, access));
+                }
             });
             auto moved = rig.mover.resize(
                 *object, *Store::gate(object),
@@ -112,7 +114,9 @@ TEST_F(MoveTest, MemoryOfAFileIsKeptIfAClientOpensItMeanwhile) {
             const bool keeps = access == Access::write || !closes;  // a reader that has closed it has missed nothing
             EXPECT_EQ(moved ? 0 : moved.error().code, keeps ? ECANCELED : 0);
             EXPECT_EQ(object->extent->memory == memory, keeps);
-            if (!closes) ASSERT_TRUE(rig.store.release(ada, object->id, access));
+            if (!closes) {
+                ASSERT_TRUE(rig.store.release(ada, object->id, access));
+            }
             rig.devices.reclaim();
             rig.scheduler.run();
             expect_true_accounts(rig.store);
