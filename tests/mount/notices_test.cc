@@ -89,6 +89,17 @@ TEST_P(MountNotices, OneThatIsStoppedDoesNotKeepTheDaemonFromEnding) {
     EXPECT_TRUE(eventually([&] { return state_of(stopped) == 'Z' || state_of(stopped) == '?'; }));
 }
 
+// kill() returns before all threads have stopped.
+bool is_stopped(pid_t pid) {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+        std::ifstream file(task.path() / "stat");
+        const std::string stat{std::istreambuf_iterator<char>(file), {}};
+        const size_t name_end = stat.rfind(')');
+        if (name_end == std::string::npos || stat[name_end + 2] != 'T') return false;
+    }
+    return true;
+}
+
 // The process waits for the folder's lock, the holder of the lock waits for the daemon, and the daemon is dead. If the
 // next daemon cannot resume the mount, no reply will ever come.
 TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
@@ -100,6 +111,7 @@ TEST_P(MountNotices, OneThatWaitsForTheDeadDoesNotKeepTheNextOut) {
     ASSERT_EQ(::kill(waits, SIGSTOP), 0);
     ASSERT_TRUE(client.unlink("f"));
     ASSERT_EQ(::kill(pid(), SIGSTOP), 0);
+    ASSERT_TRUE(eventually([&] { return is_stopped(pid()); }));
     const pid_t maker = fork();
     if (maker == 0) _exit(mkdir(at("d").c_str(), 0755) == 0 ? 0 : 1);
     ASSERT_TRUE(eventually([&] { return state_of(maker) == 'D' || state_of(maker) == 'S'; }));
