@@ -70,7 +70,8 @@ UniqueFd open_source(const PutItem& item) {
     if (error.message.find("($TMPDIR)") != std::string::npos)
         throw Failure::of_file(error.code, message,
                                "set TMPDIR to a folder with more room, or say with --size how much it is");
-    if (error.message.starts_with("reading ")) throw Failure::of_file(error.code, message);
+    const bool daemon_lost = error.code == ECONNREFUSED || error.code == ECONNRESET;
+    if (error.message.starts_with("reading ") && !daemon_lost) throw Failure::of_file(error.code, message);
     throw Failure::of_error(error, item.name);
 }
 
