@@ -41,7 +41,7 @@ public:
         memset(bytes_->data() + offset, value, bytes);
         return {};
     }
-    // A placeholder: the descriptor does not refer to these bytes.
+    // The store passes it on and never maps it, so it need not refer to these bytes.
     Result<int> descriptor(Access) override {
         if (!descriptor_) descriptor_ = UniqueFd::adopt(memfd_create("memory", MFD_CLOEXEC));
         if (!descriptor_) return fail_errno("memfd_create");

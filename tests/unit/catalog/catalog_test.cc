@@ -172,6 +172,19 @@ protected:
         return session;
     }
 
+    // An object in the journal, and not in the file.
+    void make_one(Daemon& daemon, std::string_view name) {
+        ASSERT_TRUE(daemon.create(begin(daemon, kRoot), {name, 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
+        ASSERT_TRUE(daemon.catalog->commit());
+    }
+    // Reads all rows of a catalog into an empty store.
+    static Status load(Catalog& catalog, Store& store, Kept& kept, Restorer::Mode mode = Restorer::Mode::strict) {
+        Restorer restorer(store, mode);
+        TRY(catalog.use_devices(store.devices()));
+        TRY(catalog.load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
+        return catalog.load_nodes(restorer);
+    }
+
     std::string folder_;
     ManualClock clock_;
     ImmediateReclaimer reclaimer_;
@@ -253,9 +266,7 @@ TEST_F(CatalogTest, RowsLargerThanTheJournalAreWrittenToTheFile) {
 TEST_F(CatalogTest, ADamagedJournalIsRefused) {
     Kept kept;
     Daemon daemon(folder_ + "/first", kept);
-    const SessionId session = begin(daemon, kRoot);
-    ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
-    ASSERT_TRUE(daemon.catalog->commit());
+    make_one(daemon, "a");
     size_t refused = 0;
     for (size_t at = 0; at < 600; at += 3) {
         Kept damaged(kept);
@@ -267,10 +278,7 @@ TEST_F(CatalogTest, ADamagedJournalIsRefused) {
         auto load = [&]() -> Status {
             auto opened = TRY(Catalog::open(copy + "/gshm.db", damaged.sum, &damaged.journal));
             Store store(clock_, reclaimer_, kRoot, daemon.store.devices());
-            Restorer restorer(store);
-            TRY(opened->use_devices(store.devices()));
-            TRY(opened->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
-            TRY(opened->load_nodes(restorer));
+            TRY(CatalogTest::load(*opened, store, kept));
             TRY(opened->check());
             EXPECT_EQ(store.object_count(), 1u);
             return {};
@@ -287,19 +295,13 @@ TEST_F(CatalogTest, ADamagedJournalIsRefused) {
 TEST_F(CatalogTest, ASalvageReadsTheJournalAndLeavesIt) {
     Kept kept;
     Daemon daemon(folder_ + "/first", kept);
-    const SessionId session = begin(daemon, kRoot);
-    ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
-    ASSERT_TRUE(daemon.catalog->commit());
+    make_one(daemon, "a");
     std::filesystem::copy(folder_ + "/first", folder_ + "/copy");
     for (int round = 0; round < 2; ++round) {  // as after a salvage that was killed
         auto damaged = Catalog::salvage(folder_ + "/copy/gshm.db", &kept.journal);
         ASSERT_TRUE(damaged) << damaged.error().message;
         Store store(clock_, reclaimer_, kRoot, daemon.store.devices());
-        Restorer restorer(store, Restorer::Mode::salvage);
-        ASSERT_TRUE((*damaged)->use_devices(store.devices()));
-        ASSERT_TRUE(
-            (*damaged)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
-        ASSERT_TRUE((*damaged)->load_nodes(restorer));
+        ASSERT_TRUE(load(**damaged, store, kept, Restorer::Mode::salvage));
         EXPECT_EQ(store.object_count(), 1u);
         EXPECT_EQ((*damaged)->damage().rows, 0u);
     }
@@ -309,24 +311,16 @@ TEST_F(CatalogTest, ASalvageReadsTheJournalAndLeavesIt) {
 // The disk is full when the next daemon starts: it serves everything, and the rows stay in the journal.
 TEST_F(CatalogTest, AStartThatCannotWriteTheFileLeavesTheJournal) {
     Kept kept;
-    std::string expected;
     {
         Daemon daemon(folder_ + "/first", kept);
-        const SessionId session = begin(daemon, kRoot);
-        ASSERT_TRUE(daemon.create(session, {"a", 100, 0, 0600, kCreateKeep, nullptr, nullptr}));
-        ASSERT_TRUE(daemon.catalog->commit());
-        expected = describe(daemon.store);
+        make_one(daemon, "a");
         std::filesystem::copy(folder_ + "/first", folder_ + "/copy");
     }
     Kept then(kept);
     auto opened = Catalog::open(folder_ + "/copy/gshm.db", then.sum, &then.journal);
     ASSERT_TRUE(opened);
     Store store(clock_, reclaimer_, kRoot, {DeviceInfo(MemoryDevice("memory", uint64_t{1} << 40).info())});
-    Restorer restorer(store);
-    ASSERT_TRUE((*opened)->use_devices(store.devices()));
-    ASSERT_TRUE(
-        (*opened)->load_extents(restorer, [&](const Catalog::Kept& wanted) { return kept.extents[wanted.key]; }));
-    ASSERT_TRUE((*opened)->load_nodes(restorer));
+    ASSERT_TRUE(load(**opened, store, kept));
     rlimit limit = {};
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
     const auto ignored = signal(SIGXFSZ, SIG_IGN);
