@@ -209,6 +209,9 @@ public:
                                                     const FabricHandle* handle = nullptr);
     // Called before any allocation or restore. Devices without fabric handles ignore it.
     virtual void use_maker(std::shared_ptr<FabricMaker>) {}
+    // Bytes that the kernel uses for the device beyond those of its extents: it has not freed them yet, or a process
+    // has just written them. A full device may have room soon.
+    virtual uint64_t unaccounted_bytes() { return 0; }
 
     // Makes copies between this memory and the device fast, until it is unregistered. A failure costs speed only.
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }

@@ -1,5 +1,6 @@
 #include "device/host.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -8,6 +9,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/mapping.h"
@@ -101,8 +103,10 @@ timespec to_timespec(int64_t ns) {
 
 class HostFile final : public Extent, public ExtentFile {
 public:
-    explicit HostFile(UniqueFd fd) : Extent(0, 0), fd_(std::move(fd)) {}
+    HostFile(UniqueFd fd, std::shared_ptr<Budget> all_files)
+        : Extent(0, 0), fd_(std::move(fd)), all_files_(std::move(all_files)) {}
     ~HostFile() override {
+        all_files_->give(allocated_);
         if (budget_) budget_->give(charged_);
     }
 
@@ -215,16 +219,21 @@ private:
     }
     void charge(uint64_t bytes) {
         std::lock_guard lock(mutex_);
-        if (!budget_) return;
-        if (bytes > charged_) budget_->note(bytes - charged_);
-        else budget_->give(charged_ - bytes);
-        charged_ = bytes;
+        set_share(*all_files_, allocated_, bytes);
+        if (budget_) set_share(*budget_, charged_, bytes);
+    }
+    static void set_share(Budget& budget, uint64_t& share, uint64_t bytes) {
+        if (bytes > share) budget.note(bytes - share);
+        else budget.give(share - bytes);
+        share = bytes;
     }
 
     UniqueFd fd_;
     UniqueFd handed_out_;
     UniqueFd read_only_fd_;
-    std::mutex mutex_;                  // guards all below
+    const std::shared_ptr<Budget> all_files_;  // the bytes of all files of the device
+    std::mutex mutex_;                         // guards all below
+    uint64_t allocated_ = 0;                   // in all_files_
     std::shared_ptr<Mapping> mapping_;  // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
@@ -268,7 +277,7 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) 
 Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (options.compressible) return fail(EOPNOTSUPP, "host has no compressible memory");
     if (options.resizable) {
-        auto file = std::make_unique<HostFile>(TRY(make_file()));
+        auto file = std::make_unique<HostFile>(TRY(make_file()), files_);
         if (size_bytes > 0) TRY(file->resize(size_bytes));
         return file;
     }
@@ -290,7 +299,7 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
 Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle*) {
     if (options.resizable) {
-        auto file = std::make_unique<HostFile>(std::move(fd));
+        auto file = std::make_unique<HostFile>(std::move(fd), files_);
         TRY(file->status());
         return file;
     }
@@ -315,6 +324,14 @@ void HostDevice::adopt_folder(UniqueFd folder) {
     MutexLock lock(mutex_);
     folder_tried_ = static_cast<bool>(folder);
     folder_ = std::move(folder);
+}
+
+uint64_t HostDevice::unaccounted_bytes() {
+    struct statfs all = {};
+    MutexLock lock(mutex_);
+    if (!folder_ || fstatfs(folder_.get(), &all) != 0) return 0;
+    const uint64_t used = (all.f_blocks - all.f_bfree) * static_cast<uint64_t>(all.f_bsize);
+    return used - std::min(used, files_->used());
 }
 
 Result<UniqueFd> HostDevice::make_file() {

@@ -25,6 +25,8 @@ public:
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
 
+    uint64_t unaccounted_bytes() override EXCLUDES(mutex_);
+
     // The private tmpfs, whose files are counted together; empty: none (yet). Owned by the device.
     std::optional<int> folder() EXCLUDES(mutex_);
     // Uses that of an earlier process. Called before the first file is made.
@@ -35,6 +37,8 @@ private:
     Result<UniqueFd> make_file() EXCLUDES(mutex_);
 
     DeviceInfo info_;
+    // The bytes of all files: shared with them, since they may outlive the device. It has no limit.
+    const std::shared_ptr<Budget> files_ = std::make_shared<Budget>(UINT64_MAX);
     Mutex mutex_;
     bool folder_tried_ GUARDED_BY(mutex_) = false;
     UniqueFd folder_ GUARDED_BY(mutex_);  // the private tmpfs, after the first file; empty: not permitted

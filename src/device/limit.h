@@ -35,6 +35,8 @@ public:
     Result<std::unique_ptr<Streams>> make_streams() override { return upstream_->make_streams(); }
     void use_maker(std::shared_ptr<FabricMaker> maker) override { upstream_->use_maker(std::move(maker)); }
 
+    uint64_t unaccounted_bytes() override { return upstream_->unaccounted_bytes(); }
+
     uint64_t used_bytes() const { return budget_->used(); }
     Device& upstream() { return *upstream_; }
 

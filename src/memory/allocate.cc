@@ -1,6 +1,8 @@
 #include "memory/allocate.h"
 
+#include <chrono>
 #include <future>
+#include <thread>
 #include <utility>
 
 #include "memory/freed_extents.h"
@@ -9,8 +11,16 @@ namespace gshm::core {
 
 using Next = AllocationSteps::Next;
 
+namespace {
+
+bool is_full(const Status& status) {
+    return !status && status.error().code == ENOSPC;
+}
+
+}  // namespace
+
 Next AllocationSteps::attempted(const Status& status) {
-    return !status && status.error().code == ENOSPC ? Next::wait : Next::end;
+    return is_full(status) ? Next::wait : Next::end;
 }
 
 Next AllocationSteps::waited(bool freed) {
@@ -108,7 +118,18 @@ Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationReq
 
 Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation,
                         const OnWait& on_wait) {
-    return run(device, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
+    Status status = run(device, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
+    if (!is_full(status) || devices_.device(device).unaccounted_bytes() == 0 || !on_wait(true)) return status;
+    // The kernel announces nothing: a process whose close() was reported may still hold the memory for a moment.
+    const auto deadline = std::chrono::steady_clock::now() + Departures::kNamelessPatience;
+    while (is_full(status) && devices_.device(device).unaccounted_bytes() > 0 && !departures_.has_given_up() &&
+           std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        status = operation();
+    }
+    if (is_full(status)) status = operation();  // the last bytes may have been freed after the last attempt
+    on_wait(false);
+    return status;
 }
 
 std::shared_ptr<Extent> Allocator::take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,

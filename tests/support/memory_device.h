@@ -1,6 +1,7 @@
 // A device over plain process memory, and a synchronous reclaimer: the basis of the store's tests.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <sys/mman.h>
@@ -74,11 +75,14 @@ public:
         return fail(EOPNOTSUPP, "no");
     }
     size_t live() const { return *live_; }
+    uint64_t unaccounted_bytes() override { return unaccounted_bytes_; }
+    void set_unaccounted_bytes(uint64_t bytes) { unaccounted_bytes_ = bytes; }
     // Called after each copy into its memory.
     void set_on_copy(std::function<void()> on_copy) { *on_copy_ = std::move(on_copy); }
 
 private:
     DeviceInfo info_;
+    std::atomic<uint64_t> unaccounted_bytes_ = 0;
     std::shared_ptr<size_t> live_ = std::make_shared<size_t>(0);
     std::shared_ptr<std::function<void()>> on_copy_ = std::make_shared<std::function<void()>>();
 };

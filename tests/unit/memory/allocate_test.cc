@@ -105,6 +105,40 @@ TEST_P(Allocation, FreesEmptySlabs) {
 INSTANTIATE_TEST_SUITE_P(Ways, Allocation, ::testing::Values(Way::loop, Way::thread),
                          [](const auto& info) { return info.param == Way::loop ? "InTheLoop" : "InAThread"; });
 
+// A request of the mount, on a device of which the kernel has not freed all bytes.
+class Retry : public ::testing::Test {
+protected:
+    // The operation succeeds at that attempt. Returns the number of attempts made.
+    int attempts_until(int success) {
+        int attempts = 0;
+        std::atomic<bool> ended = false;
+        std::jthread thread([&] {
+            result_ = rig_.allocator.retry(
+                0, 0, [&] { return ++attempts == success ? Status{} : fail(ENOSPC, "full"); }, [](bool) { return true; });
+            ended = true;
+            rig_.scheduler.post([] {});
+        });
+        rig_.scheduler.run_until([&] { return ended.load(); });
+        return attempts;
+    }
+    MemoryDevice& device() { return static_cast<MemoryDevice&>(rig_.devices.first.upstream()); }
+
+    MemoryRig rig_;
+    Status result_;
+};
+
+TEST_F(Retry, GoesOnWhileTheKernelHasUnaccountedBytes) {
+    device().set_unaccounted_bytes(MemoryRig::kPage);
+    EXPECT_EQ(attempts_until(6), 6);
+    EXPECT_TRUE(result_);
+}
+
+TEST_F(Retry, EndsWhenAllBytesAreAccountedFor) {
+    EXPECT_LT(attempts_until(6), 6);
+    ASSERT_FALSE(result_);
+    EXPECT_EQ(result_.error().code, ENOSPC);
+}
+
 TEST(AllocationSteps, EndWithTheErrorWhenTheLeastWasAskedFor) {
     AllocationSteps steps(8, 2);
     EXPECT_EQ(AllocationSteps::attempted(fail(EIO, "broken")), AllocationSteps::Next::end);
