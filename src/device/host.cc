@@ -234,7 +234,7 @@ private:
     const std::shared_ptr<Budget> all_files_;  // the bytes of all files of the device
     std::mutex mutex_;                         // guards all below
     uint64_t allocated_ = 0;                   // in all_files_
-    std::shared_ptr<Mapping> mapping_;  // null: not mapped yet
+    std::shared_ptr<Mapping> mapping_;         // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
 };

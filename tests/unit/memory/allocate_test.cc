@@ -114,7 +114,8 @@ protected:
         std::atomic<bool> ended = false;
         std::jthread thread([&] {
             result_ = rig_.allocator.retry(
-                0, 0, [&] { return ++attempts == success ? Status{} : fail(ENOSPC, "full"); }, [](bool) { return true; });
+                0, 0, [&] { return ++attempts == success ? Status{} : fail(ENOSPC, "full"); },
+                [](bool) { return true; });
             ended = true;
             rig_.scheduler.post([] {});
         });
