@@ -28,7 +28,9 @@ std::unexpected<Error> not_running(const std::string& dir) {
 }  // namespace
 
 bool may_come(const Error& error) {
-    return error.code == ECONNREFUSED || error.code == ECONNRESET || error.code == EPIPE || error.code == EAGAIN;
+    // ERESTART: gshmd is being replaced.
+    return error.code == ECONNREFUSED || error.code == ECONNRESET || error.code == EPIPE || error.code == EAGAIN ||
+           error.code == ERESTART;
 }
 
 Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request, const Secret& secret) {

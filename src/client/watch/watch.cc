@@ -105,8 +105,7 @@ Status Watch::connect_in_time(bool existing, steady_clock::time_point until) {
         if (connected) return {};
         const Error& error = connected.error();
         if (cancelled_) return fail(ECANCELED, "the watch is being destroyed");
-        // ERESTART: gshmd was just replaced.
-        if (!(may_come(error) || error.code == ERESTART) || steady_clock::now() + pause > until) return connected;
+        if (!may_come(error) || steady_clock::now() + pause > until) return connected;
         std::this_thread::sleep_for(pause);
     }
 }
