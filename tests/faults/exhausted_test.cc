@@ -27,6 +27,21 @@ protected:
         while (write(fd, block.data(), block.size()) > 0) {}
         close(fd);
     }
+    // Creates objects until the catalog's file, which has room in advance, is full too. Returns their number, with the
+    // one that was refused.
+    size_t create_until_full(gshm_client* client) {
+        int code = 0;
+        size_t made = 0;
+        for (; code == 0 && made < 100'000; ++made) {
+            Object object;
+            code = create(client, "many/" + std::to_string(made), 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
+        }
+        EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+        return made;
+    }
+    void check_many(gshm_client* client, size_t made) {
+        for (size_t i = 0; i + 1 < made; ++i) EXPECT_TRUE(exists(client, "many/" + std::to_string(i))) << i;
+    }
     void make_room() { std::filesystem::remove(dir() + "/ballast"); }
     void TearDown() override {
         stop();
@@ -41,14 +56,7 @@ TEST_F(Exhausted, CatalogWithoutRoom) {
     start_all();
     auto client = connect();
     fill_up();
-    // Creates objects until the catalog's file, which has room in advance, is full too.
-    int code = 0;
-    size_t made = 0;
-    for (; code == 0 && made < 5000; ++made) {
-        Object object;
-        code = create(client.get(), "many/" + std::to_string(made), 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
-    }
-    EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+    const size_t made = create_until_full(client.get());
     EXPECT_NE(std::string(gshm_last_error()).find("catalog"), std::string::npos) << gshm_last_error();
     // Changes are refused then, and all objects can be read.
     EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
@@ -61,7 +69,80 @@ TEST_F(Exhausted, CatalogWithoutRoom) {
     ASSERT_TRUE(start_again()) << log();
     check_kept();
     check_serves();
-    for (size_t i = 0; i + 1 < made; ++i) EXPECT_TRUE(exists(client.get(), "many/" + std::to_string(i))) << i;
+    check_many(client.get(), made);
+    remove_all("many");
+}
+
+// An end that keeps everything cannot record the last changes, and loses nothing of the earlier ones.
+TEST_F(Exhausted, CatalogWithoutRoomAtAnEndThatKeeps) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    fill_up();
+    const size_t made = create_until_full(client.get());
+    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
+    run_cli({"shutdown", "--keep"});
+    EXPECT_EQ(wait_for_end(std::chrono::seconds(60)), 0) << log();
+    make_room();
+    ASSERT_TRUE(start_again()) << log();
+    check_kept();
+    check_serves();
+    check_many(client.get(), made);
+    remove_all("many");
+}
+
+TEST_F(Exhausted, CatalogWithoutRoomAtATakeover) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    fill_up();
+    const size_t made = create_until_full(client.get());
+    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
+    ChildProcess next;
+    ASSERT_TRUE(next.spawn({bin("gshmd"), "--dir", dir(), "-f", "--takeover"}, environment()));
+    // It takes over, or the old one goes on.
+    gshm_daemon_info info = {.struct_size = sizeof info};
+    ASSERT_EQ(gshm_daemon(client.get(), &info), 0) << gshm_last_error();
+    make_room();
+    check_kept();
+    check_many(client.get(), made);
+    next.signal(SIGKILL);
+    next.wait(std::chrono::seconds(60));
+    kill();
+    ASSERT_TRUE(start_again()) << log();
+    check_kept();
+    check_serves();
+    check_many(client.get(), made);
+    remove_all("many");
+}
+
+// An element that fails for a reason of its own must not hide that the others are not recorded.
+TEST_F(Exhausted, CatalogWithoutRoomForABatch) {
+    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+    ASSERT_TRUE(mount_small("8M"));
+    start_all();
+    auto client = connect();
+    fill_up();
+    create_until_full(client.get());
+    gshm_create_spec specs[3] = {GSHM_CREATE_SPEC_INIT, GSHM_CREATE_SPEC_INIT, GSHM_CREATE_SPEC_INIT};
+    const char* names[] = {"many/x", "many/0", "many/y"};  // the second one exists
+    for (int i = 0; i < 3; ++i) {
+        specs[i].name = names[i];
+        specs[i].size_bytes = 100;
+        specs[i].device = "host";
+        specs[i].flags = GSHM_KEEP | GSHM_NO_MAP;
+    }
+    gshm_object* objects[3] = {};
+    int statuses[3] = {};
+    EXPECT_NE(gshm_create_batch(client.get(), specs, 3, objects, statuses), 0);
+    EXPECT_EQ(statuses[0], -ENOSPC);
+    EXPECT_NE(statuses[1], 0);
+    EXPECT_EQ(statuses[2], -ENOSPC);
+    for (gshm_object* object : objects) gshm_close(object);
+    make_room();
+    check_serves();
     remove_all("many");
 }
 
@@ -73,13 +154,7 @@ TEST_F(Exhausted, CatalogHasRoomAgain) {
     auto client = connect();
     auto before = settled();
     fill_up();
-    int code = 0;
-    size_t made = 0;
-    for (; code == 0 && made < 5000; ++made) {
-        Object object;
-        code = create(client.get(), "many/" + std::to_string(made), 100, "host", GSHM_KEEP | GSHM_NO_MAP, &object);
-    }
-    EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
+    create_until_full(client.get());
     make_room();
     check_serves();
     // The last object was made, as its reply said, and is recorded by now.
