@@ -11,8 +11,6 @@
 namespace gshm::core {
 namespace {
 
-constexpr int kSchema = 2;
-
 // Not synced to the disk: the catalog ends with the boot, as the memory does.
 constexpr const char* kPragmas = R"(
 PRAGMA locking_mode = EXCLUSIVE;
@@ -20,7 +18,7 @@ PRAGMA synchronous = OFF;
 PRAGMA temp_store = MEMORY;
 PRAGMA cache_spill = OFF;
 )";
-// The last column is the checksum of the others.
+// Version 2, the newest. The last column is the checksum of the others. A change needs a further step in migrations.cc.
 constexpr const char* kTables = R"(
 PRAGMA journal_mode = WAL;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
@@ -48,23 +46,25 @@ std::vector<std::string> Catalog::files(const std::string& path) {
     return {path, path + "-wal", path + "-shm", path + "-journal"};
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal) {
+Result<std::unique_ptr<Catalog>> Catalog::open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal,
+                                                  Migrations steps) {
     const auto mode = use == Use::make ? Database::Mode::make : Database::Mode::existing;
-    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path, mode)), use, sum, journal));
+    std::unique_ptr<Catalog> catalog(new Catalog(TRY(Database::open(path, mode)), use, sum, journal, steps));
     TRY(catalog->prepare());
     return catalog;
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::create(const std::string& path, CatalogSum* sum, Journal* journal) {
-    return open_as(path, Use::make, sum, journal);
+    return open_as(path, Use::make, sum, journal, migrations());
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum, Journal* journal) {
+Result<std::unique_ptr<Catalog>> Catalog::open(const std::string& path, CatalogSum& sum, Journal* journal,
+                                               Migrations steps) {
     // SQLite treats an empty file as new and deletes its log.
     struct stat status = {};
     if (stat(path.c_str(), &status) != 0) return fail(errno, "{}: {}", path, strerror(errno));
     if (status.st_size == 0) return fail(EUCLEAN, "{} is empty", path);
-    return open_as(path, Use::existing, &sum, journal);
+    return open_as(path, Use::existing, &sum, journal, steps);
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path, Journal* journal) {
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Catalog>> Catalog::salvage(const std::string& path, Journ
     if (!file || fstat(file.get(), &status) != 0 || (status.st_size == 0 && ftruncate(file.get(), kPageBytes) != 0)) {
         return fail(errno, "{}: {}", path, strerror(errno));
     }
-    return open_as(path, Use::salvage, nullptr, journal);
+    return open_as(path, Use::salvage, nullptr, journal, migrations());
 }
 
 Status Catalog::prepare() {
@@ -83,20 +83,55 @@ Status Catalog::prepare() {
     auto version = TRY(database_.prepare("PRAGMA user_version"));
     int64_t found = 0;
     TRY(version.each([&] { found = version.number(0); }));
-    if (found > kSchema)
-        return fail(EPROTO, "the catalog was written by a newer gshmd (format {}, this one knows {})", found, kSchema);
+    const int newest = newest_version(steps_);
+    if (found > newest) return fail_newer(found, newest);
     if (found == 0 && use_ == Use::make) TRY(set_up());
-    else if (found > 0 && found < kSchema) {
-        return fail(EPROTO, "the catalog was written by an older gshmd (format {}, this one knows {})", found, kSchema);
-    } else if (found == 0 && use_ == Use::existing) {
-        return fail(EUCLEAN, "the catalog has no format version");
-    }
+    else if (found == 0 && use_ == Use::existing) return fail(EUCLEAN, "the catalog has no format version");
+    else if (found != 0 && found < newest) TRY(migrate(static_cast<int>(found)));
     auto applied = [&]() -> Status {
         TRY(prepare_statements());
         return journal_ == nullptr ? Status{} : apply_journal();
     }();
     if (!applied) TRY(note_damage(applied.error()));
     return read_small_tables();
+}
+
+std::unexpected<Error> Catalog::fail_newer(int64_t found, int newest) {
+    return fail(EPROTO,
+                "the catalog was written by a newer gshmd (format {}, this one reads up to {}): start the newer one; "
+                "`gshm snapshot` there and `gshm restore` here carry objects over. Nothing has been changed",
+                found, newest);
+}
+
+Status Catalog::check_version(const std::string& path) {
+    const int found = version_in_file(path);
+    const int newest = newest_version(migrations());
+    return found > newest ? Status(fail_newer(found, newest)) : Status();
+}
+
+Status Catalog::migrate(int found) {
+    // Rows without their checksums cannot be told from damaged ones, so they are not salvaged.
+    if (use_ != Use::existing) return fail(EPROTO, "the catalog was written by an older gshmd (format {})", found);
+    if (found >= kFirstVersionWithSums) TRY(finish_older(found));
+    TRY(database_.execute("BEGIN"));
+    migrated_from_ = found;
+    if (found < kFirstVersionWithSums) TRY(check_pages(database_));
+    return core::migrate(database_, found, steps_);
+}
+
+// The journal has rows of the older version: they are applied first, and checked as those of the file are.
+Status Catalog::finish_older(int found) {
+    TRY(prepare_statements());
+    if (journal_ != nullptr) TRY(apply_journal());
+    const uint64_t total = TRY(check_rows(database_));
+    if (total != sum_->last && total != sum_->next) {
+        return fail(EUCLEAN, "its rows (format {}) are not those of the last commit", found);
+    }
+    sum_->last = sum_->next = total;
+    if (!applied_) return {};
+    TRY(commit_.run());
+    journal_->drop(*std::exchange(applied_, std::nullopt));
+    return {};
 }
 
 Status Catalog::apply_journal() {
@@ -116,7 +151,7 @@ Status Catalog::apply_journal() {
 
 Status Catalog::set_up() {
     TRY(database_.execute(kTables));
-    TRY(database_.execute(fmt::format("PRAGMA user_version = {}", kSchema).c_str()));
+    TRY(database_.execute(fmt::format("PRAGMA user_version = {}", newest_version(steps_)).c_str()));
     if (sum_ != nullptr) sum_->last = sum_->next = 0;
     return {};
 }
@@ -125,17 +160,25 @@ Status Catalog::prepare_statements() {
     begin_ = TRY(database_.prepare("BEGIN"));
     commit_ = TRY(database_.prepare("COMMIT"));
     rollback_ = TRY(database_.prepare("ROLLBACK"));
-    statements_[kPutNode] = TRY(database_.prepare(
-        "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    statements_[kPutNode] = TRY(prepare_put("nodes"));
     statements_[kEraseNode] = TRY(database_.prepare("DELETE FROM nodes WHERE id = ?"));
-    statements_[kPutExtent] =
-        TRY(database_.prepare("INSERT OR REPLACE INTO extents VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    statements_[kPutExtent] = TRY(prepare_put("extents"));
     statements_[kEraseExtent] = TRY(database_.prepare("DELETE FROM extents WHERE key = ?"));
-    statements_[kPutMark] = TRY(database_.prepare("INSERT OR REPLACE INTO done VALUES (?, ?, ?)"));
+    statements_[kPutMark] = TRY(prepare_put("done"));
     statements_[kEraseMark] = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
-    statements_[kPutDevice] = TRY(database_.prepare("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?)"));
-    statements_[kPutValue] = TRY(database_.prepare("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"));
+    statements_[kPutDevice] = TRY(prepare_put("devices"));
+    statements_[kPutValue] = TRY(prepare_put("meta"));
     return {};
+}
+
+// With as many columns as the table has: journals of an older version are applied to tables of that version.
+Result<Statement> Catalog::prepare_put(const char* table) {
+    int64_t columns = 0;
+    auto count = TRY(database_.prepare(fmt::format("SELECT count(*) FROM pragma_table_info('{}')", table)));
+    TRY(count.each([&] { columns = count.number(0); }));
+    std::string parameters = "?";
+    for (int64_t i = 1; i < columns; ++i) parameters += ",?";
+    return database_.prepare(fmt::format("INSERT OR REPLACE INTO {} VALUES ({})", table, parameters));
 }
 
 // ---- single values ----

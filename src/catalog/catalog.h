@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "catalog/journal.h"
+#include "catalog/migrations.h"
 #include "catalog/rows.h"
 #include "store/restore.h"
 
@@ -30,12 +31,18 @@ class RowReader;
 
 class Catalog {
 public:
-    // Opens it, or makes an empty one. EPROTO: written by a newer gshmd. `sum` is kept up to date. The journal is empty.
+    // Opens it, or makes an empty one. EPROTO: of another version. `sum` is kept up to date. The journal is empty.
     static Result<std::unique_ptr<Catalog>> create(const std::string& path, CatalogSum* sum = nullptr,
                                                    Journal* journal = nullptr);
-    // Opens an existing catalog whose sum must match: see check(). Until then its files are not written. ENOENT,
-    // EUCLEAN (damaged), EPROTO.
-    static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum, Journal* journal = nullptr);
+    // Opens an existing catalog whose sum must match: see check(). Until then its files are not written, except that the
+    // journal of an older version is applied. An older version is migrated; version 1 has no sum to match. ENOENT,
+    // EUCLEAN (damaged), EPROTO (written by a newer gshmd).
+    static Result<std::unique_ptr<Catalog>> open(const std::string& path, CatalogSum& sum, Journal* journal = nullptr,
+                                                 Migrations steps = migrations());
+    // EPROTO: open() would refuse its version. A running gshmd may have it open.
+    static Status check_version(const std::string& path);
+    // The version of the file if open() migrates it, else 0.
+    int migrated_from() const { return migrated_from_; }
     // Opens a damaged catalog for reading, with the rows of its journal: damaged rows are skipped and counted. Rows behind
     // an unreadable page are read from the other end. Neither the files nor the journal are changed.
     static Result<std::unique_ptr<Catalog>> salvage(const std::string& path, Journal* journal = nullptr);
@@ -65,7 +72,8 @@ public:
     using Take = std::function<Result<std::shared_ptr<Extent>>(const Kept&)>;
     Status load_extents(Restorer& restorer, const Take& take);
     Status load_nodes(Restorer& restorer);
-    // After both loads: EUCLEAN unless the rows are those of the last commit. Nothing has been written until now.
+    // After both loads: EUCLEAN unless the rows are those of the last commit. Nothing has been written until now. A
+    // migration is committed here: a kill leaves the old version or the new one.
     Status check();
     // After salvage(): the number of skipped rows, and the first problem.
     struct Damage {
@@ -93,11 +101,15 @@ public:
 
 private:
     enum class Use { make, existing, salvage };
-    Catalog(Database database, Use use, CatalogSum* sum, Journal* journal)
-        : database_(std::move(database)), use_(use), sum_(sum), journal_(journal) {}
-    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum,
-                                                    Journal* journal);
+    Catalog(Database database, Use use, CatalogSum* sum, Journal* journal, Migrations steps)
+        : database_(std::move(database)), use_(use), sum_(sum), journal_(journal), steps_(steps) {}
+    static Result<std::unique_ptr<Catalog>> open_as(const std::string& path, Use use, CatalogSum* sum, Journal* journal,
+                                                    Migrations steps);
+    static std::unexpected<Error> fail_newer(int64_t found, int newest);
     Status prepare();
+    Status migrate(int found);
+    Status finish_older(int found);
+    Result<Statement> prepare_put(const char* table);
     Status set_up();
     Status prepare_statements();
     Status read_small_tables();
@@ -138,8 +150,10 @@ private:
     Mutex mutex_;  // guards the database once it is loaded; taken after the store lock
     Database database_;
     Use use_;
-    CatalogSum* sum_;                  // null: not checked
-    Journal* journal_;                 // null: commits write to the file
+    CatalogSum* sum_;   // null: not checked
+    Journal* journal_;  // null: commits write to the file
+    Migrations steps_;
+    int migrated_from_ = 0;            // in a transaction until check()
     std::optional<uint64_t> applied_;  // the place in the journal up to which its rows are in the open transaction
     uint64_t total_ = 0;               // sum of all rows, as last read or committed
     Damage damage_;

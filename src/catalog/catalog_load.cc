@@ -191,7 +191,16 @@ Status Catalog::load_nodes(Restorer& restorer) {
 }
 
 Status Catalog::check() {
-    if (sum_ != nullptr) {
+    if (migrated_from_ != 0) {
+        // The old rows have the sum `last`, the new ones `next`: a kill before or after the commit leaves either.
+        if (sum_ != nullptr) sum_->next = total_;
+        MutexLock lock(mutex_);
+        if (auto committed = commit_.run(); !committed) {
+            (void)rollback_.run();
+            return committed;
+        }
+        if (sum_ != nullptr) sum_->last = total_;
+    } else if (sum_ != nullptr) {
         if (total_ != sum_->last && total_ != sum_->next) {
             return fail(EUCLEAN, "its rows are not those of the last commit: some are missing or outdated");
         }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/former_ledger.h"
 #include "daemon/process.h"
 #include "device/host.h"
 #include "device/unavailable.h"
@@ -84,11 +85,13 @@ Status Survival::take_up(bool salvage) {
     const bool has_extents =
         std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
     UniqueFd memory = take(kLedger);
-    if (!memory && access((dir_ + "/gshm.leases").c_str(), F_OK) == 0) {
-        return fail(EPROTO,
-                    "{} was left by an older gshmd, whose format this one does not read: start that version to take it "
-                    "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
-                    dir_);
+    if (!memory && access(former_ledger_path(dir_).c_str(), F_OK) == 0) {
+        if (salvage)
+            return fail(EPROTO,
+                        "{} was left by an older gshmd, which has nothing to salvage it with: start gshmd without "
+                        "--salvage to take it up",
+                        dir_);
+        return take_up_former();
     }
     if (!memory && !has_extents) return begin_anew();  // the earlier daemon died during its start
     resuming_ = true;                                  // from here on there is memory to lose
@@ -108,10 +111,57 @@ Status Survival::take_up(bool salvage) {
     return {};
 }
 
+// Nothing of the earlier state is changed before load() has read all of it: the older gshmd can be started again.
+Status Survival::take_up_former() {
+    resuming_ = former_ = true;
+    instance_ = kept_.instance;
+    keeper_->resume(instance_);
+    memory_ = TRY(KeptMemory::create());
+    memory_->set_ready();
+    catalog_ = TRY(Catalog::open(catalog_path(), memory_->catalog_sum(), &memory_->journal()));
+    if (catalog_->value("instance") != std::to_string(instance_)) {
+        return fail(EUCLEAN, "{} is not the catalog of what the keeper has", catalog_path());
+    }
+    if (catalog_->migrated_from() >= kFirstVersionWithSums || catalog_->migrated_from() == 0) {
+        return fail(EUCLEAN, "the keeper has no ledger");
+    }
+    return {};
+}
+
+// The next ids, which the catalog had.
+Status Survival::load_former_numbers() {
+    for (auto [key, what] : {std::pair("next_node", Numbered::node), std::pair("next_key", Numbered::extent_key)}) {
+        const uint64_t next = std::strtoull(catalog_->value(key).value_or("0").c_str(), nullptr, 10);
+        TRY(memory_->ledger().reserve(1));
+        memory_->ledger().add(LedgerKind::numbers, static_cast<uint64_t>(what), 0, std::max<uint64_t>(1, next));
+    }
+    return {};
+}
+
+Status Survival::load_former_ledger(const Store& store) {
+    TRY(add_former_entries(former_ledger_path(dir_), memory_->ledger(), [&](NodeId node) {
+        store_lock.assert_held();
+        const Object* object = store.object(node);
+        return object == nullptr || object->extent == nullptr ? 0 : object->extent->key;
+    }));
+    // Before the catalog is committed: after a kill the next daemon has both, or finds version 1 and migrates again.
+    keeper_->put(kLedger, memory_->fd());
+    return {};
+}
+
+Status Survival::check_formats(const std::string& dir) {
+    auto kept = TRY(list_kept(dir));
+    if (auto memory = kept.descriptors.find(kLedger); memory != kept.descriptors.end()) {
+        TRY(KeptMemory::check_format(memory->second.get()));
+    }
+    return Catalog::check_version(catalog_path(dir));
+}
+
 Survival::~Survival() = default;
 
 void Survival::remove_files() {
     for (const auto& file : Catalog::files(catalog_path())) unlink(file.c_str());
+    unlink(former_ledger_path(dir_).c_str());
     unlink(mount_note_path().c_str());
 }
 
@@ -252,6 +302,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     }
     if (damaged_) TRY(catalog_->use_devices(devices.infos()));
     if (salvaging_) left_out_ = memory_->ledger().drop_damaged();  // before the store reads its next numbers
+    if (former_) TRY(load_former_numbers());
     TRY(store.set_ledger(&memory_->ledger()));
     Restorer restorer(store, salvaging_ ? Restorer::Mode::salvage : Restorer::Mode::strict);
     auto read = [&]() -> Result<Sessions> {
@@ -263,8 +314,13 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         // Before the nodes, which find extents without a row by their keys.
         if (salvaging_) TRY(load_salvaged(restorer, devices));
         TRY(source.load_nodes(restorer));
+        const int migrated_from = catalog_->migrated_from();
+        if (migrated_from != 0 && migrated_from < kFirstVersionWithSums) TRY(restorer.link_and_check());
+        if (former_) TRY(load_former_ledger(store));
         // Checked before the first change.
         if (!salvaging_) TRY(catalog_->check());
+        if (migrated_from != 0) log_info("the catalog was of version {}", migrated_from);
+        unlink(former_ledger_path(dir_).c_str());
         store.set_recorder(this);
         return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr,
                                [](const auto& process) { return process_lives(process.pid, process.started); });
@@ -286,6 +342,10 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         }
     }
     kept_.descriptors.clear();
+    // Version 1 had no notes.
+    for (const StoredExtent* extent : store.extents().all()) {
+        if (!extent_notes_.contains(extent->key)) note_extent(*extent);
+    }
     keep_host_folder();
     note_change();  // so that commit() drops the keys even if there are no other changes
     TRY(commit());

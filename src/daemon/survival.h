@@ -29,6 +29,8 @@ public:
     static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                     Earlier earlier);
     ~Survival() override;
+    // For a takeover, while the other gshmd serves. EPROTO: create() would refuse the format of its state.
+    static Status check_formats(const std::string& dir);
 
     uint64_t instance() const { return instance_; }
     int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
@@ -96,13 +98,18 @@ private:
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
-    std::string catalog_path() const { return dir_ + "/gshm.db"; }
+    static std::string catalog_path(const std::string& dir) { return dir + "/gshm.db"; }
+    std::string catalog_path() const { return catalog_path(dir_); }
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
     void remove_files();
     // Discards the earlier state.
     Status begin_anew() REQUIRES(store_lock);
     Status make_catalog();
     Status take_up(bool salvage) REQUIRES(store_lock);
+    // State of a gshmd whose ledger was a file. Its catalog has version 1.
+    Status take_up_former() REQUIRES(store_lock);
+    Status load_former_numbers();
+    Status load_former_ledger(const Store& store) REQUIRES(store_lock);
     UniqueFd take(uint64_t key);
     void note_extent(const StoredExtent& extent) REQUIRES(store_lock);
     void find_extent_notes() REQUIRES(store_lock);
@@ -142,6 +149,7 @@ private:
     std::unique_ptr<Catalog> damaged_;  // the source of a salvage; null: none, or unreadable
     std::optional<KeptMemory> memory_;
     std::unordered_map<uint64_t, Ledger::Slot> extent_notes_ GUARDED_BY(store_lock);  // by key
+    bool former_ = false;  // memory_ is new: the earlier gshmd had a file
     bool salvaging_ = false;
     size_t left_out_ = 0;  // damaged entries of the ledger, dropped by a salvage
     uint64_t instance_ = 0;

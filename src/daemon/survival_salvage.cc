@@ -22,6 +22,13 @@ std::string size_text(uint64_t bytes) {
 
 Error Survival::damaged(Error error) const {
     if (error.code != EUCLEAN && error.code != ENOENT) return error;
+    if (former_) {
+        return {EUCLEAN,
+                fmt::format("what an older gshmd has left in {} cannot be taken up: {}. Nothing has been "
+                            "changed, and {}. The gshmd that wrote it may still read it; `gshmd --discard` gives "
+                            "all of it up",
+                            dir_, error.message, describe_kept())};
+    }
     return {EUCLEAN,
             fmt::format("what an earlier gshmd has left in {} is damaged: {}. No memory has been freed, and {}. `gshmd "
                         "--salvage` makes what can be read usable again, with memory that has lost its name in "
@@ -32,7 +39,7 @@ Error Survival::damaged(Error error) const {
 std::string Survival::describe_kept() const {
     const std::string who =
         keeper_ && keeper_->pid() > 0 ? fmt::format("gshm-keeper (pid {})", keeper_->pid()) : "the keeper";
-    if (!memory_) {
+    if (!memory_ || former_) {
         size_t extents = 0;
         for (const auto& [key, fd] : kept_.descriptors) extents += key < kSpecial ? 1 : 0;
         return fmt::format("{} has {} extents", who, extents);

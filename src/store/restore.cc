@@ -279,13 +279,24 @@ void Restorer::free_unused() {
     }
 }
 
+Status Restorer::link_and_check() {
+    linked_ = true;
+    TRY(link_all());
+    TRY(check_slabs());
+    TRY(check_tree());
+    if (lost_.empty()) return {};
+    return fail(EUCLEAN, "\"{}\" has no memory", Tree::path_of(*lost_.front()));
+}
+
 Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& lives) {
     if (store_.ledger_ != nullptr && mode_ == Mode::strict) TRY(store_.ledger_->check());
     if (mode_ == Mode::salvage) skip_numbers();
-    TRY(link_all());
-    TRY(check_slabs());
-    if (mode_ == Mode::salvage) name_lost_nodes();
-    TRY(check_tree());
+    if (!linked_) {
+        TRY(link_all());
+        TRY(check_slabs());
+        if (mode_ == Mode::salvage) name_lost_nodes();
+        TRY(check_tree());
+    }
     if (mode_ == Mode::salvage) name_lost_memory();
     TRY(restore_sessions());
     restore_creators();

@@ -75,6 +75,9 @@ public:
 
     Status add(SavedExtent extent);
     Status add(const SavedNode& node);
+    // For rows without checksums: checks them as a whole before finish(), which would do so after their first change.
+    // EUCLEAN also if an object has no memory.
+    Status link_and_check();
     bool has_extent(uint64_t key) const { return extents_.contains(key); }
     // Restores the sessions and leases of the ledger. If the mount continues, open files and backing files are restored
     // as well, and `refer` makes a reference for every node, since the kernel may know it. Null: no mount. Sessions of
@@ -129,6 +132,7 @@ private:
     Store& store_;
     Mode mode_;
     Salvaged salvaged_;
+    bool linked_ = false;
     Directory* lost_and_found_ = nullptr;
     struct PendingLink {
         Node* node;
