@@ -1,11 +1,21 @@
 # A thin wrapper around ./dev.
-.PHONY: all debug check-deps test demo bench bundle fmt clean test-client test-clean
+.PHONY: all debug install # PREFIX and DESTDIR as usual.
+PREFIX ?= /usr/local
+install: all
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+check-deps test demo bench bundle fmt clean test-client test-clean
 
 all:
 	@./dev build
 
 debug:
 	@./dev build debug
+
+# PREFIX and DESTDIR as usual.
+PREFIX ?= /usr/local
+install: all
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
 check-deps test demo bench bundle fmt clean:
 	@./dev $@

@@ -22,6 +22,14 @@ function(gshm_part dir)
     endforeach()
 endfunction()
 
+# gshm_public_headers(<target> <folder> <installed>): headers of a library, in the source tree and below the installed
+# include folder.
+function(gshm_public_headers target folder installed)
+    target_include_directories(${target} PUBLIC
+        $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/${folder}>
+        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/${installed}>)
+endfunction()
+
 function(gshm_schema target schema)
     set(folder ${CMAKE_BINARY_DIR}/generated/${target})
     cmake_path(GET schema STEM name)

@@ -33,6 +33,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <gshm/version.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -40,10 +42,6 @@ extern "C" {
 #ifdef __GNUC__
 #pragma GCC visibility push(default)
 #endif
-
-#define GSHM_VERSION_MAJOR 0
-#define GSHM_VERSION_MINOR 1
-#define GSHM_VERSION_PATCH 0
 
 typedef struct gshm_client gshm_client; /* a connection to gshmd; reconnects by itself */
 typedef struct gshm_object gshm_object; /* an open object (a lease), or memory allocated or imported without a daemon */

@@ -37,7 +37,7 @@ Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_i
 extern "C" {
 
 const char* gshm_version(void) {
-    return "0.1.0";
+    return GSHM_VERSION;
 }
 
 const char* gshm_last_error(void) {

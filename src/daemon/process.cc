@@ -49,8 +49,12 @@ std::string program_beside(const std::string& name) {
     std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
     constexpr std::string_view kDeleted = " (deleted)";  // replaced by an upgrade
     if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
-    auto beside = std::filesystem::path(self).parent_path() / name;
-    return access(beside.c_str(), X_OK) == 0 ? beside.string() : name;
+    const auto folder = std::filesystem::path(self).parent_path();
+    // In a build folder beside gshmd, in an installation in libexec. Relative, so that an installation can be moved.
+    for (const auto& path : {folder / name, (folder / GSHM_LIBEXEC / name).lexically_normal()}) {
+        if (access(path.c_str(), X_OK) == 0) return path.string();
+    }
+    return name;
 }
 
 namespace {
