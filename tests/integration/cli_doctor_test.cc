@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon_fixture.h"
+#include <gshm/version.h>
 
 namespace gshm::core::test {
 namespace {
@@ -124,7 +125,7 @@ TEST_F(Doctor, OnTheRealMachineEveryCheckHasALine) {
 TEST_F(Doctor, TheDaemonItsDevicesItsKeeper) {
     ASSERT_TRUE(start({"--device", "cuda", "--device", "host:64M"}, fake_cuda_env(1))) << log();
     auto found = examine();
-    expect(found["daemon"], "ok", {std::string("gshmd ") + gshm_version(), std::to_string(pid())});
+    expect(found["daemon"], "ok", {"gshmd " GSHM_VERSION, std::to_string(pid())});
     expect(found["daemon-device"], "ok", {"cuda:0"}, 0);
     expect(found["daemon-device"], "ok", {"host", "64M"}, 1);
     expect(found["keeper"], "ok", {std::to_string(keeper_pid())});
