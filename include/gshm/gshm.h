@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include <gshm/version.h>
+#include "version.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@ protected:
     void leave_former() {
         kill();
         kill_keeper();
-        ASSERT_NO_FATAL_FAILURE(FormerGshmd::leave(dir()));
+        ASSERT_NO_FATAL_FAILURE(FormerGshmd::leave_version_1(dir()));
     }
     void expect_all() {
         auto client = connect();

@@ -6,9 +6,8 @@
 namespace gshm::core::test {
 namespace {
 
-class FormerState : public LibraryTest {
+class ReadsObjects : public LibraryTest {
 protected:
-    void SetUp() override { ASSERT_NO_FATAL_FAILURE(FormerGshmd::leave(dir())); }
     std::string read_object(const std::string& name) {
         Client client = connect();
         gshm_object* opened = nullptr;
@@ -17,6 +16,11 @@ protected:
         std::string bytes(gshm_size(opened), '\0');
         return gshm_copy_out(opened, 0, bytes.data(), bytes.size()) == 0 ? bytes : gshm_last_error();
     }
+};
+
+class FormerState : public ReadsObjects {
+protected:
+    void SetUp() override { ASSERT_NO_FATAL_FAILURE(FormerGshmd::leave_version_1(dir())); }
     void expect_all() {
         const auto bytes = FormerGshmd::bytes_of_extent;
         EXPECT_EQ(read_object("models/a"), bytes(1, 8893));
@@ -63,7 +67,7 @@ TEST_F(FormerState, ThatIsDamagedIsRefusedAndUnchanged) {
     EXPECT_FALSE(start({}));
     EXPECT_NE(log().find("cannot be taken up"), std::string::npos) << log();
     EXPECT_NE(log().find("has 8 extents"), std::string::npos) << log();
-    std::filesystem::copy_file(std::string(FormerGshmd::kStored) + "/gshm.db", dir() + "/gshm.db",
+    std::filesystem::copy_file(std::string(FormerGshmd::kVersion1) + "/gshm.db", dir() + "/gshm.db",
                                std::filesystem::copy_options::overwrite_existing);
     ASSERT_TRUE(start({})) << log();
     expect_all();
@@ -74,6 +78,25 @@ TEST_F(FormerState, IsNotSalvaged) {
     EXPECT_NE(log().find("without --salvage"), std::string::npos) << log();
     ASSERT_TRUE(start({})) << log();
     expect_all();
+}
+
+// Catalog, journal and ledger of 0.1, and a keeper with its memory.
+class StateOf01 : public ReadsObjects {};
+
+TEST_F(StateOf01, IsTakenUp) {
+    ASSERT_NO_FATAL_FAILURE(FormerGshmd::leave_0_1(dir()));
+    ASSERT_TRUE(start({})) << log();
+    const auto bytes = FormerGshmd::bytes_of_extent;
+    EXPECT_EQ(read_object("models/a"), bytes(1, 8893));
+    EXPECT_EQ(read_object("models/big"), bytes(2, 5000000));
+    EXPECT_EQ(read_object("open/kept"), bytes(3, 5000));
+    EXPECT_EQ(read_object("open/alone"), bytes(4, 4096));
+    EXPECT_EQ(read_object("open/journaled"), bytes(5, 6000));
+    EXPECT_EQ(run_cli({"attr", "models/a", "colour"}).out, "red");
+    // As the ledger of 0.1 says: ids are not used again, also those of objects that are gone.
+    Client client = connect();
+    Object object = create(client.get(), "new", 100, "host", GSHM_KEEP);
+    EXPECT_GT(stat(client.get(), "new").id, stat(client.get(), "open/journaled").id);
 }
 
 // A format that the next gshmd does not read was noticed after the running one had ended.

@@ -1,5 +1,4 @@
-// The runtime folder of a killed gshmd with a catalog of version 1: the stored catalog and ledger, and a keeper with the
-// memory. The protocol of the keeper has not changed since.
+// The runtime folder of a killed gshmd of an older version: stored files, and a keeper with the memory.
 #pragma once
 
 #include <cstring>
@@ -37,25 +36,57 @@ inline void tell_keeper(const std::string& dir, keeper::Kind kind, uint64_t key,
 
 class FormerGshmd {
 public:
-    static constexpr const char* kStored = GSHM_SOURCE_DIR "/tests/unit/catalog/stored/version-1";
+    // With a catalog of version 1, and its ledger in a file.
+    static constexpr const char* kVersion1 = GSHM_SOURCE_DIR "/tests/unit/catalog/stored/version-1";
+    static constexpr const char* k01 = GSHM_SOURCE_DIR "/tests/regress/stored/state-0.1";
 
-    // Bytes of an extent of the stored catalog.
+    // Bytes of an extent.
     static std::string bytes_of_extent(uint64_t key, size_t bytes) {
         return std::string(bytes, static_cast<char>('a' + key));
     }
 
-    static void leave(const std::string& dir) {
+    static void leave_version_1(const std::string& dir) {
+        ASSERT_NO_FATAL_FAILURE(copy_catalog(kVersion1, dir));
+        std::filesystem::copy_file(std::string(kVersion1) + "/gshm.leases", dir + "/gshm.leases",
+                                   std::filesystem::copy_options::overwrite_existing);
+        {
+            // There is no mount to continue.
+            auto database = Database::open(dir + "/gshm.db");
+            ASSERT_TRUE(database && database->execute("DELETE FROM meta WHERE key = CAST('mountpoint' AS BLOB)"));
+        }
+        // The sizes at the kill: files have grown since their creation.
+        start_keeper(dir, {{1, 2097152}, {2, 3000000}, {3, 2097152}, {4, 4096}, {5, 6}, {6, 0}, {7, 100000}, {8, 10}});
+    }
+
+    static void leave_0_1(const std::string& dir) {
+        ASSERT_NO_FATAL_FAILURE(copy_catalog(k01, dir));
+        start_keeper(dir, {{1, 2097152}, {2, 5000000}, {3, 2097152}, {4, 4096}, {5, 6000}});
+        // The layout of the memory for gshmd itself, format 3.
+        constexpr off_t kJournal = 4096;
+        constexpr off_t kLedger = kJournal + (off_t{4} << 20);
+        constexpr off_t kAll = kLedger + (off_t{256} << 10);
+        auto memory = UniqueFd::adopt(memfd_create("gshm-ledger", MFD_CLOEXEC));
+        ASSERT_EQ(ftruncate(memory.get(), kAll), 0);
+        for (auto [name, at] :
+             {std::pair("/head", off_t{0}), std::pair("/journal", kJournal), std::pair("/ledger", kLedger)}) {
+            std::ifstream file(std::string(k01) + name, std::ios::binary);
+            const std::string bytes(std::istreambuf_iterator<char>(file), {});
+            ASSERT_FALSE(bytes.empty()) << name;
+            ASSERT_EQ(pwrite(memory.get(), bytes.data(), bytes.size(), at), static_cast<ssize_t>(bytes.size()));
+        }
+        tell_keeper(dir, keeper::Kind::put, uint64_t{1} << 63 | 4, memory.get());
+    }
+
+private:
+    static void copy_catalog(const std::string& from, const std::string& dir) {
         std::filesystem::create_directories(dir);
         chmod(dir.c_str(), 0755);
-        for (const char* file : {"/gshm.db", "/gshm.leases"}) {
-            std::filesystem::copy_file(std::string(kStored) + file, dir + file,
-                                       std::filesystem::copy_options::overwrite_existing);
-        }
-        std::filesystem::remove(dir + "/gshm.db-wal");
+        for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(dir + "/gshm.db" + suffix);
+        std::filesystem::copy_file(from + "/gshm.db", dir + "/gshm.db",
+                                   std::filesystem::copy_options::overwrite_existing);
         chmod((dir + "/gshm.db").c_str(), 0600);
-        // There is no mount to continue.
-        auto database = Database::open(dir + "/gshm.db");
-        ASSERT_TRUE(database && database->execute("DELETE FROM meta WHERE key = CAST('mountpoint' AS BLOB)"));
+    }
+    static void start_keeper(const std::string& dir, const std::map<uint64_t, size_t>& extents) {
         unlink((dir + "/keeper.sock").c_str());
         auto listener = wire::listen_at(dir + "/keeper.sock");
         ASSERT_TRUE(listener) << listener.error().message;
@@ -63,12 +94,14 @@ public:
         ASSERT_TRUE(spawn_apart(DaemonFixture::bin("gshm-keeper"), {"gshm-keeper"}, descriptors));
         listener->reset();
         uint64_t instance = 0;
-        auto read = database->prepare("SELECT value FROM meta WHERE key = CAST('instance' AS BLOB)");
-        ASSERT_TRUE(read && read->each([&] { instance = std::stoull(std::string(read->blob(0))); }));
+        {
+            auto database = Database::open(dir + "/gshm.db", Database::Mode::existing);
+            ASSERT_TRUE(database);
+            auto read = database->prepare("SELECT value FROM meta WHERE key = CAST('instance' AS BLOB)");
+            ASSERT_TRUE(read && read->each([&] { instance = std::stoull(std::string(read->blob(0))); }));
+        }
         tell_keeper(dir, keeper::Kind::begin, instance);
-        // The sizes at the kill: files have grown since their creation.
-        for (auto [key, bytes] : std::map<uint64_t, size_t>{
-                 {1, 2097152}, {2, 3000000}, {3, 2097152}, {4, 4096}, {5, 6}, {6, 0}, {7, 100000}, {8, 10}}) {
+        for (auto [key, bytes] : extents) {
             auto memory = UniqueFd::adopt(memfd_create("extent", MFD_CLOEXEC));
             const std::string content = bytes_of_extent(key, bytes);
             ASSERT_EQ(write(memory.get(), content.data(), bytes), static_cast<ssize_t>(bytes));
