@@ -151,6 +151,23 @@ TEST_P(StoredCatalog, Loads) {
     EXPECT_EQ(*total, sum_.last.load());
 }
 
+TEST_P(StoredCatalog, HasTheTablesOfANewOneAfterwards) {
+    ASSERT_TRUE(load());
+    auto columns = [](const std::string& file) {
+        std::string text;
+        auto database = Database::open(file);
+        if (!database) return database.error().message;
+        auto read = database->prepare("SELECT t.name || '.' || c.name || ' ' || c.type || ' ' || c.pk FROM "
+                                      "sqlite_schema t, pragma_table_info(t.name) "
+                                      "c WHERE t.type = 'table' ORDER BY t.name, c.cid");
+        if (!read || !read->each([&] { text += std::string(read->blob(0)) + "\n"; })) return std::string("unreadable");
+        return text;
+    };
+    const std::string other = folder_ + "/new.db";
+    ASSERT_TRUE(Catalog::create(other));
+    EXPECT_EQ(columns(path()), columns(other));
+}
+
 TEST_P(StoredCatalog, OfANewerVersionIsRefusedAndUnchanged) {
     {
         auto database = Database::open(path());
