@@ -92,6 +92,9 @@ TEST_F(Compatibility, KeysOfJson) {
         for (const auto* out : {&result.out, &result.err}) {
             // A document, or one a line.
             auto whole = Json::parse(*out, nullptr, false);
+            if (name == "doctor" && whole.contains("checks")) {
+                for (auto& check : whole["checks"]) check.erase("details");  // they depend on the machine
+            }
             if (!whole.is_discarded()) {
                 keys.add(name, whole);
                 continue;

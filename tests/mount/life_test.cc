@@ -182,7 +182,9 @@ TEST_P(MountLife, UnmountingLeavesTheDaemonAndItsObjects) {
     EXPECT_NE(busy.exit_code, 0);
     EXPECT_NE(busy.err.find("busy"), std::string::npos) << busy.err;
     EXPECT_NE(busy.err.find("--lazy"), std::string::npos) << busy.err;
-    EXPECT_EQ(run_cli({"umount", "--lazy"}).exit_code, 0);
+    const auto done = run_cli({"--json", "umount", "--lazy"});
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_NE(done.out.find("\"mountpoint\""), std::string::npos) << done.out;
     EXPECT_FALSE(is_mounted(mount()));
     char bytes[4];
     EXPECT_EQ(pread(fd, bytes, 4, 0), 4);  // open files stay usable
