@@ -166,8 +166,8 @@ Status serve(Options options, Readiness& readiness) {
     if (options.takeover) {
         auto takeover = TRY(Takeover::create(options.dir));
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
+        TRY(Survival::check_formats(options.dir));
         rehearsal = TRY(DeviceSet::create(*loop, devices, options.limit_bytes, {}));
-        TRY(Survival::check_kept(options.dir));
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))

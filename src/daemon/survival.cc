@@ -36,7 +36,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     StoreLock lock(loop.store_mutex());
     self->kind_ = kind;
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
-    if (kind != KeeperKind::process && TRY(look_at_kept(dir)).instance != 0) {
+    if (kind != KeeperKind::process && TRY(holds_something(dir))) {
         if (earlier != Earlier::begin) {
             return fail(EBUSY,
                         "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
@@ -79,13 +79,6 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     auto taken = self->take_up(earlier == Earlier::salvage);
     if (!taken) return std::unexpected(self->damaged(taken.error()));
     return made;
-}
-
-Status Survival::check_kept(const std::string& dir) {
-    const Keeper::Kept kept = TRY(look_at_kept(dir));
-    const auto memory = kept.descriptors.find(kLedger);
-    if (memory != kept.descriptors.end()) TRY(KeptMemory::check_format(memory->second.get()));
-    return Catalog::check_version(catalog_path(dir));
 }
 
 Status Survival::take_up(bool salvage) {
@@ -154,6 +147,14 @@ Status Survival::load_former_ledger(const Store& store) {
     // Before the catalog is committed: after a kill the next daemon has both, or finds version 1 and migrates again.
     keeper_->put(kLedger, memory_->fd());
     return {};
+}
+
+Status Survival::check_formats(const std::string& dir) {
+    auto kept = TRY(list_kept(dir));
+    if (auto memory = kept.descriptors.find(kLedger); memory != kept.descriptors.end()) {
+        TRY(KeptMemory::check_format(memory->second.get()));
+    }
+    return Catalog::check_version(catalog_path(dir));
 }
 
 Survival::~Survival() = default;
