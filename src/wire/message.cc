@@ -1,6 +1,7 @@
 #include "wire/message.h"
 
 #include "base/limits.h"
+#include "wire/records.h"
 
 namespace gshm::core::wire {
 namespace {
@@ -25,12 +26,20 @@ bool is_aligned(const Request& request) {
     return true;
 }
 
+// Also that records are whole.
 bool is_aligned(const Reply& reply) {
-    if (const auto* open = reply.body_as_OpenReply()) return are_aligned(open->records());
-    if (const auto* stat = reply.body_as_StatReply()) return are_aligned(stat->records());
-    if (const auto* list = reply.body_as_ListReply()) return are_aligned(list->records());
-    if (const auto* events = reply.body_as_WatchReply()) return are_aligned(events->records());
-    return true;
+    switch (reply.body_type()) {
+        case ReplyBody::OpenReply: return records_of(*reply.body_as_OpenReply()).is_valid();
+        case ReplyBody::StatReply: return records_of(*reply.body_as_StatReply()).is_valid();
+        case ReplyBody::ListReply: return records_of(*reply.body_as_ListReply()).is_valid();
+        case ReplyBody::WatchReply: return records_of(*reply.body_as_WatchReply()).is_valid();
+        case ReplyBody::HoldersReply: return records_of(*reply.body_as_HoldersReply()).is_valid();
+        case ReplyBody::UnlinkedReply: {
+            const auto& unlinked = *reply.body_as_UnlinkedReply();
+            return records_of(unlinked).is_valid() && holders_of(unlinked).is_valid();
+        }
+        default: return true;
+    }
 }
 
 template <typename Message>
@@ -42,7 +51,7 @@ Result<const Message*> decode(Bytes packet) {
     flatbuffers::Verifier verifier(packet.data(), packet.size(), kMaxDepth, kMaxTables);
     if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "malformed message");
     const auto* message = flatbuffers::GetRoot<Message>(packet.data());
-    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers");
+    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers or with parts of records");
     return message;
 }
 

@@ -36,7 +36,7 @@ protected:
         auto packet = wire::finish_request(builder, id, kind, build(builder));
         ASSERT_TRUE(wire::send_packet(socket.get(), packet, fds, true));
     }
-    static void hello(const UniqueFd& socket, uint32_t protocol = wire::kProtocolVersion) {
+    static void hello(const UniqueFd& socket, uint32_t protocol = wire::kProtocolHighest) {
         send(socket, wire::RequestBody::Hello, 1,
              [&](auto& builder) { return wire::CreateHello(builder, protocol, builder.CreateString("test")).Union(); });
     }
@@ -100,7 +100,7 @@ TEST_F(ProtocolTest, GarbageIsRefused) {
 
 TEST_F(ProtocolTest, HalfMessagesAreRefused) {
     flatbuffers::FlatBufferBuilder builder;
-    auto body = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test"));
+    auto body = wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test"));
     auto packet = wire::finish_request(builder, 1, wire::RequestBody::Hello, body.Union());
     // The last bytes may be padding.
     for (size_t length = 1; length + 8 < packet.size(); length += 5) {
@@ -188,7 +188,7 @@ TEST_F(ProtocolTest, HelloComesFirst) {
 
 TEST_F(ProtocolTest, AFutureVersionIsToldWhatToDo) {
     auto socket = connect_raw();
-    hello(socket, wire::kProtocolVersion + 6);
+    hello(socket, wire::kProtocolHighest + 6);
     auto seen = read_reply(socket);
     EXPECT_EQ(seen.error, EPROTO);
     EXPECT_NE(seen.message.find("upgrade gshmd"), std::string::npos) << seen.message;

@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <functional>
 
+#include "wire/records.h"
+#include "wire/version.h"
+
 namespace gshm::core::test {
 namespace {
 
@@ -57,6 +60,7 @@ auto items(FlatBufferBuilder& out) {
 class Samples {
 public:
     using Build = std::function<Offset<void>(FlatBufferBuilder&)>;
+    explicit Samples(uint32_t protocol) : protocol_(protocol) {}
 
     void request(RequestBody kind, const Build& build, const char* descriptors = "") {
         FlatBufferBuilder out;
@@ -68,6 +72,12 @@ public:
         const auto packet = wire::finish_reply(out, 0x0102030405060708, kind, build(out), 0);
         add(std::string("reply-") + wire::EnumNameReplyBody(kind), false, descriptors, packet);
     }
+    template <typename Record>
+    auto records(FlatBufferBuilder& out, const std::vector<Record>& values) const {
+        return wire::add_records<Record>(out, protocol_, values);
+    }
+    uint32_t protocol() const { return protocol_; }
+    const char* version() const { return protocol_ == 1 ? "0.1.0" : wire::kProductVersion; }
     void reply_without_body(const char* name, uint64_t id, int error, const char* message,
                             const char* descriptors = "") {
         FlatBufferBuilder out;
@@ -79,13 +89,17 @@ private:
     void add(std::string name, bool is_request, const char* descriptors, wire::Bytes packet) {
         samples_.push_back({std::move(name), is_request, descriptors, {packet.begin(), packet.end()}});
     }
+    uint32_t protocol_;
     std::vector<Sample> samples_;
 };
 
 void add_requests(Samples& all) {
     using enum RequestBody;
     auto text = [](FlatBufferBuilder& out, const char* value) { return out.CreateString(value); };
-    all.request(Hello, [&](auto& o) { return wire::CreateHello(o, 1, text(o, "0.1.0"), 71, 72).Union(); });
+    all.request(Hello, [&](auto& o) {
+        const uint32_t highest = all.protocol() == 1 ? 0 : all.protocol();
+        return wire::CreateHello(o, 1, text(o, all.version()), 71, 72, highest).Union();
+    });
     all.request(Ping, [](auto& o) { return wire::CreatePing(o).Union(); });
     all.request(DaemonInfo, [](auto& o) { return wire::CreateDaemonInfo(o).Union(); });
     all.request(Devices, [](auto& o) { return wire::CreateDevices(o).Union(); });
@@ -184,20 +198,30 @@ void add_requests(Samples& all) {
 
 void add_replies(Samples& all) {
     using enum ReplyBody;
-    all.reply(HelloReply, [](auto& o) { return wire::CreateHelloReply(o, 1, 101, devices(o), 102, 103, true).Union(); });
-    all.reply(DaemonInfoReply, [](auto& o) {
-        const auto version = o.CreateString("0.1.0");
-        return wire::CreateDaemonInfoReply(o, 1, version, 104, 105, 106, 107, 108, o.CreateString("/mnt/gshm"), 109)
-            .Union();
+    all.reply(HelloReply, [&](auto& o) {
+        return wire::CreateHelloReply(o, all.protocol(), 101, devices(o), 102, 103, true).Union();
+    });
+    all.reply(DaemonInfoReply, [&](auto& o) {
+        const auto version = o.CreateString(all.version());
+        const auto mountpoint = o.CreateString("/mnt/gshm");
+        return wire::CreateDaemonInfoReply(o, all.protocol(), version, 104, 105, 106, 107, 108, mountpoint, 109).Union();
     });
     all.reply(DeviceList, [](auto& o) { return wire::CreateDeviceList(o, devices(o)).Union(); });
     all.reply(
-        OpenReply, [](auto& o) { return wire::CreateOpenReply(o, o.CreateVectorOfStructs(kOpened)).Union(); },
+        OpenReply,
+        [&](auto& o) {
+            const auto records = all.records(o, kOpened);
+            return wire::CreateOpenReply(o, records.first, records.sized, records.bytes).Union();
+        },
         "the extents that the records name by index");
-    all.reply(StatReply, [](auto& o) { return wire::CreateStatReply(o, o.CreateVectorOfStructs(kNodes)).Union(); });
-    all.reply(ListReply, [](auto& o) {
+    all.reply(StatReply, [&](auto& o) {
+        const auto records = all.records(o, kNodes);
+        return wire::CreateStatReply(o, records.first, records.sized, records.bytes).Union();
+    });
+    all.reply(ListReply, [&](auto& o) {
         const auto names = o.CreateVectorOfStrings(kNames);
-        return wire::CreateListReply(o, names, o.CreateVectorOfStructs(kNodes), 110, 111).Union();
+        const auto records = all.records(o, kNodes);
+        return wire::CreateListReply(o, names, records.first, 110, 111, records.sized, records.bytes).Union();
     });
     all.reply(StatusReply, [](auto& o) {
         return wire::CreateStatusReply(o, o.CreateVector(std::vector<int32_t>{0, ENOENT, -1})).Union();
@@ -206,22 +230,26 @@ void add_replies(Samples& all) {
     all.reply(
         ExportReply, [](auto& o) { return wire::CreateExportReply(o, 112, 113, o.CreateVector(kBytes)).Union(); },
         "the extent, if a descriptor was requested");
-    all.reply(HoldersReply, [](auto& o) {
-        const auto records = o.CreateVectorOfStructs(kHolders);
-        return wire::CreateHoldersReply(o, records, o.CreateVectorOfStrings({"python3", "cat"})).Union();
-    });
-    all.reply(UnlinkedReply, [](auto& o) {
-        const auto names = o.CreateVectorOfStrings(kNames);
-        const auto records = o.CreateVectorOfStructs(kNodes);
-        const auto counts = o.CreateVector(std::vector<uint32_t>{2, 0});
-        const auto holders = o.CreateVectorOfStructs(kHolders);
+    all.reply(HoldersReply, [&](auto& o) {
+        const auto records = all.records(o, kHolders);
         const auto commands = o.CreateVectorOfStrings({"python3", "cat"});
-        return wire::CreateUnlinkedReply(o, names, records, counts, holders, commands, 114).Union();
+        return wire::CreateHoldersReply(o, records.first, commands, records.sized, records.bytes).Union();
     });
-    all.reply(WatchReply, [](auto& o) {
-        const auto records = o.CreateVectorOfStructs(kEvents);
+    all.reply(UnlinkedReply, [&](auto& o) {
         const auto names = o.CreateVectorOfStrings(kNames);
-        return wire::CreateWatchReply(o, records, names, o.CreateVectorOfStrings({"models/old", ""})).Union();
+        const auto records = all.records(o, kNodes);
+        const auto counts = o.CreateVector(std::vector<uint32_t>{2, 0});
+        const auto holders = all.records(o, kHolders);
+        const auto commands = o.CreateVectorOfStrings({"python3", "cat"});
+        return wire::CreateUnlinkedReply(o, names, records.first, counts, holders.first, commands, 114, records.sized,
+                                         records.bytes, holders.sized, holders.bytes)
+            .Union();
+    });
+    all.reply(WatchReply, [&](auto& o) {
+        const auto records = all.records(o, kEvents);
+        const auto names = o.CreateVectorOfStrings(kNames);
+        const auto old_names = o.CreateVectorOfStrings({"models/old", ""});
+        return wire::CreateWatchReply(o, records.first, names, old_names, records.sized, records.bytes).Union();
     });
     all.reply_without_body("reply-ok", 115, 0, "");
     all.reply_without_body("reply-ok-takeover", 115, 0, "", "the listening socket, the lock of the runtime folder");
@@ -232,8 +260,8 @@ void add_replies(Samples& all) {
 
 }  // namespace
 
-std::vector<Sample> make_samples() {
-    Samples all;
+std::vector<Sample> make_samples(uint32_t protocol) {
+    Samples all(protocol);
     add_requests(all);
     add_replies(all);
     return all.take();

@@ -17,6 +17,7 @@ struct Sample {
     std::vector<uint8_t> bytes;
 };
 
-std::vector<Sample> make_samples();
+// As a session with that protocol has them.
+std::vector<Sample> make_samples(uint32_t protocol);
 
 }  // namespace gshm::core::test

@@ -5,6 +5,7 @@
 
 #include "wire/as_json.h"
 #include "wire/samples.h"
+#include "wire/version.h"
 
 int main(int argc, char** argv) {
     using namespace gshm::core::test;
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
     }
     const std::string folder = argv[1];
     nlohmann::ordered_json messages;
-    for (const Sample& sample : make_samples()) {
+    for (const Sample& sample : make_samples(gshm::core::wire::kProtocolHighest)) {
         std::ofstream(folder + "/" + sample.name + ".bin", std::ios::binary)
             .write(reinterpret_cast<const char*>(sample.bytes.data()), static_cast<std::streamsize>(sample.bytes.size()));
         auto& entry = messages[sample.name];
