@@ -26,20 +26,17 @@ bool is_aligned(const Request& request) {
     return true;
 }
 
-// Also that records are whole.
+// Also that records are whole. A body of a kind may be absent.
 bool is_aligned(const Reply& reply) {
-    switch (reply.body_type()) {
-        case ReplyBody::OpenReply: return records_of(*reply.body_as_OpenReply()).is_valid();
-        case ReplyBody::StatReply: return records_of(*reply.body_as_StatReply()).is_valid();
-        case ReplyBody::ListReply: return records_of(*reply.body_as_ListReply()).is_valid();
-        case ReplyBody::WatchReply: return records_of(*reply.body_as_WatchReply()).is_valid();
-        case ReplyBody::HoldersReply: return records_of(*reply.body_as_HoldersReply()).is_valid();
-        case ReplyBody::UnlinkedReply: {
-            const auto& unlinked = *reply.body_as_UnlinkedReply();
-            return records_of(unlinked).is_valid() && holders_of(unlinked).is_valid();
-        }
-        default: return true;
+    if (const auto* open = reply.body_as_OpenReply()) return records_of(*open).is_valid();
+    if (const auto* stat = reply.body_as_StatReply()) return records_of(*stat).is_valid();
+    if (const auto* list = reply.body_as_ListReply()) return records_of(*list).is_valid();
+    if (const auto* events = reply.body_as_WatchReply()) return records_of(*events).is_valid();
+    if (const auto* holders = reply.body_as_HoldersReply()) return records_of(*holders).is_valid();
+    if (const auto* unlinked = reply.body_as_UnlinkedReply()) {
+        return records_of(*unlinked).is_valid() && holders_of(*unlinked).is_valid();
     }
+    return true;
 }
 
 template <typename Message>
