@@ -183,7 +183,7 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
     for (int attempt = 0;; ++attempt) {
         if (!sending.expect && !socket_) TRY(connect_once());
         TRY(ensure_connected());
-        TRY(wire::check_request(kind, protocol_));
+        if (wire::first_protocol_of(kind) > protocol_) return std::unexpected(wire::too_old_for(kind, protocol_));
         if (sending.only_epoch != 0 && epoch_ != sending.only_epoch) {
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }

@@ -76,8 +76,8 @@ public:
     // A number that changes with every connection. State that gshmd keeps per connection must be sent again when it
     // changes.
     uint64_t number() EXCLUDES(mutex_);
-    // The protocol of the connection. The next gshmd may speak another one. A request that the protocol does not have is
-    // EOPNOTSUPP, without a round trip.
+    // The protocol of the connection. The next gshmd may speak another one. A request that the protocol does not have
+    // is EOPNOTSUPP, without a round trip.
     uint32_t protocol() EXCLUDES(mutex_);
     // Sends without a reply, only in the session of that epoch. Does not wait for an absent gshmd. With `counted`, it
     // sends only if the leases have been counted that many times: a later count has already told gshmd.

@@ -166,7 +166,7 @@ private:
     void finish(Session& session) REQUIRES(store_lock) {
         auto& out = session.builder();
         const auto fields = wire::add_records<wire::OpenRecord>(out, session.protocol(), records_);
-        auto body = wire::CreateOpenReply(out, fields.first, fields.sized, fields.bytes);
+        auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
         auto unwritten = [self = shared_from_this()](const Error& error) {
             store_lock.assert_held();
             if (auto asking = self->session_.lock()) self->refuse(*asking, error);

@@ -57,7 +57,7 @@ void Session::holders(uint64_t request, const wire::Holders& holders) {
     HolderList list(out);
     for (const auto& holder : *found) list.add(holder);
     const auto fields = list.fields(protocol_);
-    auto body = wire::CreateHoldersReply(out, fields.first, list.commands(), fields.sized, fields.bytes);
+    auto body = wire::CreateHoldersReply(out, fields.first, list.commands(), fields.sized);
     reply(request, wire::ReplyBody::HoldersReply, body.Union());
 }
 
@@ -106,7 +106,7 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
     const auto holder_fields = holders.fields(protocol_);
     auto body = wire::CreateUnlinkedReply(out, out.CreateVector(names), fields.first, out.CreateVector(counts),
                                           holder_fields.first, holders.commands(), more ? last : 0, fields.sized,
-                                          fields.bytes, holder_fields.sized, holder_fields.bytes);
+                                          holder_fields.sized);
     reply(request, wire::ReplyBody::UnlinkedReply, body.Union());
 }
 

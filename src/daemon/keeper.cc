@@ -74,6 +74,14 @@ Result<Keeper::Kept> take_all(int socket) {
         std::vector<UniqueFd> descriptors;
         Message message = TRY(receive(socket, &descriptors));
         if (message.kind == Kind::end) {
+            const uint64_t version = message.count > 2 ? message.keys[2] : 1;
+            if (version > keeper::kVersion) {
+                return fail(
+                    EPROTO,
+                    "gshm-keeper was started by a newer gshmd and speaks version {} of its protocol, this gshmd "
+                    "{}: start the newer gshmd; nothing is lost",
+                    version, keeper::kVersion);
+            }
             kept.instance = message.keys[0];
             if (kept.descriptors.size() != message.keys[1])
                 return fail(EMFILE, "not all kept descriptors came through");
@@ -220,14 +228,14 @@ private:
 
 }  // namespace
 
-Result<bool> holds_something(const std::string& dir) {
+Result<Keeper::Kept> look_at_kept(const std::string& dir) {
     auto socket = connect_to_keeper(dir);
     if (!socket) {
         bool none = socket.error().code == ENOENT || socket.error().code == ECONNREFUSED;
-        if (none) return false;
+        if (none) return Keeper::Kept{};
         return std::unexpected(socket.error());
     }
-    return TRY(take_all(socket->get())).instance != 0;
+    return take_all(socket->get());
 }
 
 void stop_keeper(const std::string& dir) {

@@ -9,8 +9,9 @@
 namespace gshm::core {
 namespace {
 
+// "gskeepe" and, as a digit, the number of the format: that of the head, the ledger and the journal together.
 constexpr uint64_t kMagic = 0x3365'7065'656b'7367;
-constexpr uint64_t kFormerMagic = 0x3265'7065'656b'7367;  // without a journal
+constexpr uint64_t kAnyFormat = (uint64_t{1} << 56) - 1;
 // Rows of about ten thousand created objects.
 constexpr uint64_t kJournalBytes = uint64_t{4} << 20;
 constexpr uint64_t kJournalOffset = 4096;
@@ -32,20 +33,28 @@ Result<KeptMemory> KeptMemory::create() {
     return made;
 }
 
-Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
-    KeptMemory made(std::move(fd));
+Status KeptMemory::check_format(int fd) {
     struct stat status = {};
-    if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
+    if (fstat(fd, &status) != 0) return fail_errno("fstat of the ledger");
     uint64_t magic = 0;
-    if (!S_ISREG(status.st_mode) || ::pread(made.fd(), &magic, sizeof magic, 0) != sizeof magic) magic = 0;
-    if (magic == kFormerMagic)
-        return fail(
-            EPROTO,
-            "its ledger was left by an older gshmd, whose format this one does not read: start that version to take it "
-            "up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up");
+    if (!S_ISREG(status.st_mode) || ::pread(fd, &magic, sizeof magic, 0) != sizeof magic) magic = 0;
+    if (magic != kMagic && (magic & kAnyFormat) == (kMagic & kAnyFormat)) {
+        return fail(EPROTO,
+                    "its ledger was left by {} gshmd, whose format ({}) this one does not read: start that version to "
+                    "take it up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
+                    magic < kMagic ? "an older" : "a newer", static_cast<int>(magic >> 56) - '0');
+    }
     if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
     }
+    return {};
+}
+
+Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
+    KeptMemory made(std::move(fd));
+    TRY(check_format(made.fd()));
+    struct stat status = {};
+    if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
     TRY(made.map(static_cast<uint64_t>(status.st_size)));
     return made;
 }

@@ -16,8 +16,10 @@ namespace gshm::core {
 class KeptMemory {
 public:
     static Result<KeptMemory> create();
-    // The memory of an earlier daemon. EUCLEAN: not such memory. EPROTO: an older format.
+    // The memory of an earlier daemon. EUCLEAN: not such memory. EPROTO: another format.
     static Result<KeptMemory> adopt(UniqueFd fd);
+    // The same without using it.
+    static Status check_format(int fd);
 
     int fd() const { return fd_.get(); }
     CatalogSum& catalog_sum() { return head().catalog_sum; }

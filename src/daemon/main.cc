@@ -167,6 +167,7 @@ Status serve(Options options, Readiness& readiness) {
         auto takeover = TRY(Takeover::create(options.dir));
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
         rehearsal = TRY(DeviceSet::create(*loop, devices, options.limit_bytes, {}));
+        TRY(Survival::check_kept(options.dir));
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))
@@ -220,7 +221,7 @@ Status serve(Options options, Readiness& readiness) {
     rehearsal.reset();
     {
         StoreLock lock(loop->store_mutex());
-        survival->start_maker(*devices);
+        TRY(survival->start_maker(*devices));
     }
     stages.end("devices");
     std::string names;

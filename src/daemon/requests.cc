@@ -19,11 +19,11 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     const auto common = wire::common_protocol(own, offered);
     if (!common) {
         const bool newer = offered.lowest > own.highest;
-        return end_with({EPROTO, fmt::format("gshmd {} speaks {}, the client (gshm {}) speaks {}: upgrade {}",
-                                             wire::kProductVersion, to_string(own), wire::view(hello.version()),
-                                             to_string(offered),
-                                             newer ? "gshmd (`gshmd --takeover` replaces the one that runs)"
-                                                   : "the client's libgshm")});
+        return end_with(
+            {EPROTO,
+             fmt::format("gshmd {} speaks {}, the client (gshm {}) speaks {}: upgrade {}", wire::kProductVersion,
+                         to_string(own), wire::view(hello.version()), to_string(offered),
+                         newer ? "gshmd (`gshmd --takeover` replaces the one that runs)" : "the client's libgshm")});
     }
     if (greeted_) return end_with({EPROTO, "Hello comes once"});
     greeted_ = true;
@@ -83,8 +83,8 @@ void Session::send_devices(uint64_t request, bool hello) {
     }
     auto list = out.CreateVector(records);
     if (hello) {
-        auto body = wire::CreateHelloReply(out, protocol_, server_.instance(), list, secret_.words[0],
-                                           secret_.words[1], resumed_);
+        auto body = wire::CreateHelloReply(out, protocol_, server_.instance(), list, secret_.words[0], secret_.words[1],
+                                           resumed_);
         return reply(request, wire::ReplyBody::HelloReply, body.Union());
     }
     reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
@@ -97,8 +97,8 @@ void Session::devices(uint64_t request) {
 void Session::daemon_info(uint64_t request) {
     auto& out = builder();
     const Store& store = server_.store();
-    auto body = wire::CreateDaemonInfoReply(out, protocol_, out.CreateString(wire::kProductVersion),
-                                            server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
+    auto body = wire::CreateDaemonInfoReply(out, protocol_, out.CreateString(wire::kProductVersion), server_.instance(),
+                                            getpid(), static_cast<uint32_t>(store.session_count()),
                                             store.object_count(), store.extents().count(),
                                             out.CreateString(server_.mountpoint()), server_.survival().keeper_pid());
     reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
@@ -193,7 +193,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     if (!done) return reply_error(request, done.error());
     auto& out = builder();
     const auto fields = wire::add_records<wire::OpenRecord>(out, protocol_, records);
-    auto body = wire::CreateOpenReply(out, fields.first, fields.sized, fields.bytes);
+    auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::OpenReply, body.Union(), descriptors, first.code, first.message);
 }
 
@@ -224,7 +224,7 @@ void Session::stat(uint64_t request, const wire::Stat& stat) {
     if (!done) return reply_error(request, done.error());
     auto& out = builder();
     const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
-    auto body = wire::CreateStatReply(out, fields.first, fields.sized, fields.bytes);
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union(), {}, first.code, first.message);
 }
 
@@ -245,8 +245,7 @@ void Session::list(uint64_t request, const wire::List& list) {
     auto directory = server_.store().stat(id_, wire::view(list.path()));
     uint64_t total = directory ? to_record(**directory).size_bytes() : 0;
     const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
-    auto body = wire::CreateListReply(out, out.CreateVector(names), fields.first, cookie, total, fields.sized,
-                                      fields.bytes);
+    auto body = wire::CreateListReply(out, out.CreateVector(names), fields.first, cookie, total, fields.sized);
     reply(request, wire::ReplyBody::ListReply, body.Union());
 }
 
@@ -389,7 +388,7 @@ void Session::answer_wait(uint64_t request, const Result<std::optional<wire::Nod
     if (!*found) return reply_ok(request);
     auto& out = builder();
     const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, {&**found, 1});
-    auto body = wire::CreateStatReply(out, fields.first, fields.sized, fields.bytes);
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union());
 }
 
@@ -429,8 +428,8 @@ void Session::send_events() {
     auto& out = builder();
     const auto fields = wire::add_records<wire::EventRecord>(out, protocol_, records);
     auto name_list = out.CreateVectorOfStrings(names);
-    auto body = wire::CreateWatchReply(out, fields.first, name_list, out.CreateVectorOfStrings(old_names), fields.sized,
-                                       fields.bytes);
+    auto body =
+        wire::CreateWatchReply(out, fields.first, name_list, out.CreateVectorOfStrings(old_names), fields.sized);
     reply(std::exchange(watching_, 0), wire::ReplyBody::WatchReply, body.Union());
 }
 

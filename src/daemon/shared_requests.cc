@@ -39,7 +39,7 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
     }
     auto& out = builder();
     const auto fields = wire::add_records<wire::OpenRecord>(out, protocol_, records);
-    auto body = wire::CreateOpenReply(out, fields.first, fields.sized, fields.bytes);
+    auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::OpenReply, body.Union());
     return true;
 }
@@ -80,7 +80,7 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
     if (!done || !shared) return false;
     auto& out = builder();
     const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
-    auto body = wire::CreateStatReply(out, fields.first, fields.sized, fields.bytes);
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union());
     return true;
 }

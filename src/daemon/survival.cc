@@ -35,7 +35,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     StoreLock lock(loop.store_mutex());
     self->kind_ = kind;
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
-    if (kind != KeeperKind::process && TRY(holds_something(dir))) {
+    if (kind != KeeperKind::process && TRY(look_at_kept(dir)).instance != 0) {
         if (earlier != Earlier::begin) {
             return fail(EBUSY,
                         "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
@@ -78,6 +78,13 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     auto taken = self->take_up(earlier == Earlier::salvage);
     if (!taken) return std::unexpected(self->damaged(taken.error()));
     return made;
+}
+
+Status Survival::check_kept(const std::string& dir) {
+    const Keeper::Kept kept = TRY(look_at_kept(dir));
+    const auto memory = kept.descriptors.find(kLedger);
+    if (memory == kept.descriptors.end()) return {};
+    return KeptMemory::check_format(memory->second.get());
 }
 
 Status Survival::take_up(bool salvage) {
@@ -216,16 +223,17 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     return std::move(*extent);
 }
 
-void Survival::start_maker(DeviceSet& devices) {
-    if (!keeper_) return;
+Status Survival::start_maker(DeviceSet& devices) {
+    if (!keeper_) return {};
     bool wanted = false;
     for (const auto& info : devices.infos()) wanted |= (info.handle_kinds & kHandleFabric) != 0;
-    if (!wanted) return;
-    maker_ = std::make_shared<MakerProcess>(loop_, take(kMaker), [this](int fd) {
+    if (!wanted) return {};
+    maker_ = TRY(MakerProcess::create(loop_, take(kMaker), [this](int fd) {
         store_lock.assert_held();
         if (keeper_) keeper_->put(kMaker, fd);
-    });
+    }));
     for (DeviceIndex i = 0; i < devices.size(); ++i) devices.device(i).use_maker(maker_);
+    return {};
 }
 
 // An earlier daemon may have died between the maker's answer and the commit.

@@ -29,6 +29,9 @@ public:
     static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                     Earlier earlier);
     ~Survival() override;
+    // Before a takeover, while the other gshmd serves: EPROTO if this one does not know the version of the keeper or of
+    // its memory.
+    static Status check_kept(const std::string& dir);
 
     uint64_t instance() const { return instance_; }
     int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
@@ -52,8 +55,8 @@ public:
     void note_mount(const std::string& note);
 
     // Uses the earlier daemon's gshm-maker, or starts one, if a device has fabric handles. Handles of its memory
-    // outlive gshmd.
-    void start_maker(DeviceSet& devices) REQUIRES(store_lock);
+    // outlive gshmd. EPROTO: the earlier daemon was newer.
+    Status start_maker(DeviceSet& devices) REQUIRES(store_lock);
 
     // Loads the earlier state into the store, and records changes from then on. Returns the sessions of living
     // processes.

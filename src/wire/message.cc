@@ -26,17 +26,21 @@ bool is_aligned(const Request& request) {
     return true;
 }
 
-// Also that records are whole. A body of a kind may be absent.
+// Also that records are whole.
 bool is_aligned(const Reply& reply) {
-    if (const auto* open = reply.body_as_OpenReply()) return records_of(*open).is_valid();
-    if (const auto* stat = reply.body_as_StatReply()) return records_of(*stat).is_valid();
-    if (const auto* list = reply.body_as_ListReply()) return records_of(*list).is_valid();
-    if (const auto* events = reply.body_as_WatchReply()) return records_of(*events).is_valid();
-    if (const auto* holders = reply.body_as_HoldersReply()) return records_of(*holders).is_valid();
-    if (const auto* unlinked = reply.body_as_UnlinkedReply()) {
-        return records_of(*unlinked).is_valid() && holders_of(*unlinked).is_valid();
+    const void* body = reply.body();
+    if (body == nullptr) return true;
+    auto whole = [&]<typename Body>() { return records_of(*static_cast<const Body*>(body)).is_valid(); };
+    switch (reply.body_type()) {
+        case ReplyBody::OpenReply: return whole.operator()<OpenReply>();
+        case ReplyBody::StatReply: return whole.operator()<StatReply>();
+        case ReplyBody::ListReply: return whole.operator()<ListReply>();
+        case ReplyBody::WatchReply: return whole.operator()<WatchReply>();
+        case ReplyBody::HoldersReply: return whole.operator()<HoldersReply>();
+        case ReplyBody::UnlinkedReply:
+            return whole.operator()<UnlinkedReply>() && holders_of(*static_cast<const UnlinkedReply*>(body)).is_valid();
+        default: return true;
     }
-    return true;
 }
 
 template <typename Message>

@@ -39,13 +39,11 @@ std::optional<uint32_t> common_protocol(ProtocolRange one, ProtocolRange other) 
     return highest;
 }
 
-Status check_request(RequestBody kind, uint32_t protocol) {
-    const uint32_t first = first_protocol_of(kind);
-    if (first <= protocol) return {};
-    return fail(EOPNOTSUPP,
-                "the running gshmd is too old for this call: it speaks protocol {}, the call needs {}; replace it with a "
-                "newer one (`gshmd --takeover` keeps all objects)",
-                protocol, first);
+Error too_old_for(RequestBody kind, uint32_t protocol) {
+    return {EOPNOTSUPP,
+            fmt::format("the running gshmd is too old for this call: it speaks protocol {}, the call needs {}; "
+                        "replace it with a newer one (`gshmd --takeover` keeps all objects)",
+                        protocol, first_protocol_of(kind))};
 }
 
 }  // namespace gshm::core::wire

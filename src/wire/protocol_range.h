@@ -32,6 +32,11 @@ constexpr uint32_t first_protocol_of(RequestBody kind) {
     return kind <= RequestBody::Move ? 1 : 2;
 }
 // EOPNOTSUPP: a session with that protocol does not have the request.
-Status check_request(RequestBody kind, uint32_t protocol);
+Error too_old_for(RequestBody kind, uint32_t protocol);
+inline Status check_request(RequestBody kind, uint32_t protocol) {
+    if (first_protocol_of(kind) <= protocol) [[likely]]
+        return {};
+    return std::unexpected(too_old_for(kind, protocol));
+}
 
 }  // namespace gshm::core::wire

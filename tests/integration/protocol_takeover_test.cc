@@ -72,8 +72,8 @@ TEST_P(ProtocolTakeover, ClientsGoOn) {
 
     uint32_t before = 1;
     int step = 0;
-    for (const auto& [range, spoken] : std::vector<std::pair<std::string, uint32_t>>{
-             {"1-2", 2}, {"2-2", 2}, {"1-2", 2}, {"1-1", 1}, {"1-2", 2}}) {
+    for (const auto& [range, spoken] :
+         std::vector<std::pair<std::string, uint32_t>>{{"1-2", 2}, {"2-2", 2}, {"1-2", 2}, {"1-1", 1}, {"1-2", 2}}) {
         SCOPED_TRACE("to " + range);
         const std::string name = "later/" + std::to_string(++step);
         Client waiter = connect(kPatience);

@@ -129,8 +129,7 @@ protected:
         return reply.error() != 0 ? 0 : reply.body<wire1::OpenReply>().records()->Get(0)->id();
     }
     static int stat(OldClient& client, const std::string& name) {
-        return client
-            .call(RequestBody::Stat, [&](auto& o) { return wire1::CreateStat(o, names(o, {name})).Union(); })
+        return client.call(RequestBody::Stat, [&](auto& o) { return wire1::CreateStat(o, names(o, {name})).Union(); })
             .error();
     }
 
@@ -166,9 +165,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     ASSERT_EQ(fcntl(staging.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
     const int staging_fd = staging.get();
     EXPECT_EQ(client
-                  .call(
-                      RequestBody::AttachStaging, [](auto& o) { return wire1::CreateAttachStaging(o, 4096).Union(); },
-                      {&staging_fd, 1})
+                  .call(RequestBody::AttachStaging, [](auto& o) { return wire1::CreateAttachStaging(o, 4096).Union(); },
+                        {&staging_fd, 1})
                   .error(),
               0);
     ASSERT_EQ(pwrite(staging.get(), "hello", 5, 0), 5);
@@ -177,7 +175,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
         0);
     EXPECT_EQ(memcmp(data + 100, "hello", 5), 0);
     EXPECT_EQ(
-        client.call(RequestBody::Fill, [&](auto& o) { return wire1::CreateFill(o, a, 200, 10, 7).Union(); }).error(), 0);
+        client.call(RequestBody::Fill, [&](auto& o) { return wire1::CreateFill(o, a, 200, 10, 7).Union(); }).error(),
+        0);
     EXPECT_EQ(data[209], std::byte{7});
     const auto exported =
         client.call(RequestBody::Export, [&](auto& o) { return wire1::CreateExport(o, a, 1, true).Union(); });
@@ -193,18 +192,18 @@ TEST_F(OldClientTest, PassesEveryCall) {
     std::ofstream(path) << "from a file";
     auto producer = ring::Producer::create(16).value();
     const int ends[] = {producer.memory(), producer.doorbell()};
-    EXPECT_EQ(
-        client.call(RequestBody::RingCreate, [](auto& o) { return wire1::CreateRingCreate(o, 5).Union(); }, ends)
-            .error(),
-        0);
-    auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const int file_fd = file.get();
     EXPECT_EQ(client
                   .call(
-                      RequestBody::RingFile, [](auto& o) { return wire1::CreateRingFile(o, 5, 1).Union(); },
-                      {&file_fd, 1})
+                      RequestBody::RingCreate, [](auto& o) { return wire1::CreateRingCreate(o, 5).Union(); }, ends)
                   .error(),
               0);
+    auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const int file_fd = file.get();
+    EXPECT_EQ(
+        client
+            .call(RequestBody::RingFile, [](auto& o) { return wire1::CreateRingFile(o, 5, 1).Union(); }, {&file_fd, 1})
+            .error(),
+        0);
     const auto slots = client.call(RequestBody::RingObjects, [&](auto& o) {
         const auto slot_list = o.CreateVector(std::vector<uint32_t>{2});
         const auto ids = o.CreateVector(std::vector<uint64_t>{a});
@@ -251,9 +250,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     EXPECT_EQ(found.Get(0)->mode(), 0600u);
     EXPECT_EQ(found.Get(1)->status(), ENOENT);
     EXPECT_EQ(found.Get(2)->leases(), 1u);
-    const auto waited = client.call(RequestBody::Wait, [](auto& o) {
-        return wire1::CreateWait(o, o.CreateString("a"), false, 10'000).Union();
-    });
+    const auto waited = client.call(
+        RequestBody::Wait, [](auto& o) { return wire1::CreateWait(o, o.CreateString("a"), false, 10'000).Union(); });
     EXPECT_EQ(waited.body<wire1::StatReply>().records()->Get(0)->id(), a);
     const auto sealed = client.call(RequestBody::Seal, [&](auto& o) {
         return wire1::CreateSeal(o, 0, o.CreateVector(std::vector<uint64_t>{a})).Union();
@@ -272,9 +270,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     ASSERT_EQ(opened.body<wire1::OpenReply>().records()->size(), 2u);
     EXPECT_EQ(opened.body<wire1::OpenReply>().records()->Get(1)->id(), a);
     EXPECT_EQ(opened.body<wire1::OpenReply>().records()->Get(1)->descriptor(), -1) << "sent with the first";
-    const auto held = client.call(RequestBody::Holders, [](auto& o) {
-        return wire1::CreateHolders(o, o.CreateString("a")).Union();
-    });
+    const auto held =
+        client.call(RequestBody::Holders, [](auto& o) { return wire1::CreateHolders(o, o.CreateString("a")).Union(); });
     ASSERT_EQ(held.body<wire1::HoldersReply>().records()->size(), 1u);
     EXPECT_EQ(held.body<wire1::HoldersReply>().records()->Get(0)->pid(), getpid());
     EXPECT_EQ(held.body<wire1::HoldersReply>().records()->Get(0)->leases(), 2u);
@@ -313,9 +310,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     };
     EXPECT_EQ(make("d", 2, nullptr), 0);
     EXPECT_EQ(make("d/link", 3, "target"), 0);
-    const auto target = client.call(RequestBody::ReadLink, [](auto& o) {
-        return wire1::CreateReadLink(o, o.CreateString("d/link")).Union();
-    });
+    const auto target = client.call(RequestBody::ReadLink,
+                                    [](auto& o) { return wire1::CreateReadLink(o, o.CreateString("d/link")).Union(); });
     EXPECT_EQ(target.body<wire1::BytesReply>().bytes()->size(), 6u);
     const auto two_names = [&](RequestBody kind, const char* from, const char* to) {
         return client
@@ -331,9 +327,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     };
     EXPECT_EQ(two_names(RequestBody::AddName, "a", "d/b"), 0);
     EXPECT_EQ(two_names(RequestBody::Rename, "d/b", "d/c"), 0);
-    const auto change = client.call(RequestBody::Change, [](auto& o) {
-        return wire1::CreateChange(o, o.CreateString("d/c"), 1, 0640).Union();
-    });
+    const auto change = client.call(
+        RequestBody::Change, [](auto& o) { return wire1::CreateChange(o, o.CreateString("d/c"), 1, 0640).Union(); });
     EXPECT_EQ(change.error(), 0);
     const auto list =
         client.call(RequestBody::List, [](auto& o) { return wire1::CreateList(o, o.CreateString("d")).Union(); });
@@ -344,17 +339,14 @@ TEST_F(OldClientTest, PassesEveryCall) {
 
     // ---- new versions ----
     const uint64_t first = created(client, "v", kUnnamed);
-    const auto given = client.call(RequestBody::GiveName, [&](auto& o) {
-        return wire1::CreateGiveName(o, first, o.CreateString("v")).Union();
-    });
+    const auto given = client.call(
+        RequestBody::GiveName, [&](auto& o) { return wire1::CreateGiveName(o, first, o.CreateString("v")).Union(); });
     EXPECT_EQ(given.error(), 0);
     const uint64_t second = created(client, "v", kUnnamed);
-    const auto replaced = client.call(RequestBody::Replace, [&](auto& o) {
-        return wire1::CreateReplace(o, second, o.CreateString("v")).Union();
-    });
+    const auto replaced = client.call(
+        RequestBody::Replace, [&](auto& o) { return wire1::CreateReplace(o, second, o.CreateString("v")).Union(); });
     EXPECT_EQ(replaced.error(), 0);
-    const auto unlinked =
-        client.call(RequestBody::Unlinked, [](auto& o) { return wire1::CreateUnlinked(o).Union(); });
+    const auto unlinked = client.call(RequestBody::Unlinked, [](auto& o) { return wire1::CreateUnlinked(o).Union(); });
     const auto& former = unlinked.body<wire1::UnlinkedReply>();
     ASSERT_EQ(former.records()->size(), 1u);
     EXPECT_EQ(former.records()->Get(0)->id(), first);
@@ -379,8 +371,9 @@ TEST_F(OldClientTest, PassesEveryCall) {
     EXPECT_EQ(events.body<wire1::WatchReply>().names()->Get(0)->str(), "w");
     EXPECT_EQ(watcher.call_golden("Goodbye").error(), 0);
 
-    const auto gone = client.call(
-        RequestBody::Unlink, [](auto& o) { return wire1::CreateUnlink(o, names(o, {"w", "nothing"})).Union(); });
+    const auto gone = client.call(RequestBody::Unlink, [](auto& o) {
+        return wire1::CreateUnlink(o, names(o, {"w", "nothing"})).Union();
+    });
     EXPECT_EQ(gone.error(), ENOENT);
     EXPECT_EQ(gone.body<wire1::StatusReply>().statuses()->Get(0), 0);
     EXPECT_EQ(gone.body<wire1::StatusReply>().statuses()->Get(1), ENOENT);

@@ -35,16 +35,24 @@ struct Packet {
     bool is_good() const { return decode_reply(bytes).has_value(); }
 };
 
-void finish_stat(Packet& packet, flatbuffers::Offset<flatbuffers::Vector<uint8_t>> sized, uint16_t record_bytes) {
-    const auto body = CreateStatReply(packet.builder, 0, sized, record_bytes);
+void finish_stat(Packet& packet, flatbuffers::Offset<flatbuffers::Vector<uint8_t>> sized) {
+    const auto body = CreateStatReply(packet.builder, 0, sized);
     packet.bytes = finish_reply(packet.builder, 1, ReplyBody::StatReply, body.Union());
 }
 
 // A StatReply whose records are `total` bytes from `from`.
-Packet raw_stat(const void* from, size_t total, uint16_t record_bytes) {
+std::vector<uint8_t> with_head(const void* from, size_t total, uint32_t record_bytes) {
+    const RecordsHead head{record_bytes, 0};
+    std::vector<uint8_t> bytes(sizeof head + total);
+    memcpy(bytes.data(), &head, sizeof head);
+    if (total > 0) memcpy(bytes.data() + sizeof head, from, total);
+    return bytes;
+}
+Packet raw_stat(const void* from, size_t total, uint32_t record_bytes) {
     Packet packet;
-    packet.builder.ForceVectorAlignment(total, 1, 8);
-    finish_stat(packet, packet.builder.CreateVector(static_cast<const uint8_t*>(from), total), record_bytes);
+    const auto bytes = with_head(from, total, record_bytes);
+    packet.builder.ForceVectorAlignment(bytes.size(), 1, 8);
+    finish_stat(packet, packet.builder.CreateVector(bytes));
     return packet;
 }
 
@@ -53,7 +61,7 @@ TEST(Records, BothProtocolsHaveTheSameRecords) {
     for (uint32_t protocol : {1u, 2u}) {
         Packet packet;
         const auto fields = add_records<NodeRecord>(packet.builder, protocol, nodes);
-        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized, fields.bytes);
+        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized);
         packet.bytes = finish_reply(packet.builder, 1, ReplyBody::StatReply, body.Union());
         ASSERT_TRUE(packet.is_good());
         EXPECT_EQ(packet.stat().records() != nullptr, protocol == 1);
@@ -70,7 +78,7 @@ TEST(Records, NoneAreRead) {
     for (uint32_t protocol : {1u, 2u}) {
         Packet packet;
         const auto fields = add_records<NodeRecord>(packet.builder, protocol, {});
-        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized, fields.bytes);
+        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized);
         packet.bytes = finish_reply(packet.builder, 1, ReplyBody::StatReply, body.Union());
         ASSERT_TRUE(packet.is_good());
         EXPECT_EQ(records_of(packet.stat()).size(), 0u);
@@ -105,11 +113,11 @@ TEST(Records, AGrownRecordIsCutForProtocol1) {
     for (uint32_t protocol : {1u, 2u}) {
         Packet packet;
         const auto fields = add_records<Grown>(packet.builder, protocol, grown);
-        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized, fields.bytes);
+        const auto body = CreateStatReply(packet.builder, fields.first, fields.sized);
         packet.bytes = finish_reply(packet.builder, 1, ReplyBody::StatReply, body.Union());
         ASSERT_TRUE(packet.is_good());
         const StatReply& reply = packet.stat();
-        const Records<Grown> records(reply.records(), reply.sized(), reply.record_bytes());
+        const Records<Grown> records(reply.records(), reply.sized());
         ASSERT_EQ(records.size(), 2u);
         EXPECT_EQ(records[0].node.id(), 100u);
         EXPECT_EQ(records[1].node.id(), 200u);
@@ -133,9 +141,16 @@ TEST(Records, MalformedOnesAreRefused) {
     EXPECT_TRUE(refused(sizeof nodes, sizeof nodes + 8)) << "less than one record";
     EXPECT_TRUE(refused(sizeof nodes, 4)) << "not a whole number of words";
     EXPECT_TRUE(refused(sizeof nodes, 22)) << "not a whole number of words";
+    EXPECT_TRUE(refused(sizeof nodes, 0xffff'fff8)) << "less than one record";
     Packet none;
-    finish_stat(none, 0, sizeof(NodeRecord));
+    finish_stat(none, 0);
     EXPECT_FALSE(none.is_good()) << "no records of either protocol";
+    for (size_t length = 0; length < sizeof(RecordsHead); ++length) {
+        Packet half;
+        half.builder.ForceVectorAlignment(length, 1, 8);
+        finish_stat(half, half.builder.CreateVector(std::vector<uint8_t>(length, 8)));
+        EXPECT_FALSE(half.is_good()) << "without a size: " << length;
+    }
 }
 
 TEST(Records, MisalignedOnesAreRefused) {
@@ -146,9 +161,8 @@ TEST(Records, MisalignedOnesAreRefused) {
     for (size_t padding = 0; padding < 16; ++padding) {
         Packet packet;
         const auto text = packet.builder.CreateString(std::string(padding, 'x'));
-        const auto sized =
-            packet.builder.CreateVector(reinterpret_cast<const uint8_t*>(nodes.data()), sizeof nodes);
-        const auto body = CreateStatReply(packet.builder, 0, sized, sizeof(NodeRecord));
+        const auto sized = packet.builder.CreateVector(with_head(nodes.data(), sizeof nodes, sizeof(NodeRecord)));
+        const auto body = CreateStatReply(packet.builder, 0, sized);
         ReplyBuilder reply(packet.builder);
         reply.add_id(1);
         reply.add_message(text);

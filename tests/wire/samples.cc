@@ -25,7 +25,8 @@ wire::NodeRecord node_record(uint64_t id) {
 wire::OpenRecord open_record(uint64_t id, int16_t descriptor) {
     return {id, 2001, 2002, 2003, 2004, 0, 1, descriptor};
 }
-const std::vector<wire::NodeRecord> kNodes = {node_record(11), {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ENOENT, 0, 0, 0, 0}};
+const std::vector<wire::NodeRecord> kNodes = {node_record(11),
+                                              {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ENOENT, 0, 0, 0, 0}};
 const std::vector<wire::OpenRecord> kOpened = {open_record(21, 0), open_record(22, -1), {0, 0, 0, 0, 0, EACCES, 0, -1}};
 const std::vector<wire::HolderRecord> kHolders = {{31, 32, 33, true}, {34, 35, 36, false}};
 const std::vector<wire::EventRecord> kEvents = {{41, 42, 43, -44, 1, 3, 1, 1}, {45, 0, 0, 46, 0, 2, 2, 0}};
@@ -38,8 +39,7 @@ auto devices(FlatBufferBuilder& out) {
         const auto uuid = out.CreateString("GPU-uuid");
         const auto model = out.CreateString("a model");
         const auto failure = out.CreateString("a failure");
-        records.push_back(
-            wire::CreateDeviceRecord(out, name_text, uuid, model, failure, 51, 52, 53, 54, 55, 56, true));
+        records.push_back(wire::CreateDeviceRecord(out, name_text, uuid, model, failure, 51, 52, 53, 54, 55, 56, true));
     }
     return out.CreateVector(records);
 }
@@ -204,24 +204,25 @@ void add_replies(Samples& all) {
     all.reply(DaemonInfoReply, [&](auto& o) {
         const auto version = o.CreateString(all.version());
         const auto mountpoint = o.CreateString("/mnt/gshm");
-        return wire::CreateDaemonInfoReply(o, all.protocol(), version, 104, 105, 106, 107, 108, mountpoint, 109).Union();
+        return wire::CreateDaemonInfoReply(o, all.protocol(), version, 104, 105, 106, 107, 108, mountpoint, 109)
+            .Union();
     });
     all.reply(DeviceList, [](auto& o) { return wire::CreateDeviceList(o, devices(o)).Union(); });
     all.reply(
         OpenReply,
         [&](auto& o) {
             const auto records = all.records(o, kOpened);
-            return wire::CreateOpenReply(o, records.first, records.sized, records.bytes).Union();
+            return wire::CreateOpenReply(o, records.first, records.sized).Union();
         },
         "the extents that the records name by index");
     all.reply(StatReply, [&](auto& o) {
         const auto records = all.records(o, kNodes);
-        return wire::CreateStatReply(o, records.first, records.sized, records.bytes).Union();
+        return wire::CreateStatReply(o, records.first, records.sized).Union();
     });
     all.reply(ListReply, [&](auto& o) {
         const auto names = o.CreateVectorOfStrings(kNames);
         const auto records = all.records(o, kNodes);
-        return wire::CreateListReply(o, names, records.first, 110, 111, records.sized, records.bytes).Union();
+        return wire::CreateListReply(o, names, records.first, 110, 111, records.sized).Union();
     });
     all.reply(StatusReply, [](auto& o) {
         return wire::CreateStatusReply(o, o.CreateVector(std::vector<int32_t>{0, ENOENT, -1})).Union();
@@ -233,7 +234,7 @@ void add_replies(Samples& all) {
     all.reply(HoldersReply, [&](auto& o) {
         const auto records = all.records(o, kHolders);
         const auto commands = o.CreateVectorOfStrings({"python3", "cat"});
-        return wire::CreateHoldersReply(o, records.first, commands, records.sized, records.bytes).Union();
+        return wire::CreateHoldersReply(o, records.first, commands, records.sized).Union();
     });
     all.reply(UnlinkedReply, [&](auto& o) {
         const auto names = o.CreateVectorOfStrings(kNames);
@@ -242,14 +243,14 @@ void add_replies(Samples& all) {
         const auto holders = all.records(o, kHolders);
         const auto commands = o.CreateVectorOfStrings({"python3", "cat"});
         return wire::CreateUnlinkedReply(o, names, records.first, counts, holders.first, commands, 114, records.sized,
-                                         records.bytes, holders.sized, holders.bytes)
+                                         holders.sized)
             .Union();
     });
     all.reply(WatchReply, [&](auto& o) {
         const auto records = all.records(o, kEvents);
         const auto names = o.CreateVectorOfStrings(kNames);
         const auto old_names = o.CreateVectorOfStrings({"models/old", ""});
-        return wire::CreateWatchReply(o, records.first, names, old_names, records.sized, records.bytes).Union();
+        return wire::CreateWatchReply(o, records.first, names, old_names, records.sized).Union();
     });
     all.reply_without_body("reply-ok", 115, 0, "");
     all.reply_without_body("reply-ok-takeover", 115, 0, "", "the listening socket, the lock of the runtime folder");
