@@ -228,14 +228,18 @@ private:
 
 }  // namespace
 
-Result<Keeper::Kept> look_at_kept(const std::string& dir) {
+Result<Keeper::Kept> list_kept(const std::string& dir) {
     auto socket = connect_to_keeper(dir);
     if (!socket) {
         bool none = socket.error().code == ENOENT || socket.error().code == ECONNREFUSED;
-        if (none) return Keeper::Kept{};
+        if (none) return Keeper::Kept();
         return std::unexpected(socket.error());
     }
     return take_all(socket->get());
+}
+
+Result<bool> holds_something(const std::string& dir) {
+    return TRY(list_kept(dir)).instance != 0;
 }
 
 void stop_keeper(const std::string& dir) {

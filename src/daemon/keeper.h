@@ -43,9 +43,10 @@ public:
 Result<std::unique_ptr<Keeper>> find_or_start_keeper(EventLoop& loop, const std::string& dir,
                                                      std::function<void()> on_lost, Keeper::Kept* ret_kept);
 std::string keeper_socket_path(const std::string& dir);
-// Copies of what the keeper of that folder has. Instance 0: no keeper runs there, or it has nothing of an earlier
-// gshmd. EPROTO: the keeper belongs to a newer gshmd.
-Result<Keeper::Kept> look_at_kept(const std::string& dir);
+// Copies of the descriptors that the keeper of that folder has. No keeper: none.
+Result<Keeper::Kept> list_kept(const std::string& dir);
+// Whether a keeper runs in that folder and has the descriptors of an earlier gshmd.
+Result<bool> holds_something(const std::string& dir);
 void stop_keeper(const std::string& dir);
 
 // systemd's store of descriptors, for a service with FileDescriptorStoreMax=. EINVAL: not started by systemd as such a

@@ -9,9 +9,9 @@
 namespace gshm::core {
 namespace {
 
-// "gskeepe" and, as a digit, the number of the format: that of the head, the ledger and the journal together.
+// "gskeepe" and the digit of the format: 2 had no journal.
 constexpr uint64_t kMagic = 0x3365'7065'656b'7367;
-constexpr uint64_t kAnyFormat = (uint64_t{1} << 56) - 1;
+constexpr uint64_t kFormatMask = 0x00ff'ffff'ffff'ffff;
 // Rows of about ten thousand created objects.
 constexpr uint64_t kJournalBytes = uint64_t{4} << 20;
 constexpr uint64_t kJournalOffset = 4096;
@@ -38,11 +38,11 @@ Status KeptMemory::check_format(int fd) {
     if (fstat(fd, &status) != 0) return fail_errno("fstat of the ledger");
     uint64_t magic = 0;
     if (!S_ISREG(status.st_mode) || ::pread(fd, &magic, sizeof magic, 0) != sizeof magic) magic = 0;
-    if (magic != kMagic && (magic & kAnyFormat) == (kMagic & kAnyFormat)) {
+    if (magic != kMagic && (magic & kFormatMask) == (kMagic & kFormatMask)) {
         return fail(EPROTO,
-                    "its ledger was left by {} gshmd, whose format ({}) this one does not read: start that version to "
-                    "take it up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
-                    magic < kMagic ? "an older" : "a newer", static_cast<int>(magic >> 56) - '0');
+                    "its ledger was left by {} gshmd, whose format this one does not read: start that version to take "
+                    "it up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
+                    magic < kMagic ? "an older" : "a newer");
     }
     if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
@@ -51,8 +51,8 @@ Status KeptMemory::check_format(int fd) {
 }
 
 Result<KeptMemory> KeptMemory::adopt(UniqueFd fd) {
+    TRY(check_format(fd.get()));
     KeptMemory made(std::move(fd));
-    TRY(check_format(made.fd()));
     struct stat status = {};
     if (fstat(made.fd(), &status) != 0) return fail_errno("fstat of the ledger");
     TRY(made.map(static_cast<uint64_t>(status.st_size)));

@@ -18,7 +18,7 @@ public:
     static Result<KeptMemory> create();
     // The memory of an earlier daemon. EUCLEAN: not such memory. EPROTO: another format.
     static Result<KeptMemory> adopt(UniqueFd fd);
-    // The same without using it.
+    // The errors of adopt(), while the earlier daemon may still run.
     static Status check_format(int fd);
 
     int fd() const { return fd_.get(); }

@@ -160,14 +160,14 @@ Status serve(Options options, Readiness& readiness) {
     auto signals = TRY(watch_signals(*loop));
     raise_descriptor_limit();
     Takeover::Received received;
-    // Opening the devices can fail or take long. It is tried while the other daemon still serves; the contexts are then
-    // retained twice, which costs nothing.
+    // Opening the devices can fail or take long, and the state may have a format that this gshmd does not read. Both are
+    // tried while the other daemon still serves; the contexts are then retained twice, which costs nothing.
     std::unique_ptr<DeviceSet> rehearsal;
     if (options.takeover) {
         auto takeover = TRY(Takeover::create(options.dir));
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
+        TRY(Survival::check_formats(options.dir));
         rehearsal = TRY(DeviceSet::create(*loop, devices, options.limit_bytes, {}));
-        TRY(Survival::check_kept(options.dir));
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))

@@ -35,7 +35,7 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     StoreLock lock(loop.store_mutex());
     self->kind_ = kind;
     std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
-    if (kind != KeeperKind::process && TRY(look_at_kept(dir)).instance != 0) {
+    if (kind != KeeperKind::process && TRY(holds_something(dir))) {
         if (earlier != Earlier::begin) {
             return fail(EBUSY,
                         "gshm-keeper still has what an earlier gshmd has left: start without --keeper to take it up, "
@@ -80,13 +80,6 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     return made;
 }
 
-Status Survival::check_kept(const std::string& dir) {
-    const Keeper::Kept kept = TRY(look_at_kept(dir));
-    const auto memory = kept.descriptors.find(kLedger);
-    if (memory == kept.descriptors.end()) return {};
-    return KeptMemory::check_format(memory->second.get());
-}
-
 Status Survival::take_up(bool salvage) {
     const bool has_extents =
         std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
@@ -112,6 +105,14 @@ Status Survival::take_up(bool salvage) {
         return fail(EUCLEAN, "{} is not the catalog of what the keeper has", catalog_path());
     }
     find_extent_notes();
+    return {};
+}
+
+Status Survival::check_formats(const std::string& dir) {
+    auto kept = TRY(list_kept(dir));
+    if (auto memory = kept.descriptors.find(kLedger); memory != kept.descriptors.end()) {
+        TRY(KeptMemory::check_format(memory->second.get()));
+    }
     return {};
 }
 

@@ -29,9 +29,8 @@ public:
     static Result<std::unique_ptr<Survival>> create(EventLoop& loop, const std::string& dir, KeeperKind kind,
                                                     Earlier earlier);
     ~Survival() override;
-    // Before a takeover, while the other gshmd serves: EPROTO if this one does not know the version of the keeper or of
-    // its memory.
-    static Status check_kept(const std::string& dir);
+    // For a takeover, while the other gshmd serves. EPROTO: create() would refuse the format of its state.
+    static Status check_formats(const std::string& dir);
 
     uint64_t instance() const { return instance_; }
     int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }

@@ -5,6 +5,7 @@
 
 #include "wire/as_json.h"
 #include "wire/golden.h"
+#include "wire/protocol_range.h"
 #include "wire/records.h"
 #include "wire/samples.h"
 #include "wire/version.h"
@@ -87,6 +88,16 @@ TEST(Golden, EveryKindHasASample) {
     for (auto kind : wire::EnumValuesReplyBody()) {
         if (kind == wire::ReplyBody::NONE) continue;
         EXPECT_TRUE(made.contains(std::string("reply-") + wire::EnumNameReplyBody(kind)));
+    }
+}
+
+// A request that protocol 1 does not have is not sent to a gshmd of 0.1.
+TEST(Golden, RequestsOfProtocol1AreThoseThatWereReleased) {
+    const auto index = golden_index();
+    for (auto kind : wire::EnumValuesRequestBody()) {
+        if (kind == wire::RequestBody::NONE) continue;
+        const std::string name = std::string("request-") + wire::EnumNameRequestBody(kind);
+        EXPECT_EQ(index.contains(name), wire::first_protocol_of(kind) == 1) << name;
     }
 }
 
