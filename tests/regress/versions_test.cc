@@ -140,7 +140,7 @@ TEST_F(OtherVersions, TheKeeperSaysItsVersion) {
 // Also of a gshmd that runs: it goes on serving when the takeover is refused.
 TEST_F(OtherVersions, MemoryOfANewerGshmdIsKept) {
     ASSERT_TRUE(start({"--device", "host:64M"})) << log();
-    EXPECT_EQ(run_cli({"write", "a"}, "contents").exit_code, 0);
+    EXPECT_EQ(run_cli({"put", "-", "a"}, "contents").exit_code, 0);
     const UniqueFd ledger = kept_like(kLedger);
     char format = 0;
     constexpr off_t kFormatAt = 7;
