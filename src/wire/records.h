@@ -46,61 +46,72 @@ class Records {
 public:
     using First = typename FirstLayout<Record>::Type;
 
-    Records(const flatbuffers::Vector<const First*>* first, const flatbuffers::Vector<uint8_t>* sized) {
-        if (sized == nullptr) {
-            if (first == nullptr) return;
-            data_ = first->Data();
-            total_bytes_ = first->size() * sizeof(First);
-            record_bytes_ = sizeof(First);
-        } else if (sized->size() >= sizeof(RecordsHead)) {
-            data_ = sized->data() + sizeof(RecordsHead);
-            total_bytes_ = sized->size() - sizeof(RecordsHead);
-            RecordsHead head;
-            memcpy(&head, sized->data(), sizeof head);
-            if (head.record_bytes % kRecordAlignment == 0) record_bytes_ = head.record_bytes;
-        }
+    explicit Records(const flatbuffers::Vector<const First*>* first) {
+        if (first != nullptr) set(first->Data(), first->size() * sizeof(First), sizeof(First));
+    }
+    explicit Records(const flatbuffers::Vector<uint8_t>* sized) {
+        if (sized->size() < sizeof(RecordsHead)) return;
+        RecordsHead head;
+        memcpy(&head, sized->data(), sizeof head);
+        if (head.record_bytes == 0 || head.record_bytes % kRecordAlignment != 0) return;
+        set(sized->data() + sizeof head, sized->size() - sizeof head, head.record_bytes);
     }
 
     // Called by decode_reply(): the other functions need it.
-    bool is_valid() const {
-        return record_bytes_ != 0 && total_bytes_ % record_bytes_ == 0 &&
-               (total_bytes_ == 0 || reinterpret_cast<uintptr_t>(data_) % alignof(Record) == 0);
-    }
-    size_t size() const { return total_bytes_ / record_bytes_; }
+    bool is_valid() const { return is_valid_; }
+    size_t size() const { return count_; }
     Record operator[](size_t i) const {
-        Record record;
         const uint8_t* at = data_ + i * record_bytes_;
-        if (record_bytes_ >= sizeof record) memcpy(static_cast<void*>(&record), at, sizeof record);
-        else memcpy(static_cast<void*>(&record), at, record_bytes_);
+        Record record;
+        if (record_bytes_ < sizeof record) {
+            memcpy(static_cast<void*>(&record), at, record_bytes_);
+            return record;
+        }
+        memcpy(static_cast<void*>(&record), at, sizeof record);
         return record;
     }
 
 private:
+    void set(const uint8_t* data, size_t total_bytes, size_t record_bytes) {
+        data_ = data;
+        record_bytes_ = record_bytes;
+        count_ = total_bytes / record_bytes;
+        is_valid_ = count_ * record_bytes == total_bytes &&
+                    (count_ == 0 || reinterpret_cast<uintptr_t>(data) % alignof(Record) == 0);
+    }
+
     const uint8_t* data_ = nullptr;
-    size_t total_bytes_ = 0;
-    size_t record_bytes_ = 0;  // 0: none of either protocol, or malformed
+    size_t record_bytes_ = 0;
+    size_t count_ = 0;
+    bool is_valid_ = false;  // false: none of either protocol, or malformed
 };
 
+// `first` returns the vector of protocol 1, if there are no sized records.
+template <typename Record, typename First>
+Records<Record> records_in(const flatbuffers::Vector<uint8_t>* sized, First&& first) {
+    return sized != nullptr ? Records<Record>(sized) : Records<Record>(first());
+}
+
 inline Records<OpenRecord> records_of(const OpenReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<OpenRecord>(reply.sized(), [&] { return reply.records(); });
 }
 inline Records<NodeRecord> records_of(const StatReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<NodeRecord>(reply.sized(), [&] { return reply.records(); });
 }
 inline Records<NodeRecord> records_of(const ListReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<NodeRecord>(reply.sized(), [&] { return reply.records(); });
 }
 inline Records<HolderRecord> records_of(const HoldersReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<HolderRecord>(reply.sized(), [&] { return reply.records(); });
 }
 inline Records<NodeRecord> records_of(const UnlinkedReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<NodeRecord>(reply.sized(), [&] { return reply.records(); });
 }
 inline Records<HolderRecord> holders_of(const UnlinkedReply& reply) {
-    return {reply.holders(), reply.sized_holders()};
+    return records_in<HolderRecord>(reply.sized_holders(), [&] { return reply.holders(); });
 }
 inline Records<EventRecord> records_of(const WatchReply& reply) {
-    return {reply.records(), reply.sized()};
+    return records_in<EventRecord>(reply.sized(), [&] { return reply.records(); });
 }
 
 // ---- the sender ----

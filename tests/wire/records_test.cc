@@ -117,7 +117,7 @@ TEST(Records, AGrownRecordIsCutForProtocol1) {
         packet.bytes = finish_reply(packet.builder, 1, ReplyBody::StatReply, body.Union());
         ASSERT_TRUE(packet.is_good());
         const StatReply& reply = packet.stat();
-        const Records<Grown> records(reply.records(), reply.sized());
+        const auto records = records_in<Grown>(reply.sized(), [&] { return reply.records(); });
         ASSERT_EQ(records.size(), 2u);
         EXPECT_EQ(records[0].node.id(), 100u);
         EXPECT_EQ(records[1].node.id(), 200u);
