@@ -129,7 +129,7 @@ TEST(Records, AGrownRecordIsCutForProtocol1) {
 
 TEST(Records, MalformedOnesAreRefused) {
     const std::array nodes = {node(100), node(200)};
-    const auto refused = [&](size_t total, uint16_t record_bytes) {
+    const auto refused = [&](size_t total, uint32_t record_bytes) {
         const Packet packet = raw_stat(nodes.data(), total, record_bytes);
         const auto decoded = decode_reply(packet.bytes);
         return !decoded && decoded.error().code == EPROTO;
