@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "client/api.h"
+#include "wire/records.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -40,18 +41,19 @@ Status check_room(const gshm_holder* ret_holders, size_t capacity, const size_t*
 // Adds one page to the listing. Returns the cookie of the next page, or 0.
 Result<uint64_t> take_page(const Answer& answer, gshm_listing& listing) {
     const auto* body = GSHM_BODY(answer, UnlinkedReply);
-    bool whole = body->names()->size() == body->records()->size() &&
-                 body->holder_counts()->size() == body->records()->size() &&
-                 body->commands()->size() == body->holders()->size();
+    const auto records = wire::records_of(*body);
+    const auto holders = wire::holders_of(*body);
+    bool whole = body->names()->size() == records.size() && body->holder_counts()->size() == records.size() &&
+                 body->commands()->size() == holders.size();
     unsigned next = 0;
-    for (unsigned i = 0; whole && i < body->records()->size(); ++i) {
+    for (unsigned i = 0; whole && i < records.size(); ++i) {
         uint32_t count = body->holder_counts()->Get(i);
-        whole = count <= body->holders()->size() - next;
+        whole = count <= holders.size() - next;
         if (!whole) break;
         listing.order.push_back(static_cast<uint32_t>(listing.entries.size()));
-        listing.add("", wire::view(body->names()->Get(i)), *body->records()->Get(i));
+        listing.add("", wire::view(body->names()->Get(i)), records[i]);
         for (unsigned end = next + count; next < end; ++next) {
-            listing.holders.push_back(to_holder(*body->holders()->Get(next), *body->commands()->Get(next)));
+            listing.holders.push_back(to_holder(holders[next], *body->commands()->Get(next)));
         }
         listing.holders_end.push_back(listing.holders.size());
     }
@@ -73,10 +75,11 @@ int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders
             [&](auto& builder) { return wire::CreateHolders(builder, builder.CreateString(name)).Union(); },
             Lost::retry));
         const auto* body = GSHM_BODY(answer, HoldersReply);
-        if (body->commands()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a list");
+        const auto records = wire::records_of(*body);
+        if (body->commands()->size() != records.size()) return fail(EPROTO, "gshmd sent half a list");
         std::vector<gshm_holder> holders;
-        for (unsigned i = 0; i < body->records()->size(); ++i) {
-            holders.push_back(to_holder(*body->records()->Get(i), *body->commands()->Get(i)));
+        for (unsigned i = 0; i < records.size(); ++i) {
+            holders.push_back(to_holder(records[i], *body->commands()->Get(i)));
         }
         return write_holders(holders, ret_holders, capacity, ret_count);
     });

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "client/api.h"
+#include "wire/records.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -97,13 +98,13 @@ Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, co
 }
 
 Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
-    const auto* records = GSHM_BODY(answer, StatReply)->records();
-    if (records->size() != 1) return fail(EPROTO, "gshmd answered for other objects");
+    const auto records = wire::records_of(*GSHM_BODY(answer, StatReply));
+    if (records.size() != 1) return fail(EPROTO, "gshmd answered for other objects");
     if (answer.reply->error() != 0) {
         return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
     }
     if (ret_info == nullptr) return {};
-    return copy_struct(ret_info, TRY(stat_info_of(*answer.devices, *records->Get(0))));
+    return copy_struct(ret_info, TRY(stat_info_of(*answer.devices, records[0])));
 }
 
 Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_info* ret_info) {
@@ -115,15 +116,15 @@ Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_i
             return wire::CreateStat(builder, builder.CreateVector(&text, 1)).Union();
         },
         Lost::retry));
-    const auto* records = GSHM_BODY(found, StatReply)->records();
-    if (records->size() != 1) return fail(EPROTO, "gshmd answered for other objects");
-    const int status = records->Get(0)->status();
+    const auto records = wire::records_of(*GSHM_BODY(found, StatReply));
+    if (records.size() != 1) return fail(EPROTO, "gshmd answered for other objects");
+    const int status = records[0].status();
     if (status == ENOENT || status == ENOTDIR) {
         gshm_stat_info nothing = {};
         return ret_info == nullptr ? Status{} : copy_struct(ret_info, nothing);
     }
     if (status != 0) return write_stat(found, nullptr);
-    const uint64_t id = records->Get(0)->id();
+    const uint64_t id = records[0].id();
     TRY(core.connection().call(
         wire::RequestBody::Wait,
         [&](auto& builder) {
@@ -144,11 +145,11 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
             return wire::CreateStat(builder, builder.CreateVector(strings)).Union();
         },
         Lost::retry));
-    const auto* records = GSHM_BODY(answer, StatReply)->records();
-    if (records->size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
+    const auto records = wire::records_of(*GSHM_BODY(answer, StatReply));
+    if (records.size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
     uint32_t stride = ret_infos[0].struct_size;
     for (size_t i = begin; i < end; ++i) {
-        const auto& record = *records->Get(static_cast<unsigned>(i - begin));
+        const wire::NodeRecord record = records[i - begin];
         ret_status[i] = -record.status();
         if (record.status() != 0) {
             if (!first) first = Error{record.status(), std::string(wire::view(answer.reply->message()))};
@@ -172,11 +173,12 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
             [&](auto& builder) { return wire::CreateList(builder, builder.CreateString(path), cookie).Union(); },
             Lost::retry));
         const auto* body = GSHM_BODY(answer, ListReply);
-        if (body->names()->size() != body->records()->size()) return fail(EPROTO, "gshmd sent half a listing");
+        const auto records = wire::records_of(*body);
+        if (body->names()->size() != records.size()) return fail(EPROTO, "gshmd sent half a listing");
         // Reserves for all entries at once. The bound limits the damage by an untrusted daemon.
         if (cookie == 0) listing.entries.reserve(listing.entries.size() + std::min<size_t>(body->total(), 1 << 24));
         for (unsigned i = 0; i < body->names()->size(); ++i) {
-            const auto& record = *body->records()->Get(i);
+            const wire::NodeRecord record = records[i];
             auto name = wire::view(body->names()->Get(i));
             if (recursive && record.kind() == GSHM_KIND_DIRECTORY) directories.emplace_back(name);
             else listing.add(prefix, name, record);
@@ -202,7 +204,7 @@ Status list_object(Core& core, const char* path, gshm_listing& listing) {
         },
         Lost::retry));
     TRY(write_stat(answer, nullptr));
-    listing.add("", path, *answer.reply->body_as_StatReply()->records()->Get(0));
+    listing.add("", path, wire::records_of(*answer.reply->body_as_StatReply())[0]);
     listing.devices = answer.devices;
     return {};
 }

@@ -12,6 +12,7 @@
 #include "base/runtime_dir.h"
 #include "client/api.h"
 #include "client/ring/ring.h"
+#include "wire/records.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -114,14 +115,15 @@ void unlink_created(Core& core, const char* name, uint64_t epoch) {
 // Turns the answer to one part into handles.
 void take_answer(Batch& batch, size_t begin, size_t end, Result<Answer> answer) {
     const wire::OpenReply* reply = answer ? answer->reply->body_as_OpenReply() : nullptr;
-    if (reply == nullptr || reply->records()->size() != end - begin) {
+    if (reply == nullptr || wire::records_of(*reply).size() != end - begin) {
         Error error = answer ? Error{EPROTO, "gshmd answered something else than OpenReply"} : answer.error();
         for (size_t i = begin; i < end; ++i) batch.fail_at(i, error);
         return;
     }
+    const auto records = wire::records_of(*reply);
     std::string message(wire::view(answer->reply->message()));
     for (size_t i = begin; i < end; ++i) {
-        const auto& record = *reply->records()->Get(static_cast<unsigned>(i - begin));
+        const wire::OpenRecord record = records[i - begin];
         if (record.status() != 0) {
             batch.fail_at(i, {record.status(), message});
             continue;

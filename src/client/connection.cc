@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "wire/protocol_range.h"
+#include "wire/records.h"
 
 namespace gshm::core::client {
 namespace {
@@ -88,6 +90,11 @@ void DaemonConnection::set_count_held(CountHeld count) {
     count_held_ = std::move(count);
 }
 
+uint32_t DaemonConnection::protocol() {
+    MutexLock lock(mutex_);
+    return protocol_;
+}
+
 uint64_t DaemonConnection::number() {
     MutexLock lock(mutex_);
     return number_;
@@ -114,6 +121,7 @@ Status DaemonConnection::connect_once() {
     auto greeting = TRY(greet(dir_, timeout_ms_, next_id_++, secret_));
     devices_ = std::move(greeting.devices);
     instance_ = greeting.instance;
+    protocol_ = greeting.protocol;
     secret_ = greeting.secret;
     if (greeting.resumed) TRY(reconcile(greeting.socket.get()));
     else ++epoch_;
@@ -175,6 +183,7 @@ Result<DaemonConnection::Ticket> DaemonConnection::start(wire::RequestBody kind,
     for (int attempt = 0;; ++attempt) {
         if (!sending.expect && !socket_) TRY(connect_once());
         TRY(ensure_connected());
+        if (wire::first_protocol_of(kind) > protocol_) return std::unexpected(wire::too_old_for(kind, protocol_));
         if (sending.only_epoch != 0 && epoch_ != sending.only_epoch) {
             return fail(ESTALE, "the connection to gshmd was lost since this object was opened; open it again");
         }
@@ -250,8 +259,10 @@ void DaemonConnection::read_one() {
         Granted& granted = granted_[id];
         granted.epoch = epoch;
         granted.access = *pending->second.grants;
-        for (const auto* record : *opened->records()) {
-            if (record->status() == 0) granted.ids.push_back(record->id());
+        const auto records = wire::records_of(*opened);
+        for (size_t i = 0; i < records.size(); ++i) {
+            const wire::OpenRecord record = records[i];
+            if (record.status() == 0) granted.ids.push_back(record.id());
         }
     }
     pending->second.done = true;

@@ -76,6 +76,9 @@ public:
     // A number that changes with every connection. State that gshmd keeps per connection must be sent again when it
     // changes.
     uint64_t number() EXCLUDES(mutex_);
+    // The protocol of the connection. The next gshmd may speak another one. A request that the protocol does not have
+    // is EOPNOTSUPP, without a round trip.
+    uint32_t protocol() EXCLUDES(mutex_);
     // Sends without a reply, only in the session of that epoch. Does not wait for an absent gshmd. With `counted`, it
     // sends only if the leases have been counted that many times: a later count has already told gshmd.
     void post(wire::RequestBody kind, const Build& build, uint64_t epoch,
@@ -131,6 +134,7 @@ private:
     std::shared_ptr<UniqueFd> socket_ GUARDED_BY(mutex_);
     uint64_t epoch_ GUARDED_BY(mutex_) = 0;
     uint64_t number_ GUARDED_BY(mutex_) = 0;
+    uint32_t protocol_ GUARDED_BY(mutex_) = 0;
     uint64_t instance_ GUARDED_BY(mutex_) = 0;
     Secret secret_ GUARDED_BY(mutex_);  // of the session; none: it cannot be resumed
     CountHeld count_held_ GUARDED_BY(mutex_);

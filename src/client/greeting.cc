@@ -6,7 +6,7 @@
 
 #include "base/limits.h"
 #include "base/runtime_dir.h"
-#include "wire/version.h"
+#include "wire/protocol_range.h"
 
 namespace gshm::core::client {
 namespace {
@@ -34,6 +34,7 @@ bool may_come(const Error& error) {
 }
 
 Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request, const Secret& secret) {
+    const wire::ProtocolRange own = TRY(wire::own_protocols());
     auto socket = wire::connect_to(socket_path(dir));
     if (!socket) {
         int code = socket.error().code;
@@ -41,8 +42,8 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
         return fail(code, "cannot reach gshmd at {}: {}", dir, socket.error().message);
     }
     flatbuffers::FlatBufferBuilder builder;
-    auto hello = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString(wire::kProductVersion),
-                                   secret.low, secret.high);
+    auto hello = wire::CreateHello(builder, own.lowest, builder.CreateString(wire::kProductVersion), secret.low,
+                                   secret.high, own.highest);
     auto packet = wire::finish_request(builder, request, wire::RequestBody::Hello, hello.Union());
     auto sent = wire::send_packet(socket->get(), packet, {}, true);
     // EPIPE: gshmd closed the connection before it read the Hello. Its reply has the reason.
@@ -59,6 +60,10 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
     if (reply->error() != 0) return std::unexpected(Error{reply->error(), std::string(wire::view(reply->message()))});
     const auto* hello_reply = reply->body_as_HelloReply();
     if (hello_reply == nullptr) return fail(EPROTO, "gshmd at {} did not answer the greeting", dir);
+    const uint32_t protocol = hello_reply->protocol();
+    if (protocol < own.lowest || protocol > own.highest) {
+        return fail(EPROTO, "gshmd at {} chose protocol {}, which was not offered", dir, protocol);
+    }
     std::vector<RemoteDevice> devices;
     if (hello_reply->devices() != nullptr) {
         for (const auto* device : *hello_reply->devices()) {
@@ -67,6 +72,7 @@ Result<Greeting> greet(const std::string& dir, int timeout_ms, uint64_t request,
     }
     return Greeting{std::move(*socket),
                     std::make_shared<const std::vector<RemoteDevice>>(std::move(devices)),
+                    protocol,
                     hello_reply->instance(),
                     {hello_reply->secret_low(), hello_reply->secret_high()},
                     hello_reply->resumed()};

@@ -22,6 +22,7 @@ struct Secret {
 struct Greeting {
     UniqueFd socket;
     std::shared_ptr<const std::vector<RemoteDevice>> devices;
+    uint32_t protocol = 0;
     uint64_t instance = 0;
     Secret secret;         // resumes the session later
     bool resumed = false;  // the requested session is resumed, and gshmd waits for Reconcile

@@ -3,6 +3,7 @@
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "wire/records.h"
 
 namespace gshm::core {
 namespace {
@@ -164,7 +165,8 @@ private:
 
     void finish(Session& session) REQUIRES(store_lock) {
         auto& out = session.builder();
-        auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records_));
+        const auto fields = wire::add_records<wire::OpenRecord>(out, session.protocol(), records_);
+        auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
         auto unwritten = [self = shared_from_this()](const Error& error) {
             store_lock.assert_held();
             if (auto asking = self->session_.lock()) self->refuse(*asking, error);

@@ -46,6 +46,12 @@ void Fences::restore(Store& store) {
             continue;
         }
         store.object(id)->daemon_state = *fence;
+        // Clients can write to the page, so that it is no reason to refuse the start.
+        if (auto known = fence::check_layout((*fence)->file.get()); !known) {
+            log_warning("the fence of object {} is not used: {}", id, known.error().message);
+            (*fence)->foreign = true;
+            continue;
+        }
         const auto view = (*fence)->view();
         if (view.writer() == fence::Writer::here || !view.is_settled()) add_writer(view.session(), *fence);
     }
@@ -82,6 +88,7 @@ Result<int> Fences::open(Object& object, SessionId session, const Credentials& w
         fence->made = made;
         object.daemon_state = fence;
     }
+    if (fence->foreign) TRY(fence::check_layout(fence->file.get()));
     if (write) {
         if (fence->settling) return fail(EAGAIN, "the process that has published here is only just ending");
         if (fence->writer != session) {

@@ -43,6 +43,7 @@ private:
         UniqueFd file;
         UniqueFd read_only;  // opened at first use
         Mapping mapping;
+        bool foreign = false;  // its layout is unknown; kept for the next gshmd
         SessionId writer = 0;
         bool settling = false;         // the writer is gone; its queued work may still complete
         std::shared_ptr<size_t> made;  // number of fences of the session that created it

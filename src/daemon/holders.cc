@@ -6,6 +6,7 @@
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "wire/records.h"
 
 namespace gshm::core {
 namespace {
@@ -28,7 +29,7 @@ public:
         commands_.push_back(command->second);
     }
     size_t size() const { return records_.size(); }
-    auto records() { return out_.CreateVectorOfStructs(records_); }
+    auto fields(uint32_t protocol) { return wire::add_records<wire::HolderRecord>(out_, protocol, records_); }
     auto commands() { return out_.CreateVector(commands_); }
 
 private:
@@ -55,7 +56,8 @@ void Session::holders(uint64_t request, const wire::Holders& holders) {
     auto& out = builder();
     HolderList list(out);
     for (const auto& holder : *found) list.add(holder);
-    auto body = wire::CreateHoldersReply(out, list.records(), list.commands());
+    const auto fields = list.fields(protocol_);
+    auto body = wire::CreateHoldersReply(out, fields.first, list.commands(), fields.sized);
     reply(request, wire::ReplyBody::HoldersReply, body.Union());
 }
 
@@ -100,9 +102,11 @@ void Session::unlinked(uint64_t request, const wire::Unlinked& unlinked) {
     }
     // A full page may be the last one; the next page is then empty.
     if (!more) more = objects == kMostObjects;
-    auto body =
-        wire::CreateUnlinkedReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records),
-                                  out.CreateVector(counts), holders.records(), holders.commands(), more ? last : 0);
+    const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
+    const auto holder_fields = holders.fields(protocol_);
+    auto body = wire::CreateUnlinkedReply(out, out.CreateVector(names), fields.first, out.CreateVector(counts),
+                                          holder_fields.first, holders.commands(), more ? last : 0, fields.sized,
+                                          holder_fields.sized);
     reply(request, wire::ReplyBody::UnlinkedReply, body.Union());
 }
 

@@ -74,6 +74,14 @@ Result<Keeper::Kept> take_all(int socket) {
         std::vector<UniqueFd> descriptors;
         Message message = TRY(receive(socket, &descriptors));
         if (message.kind == Kind::end) {
+            const uint64_t version = message.count > 2 ? message.keys[2] : 1;
+            if (version > keeper::kVersion) {
+                return fail(
+                    EPROTO,
+                    "gshm-keeper was started by a newer gshmd and speaks version {} of its protocol, this gshmd "
+                    "{}: start the newer gshmd; nothing is lost",
+                    version, keeper::kVersion);
+            }
             kept.instance = message.keys[0];
             if (kept.descriptors.size() != message.keys[1])
                 return fail(EMFILE, "not all kept descriptors came through");

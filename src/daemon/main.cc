@@ -221,7 +221,7 @@ Status serve(Options options, Readiness& readiness) {
     rehearsal.reset();
     {
         StoreLock lock(loop->store_mutex());
-        survival->start_maker(*devices);
+        TRY(survival->start_maker(*devices));
     }
     stages.end("devices");
     std::string names;
@@ -229,7 +229,7 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
-    if (auto started = server->start_clients(options.threads); !started) {
+    if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
         return started;
     }

@@ -41,8 +41,16 @@ Message request(Kind kind, const FabricHandle& handle) {
 
 }  // namespace
 
-MakerProcess::MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(int)> keep)
-    : loop_(loop), keep_(std::move(keep)) {
+MakerProcess::MakerProcess(EventLoop& loop, std::function<void(int)> keep) : loop_(loop), keep_(std::move(keep)) {}
+
+Result<std::shared_ptr<MakerProcess>> MakerProcess::create(EventLoop& loop, UniqueFd socket,
+                                                           std::function<void(int)> keep) {
+    std::shared_ptr<MakerProcess> made(new MakerProcess(loop, std::move(keep)));
+    TRY(made->begin(std::move(socket)));
+    return made;
+}
+
+Status MakerProcess::begin(UniqueFd socket) {
     const bool found = static_cast<bool>(socket);
     {
         MutexLock talk(conversation_);
@@ -55,7 +63,8 @@ MakerProcess::MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(
                 socket_ = std::move(socket);
             }
             auto listed = list();
-            if (listed) return;
+            if (listed) return {};
+            if (listed.error().code == EOPNOTSUPP) return fail(EPROTO, "{}", listed.error().message);
             log_warning("gshm-maker of the earlier gshmd cannot be used: {}; its fabric handles have ended",
                         listed.error().message);
             MutexLock lock(mutex_);
@@ -66,6 +75,7 @@ MakerProcess::MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(
         }
     }
     start();
+    return {};
 }
 
 void MakerProcess::start() {
@@ -99,6 +109,12 @@ Result<Message> MakerProcess::receive(int socket, Kind kind, UniqueFd* ret_fd) {
                            received.bytes == bytes_of(answer);
         if (!whole) return fail(EPROTO, "it answers something else");
         if (answer.number != number_) continue;  // an answer to a gshmd that has died
+        if (answer.version > maker::kVersion) {
+            return fail(EOPNOTSUPP,
+                        "gshm-maker was started by a newer gshmd and speaks version {} of its protocol, this gshmd {}: "
+                        "start the newer gshmd; nothing is lost",
+                        answer.version, maker::kVersion);
+        }
         if (answer.kind != kind) return fail(EPROTO, "it answers something else");
         pid_ = answer.pid;
         if (ret_fd != nullptr && !received.descriptors.empty()) *ret_fd = std::move(received.descriptors[0]);

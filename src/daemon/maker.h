@@ -15,8 +15,10 @@ namespace gshm::core {
 class MakerProcess final : public FabricMaker {
 public:
     // socket: connected to the process that an earlier gshmd started; empty: a process is started. keep is called in
-    // the loop with the socket of every process that is started here.
-    MakerProcess(EventLoop& loop, UniqueFd socket, std::function<void(int fd)> keep);
+    // the loop with the socket of every process that is started here. EPROTO: a newer gshmd has started the process,
+    // which is left as it is.
+    static Result<std::shared_ptr<MakerProcess>> create(EventLoop& loop, UniqueFd socket,
+                                                        std::function<void(int fd)> keep);
 
     Result<Made> make(const Wanted& wanted) override EXCLUDES(conversation_, mutex_);
     void release(const FabricHandle& handle) override EXCLUDES(conversation_, mutex_);
@@ -30,6 +32,9 @@ public:
     void close() EXCLUDES(conversation_, mutex_);
 
 private:
+    MakerProcess(EventLoop& loop, std::function<void(int fd)> keep);
+    // Uses the process of an earlier gshmd, or starts one.
+    Status begin(UniqueFd socket) EXCLUDES(conversation_, mutex_);
     // In the loop.
     void start() EXCLUDES(conversation_, mutex_);
     // An answer of another kind, or a timeout, is an error.

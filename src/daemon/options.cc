@@ -118,7 +118,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 break;
             case 'h': fmt::print(kUsage, device_spec_examples()); return std::nullopt;
             case kVersion:
-                printf("gshmd %s (protocol %u)\n", wire::kProductVersion, wire::kProtocolVersion);
+                printf("gshmd %s (%s)\n", wire::kProductVersion, to_string(wire::ProtocolRange{}).c_str());
                 return std::nullopt;
             default: return fail(EINVAL, "see gshmd --help");
         }
@@ -131,6 +131,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     if (options.takeover && options.keeper != "process") {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options.keeper);
     }
+    options.protocols = TRY(wire::own_protocols());
     if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
     return options;
 }

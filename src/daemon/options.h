@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "wire/protocol_range.h"
 
 namespace gshm::core {
 
@@ -25,6 +26,7 @@ struct Options {
     bool discard = false;
     bool salvage = false;
     std::string keeper = "process";
+    wire::ProtocolRange protocols;
 };
 
 // nullopt: --help or --version was printed.

@@ -9,18 +9,25 @@
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "wire/records.h"
 #include "wire/version.h"
 
 namespace gshm::core {
 void Session::hello(uint64_t request, const wire::Hello& hello) {
-    if (hello.protocol() != wire::kProtocolVersion) {
-        bool newer = hello.protocol() > wire::kProtocolVersion;
-        return end_with({EPROTO, fmt::format("gshmd {} speaks protocol {}, the client (gshm {}) speaks {}: upgrade {}",
-                                             wire::kProductVersion, wire::kProtocolVersion, wire::view(hello.version()),
-                                             hello.protocol(), newer ? "gshmd" : "the client's libgshm")});
+    const wire::ProtocolRange own = server_.protocols();
+    const wire::ProtocolRange offered = wire::offered_by(hello);
+    const auto common = wire::common_protocol(own, offered);
+    if (!common) {
+        const bool newer = offered.lowest > own.highest;
+        return end_with(
+            {EPROTO,
+             fmt::format("gshmd {} speaks {}, the client (gshm {}) speaks {}: upgrade {}", wire::kProductVersion,
+                         to_string(own), wire::view(hello.version()), to_string(offered),
+                         newer ? "gshmd (`gshmd --takeover` replaces the one that runs)" : "the client's libgshm")});
     }
     if (greeted_) return end_with({EPROTO, "Hello comes once"});
     greeted_ = true;
+    protocol_ = *common;
     secret_ = {{hello.secret_low(), hello.secret_high()}};
     const Credentials who = server_.store().credentials(id_);
     if (auto resumed = secret_ == Store::SessionSecret{} ? std::nullopt : server_.resume_session(secret_, who)) {
@@ -76,8 +83,8 @@ void Session::send_devices(uint64_t request, bool hello) {
     }
     auto list = out.CreateVector(records);
     if (hello) {
-        auto body = wire::CreateHelloReply(out, wire::kProtocolVersion, server_.instance(), list, secret_.words[0],
-                                           secret_.words[1], resumed_);
+        auto body = wire::CreateHelloReply(out, protocol_, server_.instance(), list, secret_.words[0], secret_.words[1],
+                                           resumed_);
         return reply(request, wire::ReplyBody::HelloReply, body.Union());
     }
     reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
@@ -90,8 +97,8 @@ void Session::devices(uint64_t request) {
 void Session::daemon_info(uint64_t request) {
     auto& out = builder();
     const Store& store = server_.store();
-    auto body = wire::CreateDaemonInfoReply(out, wire::kProtocolVersion, out.CreateString(wire::kProductVersion),
-                                            server_.instance(), getpid(), static_cast<uint32_t>(store.session_count()),
+    auto body = wire::CreateDaemonInfoReply(out, protocol_, out.CreateString(wire::kProductVersion), server_.instance(),
+                                            getpid(), static_cast<uint32_t>(store.session_count()),
                                             store.object_count(), store.extents().count(),
                                             out.CreateString(server_.mountpoint()), server_.survival().keeper_pid());
     reply(request, wire::ReplyBody::DaemonInfoReply, body.Union());
@@ -185,7 +192,8 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         [&](uint64_t id) { note(add(store.open_id(id_, id, access, open.sealed_only()))); });
     if (!done) return reply_error(request, done.error());
     auto& out = builder();
-    auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
+    const auto fields = wire::add_records<wire::OpenRecord>(out, protocol_, records);
+    auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::OpenReply, body.Union(), descriptors, first.code, first.message);
 }
 
@@ -215,7 +223,8 @@ void Session::stat(uint64_t request, const wire::Stat& stat) {
         [&](uint64_t id) { add(store.leased(id_, id, Access::read)); });
     if (!done) return reply_error(request, done.error());
     auto& out = builder();
-    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(records));
+    const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union(), {}, first.code, first.message);
 }
 
@@ -235,7 +244,8 @@ void Session::list(uint64_t request, const wire::List& list) {
     }
     auto directory = server_.store().stat(id_, wire::view(list.path()));
     uint64_t total = directory ? to_record(**directory).size_bytes() : 0;
-    auto body = wire::CreateListReply(out, out.CreateVector(names), out.CreateVectorOfStructs(records), cookie, total);
+    const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
+    auto body = wire::CreateListReply(out, out.CreateVector(names), fields.first, cookie, total, fields.sized);
     reply(request, wire::ReplyBody::ListReply, body.Union());
 }
 
@@ -377,7 +387,8 @@ void Session::answer_wait(uint64_t request, const Result<std::optional<wire::Nod
     if (!found) return reply_error(request, found.error());
     if (!*found) return reply_ok(request);
     auto& out = builder();
-    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(&**found, 1));
+    const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, {&**found, 1});
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union());
 }
 
@@ -415,9 +426,10 @@ void Session::send_events() {
         old_names.push_back(event.old_name);
     }
     auto& out = builder();
-    auto record_list = out.CreateVectorOfStructs(records);
+    const auto fields = wire::add_records<wire::EventRecord>(out, protocol_, records);
     auto name_list = out.CreateVectorOfStrings(names);
-    auto body = wire::CreateWatchReply(out, record_list, name_list, out.CreateVectorOfStrings(old_names));
+    auto body =
+        wire::CreateWatchReply(out, fields.first, name_list, out.CreateVectorOfStrings(old_names), fields.sized);
     reply(std::exchange(watching_, 0), wire::ReplyBody::WatchReply, body.Union());
 }
 

@@ -49,7 +49,8 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
     return server;
 }
 
-Status Server::start_clients(unsigned threads) {
+Status Server::start_clients(unsigned threads, wire::ProtocolRange protocols) {
+    protocols_ = protocols;
     client_loops_ = TRY(ClientLoops::create(threads));
     return loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) {
         store_lock.assert_held();

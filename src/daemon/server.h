@@ -25,6 +25,7 @@
 #include "store/shared.h"
 #include "store/waits.h"
 #include "store/watches.h"
+#include "wire/protocol_range.h"
 
 namespace gshm::core {
 
@@ -50,6 +51,8 @@ public:
     RingService& rings() { return *rings_; }
     // False: transfers are blocked on a file that does not answer, and their threads cannot be joined.
     bool can_end() const { return rings_->is_idle(); }
+    // Those that clients may speak.
+    wire::ProtocolRange protocols() const { return protocols_; }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
 
@@ -75,7 +78,7 @@ public:
     Status commit_pending() EXCLUDES(store_lock);
 
     // Starts the threads that serve clients. Before the loop runs.
-    Status start_clients(unsigned threads);
+    Status start_clients(unsigned threads, wire::ProtocolRange protocols);
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
@@ -133,6 +136,7 @@ private:
     Fences fences_ GUARDED_BY(store_lock);
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_ GUARDED_BY(store_lock);
     std::unique_ptr<ClientLoops> client_loops_;
+    wire::ProtocolRange protocols_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_ GUARDED_BY(store_lock);
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_ GUARDED_BY(store_lock);  // with their processes

@@ -393,7 +393,8 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::WatchNext: return watch_next(id);
         case RequestBody::NONE: break;
     }
-    reply_error(id, {EOPNOTSUPP, "this gshmd does not know the request; it is older than the client"});
+    reply_error(id, {EOPNOTSUPP, "this gshmd is older than the program and does not know the request; replace it with a "
+                                 "newer one (`gshmd --takeover` keeps all objects)"});
 }
 
 }  // namespace gshm::core

@@ -10,6 +10,7 @@
 #include "base/mapping.h"
 #include "daemon/connection.h"
 #include "store/waits.h"
+#include "wire/version.h"
 
 namespace gshm::core {
 
@@ -24,6 +25,8 @@ public:
     static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd socket) REQUIRES(store_lock);
 
     SessionId id() const { return id_; }
+    // The protocol of the session.
+    uint32_t protocol() const { return protocol_; }
     Server& server() { return server_; }
 
     // Replies. The builder can be reused when reply() returns. unwritten: called under the lock, instead of the default
@@ -169,6 +172,7 @@ private:
     bool trying_again_ = false;  // of the connection's thread
     Store::SessionSecret secret_ GUARDED_BY(store_lock);
     bool greeted_ = false;
+    uint32_t protocol_ = wire::kProtocolLowest;
     bool resumed_ GUARDED_BY(store_lock) = false;
     std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last part of the request
     std::vector<uint64_t> changing_ GUARDED_BY(store_lock);                   // unanswered requests that make changes

@@ -3,6 +3,7 @@
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "wire/records.h"
 
 namespace gshm::core {
 
@@ -37,7 +38,8 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
         return false;
     }
     auto& out = builder();
-    auto body = wire::CreateOpenReply(out, out.CreateVectorOfStructs(records));
+    const auto fields = wire::add_records<wire::OpenRecord>(out, protocol_, records);
+    auto body = wire::CreateOpenReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::OpenReply, body.Union());
     return true;
 }
@@ -77,7 +79,8 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
         [](uint64_t) {});
     if (!done || !shared) return false;
     auto& out = builder();
-    auto body = wire::CreateStatReply(out, out.CreateVectorOfStructs(records));
+    const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
+    auto body = wire::CreateStatReply(out, fields.first, fields.sized);
     reply(request, wire::ReplyBody::StatReply, body.Union());
     return true;
 }

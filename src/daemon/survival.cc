@@ -266,16 +266,17 @@ Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept,
     return std::move(*extent);
 }
 
-void Survival::start_maker(DeviceSet& devices) {
-    if (!keeper_) return;
+Status Survival::start_maker(DeviceSet& devices) {
+    if (!keeper_) return {};
     bool wanted = false;
     for (const auto& info : devices.infos()) wanted |= (info.handle_kinds & kHandleFabric) != 0;
-    if (!wanted) return;
-    maker_ = std::make_shared<MakerProcess>(loop_, take(kMaker), [this](int fd) {
+    if (!wanted) return {};
+    maker_ = TRY(MakerProcess::create(loop_, take(kMaker), [this](int fd) {
         store_lock.assert_held();
         if (keeper_) keeper_->put(kMaker, fd);
-    });
+    }));
     for (DeviceIndex i = 0; i < devices.size(); ++i) devices.device(i).use_maker(maker_);
+    return {};
 }
 
 // An earlier daemon may have died between the maker's answer and the commit.

@@ -54,8 +54,8 @@ public:
     void note_mount(const std::string& note);
 
     // Uses the earlier daemon's gshm-maker, or starts one, if a device has fabric handles. Handles of its memory
-    // outlive gshmd.
-    void start_maker(DeviceSet& devices) REQUIRES(store_lock);
+    // outlive gshmd. EPROTO: the earlier daemon was newer.
+    Status start_maker(DeviceSet& devices) REQUIRES(store_lock);
 
     // Loads the earlier state into the store, and records changes from then on. Returns the sessions of living
     // processes.

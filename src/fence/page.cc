@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/futex.h"
 
@@ -25,6 +26,15 @@ Result<UniqueFd> make_page() {
         return fail_errno("cannot make a fence");
     }
     return file;
+}
+
+Status check_layout(int page) {
+    uint32_t layout = 0;
+    if (pread(page, &layout, sizeof layout, offsetof(Page, layout)) != sizeof layout) {
+        return fail(EPROTO, "the descriptor of a fence is something else");
+    }
+    if (layout == 0) return {};
+    return fail(EPROTO, "the fence has layout {}, of a newer version; this one knows layout 1", uint64_t{layout} + 1);
 }
 
 bool View::is_lost(uint64_t generation) const {

@@ -41,11 +41,19 @@ struct Page {
         std::atomic<uint64_t> after;
         std::atomic<uint64_t> last;
     } lost[kLosses];
+    std::byte reserved[3732];
+    // Number of the layout, less 1. Always the last word: processes of different versions share the page.
+    std::atomic<uint32_t> layout;
 };
-static_assert(sizeof(Page) <= kPageBytes && std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(Page) == kPageBytes && offsetof(Page, layout) == kPageBytes - sizeof(uint32_t));
+static_assert(offsetof(Page, published) == 64 && offsetof(Page, losses) == 100 && offsetof(Page, lost) == 104);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // A zeroed page without a writer.
 Result<UniqueFd> make_page();
+
+// EPROTO: the page has a layout that this build does not know.
+Status check_layout(int page);
 
 // Operations on the page. Does not own the mapping.
 class View {

@@ -185,9 +185,10 @@ private:
     bool end(int peer) {
         Message message = {};
         message.kind = Kind::end;
-        message.count = 2;
+        message.count = 3;
         message.keys[0] = instance_;
         message.keys[1] = kept_.size();
+        message.keys[2] = gshm::core::keeper::kVersion;
         return send(peer, message, {});
     }
 

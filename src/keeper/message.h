@@ -7,6 +7,10 @@
 
 namespace gshm::core::keeper {
 
+// The version of this protocol, which `end` reports. A keeper outlives its gshmd, so gshmds of other versions meet it:
+// they need `list` and `end`, which never change.
+inline constexpr uint64_t kVersion = 1;
+
 inline constexpr size_t kMostKeys = 200;  // the kernel passes at most 253 descriptors
 
 enum class Kind : uint32_t {
@@ -16,7 +20,7 @@ enum class Kind : uint32_t {
     begin = 4,  // drop everything; keys[0] is the new instance of the daemon
     sync = 5,   // answered by `end` when all earlier messages, of all peers, are processed
     stop = 6,   // close everything and exit
-    end = 7,    // keys[0]: the instance, keys[1]: number of descriptors
+    end = 7,    // keys[0]: the instance, keys[1]: number of descriptors, keys[2]: kVersion; 0.1 has no keys[2]
 };
 
 struct Message {

@@ -39,6 +39,7 @@ private:
         answer.kind = kind;
         answer.number = request.number;
         answer.pid = getpid();
+        answer.version = kVersion;
         return answer;
     }
 

@@ -8,6 +8,10 @@
 
 namespace gshm::core::maker {
 
+// The version of this protocol, which replies have. gshm-maker outlives its gshmd, so gshmds of other versions meet it:
+// they need `list` and the head of a message, which never change.
+inline constexpr uint8_t kVersion = 1;
+
 inline constexpr int kSocketFd = 3;  // in gshm-maker, as started by gshmd
 inline constexpr size_t kMostHandles = 64;
 
@@ -30,7 +34,8 @@ struct Message {
     uint32_t handle_types;  // CUDA's bits
     uint8_t compressible;
     uint8_t rdma_capable;
-    uint8_t padding[2];
+    uint8_t version;  // of a reply: kVersion; 0 in gshm 0.1
+    uint8_t padding;
     std::array<uint8_t, 16> uuid;  // of the GPU
     std::array<std::array<uint8_t, 64>, kMostHandles> handles;
 };

@@ -45,7 +45,11 @@ Result<Consumer> Consumer::create(UniqueFd memory, UniqueFd doorbell) {
     uint32_t head[3];
     memcpy(head, mapping.data(), sizeof head);
     const uint32_t entries = head[2];
-    if (head[0] != kMagic || head[1] != kVersion) return fail(EINVAL, "not a ring of this version");
+    if (head[0] != kMagic) return fail(EINVAL, "this memory is not a ring");
+    if (head[1] != kVersion) {
+        return fail(EINVAL, "the ring has version {} of the layout, gshmd knows {}: upgrade {}", head[1], kVersion,
+                    head[1] > kVersion ? "gshmd" : "the client's libgshm");
+    }
     if (!std::has_single_bit(entries) || entries > limits::kRingEntries || memory_bytes(entries) > size) {
         return fail(EINVAL, "invalid ring: {} entries in {} bytes", entries, size);
     }

@@ -1,6 +1,7 @@
 #include "wire/message.h"
 
 #include "base/limits.h"
+#include "wire/records.h"
 
 namespace gshm::core::wire {
 namespace {
@@ -25,12 +26,21 @@ bool is_aligned(const Request& request) {
     return true;
 }
 
+// Also that records are whole.
 bool is_aligned(const Reply& reply) {
-    if (const auto* open = reply.body_as_OpenReply()) return are_aligned(open->records());
-    if (const auto* stat = reply.body_as_StatReply()) return are_aligned(stat->records());
-    if (const auto* list = reply.body_as_ListReply()) return are_aligned(list->records());
-    if (const auto* events = reply.body_as_WatchReply()) return are_aligned(events->records());
-    return true;
+    const void* body = reply.body();
+    if (body == nullptr) return true;
+    auto whole = [&]<typename Body>() { return records_of(*static_cast<const Body*>(body)).is_valid(); };
+    switch (reply.body_type()) {
+        case ReplyBody::OpenReply: return whole.operator()<OpenReply>();
+        case ReplyBody::StatReply: return whole.operator()<StatReply>();
+        case ReplyBody::ListReply: return whole.operator()<ListReply>();
+        case ReplyBody::WatchReply: return whole.operator()<WatchReply>();
+        case ReplyBody::HoldersReply: return whole.operator()<HoldersReply>();
+        case ReplyBody::UnlinkedReply:
+            return whole.operator()<UnlinkedReply>() && holders_of(*static_cast<const UnlinkedReply*>(body)).is_valid();
+        default: return true;
+    }
 }
 
 template <typename Message>
@@ -42,7 +52,7 @@ Result<const Message*> decode(Bytes packet) {
     flatbuffers::Verifier verifier(packet.data(), packet.size(), kMaxDepth, kMaxTables);
     if (!verifier.VerifyBuffer<Message>("GSHM")) return fail(EPROTO, "malformed message");
     const auto* message = flatbuffers::GetRoot<Message>(packet.data());
-    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers");
+    if (!is_aligned(*message)) return fail(EPROTO, "message with misaligned numbers or with parts of records");
     return message;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "wire/message.h"
+#include "wire/records.h"
 
 namespace {
 
@@ -23,6 +24,15 @@ void touch_strings(const Vector* strings) {
 void touch_ids(const flatbuffers::Vector<uint64_t>* ids) {
     if (ids == nullptr) return;
     for (uint64_t id : *ids) sink = sink + id;
+}
+
+// All bytes of all records, as a client copies them.
+template <typename Record>
+void touch_records(const gshm::core::wire::Records<Record>& records) {
+    for (size_t i = 0; i < records.size(); ++i) {
+        const Record record = records[i];
+        touch({reinterpret_cast<const char*>(&record), sizeof record});
+    }
 }
 
 void read_request(const gshm::core::wire::Request& request) {
@@ -69,11 +79,12 @@ void read_reply(const gshm::core::wire::Reply& reply) {
     using namespace gshm::core::wire;
     touch(view(reply.message()));
     if (const auto* opened = reply.body_as_OpenReply()) {
-        for (const auto* record : *opened->records()) sink = sink + record->id();
+        touch_records(records_of(*opened));
     }
+    if (const auto* stat = reply.body_as_StatReply()) touch_records(records_of(*stat));
     if (const auto* list = reply.body_as_ListReply()) {
         touch_strings(list->names());
-        for (const auto* record : *list->records()) sink = sink + record->id();
+        touch_records(records_of(*list));
     }
     if (const auto* devices = reply.body_as_DeviceList()) {
         for (const auto* device : *devices->devices()) {
@@ -84,10 +95,19 @@ void read_reply(const gshm::core::wire::Reply& reply) {
     if (const auto* events = reply.body_as_WatchReply()) {
         touch_strings(events->names());
         touch_strings(events->old_names());
-        for (const auto* record : *events->records()) sink = sink + record->id();
+        touch_records(records_of(*events));
     }
     if (const auto* bytes = reply.body_as_BytesReply()) touch(view(bytes->bytes()));
-    if (const auto* holders = reply.body_as_HoldersReply()) touch_strings(holders->commands());
+    if (const auto* holders = reply.body_as_HoldersReply()) {
+        touch_strings(holders->commands());
+        touch_records(records_of(*holders));
+    }
+    if (const auto* unlinked = reply.body_as_UnlinkedReply()) {
+        touch_strings(unlinked->names());
+        touch_records(records_of(*unlinked));
+        touch_records(holders_of(*unlinked));
+        touch_strings(unlinked->commands());
+    }
 }
 
 }  // namespace

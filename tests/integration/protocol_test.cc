@@ -36,9 +36,10 @@ protected:
         auto packet = wire::finish_request(builder, id, kind, build(builder));
         ASSERT_TRUE(wire::send_packet(socket.get(), packet, fds, true));
     }
-    static void hello(const UniqueFd& socket, uint32_t protocol = wire::kProtocolVersion) {
-        send(socket, wire::RequestBody::Hello, 1,
-             [&](auto& builder) { return wire::CreateHello(builder, protocol, builder.CreateString("test")).Union(); });
+    static void hello(const UniqueFd& socket, uint32_t protocol = wire::kProtocolHighest, uint32_t highest = 0) {
+        send(socket, wire::RequestBody::Hello, 1, [&](auto& builder) {
+            return wire::CreateHello(builder, protocol, builder.CreateString("test"), 0, 0, highest).Union();
+        });
     }
     UniqueFd greeted() {
         auto socket = connect_raw();
@@ -52,17 +53,23 @@ protected:
         int error = 0;
         std::string message;
         size_t descriptors = 0;
+        uint32_t protocol = 0;  // of a HelloReply
     };
     static Seen read_reply(const UniqueFd& socket) {
         std::vector<uint8_t> buffer(limits::kMessageBytes);
         pollfd ready = {socket.get(), POLLIN, 0};
-        if (poll(&ready, 1, 120'000) != 1) return {true, 0, ETIMEDOUT, "no answer", 0};
+        if (poll(&ready, 1, 120'000) != 1) return {true, 0, ETIMEDOUT, "no answer"};
         auto received = wire::receive_packet(socket.get(), buffer, true);
-        if (!received || received->end) return {true, 0, 0, {}, 0};
+        if (!received || received->end) return {true};
         auto reply = wire::decode_reply({buffer.data(), received->bytes});
         EXPECT_TRUE(reply);
-        return {false, (*reply)->id(), (*reply)->error(), std::string(wire::view((*reply)->message())),
-                received->descriptors.size()};
+        const auto* greeting = (*reply)->body_as_HelloReply();
+        return {false,
+                (*reply)->id(),
+                (*reply)->error(),
+                std::string(wire::view((*reply)->message())),
+                received->descriptors.size(),
+                greeting == nullptr ? 0 : greeting->protocol()};
     }
     // An error for the session, followed by its end.
     static void expect_dropped(const UniqueFd& socket, int error) {
@@ -100,7 +107,7 @@ TEST_F(ProtocolTest, GarbageIsRefused) {
 
 TEST_F(ProtocolTest, HalfMessagesAreRefused) {
     flatbuffers::FlatBufferBuilder builder;
-    auto body = wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test"));
+    auto body = wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test"));
     auto packet = wire::finish_request(builder, 1, wire::RequestBody::Hello, body.Union());
     // The last bytes may be padding.
     for (size_t length = 1; length + 8 < packet.size(); length += 5) {
@@ -186,9 +193,29 @@ TEST_F(ProtocolTest, HelloComesFirst) {
     expect_dropped(socket, EPROTO);
 }
 
+TEST_F(ProtocolTest, TheHighestCommonProtocolIsTaken) {
+    using Offer = std::pair<uint32_t, uint32_t>;
+    for (auto [offer, taken] : {std::pair(Offer{1, 0}, 1u), {Offer{1, 1}, 1u}, {Offer{1, 2}, 2u}, {Offer{2, 0}, 2u},
+                                {Offer{1, 9}, 2u}, {Offer{2, 9}, 2u}, {Offer{0, 1}, 1u}}) {
+        auto socket = connect_raw();
+        hello(socket, offer.first, offer.second);
+        const auto seen = read_reply(socket);
+        EXPECT_EQ(seen.error, 0) << seen.message;
+        EXPECT_EQ(seen.protocol, taken) << offer.first << " to " << offer.second;
+    }
+    auto socket = connect_raw();
+    hello(socket, 3, 9);
+    const auto refused = read_reply(socket);
+    EXPECT_EQ(refused.error, EPROTO);
+    EXPECT_NE(refused.message.find("protocols 1 to 2, the client (gshm test) speaks protocols 3 to 9: upgrade gshmd"),
+              std::string::npos)
+        << refused.message;
+    EXPECT_TRUE(read_reply(socket).end);
+}
+
 TEST_F(ProtocolTest, AFutureVersionIsToldWhatToDo) {
     auto socket = connect_raw();
-    hello(socket, wire::kProtocolVersion + 6);
+    hello(socket, wire::kProtocolHighest + 6);
     auto seen = read_reply(socket);
     EXPECT_EQ(seen.error, EPROTO);
     EXPECT_NE(seen.message.find("upgrade gshmd"), std::string::npos) << seen.message;
@@ -204,7 +231,9 @@ TEST_F(ProtocolTest, AnUnknownRequestIsAnErrorNotTheEnd) {
     auto body = wire::CreatePing(builder);
     auto packet = wire::finish_request(builder, 9, static_cast<wire::RequestBody>(200), body.Union());
     ASSERT_TRUE(wire::send_packet(socket.get(), packet, {}, true));
-    EXPECT_EQ(read_reply(socket).error, EOPNOTSUPP);
+    const auto refused = read_reply(socket);
+    EXPECT_EQ(refused.error, EOPNOTSUPP);
+    EXPECT_NE(refused.message.find("gshmd --takeover"), std::string::npos) << refused.message;
     send(socket, wire::RequestBody::Ping, 10, [](auto& out) { return wire::CreatePing(out).Union(); });
     EXPECT_EQ(read_reply(socket).id, 10u);
 }

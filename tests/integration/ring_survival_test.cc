@@ -185,7 +185,7 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
             builder.Clear();
         };
         ask(wire::RequestBody::Hello,
-            wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("x")).Union());
+            wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("x")).Union());
         Random random(static_cast<uint64_t>(getpid()));
         for (uint32_t number = 0; number < 40; ++number) {
             auto producer = ring::Producer::create(16).value();

@@ -8,6 +8,7 @@
 #include "store/store.h"
 #include "support/stopped_thread.h"
 #include "wire/message.h"
+#include "wire/records.h"
 #include "wire/version.h"
 
 namespace gshm::core::test {
@@ -35,7 +36,7 @@ public:
         EXPECT_EQ(
             ask(RequestBody::Hello,
                 [](Builder& builder) {
-                    return wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test")).Union();
+                    return wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test")).Union();
                 })
                 .error,
             0);
@@ -66,7 +67,7 @@ public:
         Reply reply{(*decoded)->id(), (*decoded)->error(), std::string(wire::view((*decoded)->message())), 0,
                     received->descriptors.size()};
         const auto* opened = (*decoded)->body_as_OpenReply();
-        if (opened != nullptr && opened->records()->size() > 0) reply.object = opened->records()->Get(0)->id();
+        if (opened != nullptr && wire::records_of(*opened).size() > 0) reply.object = wire::records_of(*opened)[0].id();
         return reply;
     }
     Reply ask(RequestBody kind, const Build& build) {

@@ -39,7 +39,7 @@ protected:
             if (!connected) return;
             socket_ = std::move(*connected);
             ask(1, wire::RequestBody::Hello, [](auto& builder) {
-                return wire::CreateHello(builder, wire::kProtocolVersion, builder.CreateString("test")).Union();
+                return wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test")).Union();
             });
             EXPECT_EQ(answered(), 1u);
             ask(2, wire::RequestBody::Wait, [&](auto& builder) {

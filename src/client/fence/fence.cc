@@ -153,6 +153,7 @@ Result<std::unique_ptr<gshm_fence>> open_fence(gshm_object& object, bool write) 
     fence->writes = write;
     if (object.local != nullptr) fence->streams = TRY(object.local->make_streams());
     auto file = TRY(ask_for_page(object, write));
+    TRY(fence::check_layout(file.get()));
     fence->mapping = TRY(Mapping::create(file.get(), fence::kPageBytes, write || fence->streams != nullptr));
     fence->page = fence::View(fence->mapping);
     if (fence->streams != nullptr) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "wire/records.h"
 
 namespace gshm::core::client {
 namespace {
@@ -126,11 +127,12 @@ void Watch::set_signal(bool on) {
 }
 
 Status Watch::add(const wire::WatchReply& reply) {
-    if (reply.names()->size() != reply.records()->size() || reply.old_names()->size() != reply.records()->size()) {
+    const auto records = wire::records_of(reply);
+    if (reply.names()->size() != records.size() || reply.old_names()->size() != records.size()) {
         return fail(EPROTO, "gshmd told of events without names");
     }
-    for (unsigned i = 0; i < reply.records()->size(); ++i) {
-        const auto& record = *reply.records()->Get(i);
+    for (unsigned i = 0; i < records.size(); ++i) {
+        const wire::EventRecord record = records[i];
         Event event;
         event.name = wire::view(reply.names()->Get(i));
         event.old_name = wire::view(reply.old_names()->Get(i));
