@@ -807,7 +807,7 @@ typedef struct gshm_ring gshm_ring;
 enum gshm_ring_flags {
     /* Several threads may use the ring at the same time. gshm_ring_submit() starts what any of them has prepared. A
      * completion goes to one of the waiting threads, not necessarily to the one that prepared the operation: user_data
-     * tells them apart. A wait for more completions than are left for it returns those that it has. Since 0.2. */
+     * tells them apart. A wait also ends, with fewer than `least`, when nothing is in flight any more. Since 0.2. */
     GSHM_RING_SHARED = 1u << 0,
 };
 

@@ -45,7 +45,7 @@ Result<size_t> SharedRing::wait(std::span<gshm_completion> ret_completions, size
         const size_t before = ring_.ready();
         ring_.collect();
         if (ring_.ready() != before) changed_.notify_all();  // another thread may need fewer than this one
-        const bool complete = ring_.ready() >= least || ring_.ready() + ring_.under_way() < least;
+        const bool complete = ring_.ready() >= least || ring_.under_way() == 0;
         if (complete || std::chrono::steady_clock::now() >= until || ring_.take_wake()) {
             return take(ret_completions, least);
         }
