@@ -18,13 +18,21 @@ Status check_ring(const gshm_ring* ring) {
     return ring->ring->check_use();
 }
 
+template <typename Body>
+int with_ring(gshm_ring* ring, Body&& body) {
+    return guarded([&]() -> Status {
+        TRY(check_ring(ring));
+        return ring->shared ? ring->shared->run(body) : body(*ring->ring);
+    });
+}
+
 // Runs a body that returns a count. Returns the count or -errno.
 template <typename Body>
 int counted(gshm_ring* ring, Body&& body) {
     size_t count = 0;
     const int code = guarded([&]() -> Status {
         TRY(check_ring(ring));
-        count = TRY(ring->shared ? ring->shared->run(body) : body(*ring->ring));
+        count = TRY(body());
         return {};
     });
     return code < 0 ? code : static_cast<int>(count);
@@ -60,31 +68,26 @@ size_t gshm_ring_entries(const gshm_ring* ring) noexcept {
 }
 
 int gshm_ring_add_file(gshm_ring* ring, int fd, uint32_t* ret_file) noexcept {
-    const int code = counted(ring, [&](Ring& one) -> Result<size_t> {
+    return with_ring(ring, [&](Ring& one) -> Status {
         TRY(check_argument(ret_file != nullptr, "ret_file is NULL"));
         *ret_file = TRY(one.add_file(fd));
-        return 0;
+        return {};
     });
-    return code;
 }
 
 int gshm_ring_remove_file(gshm_ring* ring, uint32_t file) noexcept {
-    return counted(ring, [&](Ring& one) -> Result<size_t> {
-        TRY(one.remove_file(file));
-        return 0;
-    });
+    return with_ring(ring, [&](Ring& one) { return one.remove_file(file); });
 }
 
 int gshm_ring_prepare(gshm_ring* ring, const gshm_io* io) noexcept {
-    return counted(ring, [&](Ring& one) -> Result<size_t> {
+    return with_ring(ring, [&](Ring& one) -> Status {
         TRY(check_argument(io != nullptr, "io is NULL"));
-        TRY(one.prepare(TRY(read_struct(io))));
-        return 0;
+        return one.prepare(TRY(read_struct(io)));
     });
 }
 
 int gshm_ring_submit(gshm_ring* ring) noexcept {
-    return counted(ring, [&](Ring& one) { return one.submit(); });
+    return counted(ring, [&] { return ring->shared ? ring->shared->submit() : ring->ring->submit(); });
 }
 
 void gshm_ring_wake(gshm_ring* ring) noexcept {
@@ -93,16 +96,11 @@ void gshm_ring_wake(gshm_ring* ring) noexcept {
 
 int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least,
                    int timeout_ms) noexcept {
-    size_t count = 0;
-    const int code = guarded([&]() -> Status {
-        TRY(check_ring(ring));
+    return counted(ring, [&]() -> Result<size_t> {
         TRY(check_argument(ret_completions != nullptr || capacity == 0, "ret_completions is NULL"));
         const std::span room(ret_completions, std::min<size_t>(capacity, INT32_MAX));
-        count =
-            TRY(ring->shared ? ring->shared->wait(room, least, timeout_ms) : ring->ring->wait(room, least, timeout_ms));
-        return {};
+        return ring->shared ? ring->shared->wait(room, least, timeout_ms) : ring->ring->wait(room, least, timeout_ms);
     });
-    return code < 0 ? code : static_cast<int>(count);
 }
 
 }  // extern "C"

@@ -50,7 +50,7 @@ public:
     bool take_wake() { return woken_.exchange(false); }
     // After a while without a completion: finds the next gshmd if this one is gone, and repeats its transfers.
     Status look_for_daemon();
-    // Between fall_asleep() and wake_up(), the ring may be used for collect(), take() and nudge() only.
+    // Between fall_asleep() and wake_up(), the ring may be used for everything but submit() and look_for_daemon().
     struct Nap {
         std::array<Awaited, 2> words = {};
         size_t count = 0;

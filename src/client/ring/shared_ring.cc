@@ -2,6 +2,24 @@
 
 namespace gshm::core::client {
 
+// The sleeper is woken first: it sleeps on memory that this call may replace, and does not know of its transfers.
+Result<size_t> SharedRing::submit() {
+    std::unique_lock lock(mutex_);
+    ++submitting_;
+    struct Leave {
+        SharedRing& shared;
+        ~Leave() {
+            --shared.submitting_;
+            shared.changed_.notify_all();
+        }
+    } const leave{*this};
+    while (asleep_) {
+        ring_.nudge();
+        changed_.wait(lock);
+    }
+    return ring_.submit();
+}
+
 size_t SharedRing::take(std::span<gshm_completion> ret_completions, size_t least) {
     const size_t of_others = awaited_ - least;
     const size_t free = ring_.ready() > of_others ? ring_.ready() - of_others : 0;
@@ -15,7 +33,7 @@ size_t SharedRing::take(std::span<gshm_completion> ret_completions, size_t least
 }
 
 void SharedRing::sleep(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point until) {
-    if (asleep_ || callers_ > 0) {
+    if (asleep_ || submitting_ > 0) {
         // Not wait_until(time_point::max()), whose conversion to a timespec overflows.
         if (until == std::chrono::steady_clock::time_point::max()) changed_.wait(lock);
         else changed_.wait_until(lock, until);

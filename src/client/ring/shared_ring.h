@@ -12,35 +12,18 @@ class SharedRing {
 public:
     explicit SharedRing(Ring& ring) : ring_(ring) {}
 
-    // Runs a call that does not wait. The sleeper is woken first, since it sleeps on memory of the ring that the call may
-    // replace, and since it does not know of transfers that the call begins.
+    // Runs a call that neither waits nor begins transfers.
     template <typename Body>
     auto run(Body&& body) {
-        std::unique_lock lock(mutex_);
-        ++callers_;
-        while (asleep_) {
-            ring_.nudge();
-            changed_.wait(lock);
-        }
-        const CallEnd end(*this);
+        const std::lock_guard lock(mutex_);
         return body(ring_);
     }
+    Result<size_t> submit();
     // A completion goes to the thread that takes it first, but no thread takes those that others need for their own
     // `least`. Fewer than `least`: nothing more is under way.
     Result<size_t> wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms);
 
 private:
-    // Also if the body throws.
-    struct CallEnd {
-        explicit CallEnd(SharedRing& of) : shared(of) {}
-        CallEnd(const CallEnd&) = delete;
-        CallEnd& operator=(const CallEnd&) = delete;
-        ~CallEnd() {
-            --shared.callers_;
-            shared.changed_.notify_all();
-        }
-        SharedRing& shared;
-    };
     size_t take(std::span<gshm_completion> ret_completions, size_t least);
     // Waits for completions, for the end of another thread's sleep, or until the time. The lock is held before and after.
     void sleep(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point until);
@@ -48,9 +31,9 @@ private:
     Ring& ring_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    bool asleep_ = false;  // a thread sleeps, without the lock
-    size_t callers_ = 0;   // in run(); a thread falls asleep only after them
-    size_t awaited_ = 0;   // the sum of `least` of the threads in wait()
+    bool asleep_ = false;    // a thread sleeps, without the lock
+    size_t submitting_ = 0;  // threads in submit(); no thread falls asleep before they are done
+    size_t awaited_ = 0;     // the sum of `least` of the threads in wait()
 };
 
 }  // namespace gshm::core::client
