@@ -10,24 +10,23 @@
  *     -EILSEQ. Missing directories are made when an object is created and removed with the last object in them.
  *  4. Structs that may grow begin with struct_size. Initialise them with their ..._INIT macro, or with zeros and
  *     struct_size = sizeof. They grow at their end, so programs and libraries of different versions work together:
- *       input: fields that an older, smaller struct does not have get the value of the ..._INIT macro. A larger struct is
- *       accepted if the fields that this library does not know are zero, otherwise -E2BIG.
+ *       input: fields that an older, smaller struct does not have get the value of the ..._INIT macro. A larger struct
+ *       is accepted if the fields that this library does not know are zero, otherwise -E2BIG.
  *       output: only the bytes of the caller's struct are written. Fields that this library does not know become zero.
  *       A struct smaller than its first version gives -EINVAL, one above 4096 bytes -E2BIG. In arrays the size in the
  *       first element applies to all.
  *     Structs without struct_size never change: gshm_attribute, gshm_range, gshm_completion.
  *  5. Flags: every call has an enum of the flags that it knows. Any other bit gives -EINVAL. Unknown values of other
  *     enumerations give -EINVAL too. Values that the library reports may become more: ignore those that are not known.
- *  6. Ownership: what a call returns through ret_... belongs to the caller until it is passed to the matching close, free,
- *     destroy or disconnect function, which ends its use. Memory passed to a call, such as strings, structs and
- *     descriptors, stays with the caller and is not used after the call returns. A pointer returned by a function such as
- *     gshm_data() belongs to the handle and is valid as long as the handle.
- *  7. Threads: all functions may be called from any thread, unless stated otherwise. One client, pool or listing may be
- *     used by several threads at the same time. Other handles (object, mirror, fence, ring, watch) are used by one thread
- *     at a time; exceptions are stated. Functions that end a handle are called when no other call uses it. Objects may
- *     outlive their client. No function may be called in a signal handler, and no thread may be cancelled in one.
- *  8. No function throws a C++ exception; a lack of memory is -ENOMEM. Functions without a status cannot fail. Callbacks
- *     must not throw.
+ *  6. Ownership, unless stated otherwise: a handle returned through ret_... belongs to the caller until it is passed to
+ *     its close, free, destroy or disconnect function. Strings, structs, buffers and descriptors passed to a call stay
+ *     with the caller and are not used after the call returns. A pointer that a function such as gshm_data() returns
+ *     belongs to the handle and is valid as long as the handle.
+ *  7. Threads, unless stated otherwise: every function may be called from any thread. Several threads may use one
+ *     client, pool, listing or attribute list at the same time. Other handles (object, mirror, fence, ring, watch) are
+ *     used by one thread at a time. A handle is ended when no other call uses it. Objects may outlive their client. No
+ *     function may be called in a signal handler, and no thread may be cancelled inside of one.
+ *  8. No function throws a C++ exception, and callbacks must not throw any. A lack of memory is -ENOMEM.
  *  9. When gshmd dies, mapped memory stays valid. Calls wait for the next gshmd (up to timeout_ms of the connection).
  *     It restores the state, so handles stay valid. A request that must not run twice (create, rename, unlink, ...) and
  *     was in progress gives -ECONNRESET: it may have taken effect. Handles of a daemon that has freed everything give
@@ -85,8 +84,8 @@ const char* gshm_version(void) GSHM_NOEXCEPT;
 const char* gshm_last_error(void) GSHM_NOEXCEPT;
 
 enum gshm_log_level { GSHM_LOG_DEBUG = 1, GSHM_LOG_INFO = 2, GSHM_LOG_WARNING = 3, GSHM_LOG_ERROR = 4 };
-/* The message is one line without a newline, valid during the call. The function may be called by any thread, one call at
- * a time, also by threads of the library. It must not call functions of the library, except gshm_version(). */
+/* The message is one line without a newline, valid during the call. Any thread may call the function, also one of the
+ * library, but only one at a time. It must not call functions of the library. */
 typedef void (*gshm_log_function)(void* context, int level, const char* message);
 /* Hands the messages of this level and above to the function, instead of stderr. They tell what no call can return:
  * changes of a mirror that are lost, a failed gshm_malloc(), memory that cannot be pinned. NULL: to stderr again. It is
@@ -408,7 +407,7 @@ int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size
  * caller may not both read and write. */
 int gshm_link(gshm_client* client, const char* name, const char* new_name) GSHM_NOEXCEPT;
 
-enum {
+enum gshm_change_flags {
     GSHM_CHANGE_MODE = 1,  /* by the owner and root */
     GSHM_CHANGE_OWNER = 2, /* by root */
     GSHM_CHANGE_KEEP = 4,  /* treat as if made with GSHM_KEEP; by the owner and root */
@@ -800,8 +799,8 @@ int gshm_get_file(gshm_client* client, const char* name, const char* path, const
 
 /* A ring performs many such transfers concurrently. For objects of a daemon, the daemon performs them: it gets the
  * file's descriptor, and the calling process need not wait. For other memory (gshm_wrap() etc.) threads of this process
- * do. A ring is used by one thread at a time, unless it is made with GSHM_RING_SHARED. docs/ring.md has the layout. When gshmd dies,
- * the next one repeats the transfers in progress. */
+ * do. A ring is used by one thread at a time, unless it is made with GSHM_RING_SHARED. When gshmd dies, the next one
+ * repeats the transfers in progress. docs/ring.md has the layout. */
 typedef struct gshm_ring gshm_ring;
 
 enum gshm_ring_flags {

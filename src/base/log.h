@@ -16,8 +16,8 @@ void log_set_level(LogLevel level);
 bool log_enabled(LogLevel level);
 // Appends to this file from now on. Returns false, and changes nothing, if the file cannot be opened.
 bool log_to_file(const std::string& path);
-// Hands messages to the function instead, one call at a time; empty: no longer. A former function is not running any more
-// when this returns.
+// Hands messages to the function instead, one at a time; empty: no longer. A former function is not called any more when
+// this returns.
 using LogFunction = std::function<void(LogLevel level, const char* message)>;
 void log_to_function(LogFunction function);
 void log_message(LogLevel level, std::string_view message);

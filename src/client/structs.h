@@ -11,8 +11,8 @@
 
 namespace gshm::core::client {
 
-// The size of a struct in the first version that had it, and the values of its _INIT. A struct that grows keeps its line
-// here: the first size never changes.
+// The size of a struct in the first version that had it, and the values of its _INIT. The first size never changes when
+// the struct grows.
 template <typename T>
 struct StructRule;
 
@@ -56,8 +56,8 @@ Status check_struct_size(uint32_t size) {
     return {};
 }
 
-// A copy of an input struct of `size` bytes. Fields that an older caller does not have get their defaults. E2BIG: a field
-// that only a newer library has is set.
+// A copy of an input struct of `size` bytes. Fields that an older caller does not have get their defaults. E2BIG: a
+// field that only a newer library has is set.
 template <typename T>
 Result<T> read_struct(const void* given, uint32_t size) {
     TRY(check_struct_size<T>(size));

@@ -47,6 +47,7 @@ int gshm_ring_create(gshm_client* client, const gshm_ring_options* options, gshm
         TRY(check_argument(ret_ring != nullptr, "ret_ring is NULL"));
         const auto wanted = TRY(read_options(options));
         TRY(check_flags(wanted.flags, GSHM_RING_SHARED, "ring"));
+        TRY(check_argument(wanted.reserved == 0, "a reserved field is not zero"));
         if (client != nullptr) TRY(client->core->check_fork());
         auto made = std::make_unique<gshm_ring>();
         made->ring = TRY(Ring::create(client == nullptr ? nullptr : client->core, wanted.entries));

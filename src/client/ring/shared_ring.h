@@ -25,7 +25,7 @@ public:
 
 private:
     size_t take(std::span<gshm_completion> ret_completions, size_t least);
-    // Waits for completions, for the end of another thread's sleep, or until the time. The lock is held before and after.
+    // Waits for completions, for the end of another thread's sleep, or until the time. The lock is released meanwhile.
     void sleep(std::unique_lock<std::mutex>& lock, std::chrono::steady_clock::time_point until);
 
     Ring& ring_;

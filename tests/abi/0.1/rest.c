@@ -1,5 +1,5 @@
-/* The calls that the other files leave out: publishing, watches, fences, files, rings, the default pools, and the end of
- * the daemon. */
+/* The calls that the other files leave out: publishing, watches, fences, files, rings, the default pools, and the end
+ * of the daemon. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
