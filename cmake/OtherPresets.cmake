@@ -51,7 +51,7 @@ preset_build(tsan)
 preset_test(tsan unit ${sanitized} ${tsan_dir}/tests/unit_tests --gtest_brief=1
     --gtest_filter=-PoolQueues.NobodyGets*:PoolTest.Fragmentation*) # long, and with one thread
 # Of the rest, tests in which several clients or several threads of one use gshmd at the same time.
-preset_parts(tsan integration 3 --only "Threads|ManyClients|ManyAtOnce|ManyWatches|OneVersion|WhileItIsRead|WakesWhoWaits|\
+preset_parts(tsan integration 3 --only "Threads|SharedRing|ManyClients|ManyAtOnce|ManyWatches|OneVersion|WhileItIsRead|WakesWhoWaits|\
 WaitsForNames|GoesOnWithTheNextDaemon|TransfersGoOn|ATakeover|AHostileRing|TakenOverTenTimes|CountsAndIsWaitedFor|\
 CliGet.InterruptedAtRandom|CliPut.EverySize|CliPutOnCuda")
 preset_parts(tsan compat 1 --only "Threads?[A-Z]")

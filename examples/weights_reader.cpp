@@ -45,8 +45,8 @@ bool run(const Settings& settings) {
     std::printf("Opened %s: object %llu, %llu bytes on %s\n", settings.name.c_str(),
                 static_cast<unsigned long long>(weights.id()), static_cast<unsigned long long>(weights.size()),
                 std::string(weights.device()).c_str());
-    for (const auto& name : client.attribute_names(settings.name).value())
-        std::printf("  %s = %s\n", name.c_str(), client.attribute(settings.name, name).value().c_str());
+    for (const auto& [name, value] : client.attributes(settings.name).value())
+        std::printf("  %s = %s\n", name.c_str(), value.c_str());
 
     if (const auto numbers = weights.host_span<const uint32_t>()) {
         std::printf("Reading them in place at %p\n", weights.data());

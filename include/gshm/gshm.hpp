@@ -219,6 +219,9 @@ struct Disconnect {
 struct Close {
     void operator()(gshm_object* object) const noexcept { gshm_close(object); }
 };
+struct FreeAttributes {
+    void operator()(gshm_attribute_list* list) const noexcept { gshm_attribute_list_free(list); }
+};
 struct FreeListing {
     void operator()(gshm_listing* listing) const noexcept { gshm_listing_free(listing); }
 };
@@ -337,6 +340,11 @@ enum class WaitFor : int { kExists = GSHM_WAIT_EXISTS, kSealed = GSHM_WAIT_SEALE
 // "major.minor.patch" of the loaded library, which may be newer than this header.
 inline std::string_view version() noexcept {
     return gshm_version();
+}
+
+// Hands the library's messages of this level and above to the function; null: to stderr. See gshm_set_log().
+inline Result<void> set_log(gshm_log_function function, void* context = nullptr, int level = GSHM_LOG_INFO) {
+    return detail::call({}, [&] { return gshm_set_log(function, context, level); });
 }
 
 // The devices of this process, without a daemon.
@@ -666,6 +674,14 @@ public:
     Result<void> ping() const {
         return detail::call({}, [&] { return gshm_ping(get()); });
     }
+    // The runtime folder in use.
+    Result<std::string> dir() const {
+        std::string dir(4096, '\0');
+        if (auto done = detail::call({}, [&] { return gshm_client_dir(get(), dir.data(), dir.size()); }); !done)
+            return std::move(done).error();
+        dir.resize(dir.find('\0'));
+        return dir;
+    }
     Result<DaemonInfo> daemon() const {
         auto info = detail::sized<DaemonInfo>();
         if (auto done = detail::call({}, [&] { return gshm_daemon(get(), &info); }); !done)
@@ -759,11 +775,32 @@ public:
             [&](size_t i) { return Object::adopt(handles[i]); });
     }
 
+    // Returns one result per id, in order.
+    std::vector<Result<Object>> open_ids(std::span<const uint64_t> ids, OpenOptions options = {}) const {
+        if (ids.empty()) return {};
+        std::vector<gshm_object*> handles(ids.size(), nullptr);
+        std::vector<int> statuses(ids.size(), detail::kUntouched);
+        const int status =
+            gshm_open_ids(get(), ids.data(), ids.size(), options.flags(), handles.data(), statuses.data());
+        return detail::batch_results<Object>(
+            status, statuses, [&](size_t i) { return "object " + std::to_string(ids[i]); },
+            [&](size_t i) { return Object::adopt(handles[i]); });
+    }
+
     Result<void> seal(const std::string& name) const {
         return detail::call({name}, [&] { return gshm_seal_name(get(), name.c_str()); });
     }
     Result<void> unlink(const std::string& name) const {
         return detail::call({name}, [&] { return gshm_unlink(get(), name.c_str()); });
+    }
+    // Returns one result per name, in order; a directory may follow its last entry.
+    std::vector<Result<void>> unlink_batch(std::span<const std::string> names) const {
+        if (names.empty()) return {};
+        const auto c = to_c(names);
+        std::vector<int> statuses(names.size(), detail::kUntouched);
+        const int status = gshm_unlink_batch(get(), c.data(), c.size(), statuses.data());
+        return detail::batch_results<void>(
+            status, statuses, [&](size_t i) -> const std::string& { return names[i]; }, [](size_t) {});
     }
     // Atomic. With `replace` an existing object is replaced, and its holders keep it; otherwise EEXIST.
     Result<void> rename(const std::string& from, const std::string& to, bool replace = false) const {
@@ -884,6 +921,28 @@ public:
             return gshm_set_attribute(get(), name.c_str(), attribute.c_str(), value.data(), value.size());
         });
     }
+    // Returns one result per attribute, in order.
+    std::vector<Result<void>> set_attributes(const std::string& name, std::span<const Attribute> attributes) const {
+        if (attributes.empty()) return {};
+        std::vector<gshm_attribute> c;
+        for (const auto& [key, value] : attributes)
+            c.push_back({detail::has_nul(key) ? "" : key.c_str(), value.data(), value.size()});
+        std::vector<int> statuses(attributes.size(), detail::kUntouched);
+        const char* object = detail::has_nul(name) ? nullptr : name.c_str();  // fails as a whole, with EINVAL
+        const int status = gshm_set_attributes(get(), object, c.data(), c.size(), statuses.data());
+        return detail::batch_results<void>(
+            status, statuses, [&](size_t i) -> const std::string& { return attributes[i].name; }, [](size_t) {});
+    }
+    // All attributes, by name.
+    Result<std::vector<Attribute>> attributes(const std::string& name) const {
+        return fetch_attributes(name, nullptr, 0);
+    }
+    // Those of these attributes that exist, in order.
+    Result<std::vector<Attribute>> attributes(const std::string& name, std::span<const std::string> wanted) const {
+        if (wanted.empty()) return std::vector<Attribute>();
+        const auto c = to_c(wanted);
+        return fetch_attributes(name, c.data(), c.size());
+    }
     // ENODATA: no such attribute
     Result<std::string> attribute(const std::string& name, const std::string& attribute) const {
         return detail::fetch_bytes({name, attribute}, [&](char* bytes, size_t room, size_t* length) {
@@ -911,6 +970,20 @@ public:
 private:
     explicit Client(gshm_client* handle) noexcept : handle_(handle) {}
 
+    Result<std::vector<Attribute>> fetch_attributes(const std::string& name, const char* const* wanted,
+                                                    size_t count) const {
+        gshm_attribute_list* raw = nullptr;
+        auto done = detail::call({name}, [&] { return gshm_get_attributes(get(), name.c_str(), wanted, count, &raw); });
+        if (!done) return std::move(done).error();
+        const std::unique_ptr<gshm_attribute_list, detail::FreeAttributes> list(raw);
+        std::vector<Attribute> attributes;
+        attributes.reserve(gshm_attribute_list_count(raw));
+        for (size_t i = 0; i < gshm_attribute_list_count(raw); ++i) {
+            const gshm_attribute* item = gshm_attribute_list_item(raw, i);
+            attributes.push_back({item->name, {static_cast<const char*>(item->value), item->value_bytes}});
+        }
+        return attributes;
+    }
     static gshm_create_spec nameless() noexcept {
         auto spec = detail::sized<gshm_create_spec>();
         spec.name = "";

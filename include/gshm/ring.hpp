@@ -21,13 +21,23 @@ struct Range {
     uint64_t size_bytes;
 };
 
-// For one thread at a time.
+struct RingOptions {
+    uint32_t entries = 128;  // maximum number of ranges in flight
+    bool shared = false;     // GSHM_RING_SHARED
+};
+
+// For one thread at a time, unless it is shared.
 class Ring {
 public:
     Ring() = default;
-    // client null: only for memory without a daemon. `entries` is the maximum number of ranges in flight.
     static Result<Ring> create(const Client* client, uint32_t entries = 128) {
-        const gshm_ring_options options = {sizeof options, entries};
+        return create(client, RingOptions{.entries = entries});
+    }
+    // client null: only for memory without a daemon.
+    static Result<Ring> create(const Client* client, const RingOptions& wanted) {
+        gshm_ring_options options = GSHM_RING_OPTIONS_INIT;
+        options.entries = wanted.entries;
+        if (wanted.shared) options.flags = GSHM_RING_SHARED;
         gshm_ring* handle = nullptr;
         auto made =
             detail::call({}, [&] { return gshm_ring_create(client ? client->get() : nullptr, &options, &handle); });

@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/mutex.h"
+
 namespace gshm::core {
 namespace {
 
@@ -29,6 +31,16 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
     return spdlog::level::err;
 }
 
+struct Receiver {
+    Mutex mutex;
+    LogFunction function GUARDED_BY(mutex);
+};
+
+Receiver& receiver() {
+    static auto* instance = new Receiver;
+    return *instance;
+}
+
 }  // namespace
 
 void log_set_level(LogLevel level) {
@@ -50,7 +62,16 @@ bool log_to_file(const std::string& path) {
     }
 }
 
+void log_to_function(LogFunction function) {
+    MutexLock lock(receiver().mutex);
+    receiver().function = std::move(function);
+}
+
 void log_message(LogLevel level, std::string_view message) {
+    {
+        MutexLock lock(receiver().mutex);
+        if (receiver().function) return receiver().function(level, std::string(message).c_str());
+    }
     logger()->log(to_spdlog(level), message);
 }
 

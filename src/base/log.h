@@ -1,6 +1,7 @@
 // Logging by level, to stderr until log_to_file() is called. Only log.cc includes the back end, spdlog.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,10 @@ void log_set_level(LogLevel level);
 bool log_enabled(LogLevel level);
 // Appends to this file from now on. Returns false, and changes nothing, if the file cannot be opened.
 bool log_to_file(const std::string& path);
+// Hands messages to the function instead, one at a time; empty: no longer. A former function is not called any more when
+// this returns.
+using LogFunction = std::function<void(LogLevel level, const char* message)>;
+void log_to_function(LogFunction function);
 void log_message(LogLevel level, std::string_view message);
 
 template <typename... Args>

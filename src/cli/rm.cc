@@ -47,21 +47,25 @@ private:
             if (entries.error().code != ENOENT && !first) first = Failure::of_error(entries.error(), directory);
             return;
         }
+        std::vector<std::string> names;
         for (const auto& [last_part, info] : *entries) {
-            const auto name = directory + '/' + last_part;
+            auto name = directory + '/' + last_part;
             if (gshm::is_directory(info)) remove_entries(name, first);
-            else unlink(name, first);
+            else names.push_back(std::move(name));
         }
+        unlink(names, first);
         // A directory that the library made implicitly is removed with its last entry. One that was made through the
         // mount is removed here. If an entry is left, its failure is already recorded.
         (void)context_.client().unlink(directory);
     }
 
-    void unlink(const std::string& name, std::optional<Failure>& first) {
-        const auto unlinked = context_.client().unlink(name);
-        if (unlinked) removed_.push_back(name);
-        else if (unlinked.error().code != ENOENT && !first)  // removed meanwhile is fine
-            first = Failure::of_error(unlinked.error(), name);
+    void unlink(const std::vector<std::string>& names, std::optional<Failure>& first) {
+        const auto unlinked = context_.client().unlink_batch(names);
+        for (size_t i = 0; i < names.size(); ++i) {
+            if (unlinked[i]) removed_.push_back(names[i]);
+            else if (unlinked[i].error().code != ENOENT && !first)  // removed meanwhile is fine
+                first = Failure::of_error(unlinked[i].error(), names[i]);
+        }
     }
 
     Context& context_;

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "client/errors.h"
 #include "client/object.h"
+#include "client/structs.h"
 
 namespace gshm::core::client {
 
@@ -29,15 +30,25 @@ inline Status check_name_argument(const char* name) {
     return fail(ENAMETOOLONG, "the name has {} bytes; the limit is {}", bytes, limits::kNameBytes);
 }
 
-// Runs a body that returns Status. Returns 0 or -errno.
+// `known`: the flags of the call; convention 5 of gshm.h.
+inline Status check_flags(uint32_t flags, uint32_t known, const char* call) {
+    if ((flags & ~known) == 0) return {};
+    return fail(EINVAL, "unknown {} flags {:#x}", call, flags & ~known);
+}
+
+inline constexpr uint32_t kCreateFlags = GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED |
+                                         GSHM_CREATE_UNNAMED | GSHM_CREATE_EMPTY | GSHM_CREATE_OWNER |
+                                         GSHM_CREATE_NO_MAP;
+
+// Runs a body that returns Status. Returns 0 or -errno. No exception leaves it.
 template <typename Body>
 int guarded(Body&& body) {
     try {
         return to_code(body());
     } catch (const std::bad_alloc&) {
-        return set_last_error({ENOMEM, "out of memory"});
+        return set_last_error(ENOMEM, "out of memory");
     } catch (const std::exception& error) {
-        return set_last_error({EIO, error.what()});
+        return set_last_error(EIO, error.what());
     }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/runtime_dir.h"
 #include "client/api.h"
 
@@ -20,14 +21,7 @@ Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_i
                      size_t* ret_count) {
     TRY(check_argument(ret_count != nullptr, "ret_count is NULL"));
     TRY(check_argument(ret_devices != nullptr || capacity == 0, "ret_devices is NULL"));
-    size_t count = std::min(devices.size(), capacity);
-    for (size_t i = 0; i < count; ++i) {
-        // The size in the first entry is the stride of the array.
-        auto* entry =
-            reinterpret_cast<gshm_device_info*>(reinterpret_cast<char*>(ret_devices) + i * ret_devices[0].struct_size);
-        entry->struct_size = ret_devices[0].struct_size;
-        TRY(copy_struct(entry, devices[i]));
-    }
+    TRY(write_structs<gshm_device_info>(devices, ret_devices, capacity));
     *ret_count = devices.size();
     return {};
 }
@@ -36,23 +30,33 @@ Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_i
 
 extern "C" {
 
-const char* gshm_version(void) {
+const char* gshm_version(void) noexcept {
     return GSHM_VERSION;
 }
 
-const char* gshm_last_error(void) {
+const char* gshm_last_error(void) noexcept {
     return last_error();
 }
 
-int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client) {
+int gshm_set_log(gshm_log_function function, void* context, int level) noexcept {
+    return guarded([&]() -> Status {
+        if (level < GSHM_LOG_DEBUG || level > GSHM_LOG_ERROR) return fail(EINVAL, "unknown log level {}", level);
+        LogFunction receiver;
+        if (function != nullptr) {
+            receiver = [function, context](LogLevel of, const char* message) {
+                function(context, static_cast<int>(of) + GSHM_LOG_DEBUG, message);
+            };
+        }
+        log_to_function(std::move(receiver));
+        log_set_level(static_cast<LogLevel>(level - GSHM_LOG_DEBUG));
+        return {};
+    });
+}
+
+int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(ret_client != nullptr, "ret_client is NULL"));
-        gshm_connect_options chosen = GSHM_CONNECT_OPTIONS_INIT;
-        if (options != nullptr) {
-            TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
-                               "struct_size of the options is wrong: use GSHM_CONNECT_OPTIONS_INIT"));
-            memcpy(&chosen, options, options->struct_size);
-        }
+        const auto chosen = TRY(read_options(options));
         std::string dir = chosen.dir != nullptr ? chosen.dir : TRY(default_runtime_dir());
         auto core = TRY(Core::create(dir, std::max(chosen.timeout_ms, 0)));
         *ret_client = new gshm_client{std::move(core)};
@@ -60,11 +64,11 @@ int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client) 
     });
 }
 
-void gshm_disconnect(gshm_client* client) {
+void gshm_disconnect(gshm_client* client) noexcept {
     delete client;
 }
 
-int gshm_ping(gshm_client* client) {
+int gshm_ping(gshm_client* client) noexcept {
     return with_client(client, [](Core& core) -> Status {
         TRY(core.connection().call(
             wire::RequestBody::Ping, [](auto& builder) { return wire::CreatePing(builder).Union(); }, Lost::retry));
@@ -72,7 +76,7 @@ int gshm_ping(gshm_client* client) {
     });
 }
 
-int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
+int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
         auto answer = TRY(core.connection().call(
@@ -89,33 +93,33 @@ int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) {
         set_text(info.version, wire::view(body->version()));
         set_text(info.mountpoint, wire::view(body->mountpoint()));
         info.keeper = body->keeper();
-        return copy_struct(ret_info, info);
+        return write_struct(ret_info, info);
     });
 }
 
-int gshm_shutdown(gshm_client* client, uint32_t flags) {
+int gshm_shutdown(gshm_client* client, uint32_t flags) noexcept {
     return with_client(client, [&](Core& core) -> Status {
-        TRY(check_argument((flags & ~uint32_t{GSHM_KEEP}) == 0, "unknown flags"));
+        TRY(check_flags(flags, GSHM_SHUTDOWN_KEEP, "shutdown"));
         TRY(core.connection().call(
             wire::RequestBody::Shutdown,
-            [&](auto& builder) { return wire::CreateShutdown(builder, (flags & GSHM_KEEP) != 0).Union(); },
+            [&](auto& builder) { return wire::CreateShutdown(builder, (flags & GSHM_SHUTDOWN_KEEP) != 0).Union(); },
             Lost::report));
         return {};
     });
 }
 
-int gshm_unmount(gshm_client* client, uint32_t flags) {
+int gshm_unmount(gshm_client* client, uint32_t flags) noexcept {
     return with_client(client, [&](Core& core) -> Status {
-        TRY(check_argument((flags & ~uint32_t{GSHM_LAZY}) == 0, "unknown flags"));
+        TRY(check_flags(flags, GSHM_UNMOUNT_LAZY, "unmount"));
         TRY(core.connection().call(
             wire::RequestBody::Unmount,
-            [&](auto& builder) { return wire::CreateUnmount(builder, (flags & GSHM_LAZY) != 0).Union(); },
+            [&](auto& builder) { return wire::CreateUnmount(builder, (flags & GSHM_UNMOUNT_LAZY) != 0).Union(); },
             Lost::report));
         return {};
     });
 }
 
-int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) {
+int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         auto answer = TRY(core.connection().call(
             wire::RequestBody::Devices, [](auto& builder) { return wire::CreateDevices(builder).Union(); },
@@ -141,7 +145,7 @@ int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capa
     });
 }
 
-int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) {
+int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) noexcept {
     return guarded([&]() -> Status {
         std::vector<gshm_device_info> devices;
         for (const auto& info : LocalDevices::instance().infos()) {

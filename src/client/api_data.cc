@@ -15,11 +15,6 @@ gshm_handle_info handle_info(const gshm_object& object, uint32_t kind, uint64_t 
     return {sizeof(gshm_handle_info), kind, extent_bytes, offset, object.size_bytes};
 }
 
-Status write_handle_info(gshm_handle_info* ret_info, const gshm_handle_info& info) {
-    if (ret_info == nullptr) return {};
-    return copy_struct(ret_info, info);
-}
-
 struct Exported {
     UniqueFd descriptor;
     FabricHandle fabric = {};
@@ -71,24 +66,24 @@ Result<Exported> export_object(gshm_object& object, HandleKind kind) {
 
 extern "C" {
 
-void* gshm_data(const gshm_object* object) {
+void* gshm_data(const gshm_object* object) noexcept {
     if (object == nullptr || object->extent() == nullptr) return nullptr;
     return reinterpret_cast<void*>(object->extent()->address() + object->offset);
 }
 
-uint64_t gshm_size(const gshm_object* object) {
+uint64_t gshm_size(const gshm_object* object) noexcept {
     return object == nullptr ? 0 : object->size_bytes;
 }
 
-uint64_t gshm_id(const gshm_object* object) {
+uint64_t gshm_id(const gshm_object* object) noexcept {
     return object == nullptr ? 0 : object->id;
 }
 
-const char* gshm_device(const gshm_object* object) {
+const char* gshm_device(const gshm_object* object) noexcept {
     return object == nullptr ? "" : object->device.c_str();
 }
 
-int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_t bytes) {
+int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_t bytes) noexcept {
     return with_object(object, [&](gshm_object& to) -> Status {
         TRY(check_argument(source != nullptr || bytes == 0, "source is NULL"));
         TRY(check_range(to, offset, bytes));
@@ -99,7 +94,7 @@ int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_
     });
 }
 
-int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_t bytes) {
+int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_t bytes) noexcept {
     return with_object(object, [&](gshm_object& from) -> Status {
         TRY(check_argument(destination != nullptr || bytes == 0, "destination is NULL"));
         TRY(check_range(from, offset, bytes));
@@ -109,7 +104,7 @@ int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_
     });
 }
 
-int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t value) {
+int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t value) noexcept {
     return with_object(object, [&](gshm_object& to) -> Status {
         TRY(check_range(to, offset, bytes));
         TRY(check_writable(to));
@@ -122,7 +117,7 @@ int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t valu
     });
 }
 
-int gshm_map_peer(gshm_object* object, const char* device) {
+int gshm_map_peer(gshm_object* object, const char* device) noexcept {
     return with_object(object, [&](gshm_object& mapped) -> Status {
         TRY(check_argument(device != nullptr, "device is NULL"));
         TRY(check_argument(mapped.extent() != nullptr, "the object was opened with GSHM_NO_MAP"));
@@ -130,44 +125,42 @@ int gshm_map_peer(gshm_object* object, const char* device) {
     });
 }
 
-int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) {
+int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_fd != nullptr, "ret_fd is NULL"));
         auto exported = TRY(export_object(one, kHandlePosixFd));
-        TRY(write_handle_info(ret_info,
-                              handle_info(one, GSHM_HANDLE_POSIX_FD, exported.extent_bytes, exported.offset)));
+        TRY(write_struct(ret_info, handle_info(one, GSHM_HANDLE_POSIX_FD, exported.extent_bytes, exported.offset)));
         *ret_fd = exported.descriptor.take();
         return {};
     });
 }
 
-int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) {
+int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_fd != nullptr, "ret_fd is NULL"));
         auto exported = TRY(export_object(one, kHandleDmaBuf));
-        TRY(write_handle_info(ret_info, handle_info(one, GSHM_HANDLE_DMABUF, exported.extent_bytes, exported.offset)));
+        TRY(write_struct(ret_info, handle_info(one, GSHM_HANDLE_DMABUF, exported.extent_bytes, exported.offset)));
         *ret_fd = exported.descriptor.take();
         return {};
     });
 }
 
-int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info) {
+int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES],
+                       gshm_handle_info* ret_info) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_handle != nullptr, "ret_handle is NULL"));
         auto exported = TRY(export_object(one, kHandleFabric));
-        TRY(write_handle_info(ret_info, handle_info(one, GSHM_HANDLE_FABRIC, exported.extent_bytes, exported.offset)));
+        TRY(write_struct(ret_info, handle_info(one, GSHM_HANDLE_FABRIC, exported.extent_bytes, exported.offset)));
         memcpy(ret_handle, exported.fabric.data(), exported.fabric.size());
         return {};
     });
 }
 
-int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object) {
+int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(device != nullptr && ret_object != nullptr, "device or ret_object is NULL"));
         TRY(check_argument(size_bytes > 0, "memory must have at least one byte"));
-        if ((flags & ~static_cast<uint32_t>(GSHM_COMPRESSIBLE)) != 0) {
-            return fail(EINVAL, "unknown allocate flags {:#x}", flags);
-        }
+        TRY(check_flags(flags, GSHM_ALLOCATE_COMPRESSIBLE, "allocate"));
         Device* local = TRY(LocalDevices::instance().by_name(device));
         if (size_bytes > limits::kObjectBytes || size_bytes > local->info().capacity_bytes) {
             return fail(ENOSPC, "{} bytes do not fit {}, which has {}", size_bytes, local->info().name,
@@ -175,7 +168,7 @@ int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_
         }
         auto object = std::make_unique<gshm_object>();
         object->own = TRY(local->allocate(round_up(size_bytes, local->info().granularity_bytes),
-                                          {.compressible = (flags & GSHM_COMPRESSIBLE) != 0}));
+                                          {.compressible = (flags & GSHM_ALLOCATE_COMPRESSIBLE) != 0}));
         object->local = local;
         object->access = Access::write;
         object->size_bytes = size_bytes;
@@ -185,30 +178,31 @@ int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_
     });
 }
 
-int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object) {
+int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,
+                   gshm_object** ret_object) noexcept {
     return import_object(device, info, flags, ret_object,
-                         [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
-                             auto extent = local.import_fd(fd, info->extent_bytes, access);
+                         [&](Device& local, Access access, uint64_t extent_bytes) -> Result<std::unique_ptr<Extent>> {
+                             auto extent = local.import_fd(fd, extent_bytes, access);
                              if (extent) (*extent)->keep_descriptor(TRY(UniqueFd::clone(fd)));
                              return extent;
                          });
 }
 
 int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,
-                       gshm_object** ret_object) {
-    return import_object(device, info, flags, ret_object, [&](Device& local, Access access) {
-        return local.import_dmabuf(fd, info->extent_bytes, access);
+                       gshm_object** ret_object) noexcept {
+    return import_object(device, info, flags, ret_object, [&](Device& local, Access access, uint64_t extent_bytes) {
+        return local.import_dmabuf(fd, extent_bytes, access);
     });
 }
 
 int gshm_import_fabric(const char* device, const uint8_t handle[GSHM_FABRIC_HANDLE_BYTES], const gshm_handle_info* info,
-                       uint32_t flags, gshm_object** ret_object) {
+                       uint32_t flags, gshm_object** ret_object) noexcept {
     return import_object(device, info, flags, ret_object,
-                         [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
+                         [&](Device& local, Access access, uint64_t extent_bytes) -> Result<std::unique_ptr<Extent>> {
                              TRY(check_argument(handle != nullptr, "handle is NULL"));
                              FabricHandle fabric = {};
                              memcpy(fabric.data(), handle, fabric.size());
-                             return local.import_fabric(fabric, info->extent_bytes, access);
+                             return local.import_fabric(fabric, extent_bytes, access);
                          });
 }
 

@@ -23,12 +23,7 @@ gshm_holder to_holder(const wire::HolderRecord& record, const flatbuffers::Strin
 
 Status write_holders(std::span<const gshm_holder> holders, gshm_holder* ret_holders, size_t capacity,
                      size_t* ret_count) {
-    uint32_t stride = capacity > 0 ? ret_holders[0].struct_size : 0;
-    for (size_t i = 0; i < holders.size() && i < capacity; ++i) {
-        auto* entry = reinterpret_cast<gshm_holder*>(reinterpret_cast<char*>(ret_holders) + i * stride);
-        entry->struct_size = stride;
-        TRY(copy_struct(entry, holders[i]));
-    }
+    TRY(write_structs(holders, ret_holders, capacity));
     *ret_count = holders.size();
     return {};
 }
@@ -66,7 +61,8 @@ Result<uint64_t> take_page(const Answer& answer, gshm_listing& listing) {
 
 extern "C" {
 
-int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count) {
+int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity,
+                 size_t* ret_count) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_name_argument(name));
         TRY(check_room(ret_holders, capacity, ret_count));
@@ -85,7 +81,7 @@ int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders
     });
 }
 
-int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing) {
+int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
         auto listing = std::make_unique<gshm_listing>();
@@ -104,7 +100,7 @@ int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing) {
 }
 
 int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder* ret_holders, size_t capacity,
-                         size_t* ret_count) {
+                         size_t* ret_count) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(listing != nullptr, "listing is NULL"));
         TRY(check_room(ret_holders, capacity, ret_count));

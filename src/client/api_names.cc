@@ -1,10 +1,12 @@
-// gshm.h: names, stat, listings, attributes, waiting.
+// gshm.h: names, stat, listings, waiting.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "base/limits.h"
 #include "client/api.h"
+#include "client/batch.h"
+#include "client/requests.h"
 #include "wire/records.h"
 
 using namespace gshm::core;
@@ -66,11 +68,6 @@ void gshm_listing::sort() {
 
 namespace {
 
-Status check_names(std::initializer_list<const char*> names) {
-    for (const char* name : names) TRY(check_name_argument(name));
-    return {};
-}
-
 Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, const wire::NodeRecord& record) {
     gshm_stat_info info = {};
     info.struct_size = sizeof info;
@@ -103,8 +100,7 @@ Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
     if (answer.reply->error() != 0) {
         return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
     }
-    if (ret_info == nullptr) return {};
-    return copy_struct(ret_info, TRY(stat_info_of(*answer.devices, records[0])));
+    return write_struct(ret_info, TRY(stat_info_of(*answer.devices, records[0])));
 }
 
 Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_info* ret_info) {
@@ -121,7 +117,7 @@ Status wait_until_gone(Core& core, const char* name, int timeout_ms, gshm_stat_i
     const int status = records[0].status();
     if (status == ENOENT || status == ENOTDIR) {
         gshm_stat_info nothing = {};
-        return ret_info == nullptr ? Status{} : copy_struct(ret_info, nothing);
+        return write_struct(ret_info, nothing);
     }
     if (status != 0) return write_stat(found, nullptr);
     const uint64_t id = records[0].id();
@@ -147,7 +143,8 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
         Lost::retry));
     const auto records = wire::records_of(*GSHM_BODY(answer, StatReply));
     if (records.size() != end - begin) return fail(EPROTO, "gshmd answered for other objects");
-    uint32_t stride = ret_infos[0].struct_size;
+    const uint32_t size = ret_infos[0].struct_size;
+    TRY(check_struct_size<gshm_stat_info>(size));
     for (size_t i = begin; i < end; ++i) {
         const wire::NodeRecord record = records[i - begin];
         ret_status[i] = -record.status();
@@ -155,11 +152,33 @@ Status stat_range(Core& core, const char* const* names, size_t begin, size_t end
             if (!first) first = Error{record.status(), std::string(wire::view(answer.reply->message()))};
             continue;
         }
-        auto* info = reinterpret_cast<gshm_stat_info*>(reinterpret_cast<char*>(ret_infos) + i * stride);
-        info->struct_size = stride;
-        TRY(copy_struct(info, TRY(stat_info_of(*answer.devices, record))));
+        TRY(write_struct(element(ret_infos, i), size, TRY(stat_info_of(*answer.devices, record))));
     }
     return {};
+}
+
+// One after the other, since a later name may be the directory of an earlier one.
+void unlink_part(Core& core, std::span<const char* const> names, int* ret_status, std::optional<Error>& first) {
+    auto answer = core.connection().call(
+        wire::RequestBody::Unlink,
+        [&](auto& builder) {
+            std::vector<flatbuffers::Offset<flatbuffers::String>> strings;
+            for (const char* name : names) strings.push_back(builder.CreateString(name, sent_length(name)));
+            return wire::CreateUnlink(builder, builder.CreateVector(strings)).Union();
+        },
+        Lost::report);
+    const auto* reply = answer ? answer->reply->body_as_StatusReply() : nullptr;
+    const bool is_whole = reply != nullptr && reply->statuses()->size() == names.size();
+    if (!is_whole) {
+        const auto error = answer ? Error{EPROTO, "gshmd answered for other names"} : answer.error();
+        std::fill_n(ret_status, names.size(), -error.code);
+        if (!first) first = error;
+        return;
+    }
+    for (unsigned i = 0; i < names.size(); ++i) ret_status[i] = -reply->statuses()->Get(i);
+    if (answer->reply->error() != 0 && !first) {
+        first = Error{answer->reply->error(), std::string(wire::view(answer->reply->message()))};
+    }
 }
 
 // Lists `path`, with `prefix` before each name.
@@ -209,33 +228,11 @@ Status list_object(Core& core, const char* path, gshm_listing& listing) {
     return {};
 }
 
-Status write_bytes(std::string_view bytes, void* ret_bytes, size_t capacity, size_t* ret_count) {
-    *ret_count = bytes.size();
-    if (capacity == 0) return {};
-    if (bytes.size() > capacity) return fail(ERANGE, "{} bytes do not fit the {} given", bytes.size(), capacity);
-    if (!bytes.empty()) memcpy(ret_bytes, bytes.data(), bytes.size());
-    return {};
-}
-
-Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity, size_t* ret_count) {
-    return write_bytes(wire::view(GSHM_BODY(answer, BytesReply)->bytes()), ret_bytes, capacity, ret_count);
-}
-
-// Seal and unlink return one status for one name.
-Status call_for_status(Core& core, wire::RequestBody kind, const DaemonConnection::Build& build) {
-    // Idempotent requests are sent again.
-    bool again =
-        kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute || kind == wire::RequestBody::Move;
-    auto answer = TRY(core.connection().call(kind, build, again ? Lost::retry : Lost::report));
-    if (answer.reply->error() == 0) return {};
-    return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});
-}
-
 }  // namespace
 
 extern "C" {
 
-int gshm_seal_name(gshm_client* client, const char* name) {
+int gshm_seal_name(gshm_client* client, const char* name) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         return call_for_status(core, wire::RequestBody::Seal, [&](auto& builder) {
@@ -245,7 +242,7 @@ int gshm_seal_name(gshm_client* client, const char* name) {
     });
 }
 
-int gshm_unlink(gshm_client* client, const char* name) {
+int gshm_unlink(gshm_client* client, const char* name) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         return call_for_status(core, wire::RequestBody::Unlink, [&](auto& builder) {
@@ -255,25 +252,37 @@ int gshm_unlink(gshm_client* client, const char* name) {
     });
 }
 
-int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags) {
+int gshm_unlink_batch(gshm_client* client, const char* const* names, size_t count, int* ret_status) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument((names != nullptr && ret_status != nullptr) || count == 0, "names or ret_status is NULL"));
+        for (size_t i = 0; i < count; ++i) TRY(check_argument(names[i] != nullptr, "a name is NULL"));
+        std::optional<Error> first;
+        for (auto [begin, end] :
+             split(count, limits::kBatchItems, [&](size_t i) { return sent_length(names[i]) + 16; })) {
+            unlink_part(core, {names + begin, end - begin}, ret_status + begin, first);
+        }
+        if (first) return std::unexpected(std::move(*first));
+        return {};
+    });
+}
+
+int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({from, to}));
-        if ((flags & ~static_cast<uint32_t>(GSHM_REPLACE)) != 0)
-            return fail(EINVAL, "unknown rename flags {:#x}", flags);
+        TRY(check_flags(flags, GSHM_RENAME_REPLACE, "rename"));
         return call_for_status(core, wire::RequestBody::Rename, [&](auto& builder) {
             auto source = builder.CreateString(from);
             auto target = builder.CreateString(to);
-            return wire::CreateRename(builder, source, target, (flags & GSHM_REPLACE) != 0).Union();
+            return wire::CreateRename(builder, source, target, (flags & GSHM_RENAME_REPLACE) != 0).Union();
         });
     });
 }
 
-int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags) {
+int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_argument(device != nullptr && device[0] != '\0', "device is NULL or empty"));
-        if ((flags & ~static_cast<uint32_t>(GSHM_MOVE_KEEP_HOLDERS)) != 0)
-            return fail(EINVAL, "unknown move flags {:#x}", flags);
+        TRY(check_flags(flags, GSHM_MOVE_KEEP_HOLDERS, "move"));
         return call_for_status(core, wire::RequestBody::Move, [&](auto& builder) {
             auto object = builder.CreateString(name);
             auto target = builder.CreateString(device);
@@ -282,7 +291,7 @@ int gshm_move(gshm_client* client, const char* name, const char* device, uint32_
     });
 }
 
-int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) {
+int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
@@ -298,7 +307,7 @@ int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) {
 }
 
 int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
-                    int* ret_status) {
+                    int* ret_status) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         if (count == 0) return {};
         TRY(check_argument(names != nullptr && ret_infos != nullptr && ret_status != nullptr,
@@ -322,7 +331,7 @@ int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count,
     });
 }
 
-int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
+int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_info != nullptr, "ret_info is NULL"));
         TRY(check_argument(one.core != nullptr, "memory without a daemon has no name to ask about"));
@@ -334,14 +343,13 @@ int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info) {
     });
 }
 
-int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing) {
+int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({path}));
         TRY(check_argument(ret_listing != nullptr, "ret_listing is NULL"));
-        if ((flags & ~static_cast<uint32_t>(GSHM_RECURSIVE)) != 0)
-            return fail(EINVAL, "unknown list flags {:#x}", flags);
+        TRY(check_flags(flags, GSHM_LIST_RECURSIVE, "list"));
         auto listing = std::make_unique<gshm_listing>();
-        auto listed = list_into(core, path, "", (flags & GSHM_RECURSIVE) != 0, *listing);
+        auto listed = list_into(core, path, "", (flags & GSHM_LIST_RECURSIVE) != 0, *listing);
         if (!listed && listed.error().code == ENOTDIR) listed = list_object(core, path, *listing);
         TRY(std::move(listed));
         listing->sort();
@@ -350,35 +358,33 @@ int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listin
     });
 }
 
-size_t gshm_listing_count(const gshm_listing* listing) {
+size_t gshm_listing_count(const gshm_listing* listing) noexcept {
     return listing == nullptr ? 0 : listing->entries.size();
 }
 
-const char* gshm_listing_name(const gshm_listing* listing, size_t index) {
+const char* gshm_listing_name(const gshm_listing* listing, size_t index) noexcept {
     if (listing == nullptr || index >= listing->entries.size()) return nullptr;
     return listing->name(listing->entries[listing->order[index]]);
 }
 
-int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info) {
+int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(listing != nullptr && ret_info != nullptr, "listing or ret_info is NULL"));
         TRY(check_argument(index < listing->entries.size(), "index is past the listing's end"));
         const auto& record = listing->entries[listing->order[index]].record;
-        return copy_struct(ret_info, TRY(stat_info_of(*listing->devices, record)));
+        return write_struct(ret_info, TRY(stat_info_of(*listing->devices, record)));
     });
 }
 
-void gshm_listing_free(gshm_listing* listing) {
+void gshm_listing_free(gshm_listing* listing) noexcept {
     delete listing;
 }
 
-int gshm_make(gshm_client* client, const gshm_make_spec* spec) {
+int gshm_make(gshm_client* client, const gshm_make_spec* spec) noexcept {
     return with_client(client, [&](Core& core) -> Status {
-        gshm_make_spec chosen = GSHM_MAKE_SPEC_INIT;
         TRY(check_argument(spec != nullptr, "spec is NULL"));
-        TRY(check_argument(spec->struct_size >= 16 && spec->struct_size <= sizeof chosen,
-                           "struct_size of the spec is wrong: use GSHM_MAKE_SPEC_INIT"));
-        memcpy(&chosen, spec, spec->struct_size);
+        const auto chosen = TRY(read_struct(spec));
+        TRY(check_flags(chosen.flags, GSHM_MAKE_KEEP | GSHM_MAKE_OWNER, "make"));
         TRY(check_names({chosen.name}));
         if (chosen.kind != GSHM_KIND_DIRECTORY && chosen.kind != GSHM_KIND_SYMLINK) {
             return fail(EINVAL, "unknown kind {}", chosen.kind);
@@ -396,7 +402,8 @@ int gshm_make(gshm_client* client, const gshm_make_spec* spec) {
     });
 }
 
-int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size_t capacity, size_t* ret_bytes) {
+int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size_t capacity,
+                   size_t* ret_bytes) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_argument(ret_bytes != nullptr && (ret_target != nullptr || capacity == 0),
@@ -409,7 +416,7 @@ int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size
     });
 }
 
-int gshm_link(gshm_client* client, const char* name, const char* new_name) {
+int gshm_link(gshm_client* client, const char* name, const char* new_name) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name, new_name}));
         return call_for_status(core, wire::RequestBody::AddName, [&](auto& builder) {
@@ -419,14 +426,12 @@ int gshm_link(gshm_client* client, const char* name, const char* new_name) {
     });
 }
 
-int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes) {
+int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
-        gshm_changes chosen = {};
         TRY(check_argument(changes != nullptr, "changes is NULL"));
-        TRY(check_argument(changes->struct_size >= 8 && changes->struct_size <= sizeof chosen,
-                           "struct_size of the changes is wrong: set it to sizeof before the call"));
-        memcpy(&chosen, changes, changes->struct_size);
+        const auto chosen = TRY(read_struct(changes));
+        TRY(check_flags(chosen.what, GSHM_CHANGE_MODE | GSHM_CHANGE_OWNER | GSHM_CHANGE_KEEP, "change"));
         return call_for_status(core, wire::RequestBody::Change, [&](auto& builder) {
             auto object = builder.CreateString(name);
             return wire::CreateChange(builder, object, chosen.what, chosen.mode, chosen.uid, chosen.gid).Union();
@@ -434,9 +439,10 @@ int gshm_change(gshm_client* client, const char* name, const gshm_changes* chang
     });
 }
 
-int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) {
+int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
+        TRY(check_output(ret_info));
         if (condition == GSHM_WAIT_GONE) return wait_until_gone(core, name, timeout_ms, ret_info);
         if (condition != GSHM_WAIT_EXISTS && condition != GSHM_WAIT_SEALED) {
             return fail(EINVAL, "unknown condition {}", condition);
@@ -449,76 +455,6 @@ int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_
             },
             Lost::retry));
         return write_stat(answer, ret_info);
-    });
-}
-
-int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
-                       size_t value_bytes) {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_names({name, attribute}));
-        TRY(check_argument(value != nullptr || value_bytes == 0, "value is NULL"));
-        if (value_bytes > limits::kAttributeValueBytes) {
-            return fail(E2BIG, "an attribute's value has at most {} bytes", limits::kAttributeValueBytes);
-        }
-        return call_for_status(core, wire::RequestBody::SetAttribute, [&](auto& builder) {
-            auto object = builder.CreateString(name);
-            auto key = builder.CreateString(attribute);
-            auto bytes = builder.CreateVector(static_cast<const uint8_t*>(value), value_bytes);
-            return wire::CreateSetAttribute(builder, object, key, bytes).Union();
-        });
-    });
-}
-
-int gshm_get_attribute(gshm_client* client, const char* name, const char* attribute, void* ret_value, size_t capacity,
-                       size_t* ret_bytes) {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_names({name, attribute}));
-        TRY(check_argument(ret_bytes != nullptr && (ret_value != nullptr || capacity == 0),
-                           "ret_bytes or ret_value is NULL"));
-        auto answer = TRY(core.connection().call(
-            wire::RequestBody::GetAttribute,
-            [&](auto& builder) {
-                auto object = builder.CreateString(name);
-                return wire::CreateGetAttribute(builder, object, builder.CreateString(attribute)).Union();
-            },
-            Lost::retry));
-        return write_bytes(answer, ret_value, capacity, ret_bytes);
-    });
-}
-
-int gshm_remove_attribute(gshm_client* client, const char* name, const char* attribute) {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_names({name, attribute}));
-        return call_for_status(core, wire::RequestBody::RemoveAttribute, [&](auto& builder) {
-            auto object = builder.CreateString(name);
-            return wire::CreateRemoveAttribute(builder, object, builder.CreateString(attribute)).Union();
-        });
-    });
-}
-
-int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names, size_t capacity, size_t* ret_bytes) {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_names({name}));
-        TRY(check_argument(ret_bytes != nullptr && (ret_names != nullptr || capacity == 0),
-                           "ret_bytes or ret_names is NULL"));
-        std::string names;
-        for (bool more = true; more;) {
-            // The last known name, without its NUL.
-            const size_t begin = names.empty() ? 0 : names.rfind('\0', names.size() - 2) + 1;
-            const auto after = names.empty() ? std::string() : names.substr(begin, names.size() - 1 - begin);
-            auto answer = TRY(core.connection().call(
-                wire::RequestBody::ListAttributes,
-                [&](auto& builder) {
-                    auto object = builder.CreateString(name);
-                    return wire::CreateListAttributes(builder, object, builder.CreateString(after)).Union();
-                },
-                Lost::retry));
-            const auto* body = GSHM_BODY(answer, BytesReply);
-            const auto page = wire::view(body->bytes());
-            names += page;
-            more = body->more() && !page.empty();
-        }
-        return write_bytes(names, ret_names, capacity, ret_bytes);
     });
 }
 

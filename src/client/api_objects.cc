@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/runtime_dir.h"
 #include "client/api.h"
+#include "client/batch.h"
 #include "client/ring/ring.h"
 #include "wire/records.h"
 
@@ -23,27 +24,6 @@ Status copy_path(const std::string& path, char* ret_path, size_t capacity) {
     if (path.size() >= capacity) return fail(ERANGE, "the runtime folder's path has {} bytes", path.size());
     memcpy(ret_path, path.c_str(), path.size() + 1);
     return {};
-}
-
-constexpr size_t kChunkBytes = limits::kMessageBytes - (16 << 10);
-
-// Splits [0, count) into parts that fit a message, by the number of elements and by their bytes.
-template <typename BytesOf>
-std::vector<std::pair<size_t, size_t>> split(size_t count, size_t most, BytesOf&& bytes_of) {
-    std::vector<std::pair<size_t, size_t>> parts;
-    size_t begin = 0;
-    size_t bytes = 0;
-    for (size_t i = 0; i < count; ++i) {
-        size_t more = bytes_of(i);
-        if (i > begin && (i - begin == most || bytes + more > kChunkBytes)) {
-            parts.emplace_back(begin, i);
-            begin = i;
-            bytes = 0;
-        }
-        bytes += more;
-    }
-    if (count > begin) parts.emplace_back(begin, count);
-    return parts;
 }
 
 size_t chunk_items(bool map) {
@@ -152,17 +132,12 @@ Status run_batch(Batch& batch, wire::RequestBody kind, const std::vector<std::pa
     return std::unexpected(Error{batch.first, batch.first_message});
 }
 
-// A copy of the spec in which fields that an older caller does not know have their defaults.
-Result<gshm_create_spec> read_spec(const gshm_create_spec* spec) {
-    gshm_create_spec chosen = GSHM_CREATE_SPEC_INIT;
-    TRY(check_argument(spec->struct_size >= 24 && spec->struct_size <= sizeof chosen,
-                       "struct_size of the spec is wrong: use GSHM_CREATE_SPEC_INIT"));
-    memcpy(&chosen, spec, spec->struct_size);
+// A checked copy of the spec.
+Result<gshm_create_spec> read_spec(const void* spec, uint32_t size) {
+    const auto chosen = TRY(read_struct<gshm_create_spec>(spec, size));
     TRY(check_argument(chosen.name != nullptr, "the spec's name is NULL"));
     TRY(check_argument(chosen.attributes != nullptr || chosen.attribute_count == 0, "the spec's attributes are NULL"));
-    constexpr uint32_t kKnown =
-        GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_NO_MAP | GSHM_EMPTY | GSHM_OWNER;
-    if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", chosen.flags & ~kKnown);
+    TRY(check_flags(chosen.flags, kCreateFlags, "create"));
     for (size_t i = 0; i < chosen.attribute_count; ++i) {
         const auto& attribute = chosen.attributes[i];
         TRY(check_argument(attribute.name != nullptr && (attribute.value != nullptr || attribute.value_bytes == 0),
@@ -191,10 +166,8 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
     auto name = builder.CreateString(spec.name, sent_length(spec.name));
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
-    constexpr uint32_t kForDaemon =
-        GSHM_KEEP | GSHM_COMPRESSIBLE | GSHM_DEDICATED | GSHM_UNNAMED | GSHM_EMPTY | GSHM_OWNER;
     return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
-                                  spec.flags & kForDaemon, list, spec.uid, spec.gid);
+                                  spec.flags & ~uint32_t{GSHM_CREATE_NO_MAP}, list, spec.uid, spec.gid);
 }
 
 Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
@@ -202,10 +175,8 @@ Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t cou
     std::vector<gshm_create_spec> chosen;
     chosen.reserve(count);
     bool map = true;
-    const auto* at = reinterpret_cast<const char*>(specs);
     for (size_t i = 0; i < count; ++i) {
-        chosen.push_back(TRY(read_spec(reinterpret_cast<const gshm_create_spec*>(at))));
-        at += specs[0].struct_size;
+        chosen.push_back(TRY(read_spec(element(specs, i), specs[0].struct_size)));
         bool wants = (chosen.back().flags & GSHM_NO_MAP) == 0;
         if (i == 0) map = wants;
         TRY(check_argument(map == wants, "GSHM_NO_MAP must be the same for all of a batch"));
@@ -223,11 +194,11 @@ Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t cou
     return run_batch(batch, wire::RequestBody::CreateObjects, parts, builds, Lost::report);
 }
 
-constexpr uint32_t kOpenFlags = GSHM_WRITE | GSHM_NO_MAP | GSHM_SEALED_ONLY;
+constexpr uint32_t kOpenFlags = GSHM_OPEN_WRITE | GSHM_OPEN_NO_MAP | GSHM_OPEN_SEALED_ONLY;
 
 Status open_all(gshm_client* client, const char* const* names, const uint64_t* ids, size_t count, uint32_t flags,
                 gshm_object** ret_objects, int* ret_status) {
-    if ((flags & ~kOpenFlags) != 0) return fail(EINVAL, "unknown open flags {:#x}", flags & ~kOpenFlags);
+    TRY(check_flags(flags, kOpenFlags, "open"));
     for (size_t i = 0; i < count && names != nullptr; ++i) TRY(check_argument(names[i] != nullptr, "a name is NULL"));
     bool map = (flags & GSHM_NO_MAP) == 0;
     auto parts =
@@ -354,7 +325,7 @@ void let_go_of_object(gshm_object* object) {
 
 extern "C" {
 
-int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object) {
+int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(spec != nullptr && ret_object != nullptr, "spec or ret_object is NULL"));
         gshm_object* object = nullptr;
@@ -366,14 +337,14 @@ int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object**
 }
 
 int gshm_create_batch(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
-                      int* ret_status) {
+                      int* ret_status) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_batch(specs, count, ret_objects, ret_status));
         return create_all(client, specs, count, ret_objects, ret_status);
     });
 }
 
-int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object) {
+int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(name != nullptr && ret_object != nullptr, "name or ret_object is NULL"));
         gshm_object* object = nullptr;
@@ -384,7 +355,7 @@ int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object
     });
 }
 
-int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object) {
+int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(ret_object != nullptr, "ret_object is NULL"));
         gshm_object* object = nullptr;
@@ -395,21 +366,28 @@ int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object**
     });
 }
 
-int gshm_runtime_dir(char* ret_dir, size_t capacity) {
+int gshm_runtime_dir(char* ret_dir, size_t capacity) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(ret_dir != nullptr, "ret_dir is NULL"));
         return copy_path(TRY(default_runtime_dir()), ret_dir, capacity);
     });
 }
 
-int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity) {
+int gshm_client_dir(gshm_client* client, char* ret_dir, size_t capacity) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument(ret_dir != nullptr, "ret_dir is NULL"));
+        return copy_path(core.connection().dir(), ret_dir, capacity);
+    });
+}
+
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_dir != nullptr, "path or ret_dir is NULL"));
         return copy_path(TRY(read_file_attribute(path, "user.gshm.dir")), ret_dir, capacity);
     });
 }
 
-int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object) {
+int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_object != nullptr, "path or ret_object is NULL"));
         std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
@@ -441,19 +419,27 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
     });
 }
 
+int gshm_open_ids(gshm_client* client, const uint64_t* ids, size_t count, uint32_t flags, gshm_object** ret_objects,
+                  int* ret_status) noexcept {
+    return with_client(client, [&](Core&) -> Status {
+        TRY(check_batch(ids, count, ret_objects, ret_status));
+        return open_all(client, nullptr, ids, count, flags, ret_objects, ret_status);
+    });
+}
+
 int gshm_open_batch(gshm_client* client, const char* const* names, size_t count, uint32_t flags,
-                    gshm_object** ret_objects, int* ret_status) {
+                    gshm_object** ret_objects, int* ret_status) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_batch(names, count, ret_objects, ret_status));
         return open_all(client, names, nullptr, count, flags, ret_objects, ret_status);
     });
 }
 
-void gshm_close(gshm_object* object) {
+void gshm_close(gshm_object* object) noexcept {
     gshm_close_batch(&object, 1);
 }
 
-void gshm_close_batch(gshm_object* const* objects, size_t count) {
+void gshm_close_batch(gshm_object* const* objects, size_t count) noexcept {
     if (objects == nullptr) return;
     guarded([&]() -> Status {
         close_objects({objects, count});
@@ -461,7 +447,7 @@ void gshm_close_batch(gshm_object* const* objects, size_t count) {
     });
 }
 
-int gshm_seal(gshm_object* object) {
+int gshm_seal(gshm_object* object) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         gshm_object* target = &one;
         int status = 0;
@@ -471,7 +457,7 @@ int gshm_seal(gshm_object* object) {
     });
 }
 
-int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) {
+int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument((objects != nullptr && ret_status != nullptr) || count == 0,
                            "objects or ret_status is NULL"));
@@ -511,18 +497,18 @@ int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status) 
     });
 }
 
-int gshm_replace(gshm_object* object, const char* name) {
+int gshm_replace(gshm_object* object, const char* name) noexcept {
     return gshm_publish(object, name, GSHM_REPLACE);
 }
 
-int gshm_publish(gshm_object* object, const char* name, uint32_t flags) {
+int gshm_publish(gshm_object* object, const char* name, uint32_t flags) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_name_argument(name));
-        if ((flags & ~uint32_t{GSHM_REPLACE}) != 0) return fail(EINVAL, "unknown flags {:#x}", flags);
+        TRY(check_flags(flags, GSHM_PUBLISH_REPLACE, "publish"));
         TRY(check_argument(one.core != nullptr, "memory without a daemon cannot have a name"));
         if (one.access == Access::read) return fail(EACCES, "the object was opened for reading only");
         Ring::release(one);
-        const bool replace = (flags & GSHM_REPLACE) != 0;
+        const bool replace = (flags & GSHM_PUBLISH_REPLACE) != 0;
         const auto kind = replace ? wire::RequestBody::Replace : wire::RequestBody::GiveName;
         TRY(one.core->connection().call_on(one.key.epoch, kind, [&](auto& builder) {
             const auto text = builder.CreateString(name);

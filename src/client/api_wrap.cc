@@ -34,7 +34,7 @@ Result<std::unique_ptr<gshm_object>> wrap(uint64_t address, uint64_t size_bytes)
 
 extern "C" {
 
-int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) {
+int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(memory != nullptr && ret_object != nullptr, "memory or ret_object is NULL"));
         auto address = reinterpret_cast<uint64_t>(memory);
@@ -46,37 +46,36 @@ int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) {
     });
 }
 
-int gshm_sync(gshm_object* object) {
+int gshm_sync(gshm_object* object) noexcept {
     return with_object(object, [](gshm_object& one) -> Status {
         // Without a mapping, this process cannot have work pending.
         return one.extent() != nullptr ? one.extent()->sync() : Status();
     });
 }
 
-int gshm_export_ipc(gshm_object* object, uint8_t ret_handle[GSHM_IPC_HANDLE_BYTES], gshm_handle_info* ret_info) {
+int gshm_export_ipc(gshm_object* object, uint8_t ret_handle[GSHM_IPC_HANDLE_BYTES],
+                    gshm_handle_info* ret_info) noexcept {
     return with_object(object, [&](gshm_object& one) -> Status {
         TRY(check_argument(ret_handle != nullptr, "ret_handle is NULL"));
         if (!one.own) return fail(EOPNOTSUPP, "gshmd's memory has no CUDA IPC handles: export a descriptor");
         auto exported = TRY(one.own->export_ipc());
-        if (ret_info != nullptr) {
-            TRY(copy_struct(ret_info, {sizeof(gshm_handle_info), GSHM_HANDLE_IPC, exported.allocation_bytes,
-                                       exported.offset + one.offset, one.size_bytes}));
-        }
+        TRY(write_struct(ret_info, {sizeof(gshm_handle_info), GSHM_HANDLE_IPC, exported.allocation_bytes,
+                                    exported.offset + one.offset, one.size_bytes}));
         memcpy(ret_handle, exported.handle.data(), exported.handle.size());
         return {};
     });
 }
 
 int gshm_import_ipc(const char* device, const uint8_t handle[GSHM_IPC_HANDLE_BYTES], const gshm_handle_info* info,
-                    uint32_t flags, gshm_object** ret_object) {
+                    uint32_t flags, gshm_object** ret_object) noexcept {
     return import_object(device, info, flags, ret_object,
-                         [&](Device& local, Access access) -> Result<std::unique_ptr<Extent>> {
+                         [&](Device& local, Access access, uint64_t extent_bytes) -> Result<std::unique_ptr<Extent>> {
                              TRY(check_argument(handle != nullptr, "handle is NULL"));
                              auto* gpu = dynamic_cast<CudaDevice*>(&local);
                              if (gpu == nullptr) return fail(EOPNOTSUPP, "{} has no IPC handles", local.info().name);
                              IpcHandle copy = {};
                              memcpy(copy.data(), handle, copy.size());
-                             return gpu->import_ipc(copy, info->extent_bytes, access);
+                             return gpu->import_ipc(copy, extent_bytes, access);
                          });
 }
 

@@ -7,6 +7,8 @@ namespace gshm::core::client {
 
 // Stores the error for this thread and returns -code.
 int set_last_error(const Error& error);
+// The same while an exception is handled: throws nothing.
+int set_last_error(int code, const char* message) noexcept;
 const char* last_error();
 
 inline int to_code(const Status& status) {

@@ -75,16 +75,4 @@ void close_objects(std::span<gshm_object* const> objects);
 void hold_object(gshm_object& object);
 void let_go_of_object(gshm_object* object);
 
-// Copies the fields that the caller's struct_size covers. EINVAL if it is not a valid size.
-template <typename T>
-Status copy_struct(T* destination, const T& source) {
-    uint32_t size = destination->struct_size;
-    if (size < 8 || size > sizeof(T)) {
-        return fail(EINVAL, "struct_size is {}: set it to sizeof before the call", size);
-    }
-    memcpy(destination, &source, size);
-    destination->struct_size = size;
-    return {};
-}
-
 }  // namespace gshm::core::client

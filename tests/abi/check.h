@@ -20,5 +20,8 @@ void test_bad_arguments(void);
 void test_memory_without_daemon(void);
 void test_no_daemon_there(void);
 void test_with_daemon(const char* dir);
+void test_structs(const char* dir);
+void test_flags(const char* dir);
+void test_since_0_2(const char* dir);
 
 #endif

@@ -163,6 +163,9 @@ VALUE(GSHM_NO_MAP, 0x100);
 VALUE(GSHM_WRITE, 0x200);
 VALUE(GSHM_SEALED_ONLY, 0x400);
 VALUE(GSHM_RECURSIVE, 0x800);
+VALUE(GSHM_LAZY, 0x1000);
+VALUE(GSHM_FORMER, 0x2000);
+VALUE(GSHM_MOVE_KEEP_HOLDERS, 1);
 
 VALUE(GSHM_KIND_OBJECT, 1);
 VALUE(GSHM_KIND_DIRECTORY, 2);
@@ -213,9 +216,16 @@ LAYOUT(gshm_transfer_options, flags, 4, 4);
 LAYOUT(gshm_transfer_options, progress, 8, 8);
 LAYOUT(gshm_transfer_options, context, 16, 8);
 
-LAYOUT_SIZE(gshm_ring_options, 8);
+LAYOUT_SIZE(gshm_ring_options, 16); /* 8 in 0.1 */
 LAYOUT(gshm_ring_options, struct_size, 0, 4);
 LAYOUT(gshm_ring_options, entries, 4, 4);
+LAYOUT(gshm_ring_options, flags, 8, 4);
+LAYOUT(gshm_ring_options, reserved, 12, 4);
+VALUE(GSHM_RING_SHARED, 1);
+VALUE(GSHM_LOG_DEBUG, 1);
+VALUE(GSHM_LOG_INFO, 2);
+VALUE(GSHM_LOG_WARNING, 3);
+VALUE(GSHM_LOG_ERROR, 4);
 
 LAYOUT_SIZE(gshm_range, 24);
 LAYOUT(gshm_range, object, 0, 8);

@@ -39,6 +39,9 @@ int main(void) {
     const char* dir = getenv("GSHM_TEST_DIR");
     if (dir && *dir) {
         test_with_daemon(dir);
+        test_structs(dir);
+        test_flags(dir);
+        test_since_0_2(dir);
     } else {
         printf("SKIP: what needs a daemon (GSHM_TEST_DIR is not set)\n");
     }

@@ -9,6 +9,8 @@
 #define FUNCTIONS(X)                                                                                                   \
     X(gshm_version, const char*, (void))                                                                               \
     X(gshm_last_error, const char*, (void))                                                                            \
+    X(gshm_set_log, int, (gshm_log_function, void*, int))                                                              \
+    X(gshm_client_dir, int, (gshm_client*, char*, size_t))                                                             \
     X(gshm_connect, int, (const gshm_connect_options*, gshm_client**))                                                 \
     X(gshm_disconnect, void, (gshm_client*))                                                                           \
     X(gshm_runtime_dir, int, (char*, size_t))                                                                          \
@@ -16,19 +18,23 @@
     X(gshm_ping, int, (gshm_client*))                                                                                  \
     X(gshm_daemon, int, (gshm_client*, gshm_daemon_info*))                                                             \
     X(gshm_shutdown, int, (gshm_client*, uint32_t))                                                                    \
+    X(gshm_unmount, int, (gshm_client*, uint32_t))                                                                     \
     X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                                           \
     X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                                   \
     X(gshm_create, int, (gshm_client*, const gshm_create_spec*, gshm_object**))                                        \
     X(gshm_open, int, (gshm_client*, const char*, uint32_t, gshm_object**))                                            \
     X(gshm_open_id, int, (gshm_client*, uint64_t, uint32_t, gshm_object**))                                            \
+    X(gshm_open_path, int, (gshm_client*, const char*, uint32_t, gshm_object**))                                       \
     X(gshm_create_batch, int, (gshm_client*, const gshm_create_spec*, size_t, gshm_object**, int*))                    \
     X(gshm_open_batch, int, (gshm_client*, const char* const*, size_t, uint32_t, gshm_object**, int*))                 \
+    X(gshm_open_ids, int, (gshm_client*, const uint64_t*, size_t, uint32_t, gshm_object**, int*))                      \
     X(gshm_close, void, (gshm_object*))                                                                                \
     X(gshm_close_batch, void, (gshm_object* const*, size_t))                                                           \
     X(gshm_seal, int, (gshm_object*))                                                                                  \
     X(gshm_seal_batch, int, (gshm_object* const*, size_t, int*))                                                       \
     X(gshm_seal_name, int, (gshm_client*, const char*))                                                                \
     X(gshm_unlink, int, (gshm_client*, const char*))                                                                   \
+    X(gshm_unlink_batch, int, (gshm_client*, const char* const*, size_t, int*))                                        \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                                            \
     X(gshm_move, int, (gshm_client*, const char*, const char*, uint32_t))                                              \
     X(gshm_replace, int, (gshm_object*, const char*))                                                                  \
@@ -57,6 +63,11 @@
     X(gshm_get_attribute, int, (gshm_client*, const char*, const char*, void*, size_t, size_t*))                       \
     X(gshm_remove_attribute, int, (gshm_client*, const char*, const char*))                                            \
     X(gshm_list_attributes, int, (gshm_client*, const char*, char*, size_t, size_t*))                                  \
+    X(gshm_set_attributes, int, (gshm_client*, const char*, const gshm_attribute*, size_t, int*))                      \
+    X(gshm_get_attributes, int, (gshm_client*, const char*, const char* const*, size_t, gshm_attribute_list**))        \
+    X(gshm_attribute_list_count, size_t, (const gshm_attribute_list*))                                                 \
+    X(gshm_attribute_list_item, const gshm_attribute*, (const gshm_attribute_list*, size_t))                           \
+    X(gshm_attribute_list_free, void, (gshm_attribute_list*))                                                          \
     X(gshm_data, void*, (const gshm_object*))                                                                          \
     X(gshm_size, uint64_t, (const gshm_object*))                                                                       \
     X(gshm_id, uint64_t, (const gshm_object*))                                                                         \
@@ -121,7 +132,7 @@
     X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
-    _Static_assert(_Generic(&name, result(*) arguments: 1, default: 0), #name " has another type");
+    _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");
 FUNCTIONS(TYPE_IS_AS_WRITTEN)
 
 typedef void (*any_function)(void);

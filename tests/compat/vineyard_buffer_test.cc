@@ -92,6 +92,7 @@ TEST_P(VineyardBuffers, CostOneMessageEach) {
     for (int i = 0; i < 100; ++i) ids.insert(all.emplace_back(make(client_, 100)).id);
     std::map<ObjectID, std::shared_ptr<vy::Buffer>> buffers;
     EXPECT_EQ(messages_of([&] { ASSERT_OK(client_.GetGPUBuffers(ids, true, buffers)); }), 1);
+    EXPECT_EQ(messages_of([&] { ASSERT_OK(client_.DelData(std::vector(ids.begin(), ids.end()), true)); }), 1);
 }
 
 TEST_P(VineyardBuffers, OfWrongIdsAreReported) {

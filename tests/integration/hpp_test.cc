@@ -77,6 +77,39 @@ TEST_F(HppTest, NewVersionsAndWhoHoldsTheOld) {
     EXPECT_EQ(old.host_span<const int>().value()[1], 2);
 }
 
+TEST_F(HppTest, TheCallsSince02) {
+    EXPECT_EQ(client_.dir().value(), dir());
+    EXPECT_EQ(Client().dir().error().code, EINVAL);
+    const auto id = client_.create({.name = "n/a", .size_bytes = 1, .keep = true}).value().id();
+    (void)client_.create({.name = "n/b", .size_bytes = 1, .keep = true}).value();
+    const auto opened = client_.open_ids(std::vector<uint64_t>{id, id + 1000}, {.map = false});
+    ASSERT_EQ(opened.size(), 2u);
+    EXPECT_EQ(opened[0].value().id(), id);
+    EXPECT_EQ(opened[1].error().code, ENOENT);
+    EXPECT_TRUE(client_.open_ids({}).empty());
+
+    const std::vector<Attribute> wanted = {{"b", std::string("2\0", 2)}, {std::string("x\0", 2), ""}, {"a", ""}};
+    const auto set = client_.set_attributes("n/a", wanted);
+    ASSERT_EQ(set.size(), 3u);
+    EXPECT_TRUE(set[0] && !set[1] && set[2]);
+    EXPECT_EQ(set[1].error().code, EINVAL);
+    EXPECT_EQ(client_.set_attributes(std::string("n\0", 2), wanted)[0].error().code, EINVAL);
+    const auto all = client_.attributes("n/a").value();
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].name, "a");
+    EXPECT_EQ(all[1].value, wanted[0].value);
+    EXPECT_EQ(client_.attributes("n/a", std::vector<std::string>{"none", "b"}).value().size(), 1u);
+    EXPECT_TRUE(client_.attributes("n/a", std::vector<std::string>{}).value().empty());
+    EXPECT_EQ(client_.attributes("none").error().code, ENOENT);
+
+    const auto gone = client_.unlink_batch(std::vector<std::string>{"n/a", "none", "n/b"});
+    ASSERT_EQ(gone.size(), 3u);
+    EXPECT_TRUE(gone[0] && !gone[1] && gone[2]);
+    EXPECT_EQ(gone[1].error().code, ENOENT);
+    EXPECT_EQ(set_log(nullptr, nullptr, 99).error().code, EINVAL);
+    EXPECT_TRUE(set_log(nullptr));
+}
+
 TEST_F(HppTest, BatchesGiveOneResultEach) {
     const std::string with_nul("b\0c", 3);
     const std::vector<CreateSpec> specs = {{.name = "b/0", .size_bytes = 64},

@@ -16,9 +16,15 @@ protected:
     };
     using Ring = std::unique_ptr<gshm_ring, Destroy>;
 
+    // A parameter such as "host shared" is a device and the kind of the rings.
+    static bool is_shared() { return std::string_view(GetParam()).ends_with(" shared"); }
+    static const char* where() { return std::string_view(GetParam()).starts_with("host") ? "host" : "cuda:0"; }
+
     Ring make_ring(uint32_t entries = 64) { return make_ring(client_.get(), entries); }
     static Ring make_ring(gshm_client* client, uint32_t entries) {
-        const gshm_ring_options options = {sizeof options, entries};
+        gshm_ring_options options = GSHM_RING_OPTIONS_INIT;
+        options.entries = entries;
+        options.flags = is_shared() ? uint32_t{GSHM_RING_SHARED} : 0;
         gshm_ring* ring = nullptr;
         EXPECT_EQ(gshm_ring_create(client, &options, &ring), 0) << gshm_last_error();
         return Ring(ring);
@@ -81,5 +87,11 @@ protected:
 
     std::vector<int> files_;
 };
+
+inline const auto kDevicesAndKinds = ::testing::Values("host", "cuda:0", "host shared", "cuda:0 shared");
+inline std::string ring_of(const ::testing::TestParamInfo<const char*>& info) {
+    const std::string_view param = info.param;
+    return std::string(param.starts_with("host") ? "host" : "cuda") + (param.ends_with(" shared") ? "_shared" : "");
+}
 
 }  // namespace gshm::core::test

@@ -235,7 +235,7 @@ TEST_P(RingSurvivalTest, AHostileRingHarmsNobodyElse) {
     EXPECT_TRUE(holds(object.get(), 5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RingSurvivalTest, ::testing::Values("host", "cuda:0"), device_of);
+INSTANTIATE_TEST_SUITE_P(Devices, RingSurvivalTest, kDevicesAndKinds, ring_of);
 
 }  // namespace
 }  // namespace gshm::core::test

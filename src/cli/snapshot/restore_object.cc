@@ -116,8 +116,9 @@ void RestoreObject::make(const Client& client) {
 }
 
 void RestoreObject::set_attributes(const Client& client) const {
-    for (const auto& [key, value] : std::span(saved_.attributes).subspan(at_once_))
-        check(client.set_attribute(temporary_, key, value), saved_.name());
+    std::vector<Attribute> rest;
+    for (const auto& [key, value] : std::span(saved_.attributes).subspan(at_once_)) rest.push_back({key, value});
+    for (auto& set : client.set_attributes(temporary_, rest)) check(std::move(set), saved_.name());
 }
 
 void RestoreObject::write(const Client& client, uint64_t offset, std::span<const std::byte> bytes) {

@@ -1,7 +1,6 @@
 #include "cli/support/attributes.h"
 
 #include <algorithm>
-#include <cerrno>
 
 #include "cli/support/text.h"
 
@@ -13,15 +12,7 @@ constexpr size_t kShownBytes = 64;
 }  // namespace
 
 std::vector<Attribute> get_attributes(Context& context, const std::string& name) {
-    auto keys = check(context.client().attribute_names(name), name);
-    std::ranges::sort(keys);
-    std::vector<Attribute> attributes;
-    for (auto& key : keys) {
-        auto value = context.client().attribute(name, key);
-        if (value) attributes.push_back({std::move(key), *std::move(value)});
-        else if (value.error().code != ENODATA) throw Failure::of_error(value.error(), name);
-    }
-    return attributes;
+    return check(context.client().attributes(name), name);
 }
 
 Record attribute_record(const Attribute& attribute) {

@@ -187,12 +187,11 @@ fence::View::Deadline deadline_of(int timeout_ms) {
 
 extern "C" {
 
-int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence) {
+int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence) noexcept {
     return with_object(object, [&](gshm_object& of) -> Status {
         TRY(check_argument(ret_fence != nullptr, "ret_fence is NULL"));
-        if ((flags & ~uint32_t{GSHM_WRITE}) != 0)
-            return fail(EINVAL, "unknown flags {:#x}", flags & ~uint32_t{GSHM_WRITE});
-        const bool write = (flags & GSHM_WRITE) != 0;
+        TRY(check_flags(flags, GSHM_FENCE_WRITE, "fence"));
+        const bool write = (flags & GSHM_FENCE_WRITE) != 0;
         if (write) TRY(per_process<Publishers>().add(of));
         auto fence = open_fence(of, write);
         if (!fence) {
@@ -205,7 +204,7 @@ int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence)
     });
 }
 
-int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation) {
+int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation) noexcept {
     return with_fence(fence, [&](gshm_fence& one) -> Status {
         const uint64_t generation = TRY(one.publish(stream));
         if (ret_generation != nullptr) *ret_generation = generation;
@@ -213,7 +212,8 @@ int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation
     });
 }
 
-int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int timeout_ms, uint64_t* ret_generation) {
+int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int timeout_ms,
+                    uint64_t* ret_generation) noexcept {
     return with_fence(fence, [&](gshm_fence& one) -> Status {
         const uint64_t wanted = generation != 0 ? generation : std::max<uint64_t>(one.page.published(), 1);
         TRY(one.wait(stream, wanted, deadline_of(timeout_ms)));
@@ -222,27 +222,30 @@ int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int ti
     });
 }
 
-int gshm_fence_check(gshm_fence* fence, uint64_t generation) {
+int gshm_fence_check(gshm_fence* fence, uint64_t generation) noexcept {
     return with_fence(fence, [&](gshm_fence& one) -> Status {
         if (one.page.done() >= generation) return one.page.check_lost(generation);
         return fail(EAGAIN, "generation {} is not done yet", generation);
     });
 }
 
-uint64_t gshm_fence_published(const gshm_fence* fence) {
-    return check_use(fence) ? fence->page.published() : 0;
+uint64_t gshm_fence_published(const gshm_fence* fence) noexcept {
+    return fence != nullptr && fence->generation == fork_count() ? fence->page.published() : 0;
 }
 
-void gshm_fence_close(gshm_fence* fence) {
+void gshm_fence_close(gshm_fence* fence) noexcept {
     if (fence == nullptr) return;
-    std::unique_ptr<gshm_fence> gone(fence);
-    if (!check_use(fence)) return;  // in a forked child, the page and the object are gone
-    if (fence->writes) {
-        fence->page.leave();
-        per_process<Publishers>().remove(*fence->object);
-    }
-    if (fence->streams != nullptr) per_process<ClosedFences>().add(*fence->object->local, *fence);
-    let_go_of_object(fence->object);
+    guarded([&]() -> Status {
+        std::unique_ptr<gshm_fence> gone(fence);
+        TRY(check_use(fence));  // in a forked child, the page and the object are gone
+        if (fence->writes) {
+            fence->page.leave();
+            per_process<Publishers>().remove(*fence->object);
+        }
+        if (fence->streams != nullptr) per_process<ClosedFences>().add(*fence->object->local, *fence);
+        let_go_of_object(fence->object);
+        return {};
+    });
 }
 
 }  // extern "C"

@@ -67,7 +67,7 @@ Result<bool> has_name(gshm_client* client, const char* name, uint64_t id) {
 // to another object by then. The object is sealed, and therefore kept, when it gets its name.
 class Put {
 public:
-    Put(gshm_client* client, const gshm_create_spec& spec, const gshm_transfer_options* options)
+    Put(gshm_client* client, const gshm_create_spec& spec, const gshm_transfer_options& options)
         : client_(client), spec_(spec), progress_(options) {
         replace_ = (spec.flags & GSHM_REPLACE) != 0;
         spec_.flags = (spec.flags & ~uint32_t{GSHM_REPLACE | GSHM_KEEP}) | GSHM_NO_MAP | GSHM_UNNAMED;
@@ -101,7 +101,7 @@ private:
     Status put_file(const Source& source) {
         TRY(create(source.bytes));
         const auto options = progress_.for_transfer();
-        path_ = TRY(transfer(*object_, GSHM_IO_READ, {0, source.fd, source.begin, source.bytes}, &options)).path;
+        path_ = TRY(transfer(*object_, GSHM_IO_READ, {0, source.fd, source.begin, source.bytes}, options)).path;
         if (!progress_.verifies()) return {};
         return compare_with_file(*object_, spec_.name, {source.fd, source.begin, source.path}, progress_);
     }
@@ -137,11 +137,14 @@ private:
     uint32_t path_ = 0;
 };
 
-Status check_arguments(const gshm_create_spec* spec, const gshm_transfer_options* options) {
+// Checked before anything is read.
+Result<gshm_create_spec> read_put_spec(const gshm_create_spec* spec, const gshm_transfer_info* ret_info) {
     TRY(check_argument(spec != nullptr, "spec is NULL"));
-    TRY(check_argument(spec->struct_size == sizeof *spec, "struct_size of the spec is wrong"));
-    TRY(check_name_argument(spec->name));
-    return check_options(options, GSHM_TRANSFER_VERIFY);
+    const auto chosen = TRY(read_struct(spec));
+    TRY(check_name_argument(chosen.name));
+    TRY(check_flags(chosen.flags, kCreateFlags | GSHM_PUT_REPLACE, "put"));
+    TRY(check_output(ret_info));
+    return chosen;
 }
 
 }  // namespace
@@ -149,32 +152,33 @@ Status check_arguments(const gshm_create_spec* spec, const gshm_transfer_options
 extern "C" {
 
 int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
-                  const gshm_transfer_options* options, gshm_transfer_info* ret_info) {
+                  const gshm_transfer_options* options, gshm_transfer_info* ret_info) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(path != nullptr, "path is NULL"));
-        TRY(check_arguments(spec, options));
-        TRY(check_argument(spec->size_bytes == 0, "the object has the size of the file: size_bytes must be 0"));
+        auto wanted = TRY(read_put_spec(spec, ret_info));
+        const auto chosen = TRY(read_transfer_options(options, GSHM_TRANSFER_VERIFY));
+        TRY(check_argument(wanted.size_bytes == 0, "the object has the size of the file: size_bytes must be 0"));
         // O_NONBLOCK, since the open of a fifo waits for a writer.
         const auto file = UniqueFd::adopt(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         struct stat status = {};
         if (!file || fstat(file.get(), &status) != 0) return fail_errno(path);
         if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) return fail(EINVAL, "{} is not a regular file", path);
         fcntl(file.get(), F_SETFL, 0);  // reads shall block; some file systems honour O_NONBLOCK for files
-        auto wanted = *spec;
         wanted.flags &= ~uint32_t{GSHM_EMPTY};
         const auto source = TRY(look_at(file.get(), path));
-        const auto info = TRY(Put(client, wanted, options).run(source));
-        return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);
+        const auto info = TRY(Put(client, wanted, chosen).run(source));
+        return write_struct(ret_info, info);
     });
 }
 
 int gshm_put_fd(gshm_client* client, int fd, const gshm_create_spec* spec, const gshm_transfer_options* options,
-                gshm_transfer_info* ret_info) {
+                gshm_transfer_info* ret_info) noexcept {
     return with_client(client, [&](Core&) -> Status {
-        TRY(check_arguments(spec, options));
+        const auto wanted = TRY(read_put_spec(spec, ret_info));
+        const auto chosen = TRY(read_transfer_options(options, GSHM_TRANSFER_VERIFY));
         const auto source = TRY(look_at(fd, name_of(fd)));
-        const auto info = TRY(Put(client, *spec, options).run(source));
-        return ret_info == nullptr ? Status{} : copy_struct(ret_info, info);
+        const auto info = TRY(Put(client, wanted, chosen).run(source));
+        return write_struct(ret_info, info);
     });
 }
 

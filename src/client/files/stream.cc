@@ -103,7 +103,7 @@ Result<uint32_t> HeldStream::copy_to(gshm_object& object, TransferProgress& prog
     const uint64_t size = size_bytes();
     if (file_) {
         const auto options = progress.for_transfer();
-        return TRY(transfer(object, GSHM_IO_READ, {0, file_.get(), 0, size}, &options)).path | GSHM_PATH_STREAM;
+        return TRY(transfer(object, GSHM_IO_READ, {0, file_.get(), 0, size}, options)).path | GSHM_PATH_STREAM;
     }
     for (size_t offset = 0; offset < memory_.size(); offset += kChunkBytes) {
         const auto chunk = std::string_view(memory_).substr(offset, kChunkBytes);

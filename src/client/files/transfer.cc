@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kPatience{1000};
 // One transfer, with exclusive use of a ring.
 class Transfer {
 public:
-    Transfer(gshm_object& object, uint32_t operation, const FileRange& range, const gshm_transfer_options* options)
+    Transfer(gshm_object& object, uint32_t operation, const FileRange& range, const gshm_transfer_options& options)
         : object_(object), operation_(operation), range_(range), options_(options) {}
 
     Result<gshm_transfer_info> run() {
@@ -84,15 +84,15 @@ private:
         if (!error_) error_ = error;
     }
     Status tell() {
-        if (options_ == nullptr || options_->progress == nullptr) return {};
-        if (options_->progress(options_->context, done_, range_.bytes) == 0) return {};
+        if (options_.progress == nullptr) return {};
+        if (options_.progress(options_.context, done_, range_.bytes) == 0) return {};
         return fail(ECANCELED, "the transfer was stopped");
     }
 
     gshm_object& object_;
     const uint32_t operation_;
     const FileRange range_;
-    const gshm_transfer_options* options_;
+    const gshm_transfer_options options_;
     std::unique_ptr<Ring> ring_;
     uint32_t file_ = 0;
     uint64_t next_ = 0;
@@ -106,22 +106,21 @@ private:
 
 }  // namespace
 
-Status check_options(const gshm_transfer_options* options, uint32_t flags) {
-    if (options == nullptr) return {};
-    TRY(check_argument(options->struct_size == sizeof *options, "struct_size of the options is wrong"));
-    if ((options->flags & ~flags) != 0) return fail(EINVAL, "unknown transfer flags {:#x}", options->flags);
-    return {};
+Result<gshm_transfer_options> read_transfer_options(const gshm_transfer_options* options, uint32_t flags) {
+    const auto chosen = TRY(read_options(options));
+    TRY(check_flags(chosen.flags, flags, "transfer"));
+    return chosen;
 }
 
 Result<gshm_transfer_info> transfer(gshm_object& object, uint32_t operation, const FileRange& range,
-                                    const gshm_transfer_options* options) {
+                                    const gshm_transfer_options& options) {
     TRY(object.check_use());
     return Transfer(object, operation, range, options).run();
 }
 
 Status TransferProgress::tell(uint64_t done_bytes, uint64_t total_bytes) const {
-    if (options_ == nullptr || options_->progress == nullptr) return {};
-    if (options_->progress(options_->context, done_bytes, total_bytes) == 0) return {};
+    if (options_.progress == nullptr) return {};
+    if (options_.progress(options_.context, done_bytes, total_bytes) == 0) return {};
     return fail(ECANCELED, "the transfer was stopped");
 }
 

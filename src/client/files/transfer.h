@@ -14,18 +14,18 @@ struct FileRange {
     uint64_t bytes = 0;
 };
 
-// flags: those that the call supports.
-Status check_options(const gshm_transfer_options* options, uint32_t flags);
+// The options, or their defaults. flags: those that the call supports.
+Result<gshm_transfer_options> read_transfer_options(const gshm_transfer_options* options, uint32_t flags);
 
 // operation: GSHM_IO_...
 Result<gshm_transfer_info> transfer(gshm_object& object, uint32_t operation, const FileRange& range,
-                                    const gshm_transfer_options* options);
+                                    const gshm_transfer_options& options);
 
 // Reports progress to the caller, over a transfer and the comparison after it.
 class TransferProgress {
 public:
-    explicit TransferProgress(const gshm_transfer_options* options)
-        : options_(options), verifies_(options != nullptr && (options->flags & GSHM_TRANSFER_VERIFY) != 0) {}
+    explicit TransferProgress(const gshm_transfer_options& options)
+        : options_(options), verifies_((options.flags & GSHM_TRANSFER_VERIFY) != 0) {}
 
     bool verifies() const { return verifies_; }
     // ECANCELED: the caller stops the transfer. total_bytes 0: unknown.
@@ -39,7 +39,7 @@ public:
 private:
     Status tell(uint64_t done_bytes, uint64_t total_bytes) const;
 
-    const gshm_transfer_options* options_;
+    const gshm_transfer_options options_;
     bool verifies_;
 };
 

@@ -120,16 +120,9 @@ Status gshm_mirror::load(uint64_t at, uint64_t bytes) {
 
 namespace {
 
-// A copy of the options in which fields that an older caller does not know have their defaults.
-Result<gshm_mirror_options> read_options(const gshm_mirror_options* options) {
-    gshm_mirror_options chosen = GSHM_MIRROR_OPTIONS_INIT;
-    if (options != nullptr) {
-        TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
-                           "struct_size of the options is wrong: use GSHM_MIRROR_OPTIONS_INIT"));
-        memcpy(&chosen, options, options->struct_size);
-    }
-    constexpr uint32_t kKnown = GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE;
-    if ((chosen.flags & ~kKnown) != 0) return fail(EINVAL, "unknown mirror flags {:#x}", chosen.flags & ~kKnown);
+Result<gshm_mirror_options> read_mirror_options(const gshm_mirror_options* options) {
+    const auto chosen = TRY(read_options(options));
+    TRY(check_flags(chosen.flags, GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE, "mirror"));
     TRY(check_argument(chosen.flags != 0, "a mirror must be loaded, written or both"));
     return chosen;
 }
@@ -180,10 +173,10 @@ void give_memory_back(gshm_mirror& mirror) {
 
 extern "C" {
 
-int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, gshm_mirror** ret_mirror) {
+int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, gshm_mirror** ret_mirror) noexcept {
     return with_object(object, [&](gshm_object& of) -> Status {
         TRY(check_argument(ret_mirror != nullptr, "ret_mirror is NULL"));
-        const auto chosen = TRY(read_options(options));
+        const auto chosen = TRY(read_mirror_options(options));
         auto mirror = TRY(make_mirror(of, chosen));
         if ((chosen.flags & GSHM_MIRROR_LOAD) != 0) {
             if (auto loaded = mirror->load(0, mirror->memory.size()); !loaded) {
@@ -197,15 +190,15 @@ int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, 
     });
 }
 
-void* gshm_mirror_data(const gshm_mirror* mirror) {
+void* gshm_mirror_data(const gshm_mirror* mirror) noexcept {
     return mirror == nullptr ? nullptr : mirror->memory.data();
 }
 
-uint64_t gshm_mirror_size(const gshm_mirror* mirror) {
+uint64_t gshm_mirror_size(const gshm_mirror* mirror) noexcept {
     return mirror == nullptr ? 0 : mirror->memory.size();
 }
 
-int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) noexcept {
     return with_mirror(mirror, [&](gshm_mirror& one) -> Status {
         TRY(one.check_range(offset, bytes));
         TRY(one.check_writable());
@@ -214,23 +207,23 @@ int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
     });
 }
 
-void gshm_mirror_unmark(gshm_mirror* mirror) {
-    if (check_use(mirror)) mirror->marks.clear();
+void gshm_mirror_unmark(gshm_mirror* mirror) noexcept {
+    if (mirror != nullptr && mirror->generation == fork_count()) mirror->marks.clear();
 }
 
-int gshm_mirror_flush(gshm_mirror* mirror) {
+int gshm_mirror_flush(gshm_mirror* mirror) noexcept {
     return with_mirror(mirror, [](gshm_mirror& one) { return one.flush(); });
 }
 
-int gshm_mirror_flush_range(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+int gshm_mirror_flush_range(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) noexcept {
     return with_mirror(mirror, [&](gshm_mirror& one) { return one.flush(offset, bytes); });
 }
 
-int gshm_mirror_load(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) {
+int gshm_mirror_load(gshm_mirror* mirror, uint64_t offset, uint64_t bytes) noexcept {
     return with_mirror(mirror, [&](gshm_mirror& one) { return one.load(offset, bytes); });
 }
 
-int gshm_mirror_destroy(gshm_mirror* mirror) {
+int gshm_mirror_destroy(gshm_mirror* mirror) noexcept {
     if (mirror == nullptr) return 0;
     return guarded([&]() -> Status {
         std::unique_ptr<gshm_mirror> gone(mirror);
@@ -243,7 +236,7 @@ int gshm_mirror_destroy(gshm_mirror* mirror) {
     });
 }
 
-void gshm_keep_pinned(uint64_t most_bytes) {
+void gshm_keep_pinned(uint64_t most_bytes) noexcept {
     PinnedStaging::instance().keep_at_most(most_bytes);
 }
 

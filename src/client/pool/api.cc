@@ -120,12 +120,7 @@ Status gshm_pool::give_back(uint64_t address) {
 namespace gshm::core::client {
 
 Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options) {
-    gshm_pool_options chosen = GSHM_POOL_OPTIONS_INIT;
-    if (options != nullptr) {
-        TRY(check_argument(options->struct_size >= 8 && options->struct_size <= sizeof chosen,
-                           "struct_size of the options is wrong: use GSHM_POOL_OPTIONS_INIT"));
-        memcpy(&chosen, options, options->struct_size);
-    }
+    auto chosen = TRY(read_options(options));
     if (chosen.mode == 0) chosen.mode = 0600;
     if ((chosen.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", chosen.mode);
     if ((chosen.mode & 0600) != 0600) {
@@ -157,7 +152,7 @@ Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, 
 
 extern "C" {
 
-int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool) {
+int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool) noexcept {
     return with_client(client, [&](Core&) -> Status {
         TRY(check_argument(ret_pool != nullptr, "ret_pool is NULL"));
         const auto chosen = TRY(read_pool_options(options));
@@ -166,7 +161,7 @@ int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm
     });
 }
 
-void gshm_pool_destroy(gshm_pool* pool) {
+void gshm_pool_destroy(gshm_pool* pool) noexcept {
     // A forked child keeps the pool, since another thread may have been using it at the fork.
     if (!check_use(pool)) return;
     guarded([&]() -> Status {
@@ -177,7 +172,8 @@ void gshm_pool_destroy(gshm_pool* pool) {
     });
 }
 
-int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream, void** ret_memory) {
+int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream,
+                       void** ret_memory) noexcept {
     return with_pool(pool, [&](Pool& of) -> Status {
         TRY(check_argument(ret_memory != nullptr, "ret_memory is NULL"));
         *ret_memory = TRY(of.allocate(size_bytes, alignment, stream));
@@ -185,15 +181,15 @@ int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment,
     });
 }
 
-int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream) {
+int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream) noexcept {
     return with_pool(pool, [&](Pool& of) { return of.deallocate(memory, size_bytes, stream); });
 }
 
-int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) {
+int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) noexcept {
     return with_pool(pool, [&](Pool& of) { return of.trim(keep_bytes); });
 }
 
-int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats) {
+int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats) noexcept {
     return with_pool(pool, [&](Pool& of) -> Status {
         TRY(check_argument(ret_stats != nullptr, "ret_stats is NULL"));
         const auto stats = of.stats();
@@ -204,14 +200,14 @@ int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats) {
         copy.peak_used_bytes = stats.peak_used_bytes;
         copy.allocations = stats.allocations;
         copy.stream_waits = stats.waits;
-        return copy_struct(ret_stats, copy);
+        return write_struct(ret_stats, copy);
     });
 }
 
-int gshm_pool_locate(const void* memory, gshm_location* ret_location) {
+int gshm_pool_locate(const void* memory, gshm_location* ret_location) noexcept {
     return guarded([&]() -> Status {
         TRY(check_argument(ret_location != nullptr, "ret_location is NULL"));
-        return copy_struct(ret_location, TRY(PoolRegistry::instance().locate(memory)));
+        return write_struct(ret_location, TRY(PoolRegistry::instance().locate(memory)));
     });
 }
 

@@ -96,11 +96,20 @@ private:
     std::map<int, std::unique_ptr<gshm_pool>> pools_ GUARDED_BY(mutex_);
 };
 
+// The C functions throw nothing, even if there is no memory for the message.
+template <typename... Args>
+void log_failure(fmt::format_string<Args...> format, Args&&... args) {
+    guarded([&]() -> Status {
+        log_error(format, std::forward<Args>(args)...);
+        return {};
+    });
+}
+
 }  // namespace
 
 extern "C" {
 
-void* gshm_malloc(ssize_t size, int device, void* stream) {
+void* gshm_malloc(ssize_t size, int device, void* stream) noexcept {
     void* memory = nullptr;
     const int code = guarded([&]() -> Status {
         TRY(check_argument(size >= 0, "size is negative"));
@@ -109,11 +118,11 @@ void* gshm_malloc(ssize_t size, int device, void* stream) {
         memory = TRY(pool->allocate(static_cast<uint64_t>(size), 0, stream));
         return {};
     });
-    if (code != 0) log_error("no {} bytes on cuda:{}: {}", size, device, last_error());
+    if (code != 0) log_failure("no {} bytes on cuda:{}: {}", size, device, last_error());
     return memory;
 }
 
-void gshm_free(void* memory, ssize_t size, int device, void* stream) {
+void gshm_free(void* memory, ssize_t size, int device, void* stream) noexcept {
     if (memory == nullptr) return;
     bool over = false;
     const int code = guarded([&]() -> Status {
@@ -123,7 +132,7 @@ void gshm_free(void* memory, ssize_t size, int device, void* stream) {
         over = !freed && freed.error().code == ENODEV;  // at process exit the driver may be gone already
         return freed;
     });
-    if (code != 0 && !over) log_error("cannot free {} on cuda:{}: {}", memory, device, last_error());
+    if (code != 0 && !over) log_failure("cannot free {} on cuda:{}: {}", memory, device, last_error());
 }
 
 }  // extern "C"

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/futex.h"
 #include "base/limits.h"
 
 namespace gshm::core::client {
@@ -343,6 +342,7 @@ void Ring::finish_operation(uint32_t index) {
 
 void Ring::collect() {
     ring::Completion completion;
+    const size_t before = ready_.size();
     while (remote_pieces_ > 0 && remote_->producer().take(&completion)) {
         // The daemon is not trusted: invalid completions are ignored.
         if (completion.token >= pieces_.size()) continue;
@@ -356,30 +356,43 @@ void Ring::collect() {
     for (auto& local : local_) {
         while (local && local->take(&completion)) finish(completion.token, completion.result, completion.path);
     }
+    // Kept across waits, so that repeated waits shorter than kDoubt also notice a dead gshmd.
+    if (ready_.size() != before) heard_ = Clock::now();
 }
 
-void Ring::sleep(size_t missing, std::chrono::steady_clock::time_point until) {
-    Awaited words[2];
-    size_t count = 0;
+Ring::Nap Ring::fall_asleep(size_t missing) {
+    Nap nap;
     const Awaited here = {&local_word_, local_word_.load(std::memory_order_acquire)};
-    bool there = woken_.load();
+    nap.over = woken_.load();
     if (remote_pieces_ > 0) {
         auto& producer = remote_->producer();
         // Every operation has at least one piece, so at least this many pieces are still to come.
         const size_t wanted = local_pieces_ > 0 ? 1 : std::min(missing, remote_pieces_);
         producer.announce(static_cast<uint32_t>(wanted));
         const uint32_t now = producer.word().load(std::memory_order_acquire);
-        there = there || producer.available() >= wanted;
-        words[count++] = {&producer.word(), now};
+        nap.over = nap.over || producer.available() >= wanted;
+        nap.words[nap.count++] = {&producer.word(), now};
     }
-    words[count++] = here;  // last: a kernel that can wait for only one word waits for the first
+    nap.words[nap.count++] = here;  // last: a kernel that can wait for only one word waits for the first
     // After reading the words: any later completion changes them.
-    for (auto& local : local_) there = there || (local && local->has_completions());
-    if (!there) {
-        const auto left = until - std::chrono::steady_clock::now();
-        wait_for_any({words, count}, std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
-    }
-    if (remote_pieces_ > 0) remote_->producer().withdraw();
+    for (auto& local : local_) nap.over = nap.over || (local && local->has_completions());
+    return nap;
+}
+
+void Ring::sleep(const Nap& nap, Clock::time_point until) {
+    if (nap.over) return;
+    const auto left = until - Clock::now();
+    wait_for_any({nap.words.data(), nap.count},
+                 std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kDoubt));
+}
+
+void Ring::wake_up(const Nap& nap) {
+    if (nap.count > 1) remote_->producer().withdraw();
+}
+
+void Ring::nudge() {
+    local_word_.fetch_add(1);
+    gshm::core::wake(local_word_);
 }
 
 bool Ring::abandon() {
@@ -392,41 +405,50 @@ bool Ring::abandon() {
 
 void Ring::wake() {
     woken_ = true;
-    local_word_.fetch_add(1);
-    gshm::core::wake(local_word_);
+    nudge();
 }
 
-Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {
-    using Clock = std::chrono::steady_clock;
-    const size_t there = ready_.size();
-    collect();
-    if (least > ret_completions.size()) return fail(EINVAL, "there is no room for so many completions");
-    if (least > ready_.size() + begun_operations_) {
-        return fail(EINVAL, "{} completions are awaited, and {} transfers are under way", least,
-                    ready_.size() + begun_operations_);
-    }
-    const auto until = timeout_ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
-    // Kept across calls, so that repeated waits shorter than kDoubt also notice a dead gshmd.
-    if (heard_ == Clock::time_point() || ready_.size() != there) heard_ = Clock::now();
-    for (size_t before = ready_.size(); ready_.size() < least;) {
-        const auto now = Clock::now();
-        if (now >= until || woken_.exchange(false)) break;
-        if (ready_.size() != before) heard_ = now;
-        before = ready_.size();
-        if (remote_pieces_ > 0 && (now - heard_ >= kDoubt || remote_->producer().is_broken())) {
-            TRY(remote_->look_for_daemon());
-            TRY(reach_daemon(State::begun));
-            heard_ = Clock::now();
-        }
-        sleep(least - ready_.size(), until);
-        collect();
-    }
+Ring::Clock::time_point Ring::deadline(int timeout_ms) {
+    return timeout_ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+Status Ring::look_for_daemon() {
+    if (remote_pieces_ == 0) return {};
+    const auto now = Clock::now();
+    if (heard_ == Clock::time_point()) heard_ = now;
+    if (now - heard_ < kDoubt && !remote_->producer().is_broken()) return {};
+    TRY(remote_->look_for_daemon());
+    TRY(reach_daemon(State::begun));
+    heard_ = Clock::now();
+    return {};
+}
+
+size_t Ring::take(std::span<gshm_completion> ret_completions) {
     size_t taken = 0;
     for (; taken < ret_completions.size() && !ready_.empty(); ++taken) {
         ret_completions[taken] = ready_.front();
         ready_.pop_front();
     }
     return taken;
+}
+
+Result<size_t> Ring::wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms) {
+    collect();
+    if (least > ret_completions.size()) return fail(EINVAL, "there is no room for so many completions");
+    if (least > ready() + under_way()) {
+        return fail(EINVAL, "{} completions are awaited, and {} transfers are under way", least, ready() + under_way());
+    }
+    const auto until = deadline(timeout_ms);
+    while (ready() < least) {
+        if (Clock::now() >= until || take_wake()) break;
+        TRY(look_for_daemon());
+        if (ready() >= least) break;
+        const auto nap = fall_asleep(least - ready());
+        sleep(nap, until);
+        wake_up(nap);
+        collect();
+    }
+    return take(ret_completions);
 }
 
 }  // namespace gshm::core::client

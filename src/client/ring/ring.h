@@ -1,6 +1,7 @@
 // The implementation of gshm_ring: operations of one or several ranges, each moved by gshmd or by this process.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -8,13 +9,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/futex.h"
 #include "client/object.h"
 #include "client/ring/local_ring.h"
 #include "client/ring/remote_ring.h"
 
 namespace gshm::core::client {
 
-// For one thread at a time, except release() and wake().
+// For one thread at a time, except release(), wake() and nudge(); SharedRing adds a lock.
 class Ring {
 public:
     // core may be null, for memory without a daemon only.
@@ -36,12 +38,38 @@ public:
     // Returns the number of operations begun.
     Result<size_t> submit();
     Result<size_t> wait(std::span<gshm_completion> ret_completions, size_t least, int timeout_ms);
+
+    // The steps of wait().
+    using Clock = std::chrono::steady_clock;
+    static Clock::time_point deadline(int timeout_ms);
+    // Takes all available completions.
+    void collect();
+    size_t ready() const { return ready_.size(); }
+    size_t under_way() const { return begun_operations_; }
+    // Whether wake() was called since the last time.
+    bool take_wake() { return woken_.exchange(false); }
+    // After a while without a completion: finds the next gshmd if this one is gone, and repeats its transfers.
+    Status look_for_daemon();
+    // Between fall_asleep() and wake_up(), the ring may be used for everything but submit() and look_for_daemon().
+    struct Nap {
+        std::array<Awaited, 2> words = {};
+        size_t count = 0;
+        bool over = false;  // there is something to do already
+    };
+    Nap fall_asleep(size_t missing);
+    static void sleep(const Nap& nap, Clock::time_point until);
+    void wake_up(const Nap& nap);
+    // Ends a sleep() that is under way or about to begin.
+    void nudge();
+    size_t take(std::span<gshm_completion> ret_completions);
+
     // Gives up the transfers of gshmd, without waiting. The ring can then only be destroyed. False: this process has
     // local transfers, whose memory must stay.
     bool abandon();
     // Ends a wait() that is under way, or the next one that would block.
     void wake();
     Status check_use() const { return check_fork_count(generation_); }
+    bool is_here() const { return generation_ == fork_count(); }  // not in a forked child
 
     // Called before the object is closed or sealed: tells gshmd that the rings do not use it any more, unless they do.
     static void release(gshm_object& object);
@@ -86,11 +114,8 @@ private:
     Status begin_local();
     // Sets the ring up again if there is a new connection.
     Status follow();
-    // Takes all available completions.
-    void collect();
     void finish(uint32_t token, int64_t result, uint32_t path);
     void finish_operation(uint32_t index);
-    void sleep(size_t missing, std::chrono::steady_clock::time_point until);
 
     std::shared_ptr<Core> core_;  // null while idle
     const uint64_t generation_ = fork_count();

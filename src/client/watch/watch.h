@@ -29,6 +29,7 @@ public:
     // An epoll descriptor, since the socket changes when gshmd restarts.
     int fd() const { return poll_.get(); }
     Status check_fork() const { return check_fork_count(generation_); }
+    bool is_here() const { return generation_ == fork_count(); }  // not in a forked child
 
 private:
     struct Event {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 namespace gshm::usrbio {
 namespace {
@@ -31,6 +30,7 @@ Result<std::unique_ptr<Ior>> Ior::create(std::shared_ptr<Daemon> daemon, const O
     TRY(check_argument(options.entries > 0, "a ring has at least one entry"));
     gshm_ring_options asked = GSHM_RING_OPTIONS_INIT;
     asked.entries = static_cast<uint32_t>(options.entries);
+    asked.flags = GSHM_RING_SHARED;
     gshm_ring* ring = nullptr;
     if (int code = gshm_ring_create(daemon->client().get(), &asked, &ring); code != 0) {
         return Error{-code, gshm_last_error()};
@@ -81,25 +81,8 @@ void Ior::forget_removed_files() {
     std::erase_if(removed_, [&](uint32_t index) { return gshm_ring_remove_file(ring_, index) != -EBUSY; });
 }
 
-std::unique_lock<std::mutex> Ior::enter() {
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    if (lock) return lock;
-    wanted_.fetch_add(1);
-    gshm_ring_wake(ring_);
-    lock.lock();
-    wanted_.fetch_sub(1);
-    return lock;
-}
-
-void Ior::let_others_go_first(std::unique_lock<std::mutex>& lock) {
-    if (wanted_.load() == 0) return;
-    lock.unlock();
-    while (wanted_.load() > 0) std::this_thread::yield();
-    lock.lock();
-}
-
 int Ior::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64_t file_offset, const void* user_data) {
-    auto lock = enter();
+    const std::lock_guard lock(mutex_);
     auto added = find_file(fd);
     if (!added) return -added.error().code;
     const AddedFile& file = **added;
@@ -127,7 +110,7 @@ int Ior::prepare(const Iov& iov, uint64_t offset, uint64_t bytes, int fd, uint64
 }
 
 int Ior::submit() {
-    auto lock = enter();
+    const std::lock_guard lock(mutex_);
     return submit_prepared();
 }
 
@@ -152,9 +135,11 @@ hf3fs_cqe Ior::finish(const gshm_completion& completion) {
     return {.index = static_cast<int32_t>(index), .reserved = 0, .result = result, .userdata = slot.user_data};
 }
 
-int Ior::take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
+int Ior::take(std::unique_lock<std::mutex>& lock, std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms) {
     const size_t room = std::min(cqes.size(), completions_.size());
+    lock.unlock();
     const int taken = gshm_ring_wait(ring_, completions_.data(), room, std::min(least, room), timeout_ms);
+    lock.lock();
     for (int i = 0; i < taken; ++i) cqes[static_cast<size_t>(i)] = finish(completions_[static_cast<size_t>(i)]);
     return taken;
 }
@@ -170,16 +155,15 @@ int Ior::wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* d
     size_t filled = 0;
     size_t awaited = 0;
     int timeout_ms = 0;
-    auto lock = enter();
+    std::unique_lock lock(mutex_);
     // Available completions first, without waiting, also if the deadline has passed.
     for (;;) {
-        const int taken = take(cqes.subspan(filled), awaited, timeout_ms);
+        const int taken = take(lock, cqes.subspan(filled), awaited, timeout_ms);
         if (taken < 0) return filled > 0 ? static_cast<int>(filled) : taken;
         filled += static_cast<size_t>(taken);
         if (filled >= least) return static_cast<int>(filled);
         timeout_ms = ms_until(deadline);
         if (timeout_ms == 0) return static_cast<int>(filled);
-        let_others_go_first(lock);
         // A program that forgot to submit would wait forever.
         if (int code = submit_prepared(); code < 0) return filled > 0 ? static_cast<int>(filled) : code;
         awaited = std::min(least - filled, under_way_);

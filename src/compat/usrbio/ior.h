@@ -48,26 +48,22 @@ private:
 
     Ior(std::shared_ptr<Daemon> daemon, gshm_ring* ring, const Options& options);
     Result<const AddedFile*> find_file(int fd);
-    std::unique_lock<std::mutex> enter();
-    void let_others_go_first(std::unique_lock<std::mutex>& lock);
     void forget_removed_files();
     int submit_prepared();
     hf3fs_cqe finish(const gshm_completion& completion);
-    // Takes completions of gshm's ring: at least that many, unless the time passes or another thread needs the ring.
-    int take(std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms);
+    // Takes completions of gshm's ring: at least that many, unless the time passes. The lock is released meanwhile.
+    int take(std::unique_lock<std::mutex>& lock, std::span<hf3fs_cqe> cqes, size_t least, int timeout_ms);
     int wait_in_turn(std::span<hf3fs_cqe> cqes, size_t least, const timespec* deadline);
 
     const std::shared_ptr<Daemon> daemon_;
     gshm_ring* const ring_;
     const Options options_;
 
-    // A ring of gshm is used by one thread at a time, one of 3FS by two. A thread that prepares wakes the thread that
-    // waits in the ring, which releases the ring for it and then waits again.
-    std::timed_mutex waiting_;     // one waiter at a time; taken before mutex_
-    std::mutex mutex_;             // guards everything below, and gshm's ring
-    std::atomic<int> wanted_ = 0;  // threads that need mutex_ from the waiter
+    // One thread prepares and submits while another waits in gshm's ring, which is shared, without mutex_.
+    std::timed_mutex waiting_;                  // one waiter at a time; taken before mutex_
+    std::vector<gshm_completion> completions_;  // of the waiter
+    std::mutex mutex_;                          // guards everything below
     std::condition_variable begun_;
-    std::vector<gshm_completion> completions_;
     std::vector<Slot> slots_;
     std::vector<int> free_;                     // indexes of free slots
     size_t prepared_ = 0;                       // and not yet started

@@ -178,14 +178,38 @@ Status Client::DelData(const ObjectID id, const bool force, const bool) {
     return Status::OK();
 }
 
-Status Client::DelData(const std::vector<ObjectID>& ids, const bool force, const bool deep) {
-    Failures failures;
+Status Client::DelData(const std::vector<ObjectID>& ids, const bool force, const bool) {
+    std::shared_ptr<Connection> connection;
+    RETURN_ON_ERROR(state_->get(connection));
+    const gshm::Client& client = connection->client();
     const std::set<ObjectID> once(ids.begin(), ids.end());
-    for (const ObjectID id : once) {
-        Status deleted = DelData(id, force, deep);
-        if (deleted.ok()) continue;
-        if (deleted.IsConnectionError()) return deleted;  // the same for all ids
-        failures.emplace_back(id, std::move(deleted));
+    std::vector<std::string> names;
+    for (const ObjectID id : once) names.push_back(object_name(id));
+    const auto infos = force ? std::vector<gshm::Result<gshm::StatInfo>>() : client.stat_batch(names);
+    Failures failures;
+    std::vector<ObjectID> finished;
+    names.clear();
+    for (size_t index = 0; const ObjectID id : once) {
+        const bool checks = !force && connection->created()->find(id) == nullptr;
+        Status good = checks ? check_finished(client, id, infos[index]) : Status::OK();
+        ++index;
+        if (good.IsConnectionError()) return good;  // the same for all ids
+        if (!good.ok()) {
+            failures.emplace_back(id, std::move(good));
+            continue;
+        }
+        finished.push_back(id);
+        names.push_back(object_name(id));
+    }
+    const auto unlinked = client.unlink_batch(names);
+    for (size_t i = 0; i < finished.size(); ++i) {
+        if (unlinked[i]) {
+            connection->created()->remove(finished[i]);
+            continue;
+        }
+        Status failed = about(finished[i], unlinked[i].error());
+        if (failed.IsConnectionError()) return failed;
+        failures.emplace_back(finished[i], std::move(failed));
     }
     return to_status(failures, once.size(), "buffers were not deleted");
 }

@@ -1,0 +1,772 @@
+/* gshm: /dev/shm for GPU memory. The C interface; gshm.hpp wraps it for C++.
+ * Why this file is long: it is the complete interface, with the contract of every call.
+ *
+ * Conventions
+ *  1. Functions that can fail return 0 or a negative errno. gshm_last_error() then returns a sentence for people. It
+ *     belongs to the calling thread and is valid until the next failing call of that thread.
+ *  2. Output parameters are named ret_... and are not written on failure.
+ *  3. Strings are UTF-8 and end in NUL. A name is a relative path such as "models/llama/w0": components of 1 to 255
+ *     bytes, no "." or "..", at most 4095 bytes in all. A bad name gives -EINVAL, -ENAMETOOLONG or, if it is not UTF-8,
+ *     -EILSEQ. Missing directories are made when an object is created and removed with the last object in them.
+ *  4. Structs that may grow begin with struct_size: set it to sizeof, or initialise with the ..._INIT macro. A size
+ *     that this library does not know gives -EINVAL. In arrays the size of the first element applies to all.
+ *  5. Handles are opaque. Several threads may use one client at the same time. An object handle is used by one thread
+ *     at a time. Objects may outlive their client.
+ *  6. When gshmd dies, mapped memory stays valid. Calls wait for the next gshmd (up to timeout_ms of the connection).
+ *     It restores the state, so handles stay valid. A request that must not run twice (create, rename, unlink, ...) and
+ *     was in progress gives -ECONNRESET: it may have taken effect. Handles of a daemon that has freed everything give
+ *     -ESTALE.
+ *  7. After fork() the child must connect again. Every call with an inherited client or object gives -ECHILD there;
+ *     closing the handle frees the copy of the child only.
+ *  8. CUDA is started (the device's primary context is retained) only by calls that return a device pointer: create,
+ *     open, allocate and import without GSHM_NO_MAP on a cuda device. Copies with handles opened with GSHM_NO_MAP go
+ *     through the daemon.
+ *
+ * Rights. Every object has an owner, a group and mode bits, and so have the directories above it. The daemon checks
+ * each call against the credentials that the kernel reports for the caller. On `host` a read-only open yields memory
+ * that cannot be written. CUDA has no read-only sharing: on cuda devices a process that may open an object can also
+ * write to it by bypassing this library. */
+#ifndef GSHM_GSHM_H
+#define GSHM_GSHM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+#define GSHM_VERSION_MAJOR 0
+#define GSHM_VERSION_MINOR 1
+#define GSHM_VERSION_PATCH 0
+
+typedef struct gshm_client gshm_client; /* a connection to gshmd; reconnects by itself */
+typedef struct gshm_object gshm_object; /* an open object (a lease), or memory allocated or imported without a daemon */
+typedef struct gshm_listing gshm_listing; /* the result of a list call */
+typedef struct gshm_mirror gshm_mirror;   /* a copy of an object's bytes for the CPU */
+typedef struct gshm_fence gshm_fence;     /* tells readers when an object's bytes are complete */
+typedef struct gshm_watch gshm_watch;     /* events for changes of names */
+typedef struct gshm_pool gshm_pool;       /* allocations of any size, cut from objects */
+
+/* "major.minor.patch" of the library. */
+const char* gshm_version(void);
+/* The message of this thread's last failing call; "" if none failed. Never NULL. */
+const char* gshm_last_error(void);
+
+/* ---- Connection ------------------------------------------------------------------------------------------------ */
+
+typedef struct gshm_connect_options {
+    uint32_t struct_size;
+    int32_t timeout_ms; /* limit for connecting and reconnecting; 0: one attempt */
+    const char* dir;    /* runtime folder; NULL: $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm */
+} gshm_connect_options;
+#define GSHM_CONNECT_OPTIONS_INIT {sizeof(gshm_connect_options), 2000, NULL}
+
+/* The daemon's socket in its runtime folder. */
+#define GSHM_SOCKET_NAME "gshm.sock"
+
+/* options may be NULL. -ECONNREFUSED: no daemon runs there. -EPROTO: the daemon speaks another protocol. -ETIMEDOUT: it
+ * does not answer. */
+int gshm_connect(const gshm_connect_options* options, gshm_client** ret_client);
+/* Writes the default runtime folder of gshm_connect(), with a terminating NUL. -ENOENT: none of the variables is set.
+ * -ERANGE: capacity is too small. */
+int gshm_runtime_dir(char* ret_dir, size_t capacity);
+/* Finds the daemon whose mount contains the path (a file or a folder). Writes its runtime folder, for the `dir` of the
+ * options, with a terminating NUL. -EINVAL: the path is in no such mount. -ERANGE: capacity is too small. */
+int gshm_find_daemon(const char* path, char* ret_dir, size_t capacity);
+/* Ends the session: its leases end, and unsealed objects created without GSHM_KEEP are reclaimed. NULL is ignored. */
+void gshm_disconnect(gshm_client* client);
+
+int gshm_ping(gshm_client* client);
+
+typedef struct gshm_daemon_info {
+    uint32_t struct_size;
+    uint32_t protocol; /* protocol version in use */
+    int32_t pid;
+    uint32_t sessions;
+    uint64_t instance; /* identifies the set of objects; another instance has other objects */
+    uint64_t objects;
+    uint64_t extents;
+    char version[32];
+    char mountpoint[256]; /* where objects are visible as files; "": no mount */
+    int32_t keeper;       /* pid of the keeper, which holds the memory if the daemon dies; 0: none, or systemd */
+    uint32_t reserved;
+} gshm_daemon_info;
+int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info);
+
+/* Ends the daemon and frees its objects. With GSHM_KEEP everything stays for the next gshmd: objects, the mount, and
+ * memory that clients map. Permitted to root and the daemon's own user. */
+int gshm_shutdown(gshm_client* client, uint32_t flags);
+/* Unmounts. Objects and clients are not affected. -EBUSY while files of the mount are open. With GSHM_LAZY the mount
+ * disappears from the tree at once and ends with the last open file. -EINVAL: nothing is mounted. */
+int gshm_unmount(gshm_client* client, uint32_t flags);
+
+/* ---- Devices --------------------------------------------------------------------------------------------------- */
+
+enum {
+    GSHM_HANDLE_POSIX_FD = 1,
+    GSHM_HANDLE_FABRIC = 2,
+    GSHM_HANDLE_DMABUF = 4,
+    GSHM_HANDLE_IPC = 8, /* CUDA's older handles, for memory from cudaMalloc; never for gshm's own memory */
+};
+
+typedef struct gshm_device_info {
+    uint32_t struct_size;
+    uint32_t handle_kinds; /* GSHM_HANDLE_..., or-ed */
+    char name[16];         /* "host", "cuda:0" */
+    char uuid[48];         /* "GPU-…", "MIG-…"; "" for host */
+    char model[96];
+    uint64_t capacity_bytes; /* bytes that gshm may use */
+    uint64_t used_bytes;     /* in extents */
+    uint64_t object_bytes;   /* in objects: used_bytes without slack and free slab space */
+    uint64_t granularity_bytes;
+    uint64_t unlinked_bytes; /* in objects that have no name but are still held */
+    uint32_t compressible;   /* 1: GSHM_COMPRESSIBLE works */
+    uint32_t failed;         /* 1: the device has failed; requests for it fail */
+    char failure[128];       /* the reason */
+} gshm_device_info;
+
+/* Lists the daemon's devices. Writes at most capacity entries; *ret_count is the number of devices. ret_devices may be
+ * NULL if capacity is 0. */
+int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
+/* Lists the devices of this process, without a daemon. Starts the CUDA driver (cuInit) but makes no context. */
+int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count);
+
+/* ---- Objects by name ------------------------------------------------------------------------------------------- */
+
+enum {
+    /* create */
+    GSHM_KEEP = 1u << 0,         /* outlives this session although it is not sealed; for shutdown see there */
+    GSHM_COMPRESSIBLE = 1u << 1, /* requests compressible memory; -EOPNOTSUPP if the device has none */
+    GSHM_DEDICATED = 1u << 2,    /* an extent of its own even if small: no other object shares its memory */
+    GSHM_REPLACE = 1u << 3,      /* rename: replaces an existing object (create never replaces) */
+    GSHM_UNNAMED = 1u << 4,      /* has no name until gshm_publish() or gshm_replace() gives it one; see there */
+    GSHM_EMPTY = 1u << 6,        /* size_bytes is 0: an object without memory, like an empty file of the mount */
+    /* create and make */
+    GSHM_OWNER = 1u << 5, /* owner and group are the spec's uid and gid; -EPERM unless the caller is root */
+    /* create and open */
+    GSHM_NO_MAP = 1u << 8, /* returns no pointer: gshm_data() is NULL, copies go through the daemon */
+    /* open */
+    /* for writing too; -EPERM if sealed. -EBUSY if it shares its extent with sealed objects and another process holds
+     * it; GSHM_NO_MAP then works, and objects made with GSHM_DEDICATED are not affected */
+    GSHM_WRITE = 1u << 9,
+    GSHM_SEALED_ONLY = 1u << 10, /* -EBUSY unless sealed */
+    /* list */
+    GSHM_RECURSIVE = 1u << 11,
+    /* unmount */
+    GSHM_LAZY = 1u << 12,
+    /* only reported, by gshm_list_unlinked() */
+    GSHM_FORMER = 1u << 13,
+};
+
+typedef struct gshm_attribute {
+    const char* name; /* 1 to 255 bytes */
+    const void* value;
+    /* at most 64 KiB; a create call takes about 100 KiB of attributes in all, more can be set later */
+    size_t value_bytes;
+} gshm_attribute;
+
+typedef struct gshm_create_spec {
+    uint32_t struct_size;
+    uint32_t mode; /* permission bits; 0 means 0600 */
+    const char* name;
+    uint64_t size_bytes;
+    const char* device; /* "cuda:0", "host"; NULL: the daemon's first */
+    uint32_t flags;
+    uint32_t reserved;
+    const gshm_attribute* attributes;
+    size_t attribute_count;
+    uint32_t uid; /* with GSHM_OWNER */
+    uint32_t gid;
+} gshm_create_spec;
+#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0}
+
+/* Creates an object filled with zeros and opens it for writing. -EEXIST: the name exists. The object is reclaimed with
+ * this session unless it is sealed first or made with GSHM_KEEP. */
+int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object);
+/* Opens for reading (or with GSHM_WRITE). Takes one round trip, and no driver call if the extent is already mapped. */
+int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object);
+int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object);
+/* Opens the object behind a file of a gshm mount. With client NULL the library connects to the daemon of the mount,
+ * which it finds by the path, for as long as the object is open. -EINVAL: the path is not in such a mount. -EXDEV: the
+ * mount belongs to a daemon other than the client's. If the file is resized later, the handle keeps its size and, on
+ * host, its pages; see docs/mount.md. An empty file has no memory: gshm_data() is NULL. */
+int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_object** ret_object);
+
+/* Batches. Each element succeeds or fails independently: ret_status[i] is 0 or -errno, and ret_objects[i] is the handle
+ * or NULL. Both arrays are always written unless the arguments are invalid. The return value is 0 or the status of the
+ * first failing element. GSHM_NO_MAP must be the same for all elements of a batch. */
+int gshm_create_batch(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,
+                      int* ret_status);
+int gshm_open_batch(gshm_client* client, const char* const* names, size_t count, uint32_t flags,
+                    gshm_object** ret_objects, int* ret_status);
+
+/* Ends the lease and invalidates the pointer. NULL is ignored. */
+void gshm_close(gshm_object* object);
+void gshm_close_batch(gshm_object* const* objects, size_t count);
+
+/* Makes the bytes immutable; attributes can still change. Needs a handle open for writing. -EBUSY: another process has
+ * the object open for writing. Pointers and descriptors that were handed out before keep their access. The
+ * modification time is unchanged. */
+int gshm_seal(gshm_object* object);
+int gshm_seal_batch(gshm_object* const* objects, size_t count, int* ret_status);
+int gshm_seal_name(gshm_client* client, const char* name);
+/* Also removes an empty directory, which the mount may have made; -EISDIR if it has entries. */
+int gshm_unlink(gshm_client* client, const char* name);
+/* Atomic. With GSHM_REPLACE an existing object is replaced, and its holders keep it; a directory may replace an empty
+ * directory (-ENOTEMPTY if it has entries). Otherwise an existing name gives -EEXIST. */
+int gshm_rename(gshm_client* client, const char* from, const char* to, uint32_t flags);
+enum { GSHM_MOVE_KEEP_HOLDERS = 1u << 0 };
+/* Moves the bytes of an object to memory of another device ("cuda:0", "host"). Permitted to its owner and root, sealed
+ * or not. The object keeps its id, names, state, attributes and times, except the time of its last change. At every
+ * moment it is complete on one of the two devices. -ENOSPC: the device is full. -ENODEV: no such device. -EBUSY: the
+ * object is open in the mount and one of the devices is `host`, or a process holds the object and so maps its old
+ * memory. With GSHM_MOVE_KEEP_HOLDERS a holder keeps the old memory until it closes the object; -EBUSY if it has write
+ * access (see gshm_holders()). */
+int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags);
+/* Publishes a new version of an object that others may be reading: seals the object and gives it the name, atomically,
+ * in place of the object or symbolic link that has the name. An open of the name yields the complete old or the
+ * complete new version. Holders of the old version keep it until they close it. Needs a handle open for writing.
+ * Rights, and errors such as -EISDIR, are those of renaming over the name; -EBUSY is that of sealing.
+ *   Create the object with GSHM_UNNAMED: it then has no name, so a writer that dies leaves the old version unchanged.
+ *   The name in its spec is the intended name (rights are checked at once, directories are made at the end) and may
+ *   exist. An object created with a name loses that name (-EMLINK if it has several).
+ *   -ESTALE: the connection was lost earlier; nothing was replaced and the new version is gone. -ECONNRESET: the
+ *   connection was lost during the call; compare the id of gshm_stat() to find out whether the object was replaced. */
+int gshm_replace(gshm_object* object, const char* name);
+/* The same, but without GSHM_REPLACE an existing name gives -EEXIST, and the object is unchanged. With GSHM_REPLACE it is
+ * gshm_replace(). */
+int gshm_publish(gshm_object* object, const char* name, uint32_t flags);
+
+/* Opening an object by name follows symbolic links. Pipes, sockets and device files can be made in the mount only. */
+enum { GSHM_KIND_OBJECT = 1, GSHM_KIND_DIRECTORY = 2, GSHM_KIND_SYMLINK = 3, GSHM_KIND_SPECIAL = 4 };
+enum { GSHM_STATE_OPEN = 1, GSHM_STATE_SEALED = 2 };
+
+typedef struct gshm_stat_info {
+    uint32_t struct_size;
+    uint32_t kind;  /* GSHM_KIND_... */
+    uint32_t state; /* GSHM_STATE_...; 0 for other kinds */
+    uint32_t mode;
+    uint32_t uid;
+    uint32_t gid;
+    uint64_t id;
+    uint64_t size_bytes;       /* object: bytes; directory: entries */
+    uint64_t allocation_bytes; /* size of the object's extent */
+    uint64_t extent;           /* id of that extent */
+    uint64_t extent_offset;    /* offset of the object in the extent */
+    int64_t created_ns;        /* since the epoch */
+    int64_t modified_ns;
+    uint32_t leases;
+    uint32_t flags;  /* GSHM_KEEP (of a directory: it stays when empty), GSHM_COMPRESSIBLE, GSHM_DEDICATED */
+    char device[16]; /* of a directory: device for new objects in it; "": not set */
+} gshm_stat_info;
+
+int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info);
+int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
+                    int* ret_status);
+int gshm_stat_object(gshm_object* object, gshm_stat_info* ret_info);
+
+/* Lists the entries of a directory ("" is the root), sorted by name. With GSHM_RECURSIVE it lists all objects below the
+ * directory, and only objects. If path names an object, the listing has that one entry, with its full path. */
+int gshm_list(gshm_client* client, const char* path, uint32_t flags, gshm_listing** ret_listing);
+size_t gshm_listing_count(const gshm_listing* listing);
+const char* gshm_listing_name(const gshm_listing* listing,
+                              size_t index); /* relative to the listed path; NULL past end */
+int gshm_listing_stat(const gshm_listing* listing, size_t index, gshm_stat_info* ret_info);
+void gshm_listing_free(gshm_listing* listing);
+
+typedef struct gshm_holder {
+    uint32_t struct_size;
+    int32_t pid;
+    uint32_t uid;
+    uint32_t leases;
+    uint32_t writable; /* 1: at least one lease is for writing */
+    char command[32];  /* as in /proc/PID/comm */
+} gshm_holder;
+/* Lists the processes that hold leases. Writes at most capacity entries (ret_holders may be NULL if it is 0).
+ * *ret_count is the number of holders, of which the daemon names at most 1,000. */
+int gshm_holders(gshm_client* client, const char* name, gshm_holder* ret_holders, size_t capacity, size_t* ret_count);
+
+/* Lists memory that has no name but is still held: one entry per object, ordered by id. The name of an entry is the
+ * last name of the object ("" if it never had one); the size is that of the memory. The flag GSHM_FORMER marks memory
+ * that a file had before it was resized and that processes still map; the object itself may still have its name. Root
+ * and the daemon's user see all entries. Other users see entries of their own objects, and what they hold themselves
+ * (of others' objects without the name and without the leases of other users). */
+int gshm_list_unlinked(gshm_client* client, gshm_listing** ret_listing);
+/* Lists the holders of an entry of gshm_list_unlinked(); empty for other listings. As gshm_holders(). */
+int gshm_listing_holders(const gshm_listing* listing, size_t index, gshm_holder* ret_holders, size_t capacity,
+                         size_t* ret_count);
+
+/* ---- Directories, symbolic links, hard links, rights ------------------------------------------------------------ */
+
+typedef struct gshm_make_spec {
+    uint32_t struct_size;
+    uint32_t kind; /* GSHM_KIND_DIRECTORY or GSHM_KIND_SYMLINK */
+    const char* name;
+    const char* target; /* of a symbolic link: its target, 1 to 4095 bytes; it need not exist */
+    const char* device; /* of a directory: the default device for new objects in it; NULL: inherited from its parent */
+    uint32_t mode;      /* of a directory, 07777; 0 means 0755 */
+    uint32_t flags;     /* GSHM_KEEP: the directory stays when empty; GSHM_OWNER */
+    uint32_t uid;
+    uint32_t gid;
+} gshm_make_spec;
+#define GSHM_MAKE_SPEC_INIT {sizeof(gshm_make_spec), 0, NULL, NULL, NULL, 0, GSHM_KEEP, 0, 0}
+
+/* Makes a directory or a symbolic link. -EEXIST: the name exists. Missing directories are made as for objects. */
+int gshm_make(gshm_client* client, const gshm_make_spec* spec);
+/* Reads the target of a symbolic link; sizes as for attributes, without a terminating NUL. -EINVAL: not a symbolic
+ * link. */
+int gshm_read_link(gshm_client* client, const char* name, char* ret_target, size_t capacity, size_t* ret_bytes);
+/* Adds a hard link to an object or a symbolic link. -EPERM for directories, and for objects of other users that the
+ * caller may not both read and write. */
+int gshm_link(gshm_client* client, const char* name, const char* new_name);
+
+enum {
+    GSHM_CHANGE_MODE = 1,  /* by the owner and root */
+    GSHM_CHANGE_OWNER = 2, /* by root */
+    GSHM_CHANGE_KEEP = 4,  /* treat as if made with GSHM_KEEP; by the owner and root */
+};
+typedef struct gshm_changes {
+    uint32_t struct_size;
+    uint32_t what; /* GSHM_CHANGE_..., or-ed */
+    uint32_t mode; /* 07777 */
+    uint32_t uid;
+    uint32_t gid;
+} gshm_changes;
+/* Changes an object, a directory or a symbolic link itself. -EPERM: the caller may not. Changing the rights of a small
+ * object closes its extent to everyone but the owner, unless the object was made with GSHM_DEDICATED. */
+int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes);
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2, GSHM_WAIT_GONE = 3 };
+/* Waits until the name exists; or exists and is sealed (-EISDIR if it is a directory); or no longer leads to the object
+ * that had it when the call began, because that was deleted, renamed or replaced. Objects are compared by id: an object
+ * that is unlinked but held counts as gone. If the name does not exist, GSHM_WAIT_GONE returns at once. timeout_ms < 0:
+ * no limit; -ETIMEDOUT when it has passed.
+ * ret_info may be NULL. With GSHM_WAIT_GONE it describes the former object, and is all zero if there was none. */
+int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms, gshm_stat_info* ret_info);
+
+/* ---- Watching: docs/watch.md ----------------------------------------------------------------------------------- */
+
+enum {
+    GSHM_EVENT_CREATED = 1, /* a new name: made, linked, or renamed from outside the prefix */
+    /* the object is sealed. An object that gets its name already sealed has no such event: see `state` */
+    GSHM_EVENT_SEALED = 2,
+    GSHM_EVENT_DELETED = 3, /* the name is gone: unlinked, reclaimed, or renamed out of the prefix */
+    /* from old_name, which is gone. A renamed directory has one event per name below it as well */
+    GSHM_EVENT_RENAMED = 4,
+    /* the name led to replaced_id before; old_name, the former name of the new object, is gone */
+    GSHM_EVENT_REPLACED = 5,
+    GSHM_EVENT_EXISTING = 6, /* with GSHM_WATCH_EXISTING: present when the watch was made */
+    GSHM_EVENT_READY = 7,    /* likewise: all present names have been reported. Has no name */
+    GSHM_EVENT_OVERFLOW = 8, /* events were lost: list the names again (gshm_list()). Has no name */
+};
+
+typedef struct gshm_event {
+    uint32_t struct_size;
+    uint32_t event; /* GSHM_EVENT_...; ignore unknown values, later versions may add some */
+    uint32_t kind;  /* GSHM_KIND_...; directories, symbolic links and special files have events too */
+    uint32_t state; /* GSHM_STATE_... of an object, 0 for others */
+    uint64_t id;
+    uint64_t replaced_id;
+    uint64_t size_bytes; /* of an object, at the time of the event */
+    int64_t time_ns;     /* time of the event, since the epoch */
+    char device[16];     /* of an object */
+    const char* name;    /* both strings are valid until the next call with the watch; "" if there is none */
+    const char* old_name;
+} gshm_event;
+
+enum { GSHM_WATCH_EXISTING = 1u << 0 }; /* reports present names first, without gaps or repetitions */
+
+/* Watches all names that begin with the prefix ("": all names; "models/": names in that directory; "models/ll": also
+ * "models/llama" and the names in it). Reports every change, whether made by a library, a command, the mount, or the
+ * reclaim of a dead process's unsealed objects. The caller sees only names that it may look up and list: the
+ * directories above must be searchable, and readable unless the prefix contains the names in them. A watch has a
+ * connection of its own and may outlive the client. -EINVAL, -ENAMETOOLONG, -EILSEQ: no name can begin with the prefix.
+ */
+int gshm_watch_create(gshm_client* client, const char* prefix, uint32_t flags, gshm_watch** ret_watch);
+/* Returns the next event. timeout_ms < 0: no limit; 0: do not wait; -ETIMEDOUT: no event in time. -EINTR: a signal
+ * arrived. When gshmd dies, the watch continues with the next daemon, beginning with GSHM_EVENT_OVERFLOW.
+ * -ECONNREFUSED: no daemon came (within timeout_ms, or the timeout of the connection if that is shorter); call again to
+ * retry. For one thread at a time. */
+int gshm_watch_next(gshm_watch* watch, gshm_event* ret_event, int timeout_ms);
+/* For poll() and epoll: readable when gshm_watch_next() returns without waiting (also when gshmd is gone). The
+ * descriptor never changes and belongs to the watch; -1 for NULL. */
+int gshm_watch_fd(const gshm_watch* watch);
+/* A concurrent gshm_watch_next() returns -ECANCELED first. NULL is ignored. */
+void gshm_watch_destroy(gshm_watch* watch);
+
+/* ---- Attributes ------------------------------------------------------------------------------------------------ */
+
+/* Attributes of an object or a directory ("": the root directory). The mount shows them as user.NAME. Limits and errors
+ * are those of the mount: a name of 250 bytes (-ERANGE), a value of 64 KiB (-E2BIG), 1 MiB for all attributes
+ * (-ENOSPC). */
+int gshm_set_attribute(gshm_client* client, const char* name, const char* attribute, const void* value,
+                       size_t value_bytes);
+/* Writes at most capacity bytes; *ret_bytes is the full length. -ERANGE: too small (ret_bytes is written then, an
+ * exception to rule 2). -ENODATA: no such attribute. With capacity 0 it returns the length only. */
+int gshm_get_attribute(gshm_client* client, const char* name, const char* attribute, void* ret_value, size_t capacity,
+                       size_t* ret_bytes);
+int gshm_remove_attribute(gshm_client* client, const char* name, const char* attribute);
+/* All names, each terminated by NUL, as listxattr(2) returns them; sizes as above. */
+int gshm_list_attributes(gshm_client* client, const char* name, char* ret_names, size_t capacity, size_t* ret_bytes);
+
+/* ---- An open object -------------------------------------------------------------------------------------------- */
+
+/* For NULL these four functions return NULL, 0, 0 and "". */
+/* A device pointer on cuda, an ordinary pointer on host; NULL with GSHM_NO_MAP. Valid until the handle is closed, also
+ * while no daemon runs. Read-only on host unless opened for writing. */
+void* gshm_data(const gshm_object* object);
+uint64_t gshm_size(const gshm_object* object);
+uint64_t gshm_id(const gshm_object* object); /* 0 for memory without a daemon */
+/* its name at the daemon; for memory without a daemon, in this process */
+const char* gshm_device(const gshm_object* object);
+
+/* Copy between host memory and the object. They return when the bytes have arrived. */
+int gshm_copy_in(gshm_object* object, uint64_t offset, const void* source, size_t bytes);
+int gshm_copy_out(gshm_object* object, uint64_t offset, void* destination, size_t bytes);
+int gshm_fill(gshm_object* object, uint64_t offset, uint64_t bytes, uint8_t value);
+
+/* Makes gshm_data() usable from another GPU too. -EOPNOTSUPP: the two GPUs cannot reach each other. */
+int gshm_map_peer(gshm_object* object, const char* device);
+
+/* ---- Mirrors: an object's bytes for the CPU --------------------------------------------------------------------- */
+
+/* A mirror is memory of this process for a range of an object. On host it is the object's memory itself. On a GPU it is
+ * pinned memory; one copy fills it and another writes it back. The same program works for both. A mirror may be used by
+ * one thread at a time, which counts as a use of its object. The object's handle may be closed earlier: the mirror
+ * keeps the lease. After fork() only the parent may use it. */
+enum {
+    GSHM_MIRROR_LOAD = 1,  /* begins with the object's bytes; otherwise the contents are undefined */
+    GSHM_MIRROR_WRITE = 2, /* may be changed; -EPERM if the object is sealed, -EACCES if it is open for reading only */
+};
+
+typedef struct gshm_mirror_options {
+    uint32_t struct_size;
+    uint32_t flags; /* GSHM_MIRROR_..., at least one */
+    uint64_t offset;
+    uint64_t size_bytes; /* 0: to the end of the object */
+    void* stream;        /* CUstream or cudaStream_t that orders the copies; NULL: the legacy default stream */
+} gshm_mirror_options;
+#define GSHM_MIRROR_OPTIONS_INIT {sizeof(gshm_mirror_options), GSHM_MIRROR_LOAD, 0, 0, NULL}
+
+/* options may be NULL. The stream must outlive the mirror. Copies wait for earlier work on the stream only, and are
+ * complete when a call returns. On host the stream is ignored. For an object opened with GSHM_NO_MAP the bytes go
+ * through the daemon, and a stream gives -EINVAL. -EINVAL: the range is not inside the object. */
+int gshm_mirror_create(gshm_object* object, const gshm_mirror_options* options, gshm_mirror** ret_mirror);
+/* For NULL they return NULL and 0. */
+void* gshm_mirror_data(const gshm_mirror* mirror);
+uint64_t gshm_mirror_size(const gshm_mirror* mirror);
+/* Ranges are relative to the mirror. Marks a range as changed, or about to be changed before the next flush. -EACCES:
+ * the mirror is for reading only. */
+int gshm_mirror_mark(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* Removes all marks. On host changes remain in the object. */
+void gshm_mirror_unmark(gshm_mirror* mirror);
+/* Writes back the marked ranges only. -EPERM: the object was sealed in the meantime. Ranges that failed stay marked. */
+int gshm_mirror_flush(gshm_mirror* mirror);
+/* Writes back this range, whether marked or not. */
+int gshm_mirror_flush_range(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* Reads the range again from the object and removes its marks. */
+int gshm_mirror_load(gshm_mirror* mirror, uint64_t offset, uint64_t bytes);
+/* Flushes and destroys the mirror, even if the flush fails; the error is returned and logged. NULL is ignored. */
+int gshm_mirror_destroy(gshm_mirror* mirror);
+/* Pinned memory of destroyed mirrors is cached for later ones, up to 1 GiB. Sets another bound; 0: blocks above 1 MiB
+ * are freed at once. */
+void gshm_keep_pinned(uint64_t most_bytes);
+
+/* ---- Fences: order reads after writes, between processes -------------------------------------------------------- */
+
+/* Every object of a daemon has a fence, which counts generations from 1. A writer publishes a generation when the work
+ * that it has queued on a stream so far makes the object readable. A reader makes its own stream wait for a generation,
+ * on the GPU: no CPU waits for a kernel, and unrelated GPU work continues. On devices without streams the writes are
+ * complete at publication, and waiting blocks the thread: on host, where the stream is ignored, and with GSHM_NO_MAP,
+ * where a stream gives -EINVAL.
+ *   One process publishes at a time. If it dies, waiters for its outstanding generations continue, also on the GPU, and
+ *   get -EOWNERDEAD. Publishing and waiting need no daemon.
+ *   A fence is used by one thread at a time. The object's handle may be closed earlier; the fence keeps the lease.
+ *   After fork() only the parent may use it. See docs/fence.md. */
+
+/* GSHM_WRITE: to publish; needs a handle open for writing. -EBUSY: another process, or another handle of this one,
+ * publishes. Sealing the object does not prevent its writer from publishing. -EMFILE: this session has 1,024 fences. */
+int gshm_fence_open(gshm_object* object, uint32_t flags, gshm_fence** ret_fence);
+/* The next generation is complete when all work queued on the stream so far is complete (CUstream, cudaStream_t; NULL:
+ * the legacy default stream). Returns at once. Generations complete in order, also from several streams. ret_generation
+ * may be NULL. */
+int gshm_fence_publish(gshm_fence* fence, void* stream, uint64_t* ret_generation);
+/* Later work on the stream begins when the generation is complete. generation 0: the newest published one, or the first
+ * if there is none. An unpublished generation is waited for on the CPU, up to timeout_ms (< 0: no limit): -ETIMEDOUT;
+ * -EOWNERDEAD if its writer has died; -EPIPE if its writer has closed the fence. Without streams the generation is
+ * complete when the call returns. ret_generation (may be NULL) is its number. */
+int gshm_fence_wait(gshm_fence* fence, void* stream, uint64_t generation, int timeout_ms, uint64_t* ret_generation);
+/* 0: complete. -EAGAIN: not yet. -EOWNERDEAD: the writer died before completing it. A stream that waits for a dead
+ * writer continues, so readers that must detect this call it after synchronising with their stream. */
+int gshm_fence_check(gshm_fence* fence, uint64_t generation);
+/* The newest published generation; 0: none. */
+uint64_t gshm_fence_published(const gshm_fence* fence);
+/* Published generations still complete. NULL is ignored. */
+void gshm_fence_close(gshm_fence* fence);
+
+/* ---- Pools: shareable allocations of any size ------------------------------------------------------------------- */
+
+/* A pool cuts allocations from slabs, which are objects of the daemon, so other processes can open any allocation; see
+ * gshm_pool_locate(). While a slab has room, neither the daemon nor the driver is called. Slabs end with the process,
+ * however it ends. Several threads may use a pool at the same time, and it may outlive its client. When gshmd dies the
+ * memory stays valid; the next slab comes from the next gshmd.
+ *   Memory is freed in stream order, as by cudaFreeAsync(): it can be reused at once on the same stream, and on another
+ *   stream after that stream has waited for the earlier work. Streams are CUstream or cudaStream_t; NULL is the legacy
+ *   default stream, and CU_STREAM_PER_THREAD (2) that of the calling thread. Devices without streams (host) ignore
+ *   them. Streams in graph capture are not supported. */
+/* allocate: for any stream, at once; deallocate: no longer in use anywhere */
+#define GSHM_NO_STREAM ((void*)(intptr_t)-1)
+
+typedef struct gshm_pool_options {
+    uint32_t struct_size;
+    uint32_t mode;        /* permission bits of the slabs; 0 means 0600 */
+    const char* device;   /* at the daemon; NULL: its first */
+    const char* name;     /* directory for the slabs; NULL: a unique name, pool-PID-... */
+    uint64_t slab_bytes;  /* size of the first slabs; later ones grow with the pool. 0: 64 MiB */
+    uint64_t limit_bytes; /* for all slabs together; 0: the device's limit only */
+} gshm_pool_options;
+#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0}
+
+/* options may be NULL. Allocates no memory yet. -ENODEV: no such device, or this process cannot use it. */
+int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool);
+/* Frees all memory of the pool, also allocations that are still in use; other processes keep what they have opened.
+ * Waits for the work that precedes queued deallocations on their streams. NULL is ignored. */
+void gshm_pool_destroy(gshm_pool* pool);
+
+/* The contents are undefined. The alignment is a power of two; 0 and values below 512 mean 512. NULL for 0 bytes.
+ * -ENOMEM: the pool's limit is reached. -ENOSPC: the device is full. Both are returned only after waiting for pending
+ * frees. */
+int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream, void** ret_memory);
+/* size_bytes is the requested size, or 0. NULL is ignored. -EINVAL: not allocated from this pool; nothing changes. If
+ * the driver fails, the memory stays allocated. */
+int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream);
+/* Frees unused slabs until at most keep_bytes remain in slabs. Waits for pending work on them. (A pool keeps one unused
+ * slab otherwise.) */
+int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes);
+
+typedef struct gshm_pool_stats {
+    uint32_t struct_size;
+    uint32_t slabs;
+    uint64_t reserved_bytes; /* in slabs */
+    uint64_t used_bytes;     /* allocated, in units of 512 */
+    uint64_t peak_used_bytes;
+    uint64_t allocations;  /* current number */
+    uint64_t stream_waits; /* total number of times a stream had to wait for another */
+} gshm_pool_stats;
+int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats);
+
+/* The place of pool memory for other processes: they open the object (gshm_open_id()); the memory begins offset bytes
+ * after gshm_data(). */
+typedef struct gshm_location {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t id;         /* of the object */
+    uint64_t offset;     /* in the object */
+    uint64_t size_bytes; /* up to the end of the allocation */
+    char device[16];     /* at the daemon */
+} gshm_location;
+/* For any address in memory allocated from a pool of this process; otherwise -EINVAL. -ESTALE: the daemon that knew the
+ * object is gone for good. An open of the object keeps the memory alive, but the pool still manages it: after the
+ * allocation is freed, its bytes are reused. Notify readers first, and do not seal the object. */
+int gshm_pool_locate(const void* memory, gshm_location* ret_location);
+
+/* The process's default pools, one per GPU, with the signatures of torch.cuda.memory.CUDAPluggableAllocator. device is
+ * the ordinal in this process. The pools use the daemon that gshm_connect(NULL, ...) finds and are made on first use.
+ * $GSHM_POOL_SLAB and $GSHM_POOL_LIMIT (sizes such as 256M) and $GSHM_POOL_MODE (0640) are their options. NULL: size is
+ * 0, or the call failed; gshm_last_error() and the log have the reason. */
+void* gshm_malloc(ssize_t size, int device, void* stream);
+void gshm_free(void* memory, ssize_t size, int device, void* stream);
+
+/* ---- Handles for other programs --------------------------------------------------------------------------------- */
+
+/* Handles refer to whole extents (the driver shares nothing smaller): map extent_bytes, the object begins at offset. */
+typedef struct gshm_handle_info {
+    uint32_t struct_size;
+    uint32_t kind; /* GSHM_HANDLE_... */
+    uint64_t extent_bytes;
+    uint64_t offset;
+    uint64_t size_bytes;
+} gshm_handle_info;
+
+#define GSHM_FABRIC_HANDLE_BYTES 64
+#define GSHM_IPC_HANDLE_BYTES 64
+
+/* The caller owns the descriptor, which is close-on-exec. ret_info may be NULL. */
+int gshm_export_fd(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
+int gshm_export_dmabuf(gshm_object* object, int* ret_fd, gshm_handle_info* ret_info);
+int gshm_export_fabric(gshm_object* object, uint8_t ret_handle[GSHM_FABRIC_HANDLE_BYTES], gshm_handle_info* ret_info);
+/* For memory from cudaMalloc with a handle from gshm_wrap(); otherwise -EOPNOTSUPP. */
+int gshm_export_ipc(gshm_object* object, uint8_t ret_handle[GSHM_IPC_HANDLE_BYTES], gshm_handle_info* ret_info);
+
+/* Allocates zeroed memory of this process, without a daemon and without a name. device is "host", "cuda:N" with this
+ * process's ordinals, or "cuda" for the first GPU. size_bytes is rounded up to the device's granularity; gshm_size()
+ * returns the requested size. Flags: GSHM_COMPRESSIBLE. */
+int gshm_allocate(const char* device, uint64_t size_bytes, uint32_t flags, gshm_object** ret_object);
+/* Imports a handle made by one of the exports above, or by any program with the same driver calls. info has the size of
+ * the extent and the range in it. The caller keeps the descriptor. Flags: GSHM_WRITE. */
+int gshm_import_fd(const char* device, int fd, const gshm_handle_info* info, uint32_t flags, gshm_object** ret_object);
+int gshm_import_dmabuf(const char* device, int fd, const gshm_handle_info* info, uint32_t flags,
+                       gshm_object** ret_object);
+int gshm_import_fabric(const char* device, const uint8_t handle[GSHM_FABRIC_HANDLE_BYTES], const gshm_handle_info* info,
+                       uint32_t flags, gshm_object** ret_object);
+/* Only in a process other than the exporter. */
+int gshm_import_ipc(const char* device, const uint8_t handle[GSHM_IPC_HANDLE_BYTES], const gshm_handle_info* info,
+                    uint32_t flags, gshm_object** ret_object);
+/* Makes a handle for memory that the caller owns: from cudaMalloc, a framework's tensor, VMM memory or ordinary memory,
+ * at any address in it. The memory must stay valid until the handle is closed. -EINVAL: a part of the range is not
+ * mapped. */
+int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object);
+/* Waits for GPU work with the object's memory that was queued so far on the legacy default stream, or on streams that
+ * synchronise with it. Returns at once on host. Call it before a ring reads bytes that a kernel writes; nothing is
+ * needed after a completion. */
+int gshm_sync(gshm_object* object);
+
+/* ---- Files: transfers by the kernel and the GPU's copy engines -------------------------------------------------- */
+
+/* The paths that the bytes of a transfer took, or-ed. */
+enum {
+    GSHM_PATH_DIRECT = 1u << 0,  /* from or to the disk, bypassing the page cache (O_DIRECT) */
+    GSHM_PATH_CACHED = 1u << 1,  /* through the page cache */
+    GSHM_PATH_STAGED = 1u << 2,  /* through pinned memory and a copy engine of the GPU */
+    GSHM_PATH_HOLE = 1u << 3,    /* a hole in the file: zeros filled in place */
+    GSHM_PATH_CUFILE = 1u << 4,  /* between disk and GPU by cuFile */
+    GSHM_PATH_THREADS = 1u << 5, /* by threads, since io_uring is not available */
+    GSHM_PATH_STREAM = 1u << 6,  /* from a pipe, through this process */
+};
+
+typedef struct gshm_transfer_info {
+    uint32_t struct_size;
+    uint32_t path; /* GSHM_PATH_... */
+    uint64_t bytes;
+    uint64_t duration_ns;
+} gshm_transfer_info;
+
+enum {
+    /* put and get: compare the object (or file) with its source before it gets its name. Both are read again, a file from the
+     * disk if its file system supports that; for a stream checksums are compared. -EBADMSG: they differ. Progress counts a
+     * transferred byte as half done. */
+    GSHM_TRANSFER_VERIFY = 1u << 0,
+};
+
+typedef struct gshm_transfer_options {
+    uint32_t struct_size;
+    uint32_t flags; /* GSHM_TRANSFER_... */
+    /* Called from time to time by the calling thread, and by put and get a last time before the name is given. total_bytes
+     * is 0 while it is unknown (a stream). A return value other than 0 ends the transfer with -ECANCELED, also if the file
+     * does not respond (network file systems, FUSE): the call then returns after a second, while gshmd may still complete
+     * requests that it has started. For memory without a daemon the call waits. */
+    int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
+    void* context;
+} gshm_transfer_options;
+#define GSHM_TRANSFER_OPTIONS_INIT {sizeof(gshm_transfer_options), 0, NULL, NULL}
+
+/* Transfer a range of the file into the object, and of the object into the file. options and ret_info may be NULL. The
+ * file must be open for reading (writing); pipes, sockets and directories give -EINVAL. -ENODATA: the file ends early.
+ * On failure the contents of the destination range are undefined. */
+int gshm_read_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
+                   const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+int gshm_write_file(gshm_object* object, uint64_t offset, int fd, uint64_t file_offset, uint64_t bytes,
+                    const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+
+/* Loads a whole file (or block device) into a new, sealed object; spec as for gshm_create(), with size_bytes 0. With the
+ * flag GSHM_REPLACE it replaces an existing object as gshm_replace() does; otherwise an existing name gives -EEXIST: at once,
+ * or at the end if it appears meanwhile. The name appears when the object is complete. On failure no object is made, and an
+ * existing one is unchanged. -ENODATA: the file became shorter. */
+int gshm_put_file(gshm_client* client, const char* path, const gshm_create_spec* spec,
+                  const gshm_transfer_options* options, gshm_transfer_info* ret_info);
+/* The same from a descriptor, which the caller keeps: a file from its position, which does not change, to its end; a stream (a
+ * pipe, a socket, a terminal, a file of /proc) to its end. The size of an object is fixed at creation, so the bytes of a stream
+ * are buffered until its end: up to 64 MiB in memory, more in an unnamed file in $TMPDIR (default /var/tmp). With size_bytes
+ * in the spec, or GSHM_EMPTY, they go straight into the object; -EFBIG: the stream is longer, -ENODATA: shorter. */
+int gshm_put_fd(gshm_client* client, int fd, const gshm_create_spec* spec, const gshm_transfer_options* options,
+                gshm_transfer_info* ret_info);
+/* Writes an object to a file: to a temporary file in the same folder, which takes the name when it is complete. */
+int gshm_get_file(gshm_client* client, const char* name, const char* path, const gshm_transfer_options* options,
+                  gshm_transfer_info* ret_info);
+
+/* A ring performs many such transfers concurrently. For objects of a daemon, the daemon performs them: it gets the
+ * file's descriptor, and the calling process need not wait. For other memory (gshm_wrap() etc.) threads of this process
+ * do. A ring is used by one thread at a time; use one ring per thread. docs/ring.md has the layout. When gshmd dies,
+ * the next one repeats the transfers in progress. */
+typedef struct gshm_ring gshm_ring;
+
+typedef struct gshm_ring_options {
+    uint32_t struct_size;
+    uint32_t entries; /* maximum number of ranges in flight, 1 to 32768; rounded up to a power of two */
+} gshm_ring_options;
+#define GSHM_RING_OPTIONS_INIT {sizeof(gshm_ring_options), 128}
+
+/* options may be NULL. client NULL: only for memory without a daemon. -ENOSPC: not enough shared memory. */
+int gshm_ring_create(gshm_client* client, const gshm_ring_options* options, gshm_ring** ret_ring);
+/* Waits for transfers in flight. NULL is ignored. */
+void gshm_ring_destroy(gshm_ring* ring);
+/* The rounded number of entries. */
+size_t gshm_ring_entries(const gshm_ring* ring);
+
+/* Registers a file; *ret_file identifies it in this ring. The caller owns the descriptor and may close it afterwards.
+ * -EINVAL: not a regular file or block device. */
+int gshm_ring_add_file(gshm_ring* ring, int fd, uint32_t* ret_file);
+/* -EBUSY: a transfer uses it. */
+int gshm_ring_remove_file(gshm_ring* ring, uint32_t file);
+
+enum {
+    GSHM_IO_READ = 1,  /* from the file into the object */
+    GSHM_IO_WRITE = 2, /* from the object into the file */
+};
+
+typedef struct gshm_range {
+    gshm_object* object; /* may be closed as soon as the transfer is prepared */
+    uint64_t offset;
+    uint64_t bytes;
+} gshm_range;
+
+typedef struct gshm_io {
+    uint32_t struct_size;
+    uint32_t operation; /* GSHM_IO_... */
+    uint32_t file;      /* from gshm_ring_add_file() */
+    uint32_t flags;     /* 0 */
+    uint64_t file_offset;
+    const gshm_range* ranges; /* consecutive in the file */
+    size_t range_count;
+    uint64_t user_data; /* returned with the completion */
+} gshm_io;
+
+/* Nothing starts before gshm_ring_submit(). -EAGAIN: not enough free entries; take completions first. -EBADF: no such
+ * file, or not open for this operation. -EINVAL: a range is not inside its object. -EACCES, -EPERM: the object must not
+ * be written. */
+int gshm_ring_prepare(gshm_ring* ring, const gshm_io* io);
+/* Returns the number of operations started, or -errno. */
+int gshm_ring_submit(gshm_ring* ring);
+
+typedef struct gshm_completion {
+    uint64_t user_data;
+    int64_t result; /* bytes, fewer than requested at the end of the file; or -errno */
+    uint32_t path;  /* GSHM_PATH_... */
+    uint32_t reserved;
+} gshm_completion;
+
+/* Takes completions, in any order: waits until `least` are available (0: does not wait), up to timeout_ms (< 0: no
+ * limit). Returns the number written, 0 after a timeout, or -errno: -EINVAL if `least` exceeds the capacity or the
+ * number of operations in flight. */
+int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t capacity, size_t least, int timeout_ms);
+/* From any thread, while the ring exists: the current gshm_ring_wait(), or else the next one that would block, returns
+ * at once with the completions available. */
+void gshm_ring_wake(gshm_ring* ring);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
