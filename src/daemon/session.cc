@@ -393,8 +393,9 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::WatchNext: return watch_next(id);
         case RequestBody::NONE: break;
     }
-    reply_error(id, {EOPNOTSUPP, "this gshmd is older than the program and does not know the request; replace it with a "
-                                 "newer one (`gshmd --takeover` keeps all objects)"});
+    reply_error(id,
+                {EOPNOTSUPP, "this gshmd is older than the program and does not know the request; replace it with a "
+                             "newer one (`gshmd --takeover` keeps all objects)"});
 }
 
 }  // namespace gshm::core

@@ -39,8 +39,8 @@ Result<Takeover> Takeover::create(const std::string& dir) {
     flatbuffers::FlatBufferBuilder builder;
     // Every protocol from the first on, even if this gshmd serves fewer: Hello, its reply and Takeover never change, so
     // that a gshmd of any age can be replaced.
-    auto hello = wire::CreateHello(builder, 1, builder.CreateString(wire::kProductVersion), 0, 0,
-                                   wire::kProtocolHighest);
+    auto hello =
+        wire::CreateHello(builder, 1, builder.CreateString(wire::kProductVersion), 0, 0, wire::kProtocolHighest);
     auto answer = TRY(call(made.socket_.get(), wire::RequestBody::Hello, builder, hello.Union()));
     const auto* greeting = answer.reply->body_as_HelloReply();
     if (greeting == nullptr) return fail(EPROTO, "the gshmd that runs did not answer the greeting");

@@ -195,8 +195,13 @@ TEST_F(ProtocolTest, HelloComesFirst) {
 
 TEST_F(ProtocolTest, TheHighestCommonProtocolIsTaken) {
     using Offer = std::pair<uint32_t, uint32_t>;
-    for (auto [offer, taken] : {std::pair(Offer{1, 0}, 1u), {Offer{1, 1}, 1u}, {Offer{1, 2}, 2u}, {Offer{2, 0}, 2u},
-                                {Offer{1, 9}, 2u}, {Offer{2, 9}, 2u}, {Offer{0, 1}, 1u}}) {
+    for (auto [offer, taken] : {std::pair(Offer{1, 0}, 1u),
+                                {Offer{1, 1}, 1u},
+                                {Offer{1, 2}, 2u},
+                                {Offer{2, 0}, 2u},
+                                {Offer{1, 9}, 2u},
+                                {Offer{2, 9}, 2u},
+                                {Offer{0, 1}, 1u}}) {
         auto socket = connect_raw();
         hello(socket, offer.first, offer.second);
         const auto seen = read_reply(socket);

@@ -192,9 +192,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     std::ofstream(path) << "from a file";
     auto producer = ring::Producer::create(16).value();
     const int ends[] = {producer.memory(), producer.doorbell()};
-    EXPECT_EQ(client
-                  .call(
-                      RequestBody::RingCreate, [](auto& o) { return wire1::CreateRingCreate(o, 5).Union(); }, ends)
+    EXPECT_EQ(client.call(
+                        RequestBody::RingCreate, [](auto& o) { return wire1::CreateRingCreate(o, 5).Union(); }, ends)
                   .error(),
               0);
     auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -371,9 +370,8 @@ TEST_F(OldClientTest, PassesEveryCall) {
     EXPECT_EQ(events.body<wire1::WatchReply>().names()->Get(0)->str(), "w");
     EXPECT_EQ(watcher.call_golden("Goodbye").error(), 0);
 
-    const auto gone = client.call(RequestBody::Unlink, [](auto& o) {
-        return wire1::CreateUnlink(o, names(o, {"w", "nothing"})).Union();
-    });
+    const auto gone = client.call(RequestBody::Unlink,
+                                  [](auto& o) { return wire1::CreateUnlink(o, names(o, {"w", "nothing"})).Union(); });
     EXPECT_EQ(gone.error(), ENOENT);
     EXPECT_EQ(gone.body<wire1::StatusReply>().statuses()->Get(0), 0);
     EXPECT_EQ(gone.body<wire1::StatusReply>().statuses()->Get(1), ENOENT);

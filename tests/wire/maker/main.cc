@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
     nlohmann::ordered_json messages;
     for (const Sample& sample : make_samples(gshm::core::wire::kProtocolHighest)) {
         std::ofstream(folder + "/" + sample.name + ".bin", std::ios::binary)
-            .write(reinterpret_cast<const char*>(sample.bytes.data()), static_cast<std::streamsize>(sample.bytes.size()));
+            .write(reinterpret_cast<const char*>(sample.bytes.data()),
+                   static_cast<std::streamsize>(sample.bytes.size()));
         auto& entry = messages[sample.name];
         if (!sample.descriptors.empty()) entry["descriptors"] = sample.descriptors;
         entry["message"] = as_json(sample.bytes, sample.is_request);
