@@ -1,9 +1,11 @@
 // Catalogs that older versions of gshmd have written, kept in stored/: all rows load, and the file is then of the newest
 // version.
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 
@@ -214,6 +216,28 @@ TEST_P(StoredCatalog, DamagedIsRefused) {
         }
         expect_refused(change);
     }
+}
+
+// The sum of the new rows is in memory before they are in the file: a kill right after the commit finds both.
+TEST_P(StoredCatalog, OnAFullDiskStaysAsItIs) {
+    const std::string before = read_all(path());
+    rlimit limit = {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    auto* old = signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{0, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    auto failed = load();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, old);
+    const bool is_newest = GetParam() == newest_version(migrations());
+    EXPECT_EQ(failed.has_value(), is_newest);  // which has nothing to write
+    EXPECT_TRUE(read_all(path()) == before);
+    EXPECT_EQ(version_in_file(path()), GetParam());
+    const uint64_t noted = sum_.next;
+    auto loaded = load();
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(*loaded, read_all(stored() + "/contents"));
+    EXPECT_EQ(sum_.last.load(), noted);
 }
 
 // A migration that changes rows of a file with checksums, while the journal has rows of the older version.
