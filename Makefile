@@ -1,10 +1,5 @@
 # A thin wrapper around ./dev.
-.PHONY: all debug install # PREFIX and DESTDIR as usual.
-PREFIX ?= /usr/local
-install: all
-	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
-
-check-deps test demo bench bundle fmt clean test-client test-clean
+.PHONY: all debug install check-deps test demo bench bundle fmt clean test-client test-clean
 
 all:
 	@./dev build

@@ -9,7 +9,8 @@
  *     bytes, no "." or "..", at most 4095 bytes in all. A bad name gives -EINVAL, -ENAMETOOLONG or, if it is not UTF-8,
  *     -EILSEQ. Missing directories are made when an object is created and removed with the last object in them.
  *  4. Structs that may grow begin with struct_size. Initialise them with their ..._INIT macro, or with zeros and
- *     struct_size = sizeof. They grow at their end, so programs and libraries of different versions work together:
+ *     struct_size = sizeof (fields are then zero, not their defaults). They grow at their end, so programs and
+ *     libraries of different versions work together:
  *       input: fields that an older, smaller struct does not have get the value of the ..._INIT macro. A larger struct
  *       is accepted if the fields that this library does not know are zero, otherwise -E2BIG.
  *       output: only the bytes of the caller's struct are written. Fields that this library does not know become zero.
@@ -17,7 +18,7 @@
  *       first element applies to all.
  *     Structs without struct_size never change: gshm_attribute, gshm_range, gshm_completion.
  *  5. Flags: every call has an enum of the flags that it knows. Any other bit gives -EINVAL. Unknown values of other
- *     enumerations give -EINVAL too. Values that the library reports may become more: ignore those that are not known.
+ *     enumerations give -EINVAL too. Fields named `reserved` are 0. Values that the library reports may become more: ignore those that are not known.
  *  6. Ownership, unless stated otherwise: a handle returned through ret_... belongs to the caller until it is passed to
  *     its close, free, destroy or disconnect function. Strings, structs, buffers and descriptors passed to a call stay
  *     with the caller and are not used after the call returns. A pointer that a function such as gshm_data() returns
@@ -134,8 +135,14 @@ enum gshm_make_flags {
     GSHM_MAKE_KEEP = GSHM_KEEP,   /* the directory stays when empty */
     GSHM_MAKE_OWNER = GSHM_OWNER, /* as GSHM_CREATE_OWNER */
 };
-/* in the spec of gshm_put_file() and gshm_put_fd(), besides GSHM_CREATE_... */
-enum gshm_put_flags { GSHM_PUT_REPLACE = GSHM_REPLACE };
+/* in the spec of gshm_put_file() and gshm_put_fd() */
+enum gshm_put_flags {
+    GSHM_PUT_KEEP = GSHM_KEEP, /* these as GSHM_CREATE_... */
+    GSHM_PUT_COMPRESSIBLE = GSHM_COMPRESSIBLE,
+    GSHM_PUT_DEDICATED = GSHM_DEDICATED,
+    GSHM_PUT_OWNER = GSHM_OWNER,
+    GSHM_PUT_REPLACE = GSHM_REPLACE, /* replaces an existing object */
+};
 enum gshm_fence_flags { GSHM_FENCE_WRITE = GSHM_WRITE };                     /* to publish */
 enum gshm_allocate_flags { GSHM_ALLOCATE_COMPRESSIBLE = GSHM_COMPRESSIBLE }; /* compressible memory */
 enum gshm_import_flags { GSHM_IMPORT_WRITE = GSHM_WRITE };                   /* for writing too */

@@ -85,6 +85,7 @@ Status Catalog::prepare() {
     TRY(version.each([&] { found = version.number(0); }));
     const int newest = newest_version(steps_);
     if (found > newest) return fail_newer(found, newest);
+    if (found < 0) return fail(EUCLEAN, "the catalog has the format version {}", found);
     if (found == 0 && use_ == Use::make) TRY(set_up());
     else if (found == 0 && use_ == Use::existing) return fail(EUCLEAN, "the catalog has no format version");
     else if (found != 0 && found < newest) TRY(migrate(static_cast<int>(found)));

@@ -50,11 +50,10 @@ std::string program_beside(const std::string& name) {
     constexpr std::string_view kDeleted = " (deleted)";  // replaced by an upgrade
     if (self.ends_with(kDeleted)) self.resize(self.size() - kDeleted.size());
     const auto folder = std::filesystem::path(self).parent_path();
-    // In a build folder beside gshmd, in an installation in libexec. Relative, so that an installation can be moved.
-    for (const auto& path : {folder / name, (folder / GSHM_LIBEXEC / name).lexically_normal()}) {
-        if (access(path.c_str(), X_OK) == 0) return path.string();
-    }
-    return name;
+    // In an installation in libexec, in a build folder beside gshmd. Relative, so that an installation can be moved.
+    // Never from $PATH.
+    const auto installed = (folder / GSHM_LIBEXEC / name).lexically_normal();
+    return (access(installed.c_str(), X_OK) == 0 ? installed : folder / name).string();
 }
 
 namespace {

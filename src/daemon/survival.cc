@@ -86,12 +86,12 @@ Status Survival::take_up(bool salvage) {
         std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
     UniqueFd memory = take(kLedger);
     if (!memory && access(former_ledger_path(dir_).c_str(), F_OK) == 0) {
-        if (salvage)
+        if (salvage && version_in_file(catalog_path()) < kFirstVersionWithSums)
             return fail(EPROTO,
                         "{} was left by an older gshmd, which has nothing to salvage it with: start gshmd without "
                         "--salvage to take it up",
                         dir_);
-        return take_up_former();
+        if (!salvage) return take_up_former();
     }
     if (!memory && !has_extents) return begin_anew();  // the earlier daemon died during its start
     resuming_ = true;                                  // from here on there is memory to lose
@@ -336,8 +336,11 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     }
     std::erase_if(kept_.descriptors, [](const auto& entry) { return !entry.second; });
     // Descriptors without a row belong to extents that were being created or freed when the earlier daemon died.
+    // Those of a kind that only a newer gshmd knows stay.
     if (!salvaging_) {
-        for (const auto& [key, fd] : kept_.descriptors) dropped_.push_back(key);
+        for (const auto& [key, fd] : kept_.descriptors) {
+            if (key <= kLedger || (key & kFence) == kFence) dropped_.push_back(key);
+        }
         for (const auto& [key, slot] : extent_notes_) {
             if (!restorer.has_extent(key)) dropped_.push_back(key);
         }

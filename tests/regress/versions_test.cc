@@ -137,6 +137,22 @@ TEST_F(OtherVersions, TheKeeperSaysItsVersion) {
     EXPECT_EQ(said_.keys[2], keeper::kVersion);
 }
 
+TEST_F(OtherVersions, ADescriptorOfAnUnknownKindStays) {
+    ASSERT_TRUE(start({"--device", "host:64M"})) << log();
+    constexpr uint64_t kUnknown = kSpecial | 77;
+    {
+        auto socket = wire::connect_to(dir() + "/keeper.sock").value();
+        const keeper::Message put = {keeper::Kind::put, 1, {kUnknown}};
+        const int descriptors[] = {STDERR_FILENO};
+        ASSERT_TRUE(wire::send_packet(socket.get(), {reinterpret_cast<const uint8_t*>(&put), bytes_of(put)},
+                                      descriptors, true));
+    }
+    ASSERT_TRUE(kept().contains(kUnknown));
+    kill();
+    ASSERT_TRUE(start({})) << log();
+    EXPECT_TRUE(kept().contains(kUnknown));
+}
+
 // Also of a gshmd that runs: it goes on serving when the takeover is refused.
 TEST_F(OtherVersions, MemoryOfANewerGshmdIsKept) {
     ASSERT_TRUE(start({"--device", "host:64M"})) << log();

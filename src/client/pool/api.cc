@@ -163,7 +163,7 @@ int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm
 
 void gshm_pool_destroy(gshm_pool* pool) noexcept {
     // A forked child keeps the pool, since another thread may have been using it at the fork.
-    if (!check_use(pool)) return;
+    if (pool == nullptr || pool->generation != fork_count()) return;
     guarded([&]() -> Status {
         pool->closing = true;
         pool->pool.reset();

@@ -50,13 +50,14 @@ Status RemoteRing::attach() {
         // The request may have been lost with its connection.
         if (!made && made.error().code != ECONNRESET) return std::unexpected(made.error());
         if (!made || connection.number() != over) {
+            MutexLock lock(mutex_);
             connection_number_ = over;  // gshmd may have seen this memory: it is not reused
             continue;
         }
-        number_ = number;
-        connection_number_ = over;
         files_known_.clear();
         MutexLock lock(mutex_);
+        number_ = number;
+        connection_number_ = over;
         for (auto& slot : slots_) slot.known = false;
         return {};
     }

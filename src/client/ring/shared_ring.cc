@@ -69,7 +69,7 @@ Result<size_t> SharedRing::wait(std::span<gshm_completion> ret_completions, size
         }
         // Not while a thread sleeps: the search may replace the memory on which it sleeps.
         if (!asleep_) TRY(ring_.look_for_daemon());
-        if (ring_.ready() < least) sleep(lock, until);
+        if (ring_.ready() < least && ring_.under_way() > 0) sleep(lock, until);
     }
 }
 

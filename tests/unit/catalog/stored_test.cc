@@ -134,7 +134,7 @@ protected:
     std::vector<std::byte> journal_bytes_ = std::vector<std::byte>(kJournalBytes);
     Journal journal_{journal_bytes_};
 };
-INSTANTIATE_TEST_SUITE_P(Version, StoredCatalog, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Version, StoredCatalog, ::testing::Range(1, newest_version(migrations()) + 1));
 
 TEST_P(StoredCatalog, Loads) {
     ASSERT_EQ(version_in_file(path()), GetParam());
@@ -185,6 +185,14 @@ TEST_P(StoredCatalog, OfANewerVersionIsRefusedAndUnchanged) {
     for (const auto& file : Catalog::files(path())) {
         EXPECT_TRUE(file == path() || !fs::exists(file) || fs::file_size(file) == 0) << file;
     }
+}
+
+TEST_P(StoredCatalog, OfANegativeVersionIsDamaged) {
+    {
+        auto database = Database::open(path());
+        ASSERT_TRUE(database && database->execute("PRAGMA user_version = -1"));
+    }
+    EXPECT_EQ(load().error().code, EUCLEAN);
 }
 
 TEST_P(StoredCatalog, DamagedIsRefused) {
@@ -270,7 +278,7 @@ protected:
         return text;
     }
 };
-INSTANTIATE_TEST_SUITE_P(Version, Migrating, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Version, Migrating, ::testing::Range(1, newest_version(migrations()) + 1));
 
 TEST_P(Migrating, RunsAllStepsOnce) {
     const auto all = steps({touch_nodes, add_table});
