@@ -56,7 +56,10 @@ private:
         auto received = wire::receive_packet(peer, {reinterpret_cast<uint8_t*>(&message), sizeof message}, true);
         if (!received || received->end) return false;
         heard.push_back(message.kind);
-        if (message.kind == keeper::Kind::stop) return false;
+        if (message.kind == keeper::Kind::stop) {
+            shutdown(peer, SHUT_RDWR);  // gshmd waits for the end of the keeper
+            return false;
+        }
         if (message.kind != keeper::Kind::list && message.kind != keeper::Kind::sync) return true;
         keeper::Message end = {keeper::Kind::end, version_ == 0 ? 2u : 3u, {0, 0, version_}};
         return wire::send_packet(peer, {reinterpret_cast<const uint8_t*>(&end), bytes_of(end)}, {}, true).has_value();
