@@ -132,20 +132,26 @@ Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<
     return status;
 }
 
-std::shared_ptr<Extent> Allocator::take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
-                                              SessionId maps) {
+bool Allocator::may_reuse(DeviceIndex device, const AllocateOptions& options) {
     // Kept memory was not allocated by gshm-maker.
     const bool has_handles = (devices_.device(device).info().handle_kinds & kHandleFabric) != 0;
-    if (options.lasting_handle && has_handles) return nullptr;
-    return devices_.freed().take(device, bytes, options.compressible, maps);
+    return !(options.lasting_handle && has_handles);
 }
 
 Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
                                                    SessionId maps) {
-    if (auto freed = take_freed(device, bytes, options, maps)) return freed;
+    FreedExtents& kept = devices_.freed();
+    const bool reuses = may_reuse(device, options);
+    if (reuses) {
+        if (auto freed = kept.take(device, bytes, options.compressible, maps)) return freed;
+    }
     auto allocated = attempt_at_once(device, bytes, options);
     if (!allocated && allocated.error().code == ENOSPC) {
-        devices_.freed().drop(device).clear();
+        // Memory that fits may have been freed meanwhile.
+        FreedExtents::Memory dropped;
+        if (!reuses) dropped = kept.drop(device);
+        else if (auto freed = kept.take_or_drop(device, bytes, options.compressible, maps, &dropped)) return freed;
+        dropped.clear();
         devices_.wait_for_reclaimed(device);
         allocated = attempt_at_once(device, bytes, options);
     }

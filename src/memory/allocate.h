@@ -70,8 +70,7 @@ public:
 
 private:
     class InLoop;
-    std::shared_ptr<Extent> take_freed(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
-                                       SessionId maps);
+    bool may_reuse(DeviceIndex device, const AllocateOptions& options);
     void wait_for_pile(const AllocationRequest& request) EXCLUDES(store_lock);
     Status run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
                const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) EXCLUDES(store_lock);

@@ -32,6 +32,20 @@ FreedExtents::Memory FreedExtents::add(DeviceIndex device, std::shared_ptr<Exten
 
 std::shared_ptr<Extent> FreedExtents::take(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps) {
     MutexLock lock(mutex_);
+    return take_locked(device, bytes, compressible, maps);
+}
+
+std::shared_ptr<Extent> FreedExtents::take_or_drop(DeviceIndex device, uint64_t bytes, bool compressible,
+                                                   SessionId maps, Memory* ret_dropped) {
+    MutexLock lock(mutex_);
+    auto taken = take_locked(device, bytes, compressible, maps);
+    OfDevice& of = devices_[device];
+    while (!taken && !of.entries.empty()) ret_dropped->push_back(remove(of, of.entries.begin()));
+    return taken;
+}
+
+std::shared_ptr<Extent> FreedExtents::take_locked(DeviceIndex device, uint64_t bytes, bool compressible,
+                                                  SessionId maps) {
     OfDevice& of = devices_[device];
     auto fits = [&](const Entry& entry, SessionId only_for) {
         return entry.memory->size() == bytes && entry.compressible == compressible && entry.only_for == only_for;

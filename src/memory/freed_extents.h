@@ -33,6 +33,10 @@ public:
     // Null: there is none. maps: the session that will get a writable descriptor; 0: none, or several sessions.
     std::shared_ptr<Extent> take(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps)
         EXCLUDES(mutex_);
+    // The same, but if there is none, all memory of the device is removed, into ret_dropped. No memory that fits is
+    // removed, even if it is added at the same time.
+    std::shared_ptr<Extent> take_or_drop(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps,
+                                         Memory* ret_dropped) EXCLUDES(mutex_);
     // These bytes count as free.
     uint64_t bytes(DeviceIndex device) const EXCLUDES(mutex_);
 
@@ -54,6 +58,8 @@ private:
         std::deque<Entry> entries;  // oldest first
         uint64_t bytes = 0;
     };
+    std::shared_ptr<Extent> take_locked(DeviceIndex device, uint64_t bytes, bool compressible, SessionId maps)
+        REQUIRES(mutex_);
     static std::shared_ptr<Extent> remove(OfDevice& device, std::deque<Entry>::iterator entry);
     Memory drop_if(DeviceIndex device, auto condition) EXCLUDES(mutex_);
 

@@ -101,6 +101,27 @@ TEST_F(ReclaimTest, KeptMemoryIsNoReasonToRefuse) {
     EXPECT_EQ(kept(), 0u);
 }
 
+// Memory that is freed while the driver refuses an allocation.
+TEST(FreedExtentsTest, MemoryThatFitsIsTakenAndNotDropped) {
+    constexpr uint64_t kPage = MemoryRig::kPage;
+    MemoryDevice device("memory:0", 64 * kPage);
+    FreedExtents freed({device.info().capacity_bytes});
+    auto add = [&](uint64_t bytes) {
+        EXPECT_TRUE(freed.add(0, *device.allocate(bytes, {}), {.dedicated = true}, {}).empty());
+    };
+    add(kPage);
+    add(2 * kPage);
+    FreedExtents::Memory dropped;
+    const auto taken = freed.take_or_drop(0, 2 * kPage, false, 0, &dropped);
+    ASSERT_NE(taken, nullptr);
+    EXPECT_EQ(taken->size(), 2 * kPage);
+    EXPECT_TRUE(dropped.empty());
+    EXPECT_EQ(freed.bytes(0), kPage);
+    EXPECT_EQ(freed.take_or_drop(0, 2 * kPage, false, 0, &dropped), nullptr);
+    EXPECT_EQ(dropped.size(), 1u);
+    EXPECT_EQ(freed.bytes(0), 0u);
+}
+
 TEST_F(ReclaimTest, NotMoreThanAShareOfTheDeviceIsKept) {
     const uint64_t most = 256 * kMiB / FreedExtents::kShare;
     std::vector<std::string> names;
