@@ -55,7 +55,8 @@ preset_parts(tsan integration 3 --only "Threads|SharedRing|ManyClients|ManyAtOnc
 WaitsForNames|GoesOnWithTheNextDaemon|TransfersGoOn|ATakeover|AHostileRing|TakenOverTenTimes|CountsAndIsWaitedFor|\
 CliGet.InterruptedAtRandom|CliPut.EverySize|CliPutOnCuda")
 preset_parts(tsan compat 1 --only "Threads?[A-Z]")
-preset_parts(tsan regress 1 --only "Space\\.|Waits|SnapshotOpen")
+# BeingSettled: the memory is free in the time that gshmd waits for it, which is too short for ThreadSanitizer.
+preset_parts(tsan regress 1 --but "BeingSettled" --only "Space\\.|Waits|SnapshotOpen")
 preset_parts(tsan mount 2 --only "BesideTruncating|(OneVersion.*|NoDeadlock|ChangesInFlight.*|OpensAndCloses.*|HearsWhat.*|\
 ACopyGoesOn.*|InTheSameFolder)/(through|cuda)")
 if(TARGET clients_bench)

@@ -130,7 +130,7 @@ TEST_F(Compatibility, KeysOfJson) {
     add({"restore", "--dry-run", saved()});
     add({"restore", saved()});
     add({"ls", "-r"});
-    add({"watch", "--existing", "--timeout", "0"});
+    add({"watch", "a/b", "--existing", "--count", "1"});
     {
         // Held, named and unnamed.
         Client client = connect();
