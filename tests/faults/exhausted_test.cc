@@ -39,9 +39,6 @@ protected:
         EXPECT_EQ(code, -ENOSPC) << gshm_last_error();
         return made;
     }
-    void check_many(gshm_client* client, size_t made) {
-        for (size_t i = 0; i + 1 < made; ++i) EXPECT_TRUE(exists(client, "many/" + std::to_string(i))) << i;
-    }
     void make_room() { std::filesystem::remove(dir() + "/ballast"); }
     void TearDown() override {
         stop();
@@ -50,82 +47,71 @@ protected:
     }
 };
 
-TEST_F(Exhausted, CatalogWithoutRoom) {
-    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
-    ASSERT_TRUE(mount_small("8M"));
-    start_all();
-    auto client = connect();
-    fill_up();
-    const size_t made = create_until_full(client.get());
+// A runtime folder without room, in which gshmd has refused to create an object.
+class FullCatalog : public Exhausted {
+protected:
+    void SetUp() override {
+        if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
+        ASSERT_TRUE(mount_small("8M"));
+        start_all();
+        client_ = connect();
+        fill_up();
+        made_ = create_until_full(client_.get());
+    }
+    void check_many() {
+        for (size_t i = 0; i + 1 < made_; ++i) EXPECT_TRUE(exists(client_.get(), "many/" + std::to_string(i))) << i;
+    }
+    // gshmd has ended. All recorded objects are there afterwards.
+    void check_next_start() {
+        make_room();
+        ASSERT_TRUE(start_again()) << log();
+        check_kept();
+        check_serves();
+        check_many();
+        remove_all("many");
+    }
+
+    Client client_;
+    size_t made_ = 0;  // with the one that was refused
+};
+
+TEST_F(FullCatalog, RefusesChanges) {
     EXPECT_NE(std::string(gshm_last_error()).find("catalog"), std::string::npos) << gshm_last_error();
     // Changes are refused then, and all objects can be read.
-    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
-    EXPECT_EQ(gshm_rename(client.get(), "kept/small-host", "kept/other", 0), -ENOSPC);
+    EXPECT_EQ(gshm_unlink(client_.get(), "kept/small-host"), -ENOSPC);
+    EXPECT_EQ(gshm_rename(client_.get(), "kept/small-host", "kept/other", 0), -ENOSPC);
     check_alive();
     check_kept();
-    // After a kill all recorded objects are there.
     kill();
-    make_room();
-    ASSERT_TRUE(start_again()) << log();
-    check_kept();
-    check_serves();
-    check_many(client.get(), made);
-    remove_all("many");
+    check_next_start();
 }
 
 // An end that keeps everything cannot record the last changes, and loses nothing of the earlier ones.
-TEST_F(Exhausted, CatalogWithoutRoomAtAnEndThatKeeps) {
-    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
-    ASSERT_TRUE(mount_small("8M"));
-    start_all();
-    auto client = connect();
-    fill_up();
-    const size_t made = create_until_full(client.get());
-    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
+TEST_F(FullCatalog, AtAnEndThatKeeps) {
+    EXPECT_EQ(gshm_unlink(client_.get(), "kept/small-host"), -ENOSPC);
     run_cli({"shutdown", "--keep"});
     EXPECT_EQ(wait_for_end(std::chrono::seconds(60)), 0) << log();
-    make_room();
-    ASSERT_TRUE(start_again()) << log();
-    check_kept();
-    check_serves();
-    check_many(client.get(), made);
-    remove_all("many");
+    check_next_start();
 }
 
-TEST_F(Exhausted, CatalogWithoutRoomAtATakeover) {
-    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
-    ASSERT_TRUE(mount_small("8M"));
-    start_all();
-    auto client = connect();
-    fill_up();
-    const size_t made = create_until_full(client.get());
-    EXPECT_EQ(gshm_unlink(client.get(), "kept/small-host"), -ENOSPC);
+TEST_F(FullCatalog, AtATakeover) {
+    EXPECT_EQ(gshm_unlink(client_.get(), "kept/small-host"), -ENOSPC);
     ChildProcess next;
     ASSERT_TRUE(next.spawn({bin("gshmd"), "--dir", dir(), "-f", "--takeover"}, environment()));
     // It takes over, or the old one goes on.
     gshm_daemon_info info = {.struct_size = sizeof info};
-    ASSERT_EQ(gshm_daemon(client.get(), &info), 0) << gshm_last_error();
+    ASSERT_EQ(gshm_daemon(client_.get(), &info), 0) << gshm_last_error();
     make_room();
     check_kept();
-    check_many(client.get(), made);
+    check_many();
     next.signal(SIGKILL);
     next.wait(std::chrono::seconds(60));
     kill();
-    ASSERT_TRUE(start_again()) << log();
-    check_kept();
-    check_serves();
-    check_many(client.get(), made);
-    remove_all("many");
+    check_next_start();
 }
 
 // An element that fails for a reason of its own must not hide that the others are not recorded.
-TEST_F(Exhausted, CatalogWithoutRoomForABatch) {
-    if (auto missing = missing_for(Way::through); !missing.empty()) GTEST_SKIP() << missing;
-    ASSERT_TRUE(mount_small("8M"));
-    start_all();
-    auto client = connect();
-    fill_up();
-    create_until_full(client.get());
+TEST_F(FullCatalog, ForABatch) {
     gshm_create_spec specs[3] = {GSHM_CREATE_SPEC_INIT, GSHM_CREATE_SPEC_INIT, GSHM_CREATE_SPEC_INIT};
     const char* names[] = {"many/x", "many/0", "many/y"};  // the second one exists
     for (int i = 0; i < 3; ++i) {
@@ -136,7 +122,7 @@ TEST_F(Exhausted, CatalogWithoutRoomForABatch) {
     }
     gshm_object* objects[3] = {};
     int statuses[3] = {};
-    EXPECT_NE(gshm_create_batch(client.get(), specs, 3, objects, statuses), 0);
+    EXPECT_NE(gshm_create_batch(client_.get(), specs, 3, objects, statuses), 0);
     EXPECT_EQ(statuses[0], -ENOSPC);
     EXPECT_NE(statuses[1], 0);
     EXPECT_EQ(statuses[2], -ENOSPC);

@@ -49,7 +49,7 @@ void fill(Input& input, Journal& journal) {
     while (!input.at_end()) {
         if (input.below(6) == 0) {
             const auto place = journal.each([](std::string_view) -> Status { return {}; });
-            require(place.has_value(), "a journal can be read by whom it was written");
+            require(place.has_value(), "the process that wrote a journal can read it");
             journal.drop(*place);
             expected.clear();
         }

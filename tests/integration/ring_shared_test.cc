@@ -18,7 +18,7 @@ protected:
     }
 };
 
-// Takes completions with others until the operations [begin, end) are complete, whoever takes them.
+// Takes completions, as other threads do, until the operations [begin, end) are complete. Any thread may take them.
 void take_until_done(gshm_ring* ring, std::vector<std::atomic<int64_t>>& results, size_t begin, size_t end,
                      int patience_ms) {
     const auto is_done = [&] {
