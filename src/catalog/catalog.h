@@ -176,9 +176,9 @@ private:
     std::vector<int64_t> device_numbers_;            // by index
     std::map<int64_t, DeviceIndex> device_indexes_;  // by number
 
-    // Since the last commit().
-    std::unordered_map<NodeId, Node*> nodes_;
-    std::unordered_map<uint64_t, StoredExtent*> extents_;
+    // Since the last commit(). Not hash tables: after one large batch, each clear() would take as long as the batch.
+    std::map<NodeId, Node*> nodes_;
+    std::map<uint64_t, StoredExtent*> extents_;
     struct Erased {
         uint64_t id;
         uint64_t sum;  // of the row; 0: no row
