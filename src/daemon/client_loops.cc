@@ -26,31 +26,25 @@ EventLoop& ClientLoops::next() {
 namespace {
 
 struct Round {
-    Round(EventLoop& to, EventLoop::Task then) : loop(to), task(std::move(then)) {}
-    // Passes through the other loop that many times: a client may have sent several packets, and its end takes three
-    // rounds.
-    void pass(EventLoop& other, int rounds, const std::shared_ptr<Round>& self) {
-        other.post([&other, rounds, self] {
-            if (rounds > 1) self->pass(other, rounds - 1, self);
+    Round(EventLoop& to, EventLoop::Task then, size_t loops) : loop(to), task(std::move(then)), left(loops) {}
+    // Passes through a loop that many times: a client may have sent several packets, and its end takes three rounds.
+    void pass(EventLoop& through, int rounds, const std::shared_ptr<Round>& self) {
+        through.post([&through, rounds, self] {
+            if (rounds > 1) self->pass(through, rounds - 1, self);
             else if (self->left.fetch_sub(1) == 1) self->loop.post(std::move(self->task));
         });
     }
     EventLoop& loop;
     EventLoop::Task task;
-    std::atomic<size_t> left = 1;
+    std::atomic<size_t> left;
 };
 
 }  // namespace
 
-void ClientLoops::after_others(EventLoop& loop, EventLoop::Task task) {
+void ClientLoops::after_arrived(EventLoop& loop, EventLoop::Task task) {
     constexpr int kRounds = 4;
-    auto round = std::make_shared<Round>(loop, std::move(task));
-    for (Loop& each : loops_) {
-        if (each.loop.get() == &loop) continue;
-        round->left.fetch_add(1);
-        round->pass(*each.loop, kRounds, round);
-    }
-    if (round->left.fetch_sub(1) == 1) loop.post(std::move(round->task));
+    auto round = std::make_shared<Round>(loop, std::move(task), loops_.size());
+    for (Loop& each : loops_) round->pass(*each.loop, kRounds, round);
 }
 
 void ClientLoops::stop() {

@@ -18,8 +18,8 @@ public:
 
     // The loop for a new connection.
     EventLoop& next();
-    // Runs the task in that loop after the other loops have read all packets that arrived before this call.
-    void after_others(EventLoop& loop, EventLoop::Task task);
+    // Runs the task in that loop after the loops have read all packets that arrived before this call.
+    void after_arrived(EventLoop& loop, EventLoop::Task task);
     // Ends the threads. Packets already read are answered.
     void stop();
 

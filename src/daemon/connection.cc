@@ -31,10 +31,6 @@ Result<Credentials> Connection::peer_of(int socket) {
 Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd socket, pid_t pid,
                                                        std::weak_ptr<Handler> handler) {
     std::shared_ptr<Connection> made(new Connection(loop, std::move(socket), std::move(handler)));
-    {
-        MutexLock lock(made->mutex_);
-        made->interest_ = EPOLLIN;
-    }
     // Without pidfds (Linux < 5.3), or across pid namespaces, only the end of the socket is seen.
     made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
@@ -47,8 +43,7 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
         TRY(loop.watch(made->process_.get(), EPOLLIN,
                        calls([](Connection& self, uint32_t) { self.on_process_end(); })));
     }
-    TRY(loop.watch(made->socket_.get(), EPOLLIN,
-                   calls([](Connection& self, uint32_t events) { self.on_events(events); })));
+    TRY(loop.watch(made->socket_.get(), 0, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
     return made;
 }
 

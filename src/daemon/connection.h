@@ -26,7 +26,7 @@ public:
     // The peer's credentials, from the kernel.
     static Result<Credentials> peer_of(int socket);
 
-    // The loop must outlive the connection. The handler is called only while the handler is alive. The process `pid` is
+    // Held at first. The loop must outlive the connection. The handler is called only while the handler is alive. The process `pid` is
     // watched too: a session ends with its process even if a forked child still has the socket.
     static Result<std::shared_ptr<Connection>> create(EventLoop& loop, UniqueFd socket, pid_t pid,
                                                       std::weak_ptr<Handler> handler);
@@ -69,7 +69,7 @@ private:
     std::deque<Outgoing> queue_ GUARDED_BY(mutex_);
     size_t queued_bytes_ GUARDED_BY(mutex_) = 0;
     size_t queued_descriptors_ GUARDED_BY(mutex_) = 0;
-    bool held_ GUARDED_BY(mutex_) = false;
+    bool held_ GUARDED_BY(mutex_) = true;
     bool ended_ GUARDED_BY(mutex_) = false;
     bool busy_ GUARDED_BY(mutex_) = false;
     uint32_t interest_ GUARDED_BY(mutex_) = 0;

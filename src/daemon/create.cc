@@ -101,7 +101,7 @@ private:
     void allocated(const ExtentNeed& need, Result<std::shared_ptr<Extent>> memory) REQUIRES(store_lock) {
         if (!memory && memory.error().code == ENOSPC && !std::exchange(heard_others_, true)) {
             // A packet of another client that releases memory may not have been read yet.
-            return server_.client_loops().after_others(
+            return server_.client_loops().after_arrived(
                 server_.loop(), [self = shared_from_this(), need, refused = std::move(memory)]() mutable {
                     store_lock.assert_held();
                     if (auto session = self->session_.lock()) self->allocate_memory(*session, need);

@@ -15,7 +15,11 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
         server.store().end_session(session->id_);
         return std::unexpected(connection.error());
     }
-    session->connection_ = std::move(*connection);  // its packets wait for the lock, which the caller holds
+    session->connection_ = std::move(*connection);
+    // A process that has ended may have left requests in its socket. They come before those of its successor.
+    server.client_loops().after_arrived(session->connection_->loop(), [weak = std::weak_ptr(session->connection_)] {
+        if (auto begun = weak.lock()) begun->hold(false);
+    });
     log_debug("session {}: begins, pid {} uid {}", session->id_, who.pid, who.uid);
     return session;
 }
@@ -112,7 +116,7 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
     out.bytes.clear();
     out.session = nullptr;
     job_started();
-    server_.client_loops().after_others(
+    server_.client_loops().after_arrived(
         connection_->loop(), [self = shared_from_this(), copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
             {
                 StoreLock lock(self->server_.loop().store_mutex());

@@ -32,20 +32,16 @@ public:
     Peer(pid_t daemon, const std::string& socket_path) {
         std::map<int, std::set<EpollSet::Entry>> before;
         for (const auto& set : EpollSet::of(daemon)) before[set.number()] = set.entries();
-        socket_ = std::move(*wire::connect_to(socket_path));
-        EXPECT_EQ(
-            ask(RequestBody::Hello,
-                [](Builder& builder) {
-                    return wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test")).Union();
-                })
-                .error,
-            0);
+        greet(socket_path);
+        EXPECT_EQ(receive().error, 0);
         for (const auto& set : EpollSet::of(daemon)) {
             for (const auto& entry : set.entries()) {
                 if (!before[set.number()].contains(entry)) loop_ = set;
             }
         }
     }
+    // Does not wait for the reply to its Hello.
+    explicit Peer(const std::string& socket_path) { greet(socket_path); }
     const EpollSet& loop() const { return loop_; }
 
     uint64_t send(RequestBody kind, const Build& build) {
@@ -78,6 +74,13 @@ public:
     }
 
 private:
+    void greet(const std::string& socket_path) {
+        socket_ = std::move(*wire::connect_to(socket_path));
+        send(RequestBody::Hello, [](Builder& builder) {
+            return wire::CreateHello(builder, wire::kProtocolHighest, builder.CreateString("test")).Union();
+        });
+    }
+
     UniqueFd socket_;
     uint64_t last_ = 0;
     EpollSet loop_;
@@ -94,6 +97,22 @@ Build create_of(const std::string& name, uint64_t bytes, const std::string& devi
 Build open_of(uint64_t id) {
     return [=](Builder& builder) {
         return wire::CreateOpenObjects(builder, 0, builder.CreateVector(std::vector{id}), true).Union();
+    };
+}
+
+Build ping() {
+    return [](Builder& builder) { return wire::CreatePing(builder).Union(); };
+}
+
+Build rename_of(const std::string& from, const std::string& to) {
+    return [=](Builder& builder) {
+        return wire::CreateRename(builder, builder.CreateString(from), builder.CreateString(to)).Union();
+    };
+}
+
+Build unlink_of(const std::string& name) {
+    return [=](Builder& builder) {
+        return wire::CreateUnlink(builder, builder.CreateVectorOfStrings(std::vector{name})).Union();
     };
 }
 
@@ -137,9 +156,7 @@ protected:
         return made.object;
     }
     void unlink(const std::string& name) {
-        const Reply reply = asks_->ask(RequestBody::Unlink, [&](Builder& builder) {
-            return wire::CreateUnlink(builder, builder.CreateVectorOfStrings(std::vector{name})).Union();
-        });
+        const Reply reply = asks_->ask(RequestBody::Unlink, unlink_of(name));
         EXPECT_EQ(reply.error, 0) << reply.message;
     }
     bool has_posted() const {
@@ -222,8 +239,7 @@ TEST_F(ClientThreads, NoReplyOvertakesADescriptor) {
     const uint64_t wait = asks_->send(RequestBody::Wait, [](Builder& builder) {
         return wire::CreateWait(builder, builder.CreateString("awaited"), false, -1).Union();
     });
-    ASSERT_EQ(asks_->ask(RequestBody::Ping, [](Builder& builder) { return wire::CreatePing(builder).Union(); }).error,
-              0);
+    ASSERT_EQ(asks_->ask(RequestBody::Ping, ping()).error, 0);
     const pid_t other = releases_->loop().thread();
     wait_until_catalog_is_written();
     StoppedThread sender(asks_->loop().thread());
@@ -246,6 +262,28 @@ TEST_F(ClientThreads, NoReplyOvertakesADescriptor) {
     const Reply second = asks_->receive();
     EXPECT_EQ(second.id, wait);
     EXPECT_EQ(second.error, 0) << second.message;
+}
+
+// The successor of a process that was killed must not see its predecessor's last requests take effect.
+TEST_F(ClientThreads, RequestsOfAnEndedClientComeBeforeThoseOfALaterOne) {
+    ASSERT_EQ(asks_->ask(RequestBody::CreateObjects, create_of("name", 100, "host", kCreateKeep)).error, 0);
+    const EpollSet loop = releases_->loop();
+    StoppedThread stopped(loop.thread());
+    releases_->send(RequestBody::Unlink, unlink_of("name"));
+    releases_.reset();
+    // One of them is served by the loop that runs.
+    Peer later[] = {Peer(socket_path()), Peer(socket_path())};
+    uint64_t renames[2] = {};
+    for (int i = 0; i < 2; ++i) renames[i] = later[i].send(RequestBody::Rename, rename_of("name", "other"));
+    while (!loop.has_posted() && !later[0].has_reply() && !later[1].has_reply()) {}
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(asks_->ask(RequestBody::Ping, ping()).error, 0);
+    stopped.resume();
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(later[i].receive().error, 0);
+        const Reply reply = later[i].receive();
+        EXPECT_EQ(reply.id, renames[i]);
+        EXPECT_EQ(reply.error, ENOENT) << reply.message;
+    }
 }
 
 }  // namespace
