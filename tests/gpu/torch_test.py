@@ -36,6 +36,8 @@ class CreateSpec(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_size_t),
+        ("uid", ctypes.c_uint32),
+        ("gid", ctypes.c_uint32),
     ]
 
 
