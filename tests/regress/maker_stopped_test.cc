@@ -48,11 +48,18 @@ protected:
         }
         return false;
     }
+    // While it receives: a request that it has read, say to free memory of the first file, has been answered.
     void stop_maker() {
-        ASSERT_EQ(::kill(maker_, SIGSTOP), 0);
-        const std::string path = "/proc/" + std::to_string(maker_) + "/stat";
-        for (std::string line; line.find(") T ") == std::string::npos;) {
-            ASSERT_TRUE(std::getline(std::ifstream(path), line));
+        const std::string path = "/proc/" + std::to_string(maker_);
+        for (;;) {
+            ASSERT_EQ(::kill(maker_, SIGSTOP), 0);
+            for (std::string line; line.find(") T ") == std::string::npos;) {
+                ASSERT_TRUE(std::getline(std::ifstream(path + "/stat"), line));
+            }
+            std::string call;
+            if (!(std::ifstream(path + "/syscall") >> call)) return;  // not permitted
+            if (call == std::to_string(SYS_recvfrom)) return;
+            ASSERT_EQ(::kill(maker_, SIGCONT), 0);
         }
     }
 
@@ -63,6 +70,8 @@ protected:
 
 TEST_F(Maker, ThatIsStoppedIsReplaced) {
     if (!shorten_wait()) GTEST_SKIP() << "pidfd_getfd(2) is not permitted: a wait of a minute cannot be shortened";
+    // Requests wait for each other: the wait of those before this one is over.
+    ASSERT_TRUE(write_file(at("between"), std::string(kBytes, '0')));
     const int ended = pidfd_of(maker_);
     ASSERT_NO_FATAL_FAILURE(stop_maker());
     // In memory of gshmd's own.
