@@ -13,26 +13,28 @@ bool Session::open_shared(uint64_t request, const wire::OpenObjects& open) {
     static thread_local std::vector<wire::OpenRecord> records;
     records.clear();
     bool shared = true;
+    // A descriptor that the client does not have yet must be sent under the exclusive lock; see reply().
+    auto has_descriptor = [&](const Object& object) {
+        const bool mapped = open.map() && object.extent != nullptr && object.size_bytes > 0;
+        return !mapped || has_.contains(object.extent->id << 1);
+    };
+    // The objects of a batch often share extents with their neighbours: the last one tells whether to begin.
+    if (const auto* names = open.names(); names != nullptr && names->size() > 1) {
+        const Node* last = store.stat(id_, wire::view(names->Get(names->size() - 1)));
+        const auto* object =
+            last != nullptr && last->kind == NodeKind::object ? static_cast<const Object*>(last) : nullptr;
+        if (object != nullptr && !has_descriptor(*object)) return false;
+    }
     auto add = [&](Object* object) {
         store_lock.assert_shared();
-        if (object == nullptr) {
-            shared = false;
-            return;
-        }
+        if (object == nullptr) return shared = false;
         records.push_back(to_open_record(*object, -1));
-        // A descriptor that the client does not have yet must be sent under the exclusive lock; see reply().
-        const bool mapped = open.map() && object->extent != nullptr && object->size_bytes > 0;
-        shared = server_.devices().check(object->device) && (!open.map() || store.may_map(id_, *object)) &&
-                 (!mapped || has_.contains(object->extent->id << 1));
+        return shared = server_.devices().check(object->device) && (!open.map() || store.may_map(id_, *object)) &&
+                        has_descriptor(*object);
     };
     auto done = for_each_item(
-        store, open,
-        [&](std::string_view name) {
-            if (shared) add(store.open(id_, name, open.sealed_only()));
-        },
-        [&](uint64_t id) {
-            if (shared) add(store.open_id(id_, id, open.sealed_only()));
-        });
+        store, open, [&](std::string_view name) { return add(store.open(id_, name, open.sealed_only())); },
+        [&](uint64_t id) { return add(store.open_id(id_, id, open.sealed_only())); });
     if (!done || !shared) {
         for (const auto& record : records) store.release(id_, record.id(), Access::read);
         return false;
@@ -72,9 +74,10 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
     auto done = for_each_item(
         store, stat,
         [&](std::string_view name) {
-            const Node* node = shared ? store.stat(id_, name) : nullptr;
+            const Node* node = store.stat(id_, name);
             shared = node != nullptr;
             if (shared) records.push_back(to_record(*node));
+            return shared;
         },
         [](uint64_t) {});
     if (!done || !shared) return false;

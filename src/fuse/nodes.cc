@@ -153,6 +153,9 @@ void FileSystem::get_attributes(Call& call) {
     fuse_attr_out out = {};
     out.attr = to_attr(**node);
     out.attr_valid = remembered_s(**node);
+    // The process that the reply wakes may run at once, on this core, and ask again. The kernel does not cache attributes
+    // of a reply that arrives after their invalidation.
+    lock.unlock();
     call.reply(out);
 }
 
