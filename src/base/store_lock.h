@@ -2,8 +2,7 @@
 // its use.
 //
 // Made for critical sections of a microsecond: a waiter spins briefly before it sleeps. Writers have priority, so that
-// a stream of readers does not starve them. A thread that gets the lock can also run the actions of the threads that
-// wait for it: fewer hand-overs, and the store stays in the cache of one core.
+// a stream of readers does not starve them.
 #pragma once
 
 #include <atomic>
@@ -12,7 +11,6 @@
 #include <mutex>
 #include <source_location>
 #include <thread>
-#include <type_traits>
 
 #include "base/lock_report.h"
 #include "base/thread_annotations.h"
@@ -41,20 +39,6 @@ public:
             hold_.describe(caller, what);
     }
 
-    // Runs the action, which must not release the lock, in this thread or in another one that has the lock.
-    template <typename Action>
-    void run(Action&& action, const std::source_location& caller = std::source_location::current()) {
-        Turn turn{[](void* given) { (*static_cast<std::remove_reference_t<Action>*>(given))(); }, &action, caller};
-        take_turn(turn);
-    }
-
-    // Number of threads whose actions wait; for tests, while the lock is held.
-    size_t waiting() const {
-        size_t count = 0;
-        for (const Turn* turn = turns_.load(std::memory_order_acquire); turn != nullptr; turn = turn->next) ++count;
-        return count;
-    }
-
     // For spinning threads.
     static void pause() {
 #if defined(__x86_64__)
@@ -71,75 +55,21 @@ private:
     // Where cores are few, the holder may wait for this very core.
     static inline const int kSpins = std::thread::hardware_concurrency() > 4 ? 1000 : 200;
 
-    // An action that waits for the lock, in the frame of its thread.
-    struct Turn {
-        void (*run)(void*);
-        void* action;
-        const std::source_location& caller;
-        Turn* next = nullptr;
-        std::atomic<bool> is_done = false;  // the thread then goes on, and this is gone
-    };
-
     void lock(const std::source_location& caller) {
         assert(!is_mine());
         if (!spin()) mutex_.lock();
-        exclude_readers();
-        begin_hold(caller);
-    }
-    void unlock() {
-        end_hold();
-        admit_readers();
-        mutex_.unlock();
-    }
-    void take_turn(Turn& turn) {
-        assert(!is_mine());
-        turn.next = turns_.load(std::memory_order_relaxed);
-        while (!turns_.compare_exchange_weak(turn.next, &turn, std::memory_order_release, std::memory_order_relaxed)) {}
-        bool mine = false;
-        for (int i = 0; i < kSpins && !mine; ++i) {
-            if (turn.is_done.load(std::memory_order_acquire)) return;
-            if (mine = try_lock(); !mine) pause();
-        }
-        if (!mine) mutex_.lock();
-        if (turns_.load(std::memory_order_relaxed) != nullptr) run_turns();
-        mutex_.unlock();
-    }
-    // Those that have come so far, in order.
-    void run_turns() {
-        Turn* first = nullptr;
-        for (Turn* last = turns_.exchange(nullptr, std::memory_order_acquire); last != nullptr;) {
-            Turn* before = last->next;
-            last->next = first;
-            first = last;
-            last = before;
-        }
-        exclude_readers();
-        while (first != nullptr) {
-            Turn& turn = *first;
-            first = turn.next;
-            begin_hold(turn.caller);
-            turn.run(turn.action);
-            end_hold();
-            turn.is_done.store(true, std::memory_order_release);
-        }
-        admit_readers();
-    }
-    void exclude_readers() {
         state_.fetch_or(kExclusive, std::memory_order_acq_rel);
         wait_for_readers();
         held_ = this;
-    }
-    void admit_readers() {
-        held_ = nullptr;
-        state_.fetch_and(~kExclusive, std::memory_order_release);
-    }
-    void begin_hold(const std::source_location& caller) {
         if (LockReport::is_on()) [[unlikely]]
             hold_.begin(caller);
     }
-    void end_hold() {
+    void unlock() {
         if (LockReport::is_on()) [[unlikely]]
             hold_.end();
+        held_ = nullptr;
+        state_.fetch_and(~kExclusive, std::memory_order_release);
+        mutex_.unlock();
     }
     void lock_shared() {
         assert(held_ != this && !shares_);
@@ -159,10 +89,9 @@ private:
         if (state_.fetch_sub(1, std::memory_order_release) == (kExclusive | 1)) state_.notify_one();
     }
 
-    bool try_lock() { return (state_.load(std::memory_order_relaxed) & kExclusive) == 0 && mutex_.try_lock(); }
     bool spin() {
         for (int i = 0; i < kSpins; ++i) {
-            if (try_lock()) return true;
+            if ((state_.load(std::memory_order_relaxed) & kExclusive) == 0 && mutex_.try_lock()) return true;
             pause();
         }
         return false;
@@ -180,8 +109,7 @@ private:
 
     std::mutex mutex_;                 // held by the writer; readers wait on it while there is a writer
     std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
-    std::atomic<Turn*> turns_ = nullptr;  // the last one first
-    LockReport::Hold hold_;               // of the writer
+    LockReport::Hold hold_;            // of the writer
 };
 
 void StoreCapability::assert_held() const {

@@ -26,7 +26,7 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
 
 Session::Session(Server& server, const Credentials& who) : server_(server), id_(server.store().begin_session(who)) {}
 
-// The replies to the current request of a connection's thread. They are sent after the store lock is released.
+// The replies to the current request of this thread. They are sent after the store lock is released.
 struct Session::Outbox {
     struct Reply {
         size_t begin;
@@ -44,8 +44,8 @@ struct Session::Outbox {
 };
 
 Session::Outbox& Session::outbox() {
-    static thread_local Outbox own;
-    return served_outbox_ == nullptr ? own : *served_outbox_;
+    static thread_local Outbox outbox;
+    return outbox;
 }
 
 bool Session::is_over() const {
@@ -63,34 +63,24 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
     Status recorded;
-    bool answered = false;
-    server_.loop().store_mutex().run([&] {
-        store_lock.assert_held();
-        served_outbox_ = &out;
-        answered = serve(request, packet, descriptors);
-        if (answered) recorded = server_.commit();
-        served_outbox_ = nullptr;
-    });
-    if (!answered) return;
+    {
+        StoreLock lock(server_.loop().store_mutex());
+        if (is_over()) {
+            out.session = nullptr;
+            return;
+        }
+        if (good) {
+            server_.loop().store_mutex().describe_hold(std::source_location::current(),
+                                                       wire::EnumNameRequestBody((*request)->body_type()));
+        }
+        if (good) dispatch(**request, descriptors);
+        if (good && try_again_later(**request, packet)) return;
+        if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
+        recorded = server_.commit();
+    }
     finish_replies(recorded);
     // Also descriptors that no request has taken.
     server_.close_later(std::move(descriptors));
-}
-
-bool Session::serve(const Result<const wire::Request*>& request, wire::Bytes packet,
-                    std::vector<UniqueFd>& descriptors) {
-    if (is_over()) {
-        outbox().session = nullptr;
-        return false;
-    }
-    if (!request) return end_with(request.error()), true;
-    const auto kind = (*request)->body_type();
-    if (!greeted_ && kind != wire::RequestBody::Hello) {
-        return end_with({EPROTO, "the first message must be Hello"}), true;
-    }
-    server_.loop().store_mutex().describe_hold(std::source_location::current(), wire::EnumNameRequestBody(kind));
-    dispatch(**request, descriptors);
-    return !try_again_later(**request, packet);
 }
 
 void Session::continue_later(std::move_only_function<void()> rest) {

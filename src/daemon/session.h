@@ -89,9 +89,6 @@ private:
     // Serves the request without the store lock, or with the shared lock. False: it needs the exclusive lock, and was
     // not executed.
     bool serve_shared(const wire::Request& request) EXCLUDES(store_lock);
-    // Any other thread may call it for the connection's thread, which waits meanwhile. False: there is no answer yet.
-    bool serve(const Result<const wire::Request*>& request, wire::Bytes packet, std::vector<UniqueFd>& descriptors)
-        REQUIRES(store_lock);
     bool open_shared(uint64_t request, const wire::OpenObjects& open) REQUIRES_SHARED(store_lock);
     bool release_shared(const wire::Release& release) REQUIRES_SHARED(store_lock);
     bool stat_shared(uint64_t request, const wire::Stat& stat) REQUIRES_SHARED(store_lock);
@@ -164,13 +161,12 @@ private:
 
     struct Outbox;
     static Outbox& outbox();
-    static inline thread_local Outbox* served_outbox_ = nullptr;  // null: this thread's own
     // Sends the packet, or defers it while an outbox has descriptors that it may depend on.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(outbox_mutex_);
     void end_outbox() EXCLUDES(outbox_mutex_);
 
     Server& server_;
-    // Unguarded members change only in the connection's thread, or while it waits in serve(), with the store lock held exclusively or shared.
+    // Unguarded members change only in the connection's thread, with the store lock held exclusively or shared.
     SessionId id_;
     bool ended_ GUARDED_BY(store_lock) = false;
     bool trying_again_ = false;  // of the connection's thread
