@@ -195,7 +195,7 @@ Status list_into(Core& core, const std::string& path, const std::string& prefix,
         const auto records = wire::records_of(*body);
         if (body->names()->size() != records.size()) return fail(EPROTO, "gshmd sent half a listing");
         // Reserves for all entries at once. The bound limits the damage by an untrusted daemon.
-        if (cookie == 0) listing.entries.reserve(listing.entries.size() + std::min<size_t>(body->total(), 1 << 24));
+        if (cookie == 0) listing.expect(std::min<size_t>(body->total(), 1 << 24));
         for (unsigned i = 0; i < body->names()->size(); ++i) {
             const wire::NodeRecord record = records[i];
             auto name = wire::view(body->names()->Get(i));

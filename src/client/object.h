@@ -1,6 +1,7 @@
 // The structs behind the opaque handles of gshm.h.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -61,6 +62,11 @@ struct gshm_listing {
     void add(std::string_view prefix, std::string_view last, const gshm::core::wire::NodeRecord& record) {
         entries.push_back({names.size(), record});
         names.append(prefix).append(last).push_back('\0');
+    }
+    // Reserves for so many more. Grows by half at least: a recursive list expects the entries of each directory.
+    void expect(size_t more) {
+        const size_t wanted = entries.size() + more;
+        if (wanted > entries.capacity()) entries.reserve(std::max(wanted, entries.capacity() * 3 / 2));
     }
     void sort();
 };
