@@ -19,6 +19,10 @@
 #ifndef GSHM_GSHM_HPP
 #define GSHM_GSHM_HPP
 
+#if __cplusplus < 202002L
+#error "gshm.hpp needs C++20: -std=c++20"
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cassert>

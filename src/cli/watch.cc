@@ -120,13 +120,13 @@ int cmd_watch(Context& context, const WatchArgs& args) {
     context.disconnect();
     const InterruptGuard interrupt;
     Waiter waiter(watch.fd());
-    std::optional<steady_clock::time_point> lost;
+    auto lost = steady_clock::time_point::max();  // since when there is no daemon
     for (unsigned told = 0; args.count == 0 || told < args.count;) {
         auto event = watch.next(milliseconds(0));
         interrupt.throw_if_interrupted();
         const auto now = steady_clock::now();
         if (event) {
-            lost.reset();
+            lost = steady_clock::time_point::max();
             context.print(context.json() ? to_json(record_of(*event), false) + '\n'
                                          : line_of(*event, args.exact_bytes));
             if (event->kind != EventKind::kReady) ++told;
@@ -142,8 +142,8 @@ int cmd_watch(Context& context, const WatchArgs& args) {
             read = waiter.wait(until, true);
         } else {
             // A restarting daemon is waited for.
-            lost = lost.value_or(now);
-            if (event.error().code != ECONNREFUSED || now - *lost > kPatience)
+            lost = std::min(lost, now);
+            if (event.error().code != ECONNREFUSED || now - lost > kPatience)
                 throw Failure::of_error(event.error(), args.prefix);
             read = waiter.wait(now + kPause, false);
         }

@@ -117,8 +117,9 @@ void check_rdma_devices(const Machine& machine, Findings& ret_findings) {
     constexpr const char* kFolder = "/sys/class/infiniband";
     const auto devices = machine.list(kFolder);
     if (devices.empty()) {
-        ret_findings.push_back(
-            {.check = "rdma", .health = Health::missing, .found = "no RDMA device: other machines are reached by TCP"});
+        ret_findings.push_back({.check = "rdma",
+                                .health = Health::missing,
+                                .found = "no RDMA device: network cards do not reach GPU memory"});
         return;
     }
     for (const auto& device : devices) {

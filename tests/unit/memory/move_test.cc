@@ -18,7 +18,9 @@ struct MoveTest : ::testing::Test {
     Object* make(std::string_view name, bool sealed) {
         auto made = rig.create(ada, name, kBytes, false);
         EXPECT_TRUE(made->object->extent->memory->fill(0, kBytes, 7));
-        if (sealed) EXPECT_TRUE(rig.store.seal(ada, name));
+        if (sealed) {
+            EXPECT_TRUE(rig.store.seal(ada, name));
+        }
         EXPECT_TRUE(rig.store.release(ada, made->object->id, Access::write));
         return made->object;
     }
