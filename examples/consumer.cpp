@@ -14,13 +14,15 @@
 #include "local_device.h"
 #include "options.h"
 #include "pattern.h"
+#include "plain_wire.h"
 #include <gshm/gshm.hpp>
 
 namespace {
 
 struct Settings {
     std::string device;
-    std::string socket_path = default_socket_path();
+    std::string socket_path;
+    std::string wire = "gshm";
     std::optional<std::chrono::seconds> timeout = kAnswerTime;
 };
 
@@ -40,8 +42,8 @@ void check_offer(Offer& offer, const gshm::DeviceInfo& device) {
                          device.name + "; choose the same for both with --device");
 }
 
-// Returns whether all numbers are correct.
-bool read_and_verify(const gshm::DeviceInfo& device, const gshm::UniqueFd& fd, const Offer& offer) {
+// Returns whether all numbers are correct. Other programs may write the integers 0, 1, 2, ...
+bool read_and_verify(const gshm::DeviceInfo& device, const gshm::UniqueFd& fd, const Offer& offer, bool may_count) {
     auto info = gshm::HandleInfo{};
     info.kind = GSHM_HANDLE_POSIX_FD;
     info.extent_bytes = offer.extent_bytes;
@@ -56,7 +58,8 @@ bool read_and_verify(const gshm::DeviceInfo& device, const gshm::UniqueFd& fd, c
     std::vector<uint32_t> numbers(kPatternCount);
     object.copy_out(numbers).value();
     std::printf("Copied %zu bytes from %s\n", kPatternBytes, is_cuda(device) ? "GPU to host" : "shared host memory");
-    if (const auto index = first_difference(numbers)) {
+    const bool counts = may_count && !first_difference(numbers, Pattern::counting);
+    if (const auto index = first_difference(numbers); index && !counts) {
         std::printf("Data verification FAILED (integer %zu is 0x%08x instead of 0x%08x)\n", *index, numbers[*index],
                     pattern_at(*index));
         return false;
@@ -70,19 +73,34 @@ bool run(const Settings& settings) {
     const auto device = choose_device(settings.device);
     print_device(device);
 
+    const bool plain = settings.wire == "plain";
     std::printf("Connecting to producer...\n");
-    const auto producer = connect_to_producer(settings.socket_path);
+    const auto producer =
+        plain ? connect_to(settings.socket_path, SOCK_STREAM) : connect_to_producer(settings.socket_path);
     std::printf("Connected to producer\n");
 
     gshm::UniqueFd fd;
-    auto offer = receive_message<Offer>(producer.get(), after(settings.timeout), &fd);
+    Offer offer;
+    if (plain) {
+        offer.extent_bytes = plain_wire::receive_offer(producer.get(), after(settings.timeout), &fd);
+        offer.size_bytes = kPatternBytes;
+        offer.count = kPatternCount;
+        std::memcpy(offer.uuid, device.uuid, sizeof offer.uuid);  // the plain wire does not say which GPU it is
+    } else {
+        offer = receive_message<Offer>(producer.get(), after(settings.timeout), &fd);
+    }
     std::printf("Received FD: %d, size: %llu bytes\n", fd.get(), static_cast<unsigned long long>(offer.extent_bytes));
     check_offer(offer, device);
 
-    const bool verified = read_and_verify(device, fd, offer);
-    Ack ack;
-    ack.verified = verified;
-    send_message(producer.get(), ack);
+    const bool verified = read_and_verify(device, fd, offer, plain);
+    if (plain) {
+        if (!verified) return false;  // the producer sees the end of the connection
+        send_message(producer.get(), plain_wire::kCorrect);
+    } else {
+        Ack ack;
+        ack.verified = verified;
+        send_message(producer.get(), ack);
+    }
     std::printf("Sent acknowledgment to producer\n");
     return verified;
 }
@@ -93,9 +111,11 @@ int main(int argc, char** argv) {
     Settings settings;
     Options("Reads and checks the integers that a producer shares.")
         .text("--device", settings.device, "cuda:0, host, ...; default: the first GPU, else host")
-        .text("--socket", settings.socket_path, "where the producer waits; default: " + settings.socket_path)
+        .text("--socket", settings.socket_path, "where the producer waits; default: " + default_socket_path())
+        .text("--wire", settings.wire, kWireHelp)
         .seconds("--timeout", settings.timeout, "seconds to wait for the producer's answer; default: 30")
         .parse(argc, argv);
+    choose_wire("consumer", settings.wire, settings.socket_path);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // shows each step when it is done, also through a pipe
     try {
         const bool verified = run(settings);

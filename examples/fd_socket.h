@@ -111,6 +111,18 @@ void send_message(int socket, const Message& message, int passed_fd = -1) {
     if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) fail_errno("sending to the other side");
 }
 
+// The descriptor that came with a message, or none.
+inline gshm::UniqueFd passed_descriptor(msghdr& header) {
+    gshm::UniqueFd fd;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        int raw = -1;
+        std::memcpy(&raw, CMSG_DATA(part), sizeof raw);
+        fd.reset(raw);
+    }
+    return fd;
+}
+
 // ret_fd: null, or the place for the descriptor that must come with the message.
 template <class Message>
 Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* ret_fd = nullptr, int signal_fd = -1) {
@@ -127,13 +139,7 @@ Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* re
     if (received < 0) fail_errno("receiving from the other side");
     if (received == 0) fail(ECONNRESET, "the other side has gone");
 
-    gshm::UniqueFd fd;
-    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        int raw = -1;
-        std::memcpy(&raw, CMSG_DATA(part), sizeof raw);
-        fd.reset(raw);
-    }
+    gshm::UniqueFd fd = passed_descriptor(header);
     if (received != sizeof message || (header.msg_flags & MSG_TRUNC)) fail(EPROTO, "the message has the wrong size");
     if (message.magic != Message::kMagic) fail(EPROTO, "the message has the wrong magic number");
     if (ret_fd) {
@@ -161,8 +167,8 @@ inline sockaddr_un socket_address(const std::string& path) {
     return address;
 }
 
-inline gshm::UniqueFd make_socket() {
-    auto fd = gshm::UniqueFd::adopt(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+inline gshm::UniqueFd make_socket(int type = SOCK_SEQPACKET) {
+    auto fd = gshm::UniqueFd::adopt(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
     if (!fd) fail_errno("socket");
     return fd;
 }
@@ -172,12 +178,18 @@ inline int try_connect(int socket, const sockaddr_un& address) {
     return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-inline gshm::UniqueFd connect_to_producer(const std::string& path) {
-    auto socket = make_socket();
+inline gshm::UniqueFd connect_to(const std::string& path, int type) {
+    auto socket = make_socket(type);
     const int error = try_connect(socket.get(), socket_address(path));
     if (error == ENOENT || error == ECONNREFUSED)
         fail(error, "Connection refused: no producer is listening at " + path + "; start producer first");
+    if (error == EPROTOTYPE) fail(error, path + " speaks another protocol; see --wire");
     if (error) fail_errno("connecting to " + path, error);
+    return socket;
+}
+
+inline gshm::UniqueFd connect_to_producer(const std::string& path) {
+    auto socket = connect_to(path, SOCK_SEQPACKET);
     send_message(socket.get(), Hello{});
     return socket;
 }
@@ -187,7 +199,8 @@ inline gshm::UniqueFd connect_to_producer(const std::string& path) {
 // process, so that the file is removed then too.
 class Listener {
 public:
-    explicit Listener(const std::string& path) : path_(path), socket_(make_socket()) {
+    explicit Listener(const std::string& path, int type = SOCK_SEQPACKET)
+        : path_(path), type_(type), socket_(make_socket(type)) {
         ::fchmod(socket_.get(), 0600);  // bind() creates the file with this mode
         sigset_t mask;
         ::sigemptyset(&mask);
@@ -209,8 +222,8 @@ public:
         ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
     }
 
-    // Waits until a consumer has connected and sent Hello; other peers are disconnected.
-    gshm::UniqueFd accept_consumer(const Deadline& deadline) {
+    // Waits until a process of this user, or of root, has connected; others are disconnected.
+    gshm::UniqueFd accept_peer(const Deadline& deadline) {
         for (;;) {
             wait_readable(socket_.get(), deadline, signals_.get());
             auto peer = gshm::UniqueFd::adopt(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -218,7 +231,13 @@ public:
             ucred credentials = {};
             socklen_t length = sizeof credentials;
             ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length);
-            if (credentials.uid != ::getuid() && credentials.uid != 0) continue;
+            if (credentials.uid == ::getuid() || credentials.uid == 0) return peer;
+        }
+    }
+    // Waits until a consumer has connected and sent Hello; other peers are disconnected.
+    gshm::UniqueFd accept_consumer(const Deadline& deadline) {
+        for (;;) {
+            auto peer = accept_peer(deadline);
             try {
                 const auto hello_time = after(std::chrono::seconds(5));
                 receive_message<Hello>(peer.get(), hello_time, nullptr, signals_.get());
@@ -247,14 +266,15 @@ private:
         struct stat info;
         if (::lstat(path_.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode))
             fail(EEXIST, path_ + " exists and is not a socket; it stays as it is: choose another path with --socket");
-        const int error = try_connect(make_socket().get(), address);
-        if (error == 0) fail(EADDRINUSE, "another producer is listening at " + path_);
+        const int error = try_connect(make_socket(type_).get(), address);
+        if (error == 0 || error == EPROTOTYPE) fail(EADDRINUSE, "another producer is listening at " + path_);
         if (error != ECONNREFUSED && error != ENOENT) fail_errno("connecting to " + path_, error);
         std::fprintf(stderr, "Removing the socket file of a producer that is gone: %s\n", path_.c_str());
         if (::unlink(path_.c_str()) != 0 && errno != ENOENT) fail_errno("removing " + path_);
     }
 
     std::string path_;
+    int type_;
     gshm::UniqueFd socket_;
     gshm::UniqueFd signals_;
     sigset_t old_mask_;

@@ -138,6 +138,7 @@ protected:
         return run_program("consumer", args, env);
     }
     std::string socket() const { return scratch() + "/example.sock"; }
+    static std::string plain_peer() { return GSHM_SOURCE_DIR "/tests/integration/plain_peer.py"; }
     bool socket_exists() const { return std::filesystem::exists(std::filesystem::symlink_status(socket())); }
 
     // This process as one end of the connection.
@@ -214,6 +215,52 @@ TEST_F(ExamplesTest, UnknownDevice) {
     EXPECT_EQ(producer.exit_code, 1);
     EXPECT_NE(producer.err.find("there is no device \"tpu:0\""), std::string::npos) << producer.err;
     EXPECT_NE(producer.err.find("host"), std::string::npos) << producer.err;
+}
+
+TEST_F(ExamplesTest, BothSpeakThePlainWire) {
+    for (const Lines& device : {Lines{"--device", "host"}, Lines{}}) {
+        const Lines env = device.empty() ? Lines(fake_cuda_env(1)) : Lines{};
+        Lines args = device;
+        args.insert(args.end(), {"--wire", "plain"});
+        Program producer;
+        start_producer(producer, args, env);
+        const auto consumer = run_consumer(args, env);
+        EXPECT_EQ(consumer.exit_code, 0) << consumer.err;
+        EXPECT_EQ(producer.end(), 0) << producer.output();
+    }
+}
+
+// A peer that knows nothing of gshm.
+TEST_F(ExamplesTest, TheProducerServesAForeignConsumer) {
+    Program producer;
+    start_producer(producer, {"--device", "host", "--wire", "plain", "--count"});
+    ChildProcess consumer;
+    ASSERT_TRUE(consumer.spawn({"/usr/bin/python3", plain_peer(), "consumer", socket()}));
+    EXPECT_EQ(consumer.finish().exit_code, 0);
+    EXPECT_EQ(producer.end(), 0) << producer.output();
+}
+
+TEST_F(ExamplesTest, TheConsumerReadsFromAForeignProducer) {
+    Program producer;
+    producer.log_path = scratch() + "/foreign.log";
+    ASSERT_TRUE(
+        producer.process.spawn({"/usr/bin/python3", plain_peer(), "producer", socket()}, {}, producer.log_path));
+    ASSERT_TRUE(producer.prints("Waiting for consumer connection...")) << producer.output();
+    const auto consumer = run_consumer({"--device", "host", "--wire", "plain"});
+    EXPECT_EQ(consumer.exit_code, 0) << consumer.err;
+    EXPECT_EQ(producer.end(), 0) << producer.output();
+}
+
+TEST_F(ExamplesTest, AnUnknownOrAnotherWireIsRefused) {
+    EXPECT_EQ(run_program("producer", {"--wire", "smoke"}).exit_code, 2);
+    EXPECT_EQ(run_program("consumer", {"--wire", "smoke"}).exit_code, 2);
+    Program producer;
+    start_producer(producer);
+    const auto consumer = run_consumer({"--device", "host", "--wire", "plain"});
+    EXPECT_EQ(consumer.exit_code, 1);
+    EXPECT_NE(consumer.err.find("--wire"), std::string::npos) << consumer.err;
+    EXPECT_EQ(run_consumer().exit_code, 0);
+    EXPECT_EQ(producer.end(), 0) << producer.output();
 }
 
 TEST_F(ExamplesTest, ConsumerFirstIsToldToStartTheProducer) {
