@@ -86,6 +86,21 @@ TEST_P(MirrorTest, WithoutLoadNothingIsReadAndWhatIsWrittenCounts) {
     EXPECT_EQ(content(object), expected);
 }
 
+TEST_P(MirrorTest, ShowsNothingOfAnEarlierOneAfterItsEnd) {
+    if (on_host()) GTEST_SKIP() << "a mirror on host is the memory itself";
+    auto earlier = make("earlier", 8192);
+    ASSERT_TRUE(earlier.fill(7));
+    const std::byte* place = nullptr;
+    {
+        auto mirror = Mirror::create(earlier, {}).value();
+        place = mirror.data();
+    }
+    auto object = make("o", 5000);
+    auto mirror = Mirror::create(object, {}).value();
+    ASSERT_EQ(mirror.data(), place) << "the same memory is used again";
+    EXPECT_EQ(Bytes(place + 5000, place + 8192), Bytes(3192, std::byte{0}));
+}
+
 TEST_P(MirrorTest, TheDestructorWritesBackWhatIsMarked) {
     auto object = make("o", 8192);
     {

@@ -1,5 +1,6 @@
 // gshm.h: mirrors. All devices share this code. They differ in whether the CPU can access the memory directly, which
 // the extent reports, and in how a copy is made.
+#include <cstring>
 #include <map>
 
 #include "base/log.h"
@@ -148,6 +149,8 @@ Result<std::unique_ptr<gshm_mirror>> make_mirror(gshm_object& object, const gshm
     } else if (bytes != 0) {
         mirror->block = TRY(PinnedStaging::instance().take(*object.local, bytes));
         mirror->memory = {mirror->block.data, bytes};
+        // Programs that read on, to the end of a page say, must not see an earlier mirror.
+        memset(mirror->block.data + bytes, 0, mirror->block.bytes - bytes);
     }
     return mirror;
 }
