@@ -19,18 +19,6 @@ size_t engines_per_user() {
 
 }  // namespace
 
-void Reapers::submit(Worker::Task task) {
-    auto least = std::ranges::min_element(reapers_, {}, [](const auto& reaper) { return reaper->tasks.load(); });
-    const bool is_free = least != reapers_.end() && (*least)->tasks == 0;
-    if (!is_free && reapers_.size() < kMost) least = reapers_.insert(reapers_.end(), std::make_unique<Reaper>());
-    Reaper& reaper = **least;
-    ++reaper.tasks;
-    reaper.worker.submit([&reaper, task = std::move(task)]() mutable {
-        task();
-        --reaper.tasks;
-    });
-}
-
 RingService::RingService(Server& server, uint64_t staging_bytes) : server_(server), staging_bytes_(staging_bytes) {}
 
 RingService::~RingService() = default;
@@ -102,7 +90,7 @@ Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStagin
 
 RingService::User& RingService::user(uid_t uid) {
     auto& user = users_[uid];
-    if (!user) user.reset(new User(uid));
+    if (!user) user.reset(new User(uid, server_.reapers()));
     return *user;
 }
 

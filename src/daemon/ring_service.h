@@ -11,24 +11,10 @@
 
 #include "base/worker.h"
 #include "daemon/client_ring.h"
+#include "daemon/reapers.h"
 #include "io/engine.h"
 
 namespace gshm::core {
-
-// Threads for destructors that may block on a file. A blocked destructor delays the others only when all threads are
-// blocked. Used under the store lock.
-class Reapers {
-public:
-    void submit(Worker::Task task);
-
-private:
-    static constexpr size_t kMost = 16;
-    struct Reaper {
-        std::atomic<size_t> tasks = 0;
-        Worker worker;  // destroyed first
-    };
-    std::vector<std::unique_ptr<Reaper>> reapers_;
-};
 
 class RingService {
 public:
@@ -46,22 +32,20 @@ public:
         // Runs a task that may block on a file, in the user's thread.
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
         // Destroys an object whose destructor may block on a file.
-        void let_go(std::shared_ptr<void> what) REQUIRES(store_lock) {
-            reapers_.submit([what = std::move(what)]() mutable { what.reset(); });
-        }
+        void let_go(std::shared_ptr<void> what) { reapers_.let_go(uid_, std::move(what)); }
         // In the user's thread: an unused engine, or the one with the fewest rings. A used engine already has its
         // threads. Engines without staging memory are given out only until there is some.
         Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging);
 
     private:
         friend class RingService;
-        explicit User(uid_t uid) : uid_(uid) {}
+        User(uid_t uid, Reapers& reapers) : uid_(uid), reapers_(reapers) {}
 
         const uid_t uid_;
+        Reapers& reapers_;
         std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
         bool have_staging_ = false;                         // the engines have staging memory
-        Reapers reapers_;
-        Worker worker_;  // destroyed first: its tasks use the engines
+        Worker worker_;                                     // destroyed first: its tasks use the engines
     };
     User& user(uid_t uid) REQUIRES(store_lock);
     // Destroys the ring after its transfers have ended, in a thread of its user.

@@ -22,7 +22,7 @@ int reopen(int fd, int flags) {
 
 }  // namespace
 
-Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
+Result<std::shared_ptr<File>> File::create(UniqueFd&& fd) {
     struct stat status = {};
     if (fstat(fd.get(), &status) != 0) return fail_errno("cannot inspect the file");
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {

@@ -14,9 +14,9 @@ namespace gshm::core::io {
 
 class File {
 public:
-    // Takes ownership of the descriptor. EINVAL unless it is a regular file or a block device, EBADF if it can be
-    // neither read nor written.
-    static Result<std::shared_ptr<File>> create(UniqueFd fd);
+    // Takes ownership of the descriptor, but not on failure: closing it may block. EINVAL unless it is a regular file or
+    // a block device, EBADF if it can be neither read nor written.
+    static Result<std::shared_ptr<File>> create(UniqueFd&& fd);
 
     bool is_readable() const { return readable_; }
     bool is_writable() const { return writable_; }
