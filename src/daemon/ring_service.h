@@ -6,9 +6,11 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sys/types.h>
 #include <vector>
 
+#include "base/file_rights.h"
 #include "base/worker.h"
 #include "daemon/client_ring.h"
 #include "daemon/reapers.h"
@@ -33,21 +35,29 @@ public:
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
         // Destroys an object whose destructor may block on a file.
         void let_go(std::shared_ptr<void> what) { reapers_.let_go(uid_, std::move(what)); }
-        // In the user's thread: an unused engine, or the one with the fewest rings. A used engine already has its
-        // threads. Engines without staging memory are given out only until there is some.
-        Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging);
+        // In the user's thread: an unused engine with these rights, or the one with the fewest rings. A used engine
+        // already has its threads. Engines without staging memory are given out only until there is some.
+        Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging,
+                                                   const std::optional<FileRights>& rights);
 
     private:
         friend class RingService;
         User(uid_t uid, Reapers& reapers) : uid_(uid), reapers_(reapers) {}
 
+        struct Served {
+            std::optional<FileRights> rights;    // a user's processes may have different groups
+            std::shared_ptr<io::Engine> engine;  // shared with the rings that it serves
+        };
         const uid_t uid_;
         Reapers& reapers_;
-        std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
-        bool have_staging_ = false;                         // the engines have staging memory
-        Worker worker_;                                     // destroyed first: its tasks use the engines
+        std::vector<Served> engines_;
+        bool have_staging_ = false;  // the engines have staging memory
+        Worker worker_;              // destroyed first: its tasks use the engines
     };
     User& user(uid_t uid) REQUIRES(store_lock);
+    // The rights with which files of a client are used. None: those of gshmd, which a client of root has in any case.
+    // A gshmd of another user cannot take the rights of its clients, and has none that are worth having.
+    static std::optional<FileRights> rights_of(const Credentials& client);
     // Destroys the ring after its transfers have ended, in a thread of its user.
     void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) REQUIRES(store_lock) {
         user(uid).let_go(std::move(ring));
