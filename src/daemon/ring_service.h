@@ -56,7 +56,7 @@ public:
     };
     User& user(uid_t uid) REQUIRES(store_lock);
     // The rights with which files of a client are used. None: those of gshmd, which a client of root has in any case.
-    // A gshmd of another user cannot take the rights of its clients, and has none that are worth having.
+    // A gshmd of an ordinary user cannot take the rights of its clients.
     static std::optional<FileRights> rights_of(const Credentials& client);
     // Destroys the ring after its transfers have ended, in a thread of its user.
     void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) REQUIRES(store_lock) {
