@@ -28,9 +28,10 @@ Result<Credentials> Connection::peer_of(int socket) {
     return who;
 }
 
-Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd socket, pid_t pid,
-                                                       std::weak_ptr<Handler> handler) {
-    std::shared_ptr<Connection> made(new Connection(loop, std::move(socket), std::move(handler)));
+Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
+                                                       const Credentials& peer, std::weak_ptr<Handler> handler) {
+    const pid_t pid = peer.pid;
+    std::shared_ptr<Connection> made(new Connection(loop, reapers, std::move(socket), peer.uid, std::move(handler)));
     // Without pidfds (Linux < 5.3), or across pid namespaces, only the end of the socket is seen.
     made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
@@ -50,6 +51,10 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, UniqueFd
 Connection::~Connection() {
     loop_.unwatch(socket_.get());
     if (process_) loop_.unwatch(process_.get());
+    // The descriptors of unread packets are closed with the socket.
+    std::vector<UniqueFd> last;
+    last.push_back(std::move(socket_));
+    reapers_.close(uid_, std::move(last));
 }
 
 void Connection::on_process_end() {
@@ -82,11 +87,14 @@ void Connection::read_one() {
     if (!begin_reading()) return;
     // One buffer for each loop: a handler does not use the packet after it returns.
     static thread_local std::vector<uint8_t> buffer(limits::kMessageBytes);
-    auto received = wire::receive_packet(socket_.get(), buffer, false);
+    std::vector<UniqueFd> descriptors;
+    auto received = wire::receive_packet(socket_.get(), buffer, false, &descriptors);
+    if (received) descriptors = std::move(received->descriptors);
     if (received && !received->end && received->bytes > 0) {
         auto handler = handler_.lock();
-        if (handler) handler->on_packet({buffer.data(), received->bytes}, std::move(received->descriptors));
+        if (handler) handler->on_packet({buffer.data(), received->bytes}, descriptors);
     }
+    reapers_.close(uid_, std::move(descriptors));
     MutexLock lock(mutex_);
     busy_ = false;
     if (!received) end_later(received.error().message);

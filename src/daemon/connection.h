@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "daemon/loop.h"
+#include "daemon/reapers.h"
 #include "store/credentials.h"
 #include "wire/message.h"
 
@@ -18,7 +19,8 @@ public:
     // Called in the thread of the connection's loop.
     struct Handler {
         virtual ~Handler() = default;
-        virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) = 0;
+        // Descriptors that are not taken are closed afterwards, in another thread.
+        virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) = 0;
         // The peer is gone, or its packets cannot be received. Called once, and never from inside send().
         virtual void on_end(std::string_view why) = 0;
     };
@@ -26,10 +28,11 @@ public:
     // The peer's credentials, from the kernel.
     static Result<Credentials> peer_of(int socket);
 
-    // Held at first. The loop must outlive the connection. The handler is called only while the handler is alive. The process `pid` is
-    // watched too: a session ends with its process even if a forked child still has the socket.
-    static Result<std::shared_ptr<Connection>> create(EventLoop& loop, UniqueFd socket, pid_t pid,
-                                                      std::weak_ptr<Handler> handler);
+    // Held at first. The loop and the reapers must outlive the connection. The handler is called only while the handler
+    // is alive. The process of the peer is watched too: a session ends with its process even if a forked child still has
+    // the socket.
+    static Result<std::shared_ptr<Connection>> create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
+                                                      const Credentials& peer, std::weak_ptr<Handler> handler);
     ~Connection();
 
     EventLoop& loop() { return loop_; }
@@ -49,8 +52,8 @@ private:
         std::vector<UniqueFd> descriptors;
     };
 
-    Connection(EventLoop& loop, UniqueFd socket, std::weak_ptr<Handler> handler)
-        : loop_(loop), socket_(std::move(socket)), handler_(std::move(handler)) {}
+    Connection(EventLoop& loop, Reapers& reapers, UniqueFd socket, uid_t uid, std::weak_ptr<Handler> handler)
+        : loop_(loop), reapers_(reapers), uid_(uid), socket_(std::move(socket)), handler_(std::move(handler)) {}
     void on_events(uint32_t events) EXCLUDES(mutex_);
     void on_process_end() EXCLUDES(mutex_);
     // False: reading is held, or the connection has ended.
@@ -61,7 +64,9 @@ private:
     void end_later(std::string why) REQUIRES(mutex_);
 
     EventLoop& loop_;
-    const UniqueFd socket_;
+    Reapers& reapers_;
+    const uid_t uid_;  // of the peer
+    UniqueFd socket_;  // constant until the destructor
     UniqueFd process_;
     const std::weak_ptr<Handler> handler_;
 

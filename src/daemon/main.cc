@@ -1,7 +1,9 @@
 // gshmd: option parsing, going to the background, signals; the rest is Server.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -81,6 +83,16 @@ public:
 private:
     UniqueFd pipe_;
 };
+
+// Closes descriptors that the starting process has left open: gshmd outlives it, and would keep its locks and pipes.
+// Standard streams stay, and descriptors of systemd (sd_listen_fds(3)).
+void close_inherited() {
+    constexpr int kFirst = 3;
+    const char* pid = getenv("LISTEN_PID");
+    const char* count = getenv("LISTEN_FDS");
+    const bool listens = pid != nullptr && count != nullptr && atoi(pid) == getpid();
+    closefrom(kFirst + (listens ? std::max(atoi(count), 0) : 0));
+}
 
 KeeperKind keeper_kind(const std::string& name) {
     if (name == "systemd") return KeeperKind::systemd;
@@ -338,6 +350,7 @@ int run_in_background(const Options& options) {
 int main(int argc, char** argv) {
     if (argc == 2 && strcmp(argv[1], gshm::core::fuse::Notices::kOption) == 0)
         _exit(gshm::core::fuse::Notices::serve());
+    gshm::core::close_inherited();
     auto options = gshm::core::parse_options(argc, argv);
     if (!options) {
         fprintf(stderr, "gshmd: %s\n", options.error().message.c_str());

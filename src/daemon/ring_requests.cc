@@ -11,6 +11,13 @@ Error no_such_ring(uint32_t ring) {
     return {EINVAL, fmt::format("this session has no ring {}", ring)};
 }
 
+Result<std::shared_ptr<io::File>> open_file(UniqueFd&& descriptor, const std::optional<FileRights>& rights) {
+    // The file is opened again for direct I/O: with the client's rights, so that the second description has no more.
+    std::optional<BorrowedFileRights> borrowed;
+    if (rights) borrowed.emplace(TRY(BorrowedFileRights::create(*rights)));
+    return io::File::create(std::move(descriptor), io::File::Accept::stored);
+}
+
 }  // namespace
 
 void Session::ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors) {
@@ -23,19 +30,23 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     }
     rings_[number];  // reserves the number; null until the ring is created
     job_started();
-    const uid_t uid = server_.store().credentials(id_).uid;
+    const Credentials& who = server_.store().credentials(id_);
+    const uid_t uid = who.uid;
     auto& user = server_.rings().user(uid);
     user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number,
-                 staging = server_.rings().staging(), memory = std::move(descriptors[0]),
-                 doorbell = std::move(descriptors[1])]() mutable {
+                 staging = server_.rings().staging(), rights = RingService::rights_of(who),
+                 descriptors = std::move(descriptors)]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
-            auto consumer = TRY(ring::Consumer::create(std::move(memory), std::move(doorbell)));
-            auto made = std::make_shared<ClientRing>(server, std::move(consumer), TRY(user.engine(staging.get())),
+            auto consumer = TRY(ring::Consumer::create(descriptors[0], std::move(descriptors[1])));
+            auto engine = TRY(user.engine(staging.get(), rights));
+            auto made = std::make_shared<ClientRing>(server, std::move(consumer), std::move(engine),
                                                      server.rings().under_way());
             TRY(made->start());
             return made;
         };
-        server.loop().post([&server, uid, self, request, number, made = make()]() mutable {
+        auto made = make();
+        server.reapers().close(uid, std::move(descriptors));
+        server.loop().post([&server, uid, self, request, number, made = std::move(made)]() mutable {
             store_lock.assert_held();
             auto session = self.lock();
             if (!session) {
@@ -81,7 +92,8 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
     if (file.slot() >= limits::kRingFiles || descriptors.size() > 1) {
         return reply_error(request, {EINVAL, fmt::format("a ring has slots for {} files", limits::kRingFiles)});
     }
-    auto& user = server_.rings().user(server_.store().credentials(id_).uid);
+    const Credentials& who = server_.store().credentials(id_);
+    auto& user = server_.rings().user(who.uid);
     if (descriptors.empty()) {
         user.let_go(ring->set_file(file.slot(), nullptr));
         return reply_ok(request);
@@ -95,8 +107,9 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
     job_started();
     // fstat() and close() may block in the file's file system.
     user.submit([&server = server_, &user, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
-                 descriptor = std::move(descriptors[0])]() mutable {
-        auto opened = io::File::create(std::move(descriptor));
+                 uid = who.uid, rights = RingService::rights_of(who), descriptors = std::move(descriptors)]() mutable {
+        auto opened = open_file(std::move(descriptors[0]), rights);
+        if (!opened) server.reapers().close(uid, std::move(descriptors));
         server.loop().post([&user, self, request, number, slot, opened = std::move(opened)]() mutable {
             store_lock.assert_held();
             auto session = self.lock();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include "base/log.h"
@@ -18,18 +19,6 @@ size_t engines_per_user() {
 }
 
 }  // namespace
-
-void Reapers::submit(Worker::Task task) {
-    auto least = std::ranges::min_element(reapers_, {}, [](const auto& reaper) { return reaper->tasks.load(); });
-    const bool is_free = least != reapers_.end() && (*least)->tasks == 0;
-    if (!is_free && reapers_.size() < kMost) least = reapers_.insert(reapers_.end(), std::make_unique<Reaper>());
-    Reaper& reaper = **least;
-    ++reaper.tasks;
-    reaper.worker.submit([&reaper, task = std::move(task)]() mutable {
-        task();
-        --reaper.tasks;
-    });
-}
 
 RingService::RingService(Server& server, uint64_t staging_bytes) : server_(server), staging_bytes_(staging_bytes) {}
 
@@ -90,19 +79,31 @@ void RingService::pin_staging(const SharedStaging& staging) {
         });
 }
 
-Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStaging& staging) {
+Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStaging& staging,
+                                                              const std::optional<FileRights>& rights) {
     // The engines without staging memory are replaced. Rings keep the engine that they have.
     if (staging != nullptr && !std::exchange(have_staging_, true)) engines_.clear();
-    auto least = std::ranges::min_element(engines_, {}, [](const auto& engine) { return engine.use_count(); });
-    const bool is_free = least != engines_.end() && least->use_count() == 1;
-    if (is_free || engines_.size() >= engines_per_user()) return *least;
-    engines_.push_back(TRY(io::Engine::create(staging, {.staging_user = uint64_t{uid_} + 1})));
-    return engines_.back();
+    std::erase_if(engines_, [&](const Served& one) { return one.rights != rights && one.engine.use_count() == 1; });
+    std::vector<std::shared_ptr<io::Engine>*> same;
+    for (auto& one : engines_) {
+        if (one.rights == rights) same.push_back(&one.engine);
+    }
+    auto least = std::ranges::min_element(same, {}, [](const auto* engine) { return engine->use_count(); });
+    const bool is_free = least != same.end() && (*least)->use_count() == 1;
+    if (is_free || same.size() >= engines_per_user()) return **least;
+    auto made = TRY(io::Engine::create(staging, {.staging_user = uint64_t{uid_} + 1, .rights = rights}));
+    engines_.push_back({rights, std::move(made)});
+    return engines_.back().engine;
+}
+
+std::optional<FileRights> RingService::rights_of(const Credentials& client) {
+    if (geteuid() != 0 || client.is_root()) return std::nullopt;
+    return FileRights{client.uid, client.gid, client.groups};
 }
 
 RingService::User& RingService::user(uid_t uid) {
     auto& user = users_[uid];
-    if (!user) user.reset(new User(uid));
+    if (!user) user.reset(new User(uid, server_.reapers()));
     return *user;
 }
 

@@ -6,29 +6,17 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sys/types.h>
 #include <vector>
 
+#include "base/file_rights.h"
 #include "base/worker.h"
 #include "daemon/client_ring.h"
+#include "daemon/reapers.h"
 #include "io/engine.h"
 
 namespace gshm::core {
-
-// Threads for destructors that may block on a file. A blocked destructor delays the others only when all threads are
-// blocked. Used under the store lock.
-class Reapers {
-public:
-    void submit(Worker::Task task);
-
-private:
-    static constexpr size_t kMost = 16;
-    struct Reaper {
-        std::atomic<size_t> tasks = 0;
-        Worker worker;  // destroyed first
-    };
-    std::vector<std::unique_ptr<Reaper>> reapers_;
-};
 
 class RingService {
 public:
@@ -46,24 +34,30 @@ public:
         // Runs a task that may block on a file, in the user's thread.
         void submit(Worker::Task task) { worker_.submit(std::move(task)); }
         // Destroys an object whose destructor may block on a file.
-        void let_go(std::shared_ptr<void> what) REQUIRES(store_lock) {
-            reapers_.submit([what = std::move(what)]() mutable { what.reset(); });
-        }
-        // In the user's thread: an unused engine, or the one with the fewest rings. A used engine already has its
-        // threads. Engines without staging memory are given out only until there is some.
-        Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging);
+        void let_go(std::shared_ptr<void> what) { reapers_.let_go(uid_, std::move(what)); }
+        // In the user's thread: an unused engine with these rights, or the one with the fewest rings. A used engine
+        // already has its threads. Engines without staging memory are given out only until there is some.
+        Result<std::shared_ptr<io::Engine>> engine(const SharedStaging& staging,
+                                                   const std::optional<FileRights>& rights);
 
     private:
         friend class RingService;
-        explicit User(uid_t uid) : uid_(uid) {}
+        User(uid_t uid, Reapers& reapers) : uid_(uid), reapers_(reapers) {}
 
+        struct Served {
+            std::optional<FileRights> rights;    // a user's processes may have different groups
+            std::shared_ptr<io::Engine> engine;  // shared with the rings that it serves
+        };
         const uid_t uid_;
-        std::vector<std::shared_ptr<io::Engine>> engines_;  // shared with the rings that they serve
-        bool have_staging_ = false;                         // the engines have staging memory
-        Reapers reapers_;
-        Worker worker_;  // destroyed first: its tasks use the engines
+        Reapers& reapers_;
+        std::vector<Served> engines_;
+        bool have_staging_ = false;  // the engines have staging memory
+        Worker worker_;              // destroyed first: its tasks use the engines
     };
     User& user(uid_t uid) REQUIRES(store_lock);
+    // The rights with which files of a client are used. None: those of gshmd, which a client of root has in any case.
+    // A gshmd of an ordinary user cannot take the rights of its clients.
+    static std::optional<FileRights> rights_of(const Credentials& client);
     // Destroys the ring after its transfers have ended, in a thread of its user.
     void dispose(uid_t uid, std::shared_ptr<ClientRing> ring) REQUIRES(store_lock) {
         user(uid).let_go(std::move(ring));

@@ -24,6 +24,9 @@ constexpr std::chrono::seconds kTransferPatience{10};
 // The same during a takeover. Shorter, since clients get no replies meanwhile.
 constexpr std::chrono::seconds kTakeoverPatience{4};
 
+// For descriptors of clients whose close blocks, when gshmd ends.
+constexpr std::chrono::seconds kClosePatience{2};
+
 UniqueFd open_spare() {
     return UniqueFd::adopt(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
@@ -127,6 +130,11 @@ Server::~Server() {
         StoreLock lock(loop_.store_mutex());
         while (!sessions_.empty()) end_session(sessions_.begin()->first);
     }
+    // Rings are destroyed there, too.
+    if (!reapers_.finish(kClosePatience)) {
+        log_warning("a descriptor of a client cannot be closed; gshmd ends without it");
+        _exit(0);
+    }
     rings_.reset();  // their threads use the devices
 }
 
@@ -162,8 +170,20 @@ void Server::refuse_for_want_of_descriptors() {
         // Best effort: the client sees the closed socket in any case.
         [[maybe_unused]] auto told = wire::send_packet(socket.get(), packet, {}, false);
     }
-    socket.reset();
-    spare_ = open_spare();
+    if (!socket) {
+        spare_ = open_spare();
+        return;
+    }
+    // Closed in another thread, since its packets may have descriptors. Until then no client is accepted.
+    loop_.change(listener_.get(), 0);
+    const auto who = Connection::peer_of(socket.get());
+    reapers_.submit(who ? who->uid : 0, [this, socket = std::move(socket)]() mutable {
+        socket.reset();
+        loop_.post([this] {
+            spare_ = open_spare();
+            loop_.change(listener_.get(), EPOLLIN);
+        });
+    });
 }
 
 void Server::end_session(Session* session) {
@@ -376,11 +396,6 @@ void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
         mount.reset();  // the last reference must not go in the loop, which would wait for the mount's threads
         loop_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
     });
-}
-
-void Server::close_later(std::vector<UniqueFd> descriptors) {
-    if (!descriptors.empty())
-        janitor_->submit([descriptors = std::move(descriptors)]() mutable { descriptors.clear(); });
 }
 
 bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {

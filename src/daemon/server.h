@@ -16,6 +16,7 @@
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
+#include "daemon/reapers.h"
 #include "daemon/ring_service.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
@@ -49,6 +50,7 @@ public:
     Waits& waits() REQUIRES(store_lock) { return waits_; }
     Survival& survival() { return survival_; }
     RingService& rings() { return *rings_; }
+    Reapers& reapers() { return reapers_; }
     // False: transfers are blocked on a file that does not answer, and their threads cannot be joined.
     bool can_end() const { return rings_->is_idle(); }
     // Those that clients may speak.
@@ -60,9 +62,6 @@ public:
     // succeeded or failed. False: the caller must allocate, call slab_arrived() and run the tasks that it returns.
     bool wait_for_slab(const SlabKey& key, EventLoop::Task resume) REQUIRES(store_lock);
     std::vector<EventLoop::Task> slab_arrived(const SlabKey& key) REQUIRES(store_lock);
-
-    // Closes descriptors of a client in another thread, since closing a file may block in its file system.
-    void close_later(std::vector<UniqueFd> descriptors);
 
     // The session is destroyed before this returns.
     void end_session(Session* session) REQUIRES(store_lock);
@@ -119,6 +118,7 @@ private:
     void wait_for_keeper() EXCLUDES(store_lock);
 
     EventLoop& loop_;
+    Reapers reapers_;  // destroyed last
     std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;

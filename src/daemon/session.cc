@@ -9,7 +9,7 @@ namespace gshm::core {
 Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket) {
     auto who = TRY(Connection::peer_of(socket.get()));
     std::shared_ptr<Session> session(new Session(server, who));
-    auto connection = Connection::create(server.client_loops().next(), std::move(socket), who.pid,
+    auto connection = Connection::create(server.client_loops().next(), server.reapers(), std::move(socket), who,
                                          std::shared_ptr<Connection::Handler>(session, session.get()));
     if (!connection) {
         server.store().end_session(session->id_);
@@ -52,13 +52,12 @@ bool Session::is_over() const {
     return ended_ || server_.loop().is_stopping();
 }
 
-void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
+void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) {
     auto request = wire::decode_request(packet);
     const bool good = request && (greeted_ || (*request)->body_type() == wire::RequestBody::Hello);
     Outbox& out = outbox();
     out.session = this;
     if (good && serve_shared(**request)) {
-        server_.close_later(std::move(descriptors));
         // The reply may contain a change of a mount's thread that has released the lock before its commit.
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
@@ -79,8 +78,6 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) {
         recorded = server_.commit();
     }
     finish_replies(recorded);
-    // Also descriptors that no request has taken.
-    server_.close_later(std::move(descriptors));
 }
 
 void Session::continue_later(std::move_only_function<void()> rest) {
@@ -123,7 +120,8 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
                 self->job_ended();
                 self->trying_again_ = true;
             }
-            self->on_packet(copy, {});
+            std::vector<UniqueFd> none;
+            self->on_packet(copy, none);
             self->trying_again_ = false;
         });
     return true;

@@ -82,7 +82,7 @@ public:
 private:
     Session(Server& server, const Credentials& who) REQUIRES(store_lock);
 
-    void on_packet(wire::Bytes packet, std::vector<UniqueFd> descriptors) override EXCLUDES(store_lock);
+    void on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) override EXCLUDES(store_lock);
     void on_end(std::string_view why) override EXCLUDES(store_lock);
     // The session has ended, or gshmd is ending and leaves all requests to the next daemon.
     bool is_over() const REQUIRES_SHARED(store_lock);

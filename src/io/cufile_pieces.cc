@@ -31,6 +31,9 @@ void EngineCore::consider_cufile(Transfer& transfer) {
     File& file = *transfer.file;
     const uint64_t bytes = transfer.end_;
     if (!options_.allow_cufile || bytes < kLeastTransfer || file.direct_fd() < 0) return;
+    // The threads of cuFile have the rights of the process. Local file systems check the writer of a file (reserved
+    // blocks, quotas, set-id bits), not the reader.
+    if (options_.rights && is_write(transfer)) return;
     CuFile& cufile = CuFile::get();
     const bool could_measure = bytes >= 2 * options_.cufile_trial_bytes;
     if (!cufile.is_ready(could_measure)) return;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "base/file_rights.h"
 #include "base/result.h"
 #include "device/copier.h"
 #include "io/file.h"
@@ -92,6 +94,7 @@ public:
         bool allow_cufile = true;                      // if present and faster than staging
         Staging::User staging_user = Staging::kAlone;  // shares the staging memory; several engines may have the same
         uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, for the measurement
+        std::optional<FileRights> rights = {};              // of the user of the files; none: those of the process
     };
     // staging may be null; transfers with a copier then fail with ENOMEM.
     static Result<std::unique_ptr<Engine>> create(std::shared_ptr<Staging> staging, const Options& options);

@@ -27,11 +27,11 @@ size_t slot_of(uint64_t tag) {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<Staging> staging, const Options& options) {
     return EngineCore::create(std::move(staging), options, [options]() -> Result<std::unique_ptr<Queue>> {
         if (options.allow_uring) {
-            auto uring = make_uring_queue(options.depth, options.threads);
+            auto uring = make_uring_queue(options.depth, options.threads, options.rights);
             if (uring) return uring;
             log_info("{}: files are read and written by threads", uring.error().message);
         }
-        return make_thread_queue(options.threads);
+        return make_thread_queue(options.threads, options.rights);
     });
 }
 

@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "io/kernel_interface.h"
 #include "io/page_cache.h"
 
 namespace gshm::core::io {
@@ -22,11 +23,17 @@ int reopen(int fd, int flags) {
 
 }  // namespace
 
-Result<std::shared_ptr<File>> File::create(UniqueFd fd) {
+Result<std::shared_ptr<File>> File::create(UniqueFd&& fd, Accept accept) {
     struct stat status = {};
     if (fstat(fd.get(), &status) != 0) return fail_errno("cannot inspect the file");
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
         return fail(EINVAL, "neither a regular file nor a block device");
+    }
+    if (accept == Accept::stored && is_kernel_interface(fd.get())) {
+        return fail(
+            EOPNOTSUPP,
+            "a file of a kernel interface, such as /proc and /sys: the kernel would check the process that reads "
+            "or writes it, so gshmd does not do that for a client");
     }
     const int flags = fcntl(fd.get(), F_GETFL);
     if (flags < 0) return fail_errno("cannot inspect the descriptor");

@@ -14,9 +14,11 @@ namespace gshm::core::io {
 
 class File {
 public:
-    // Takes ownership of the descriptor. EINVAL unless it is a regular file or a block device, EBADF if it can be
-    // neither read nor written.
-    static Result<std::shared_ptr<File>> create(UniqueFd fd);
+    enum class Accept { any, stored };  // stored: no files of kernel interfaces
+    // Takes ownership of the descriptor, but not on failure: closing it may block. EINVAL unless it is a regular file or
+    // a block device, EBADF if it can be neither read nor written, EOPNOTSUPP if it is not accepted. The file may be
+    // opened again, with the rights of the calling thread.
+    static Result<std::shared_ptr<File>> create(UniqueFd&& fd, Accept accept = Accept::any);
 
     bool is_readable() const { return readable_; }
     bool is_writable() const { return writable_; }

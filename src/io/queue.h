@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "base/file_rights.h"
 #include "base/result.h"
 
 namespace gshm::core::io {
@@ -41,8 +43,10 @@ public:
     virtual bool is_uring() const = 0;
 };
 
-// EPERM, ENOSYS etc. if io_uring is not permitted or too old. Called by the thread that uses the queue.
-Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads);
-Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads);
+// Requests are made with the rights, or without any with those of the process. Called by the thread that uses the queue.
+// The first gives EPERM, ENOSYS etc. if io_uring is not permitted or too old, both EPERM if the rights cannot be taken.
+Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads,
+                                                const std::optional<FileRights>& rights = {});
+Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads, const std::optional<FileRights>& rights = {});
 
 }  // namespace gshm::core::io

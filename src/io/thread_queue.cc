@@ -18,8 +18,8 @@ namespace {
 
 class ThreadQueue final : public Queue {
 public:
-    static Result<std::unique_ptr<Queue>> create(unsigned threads) {
-        std::unique_ptr<ThreadQueue> made(new ThreadQueue(std::max(threads, 1U)));
+    static Result<std::unique_ptr<Queue>> create(unsigned threads, const std::optional<FileRights>& rights) {
+        std::unique_ptr<ThreadQueue> made(new ThreadQueue(std::max(threads, 1U), rights));
         made->epoll_ = UniqueFd::adopt(epoll_create1(EPOLL_CLOEXEC));
         if (!made->epoll_) return fail_errno("epoll_create1");
         made->done_ = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -78,9 +78,12 @@ private:
     static constexpr int kRings = 64;
     static constexpr uint32_t kSmallBytes = 64 << 10;
 
-    explicit ThreadQueue(unsigned most) : most_(most) {}
+    ThreadQueue(unsigned most, const std::optional<FileRights>& rights) : most_(most), rights_(rights) {}
 
     Status add_thread() {
+        // The new thread inherits the rights of this one, and keeps them.
+        std::optional<BorrowedFileRights> borrowed;
+        if (rights_) borrowed.emplace(TRY(BorrowedFileRights::create(*rights_)));
         // These threads block signals of the process, in particular SIGXFSZ.
         sigset_t all;
         sigset_t before;
@@ -137,6 +140,7 @@ private:
     }
 
     const unsigned most_;
+    const std::optional<FileRights> rights_;
     UniqueFd epoll_;
     UniqueFd done_;
     std::vector<std::thread> threads_;
@@ -152,8 +156,8 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads) {
-    return ThreadQueue::create(threads);
+Result<std::unique_ptr<Queue>> make_thread_queue(unsigned threads, const std::optional<FileRights>& rights) {
+    return ThreadQueue::create(threads, rights);
 }
 
 }  // namespace gshm::core::io

@@ -14,13 +14,15 @@ constexpr uint64_t kNobody = 0;
 
 class UringQueue final : public Queue {
 public:
-    static Result<std::unique_ptr<Queue>> create(unsigned depth, unsigned threads) {
+    static Result<std::unique_ptr<Queue>> create(unsigned depth, unsigned threads,
+                                                 const std::optional<FileRights>& rights) {
         std::unique_ptr<UringQueue> made(new UringQueue);
         TRY(made->open(depth + kSpareEntries));
         // Threads for long copies from the page cache.
         unsigned workers[2] = {threads, 0};
         io_uring_register_iowq_max_workers(&made->ring_, workers);
         io_uring_register_ring_fd(&made->ring_);
+        if (rights) TRY(made->use(*rights));
         return made;
     }
     ~UringQueue() override {
@@ -35,6 +37,7 @@ public:
             io_uring_prep_read(entry, request.fd, request.memory, request.bytes, request.offset);
         }
         if (request.in_parallel) io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+        entry->personality = personality_;
         io_uring_sqe_set_data64(entry, request.tag);
     }
 
@@ -100,6 +103,15 @@ private:
         return fail_errno("io_uring cannot be used", -result);
     }
 
+    // A personality is the rights that a thread has when it is registered. It ends with the queue.
+    Status use(const FileRights& rights) {
+        const auto borrowed = TRY(BorrowedFileRights::create(rights));
+        const int made = io_uring_register_personality(&ring_);
+        if (made < 0) return fail_errno("io_uring cannot use the rights of another user", -made);
+        personality_ = static_cast<uint16_t>(made);
+        return {};
+    }
+
     io_uring_sqe* next_entry() {
         io_uring_sqe* entry = io_uring_get_sqe(&ring_);
         while (entry == nullptr) {
@@ -125,13 +137,15 @@ private:
 
     io_uring ring_ = {};
     bool is_open_ = false;
+    uint16_t personality_ = 0;  // 0: the rights of the engine's thread
     std::vector<Watch> watches_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads) {
-    return UringQueue::create(depth, threads);
+Result<std::unique_ptr<Queue>> make_uring_queue(unsigned depth, unsigned threads,
+                                                const std::optional<FileRights>& rights) {
+    return UringQueue::create(depth, threads, rights);
 }
 
 }  // namespace gshm::core::io

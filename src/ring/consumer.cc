@@ -22,7 +22,7 @@ bool is_eventfd(int fd) {
 
 }  // namespace
 
-Result<Consumer> Consumer::create(UniqueFd memory, UniqueFd doorbell) {
+Result<Consumer> Consumer::create(const UniqueFd& memory, UniqueFd&& doorbell) {
     struct stat status = {};
     struct statfs kind = {};
     const int seals = fcntl(memory.get(), F_GET_SEALS);

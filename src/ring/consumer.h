@@ -11,8 +11,8 @@ namespace gshm::core::ring {
 class Consumer {
 public:
     // EINVAL unless the descriptor is a memfd sealed against shrinking, with the right size and header, and the
-    // doorbell is an eventfd.
-    static Result<Consumer> create(UniqueFd memory, UniqueFd doorbell);
+    // doorbell is an eventfd. Takes the doorbell, but not on failure: closing another kind of file may block.
+    static Result<Consumer> create(const UniqueFd& memory, UniqueFd&& doorbell);
 
     int doorbell() const { return doorbell_.get(); }
     uint32_t entries() const { return view_.entries(); }

@@ -51,8 +51,10 @@ struct Received {
     std::vector<UniqueFd> descriptors;
 };
 // Receives one packet into `buffer`, which must have limits::kMessageBytes. EMSGSIZE for a longer one, EMFILE if
-// descriptors were lost because this process has too many open.
-Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait);
+// descriptors were lost because this process has too many open. The descriptors of such a packet go to `ret_refused`, or
+// are closed here, which may block.
+Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait,
+                                std::vector<UniqueFd>* ret_refused = nullptr);
 
 // A SOCK_SEQPACKET socket connected to the path.
 Result<UniqueFd> connect_to(const std::string& path);

@@ -55,7 +55,7 @@ Result<SendOutcome> send_packet(int socket, Bytes packet, std::span<const int> d
     }
 }
 
-Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait) {
+Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait, std::vector<UniqueFd>* ret_refused) {
     iovec data = {buffer.data(), buffer.size()};
     PacketDescriptors control;
     msghdr message = {};
@@ -84,6 +84,8 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
     // Adopted first, so that none leaks whatever the message is.
     control.for_each(message, [&](int fd) { received.descriptors.push_back(UniqueFd::adopt(fd)); });
     received.end = received.bytes == 0 && received.descriptors.empty();
+    const bool is_whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    if (!is_whole && ret_refused != nullptr) *ret_refused = std::move(received.descriptors);
     if ((message.msg_flags & MSG_TRUNC) != 0) return fail(EMSGSIZE, "a message longer than {} bytes", buffer.size());
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
         return fail(EMFILE, "descriptors were lost: this process has too many open (raise `ulimit -n`)");

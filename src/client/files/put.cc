@@ -9,6 +9,7 @@
 #include "client/files/stream.h"
 #include "client/files/transfer.h"
 #include "client/files/verify.h"
+#include "io/kernel_interface.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -36,6 +37,7 @@ Result<Source> look_at(int fd, std::string path) {
     Source source{fd, std::move(path)};
     const off_t position = lseek(fd, 0, SEEK_CUR);
     source.is_file = (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode)) && position >= 0;
+    if (io::is_kernel_interface(fd)) source.is_file = false;  // gshmd does not use it for a client
     if (!source.is_file) return source;
     source.begin = static_cast<uint64_t>(position);
     uint64_t end = static_cast<uint64_t>(status.st_size);

@@ -1,0 +1,56 @@
+// Threads for destructors that may block on a file or a socket of a client: a file system that does not answer, or a
+// socket with SO_LINGER. Every user has threads of their own, started when needed, so that a user delays only
+// themselves. Safe from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <sys/types.h>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/mutex.h"
+#include "base/worker.h"
+
+namespace gshm::core {
+
+class Reapers {
+public:
+    Reapers() = default;
+    // Waits until all threads have ended.
+    ~Reapers();
+    Reapers(const Reapers&) = delete;
+    Reapers& operator=(const Reapers&) = delete;
+
+    void submit(uid_t uid, Worker::Task task) EXCLUDES(mutex_);
+    // Closes descriptors that the user has sent. A connection to the user is one of these: its unread packets may have
+    // descriptors.
+    void close(uid_t uid, std::vector<UniqueFd> descriptors) EXCLUDES(mutex_);
+    // Destroys an object of the user.
+    void let_go(uid_t uid, std::shared_ptr<void> what) EXCLUDES(mutex_) {
+        if (what) submit(uid, [what = std::move(what)]() mutable { what.reset(); });
+    }
+    // Executes the queued tasks and ends the threads. False: some are still blocked.
+    bool finish(std::chrono::milliseconds patience) EXCLUDES(mutex_);
+
+private:
+    static constexpr size_t kThreadsPerUser = 16;
+    struct User {
+        std::deque<Worker::Task> queue;
+        size_t threads = 0;
+        size_t idle = 0;
+        std::condition_variable wake;
+    };
+    void start(uid_t uid, User& user) REQUIRES(mutex_);
+    void run(uid_t uid) EXCLUDES(mutex_);
+
+    Mutex mutex_;
+    std::map<uid_t, User> users_ GUARDED_BY(mutex_);  // with tasks or threads
+    bool ending_ GUARDED_BY(mutex_) = false;
+    std::condition_variable none_left_;
+};
+
+}  // namespace gshm::core
