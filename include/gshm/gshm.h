@@ -268,6 +268,8 @@ typedef struct gshm_create_spec {
 int gshm_create(gshm_client* client, const gshm_create_spec* spec, gshm_object** ret_object) GSHM_NOEXCEPT;
 /* Opens for reading (or with GSHM_WRITE). Takes one round trip, and no driver call if the extent is already mapped. */
 int gshm_open(gshm_client* client, const char* name, uint32_t flags, gshm_object** ret_object) GSHM_NOEXCEPT;
+/* Needs the rights of an open by one of the object's names. -ENOENT: no object has the id, or the caller may not read
+ * the object; the two are not told apart. An object without a name has no such rights, and is not opened by its id. */
 int gshm_open_id(gshm_client* client, uint64_t id, uint32_t flags, gshm_object** ret_object) GSHM_NOEXCEPT;
 /* Opens the object behind a file of a gshm mount. With client NULL the library connects to the daemon of the mount,
  * which it finds by the path, for as long as the object is open. -EINVAL: the path is not in such a mount. -EXDEV: the

@@ -1,9 +1,13 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/fd.h"
 #include "base/mutex.h"
 
 namespace gshm::core {
@@ -52,6 +56,9 @@ bool log_enabled(LogLevel level) {
 }
 
 bool log_to_file(const std::string& path) {
+    // Messages may name objects of any user.
+    auto file = UniqueFd::adopt(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file || fchmod(file.get(), 0600) != 0) return false;
     try {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
         sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");

@@ -68,7 +68,7 @@ private:
             kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed | kCreateEmpty | kCreateOwner;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
-        DeviceIndex device = item.device.empty() ? server_.store().inherited_device(item.name)
+        DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(),

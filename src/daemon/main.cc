@@ -176,6 +176,7 @@ Status serve(Options options, Readiness& readiness) {
     // tried while the other daemon still serves; the contexts are then retained twice, which costs nothing.
     std::unique_ptr<DeviceSet> rehearsal;
     if (options.takeover) {
+        TRY(RuntimeFolder::check(options.dir));
         auto takeover = TRY(Takeover::create(options.dir));
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
         TRY(Survival::check_formats(options.dir));

@@ -11,9 +11,12 @@ namespace gshm::core {
 class RuntimeFolder {
 public:
     // EBUSY: another gshmd runs there. Waits for a gshmd that is ending, for example after SIGKILL; on_wait then gets
-    // the reason.
+    // the reason. EPERM as of check().
     using OnWait = std::function<void(const std::string& what)>;
     static Result<RuntimeFolder> create(const std::string& dir, const OnWait& on_wait);
+    // EPERM: another user could write to the folder, or replace it or a folder above it, and so make gshmd trust a false
+    // keeper or catalog. A missing folder is fine.
+    static Status check(const std::string& dir);
     // The folder of the daemon that is replaced, with its lock.
     static Result<RuntimeFolder> adopt(const std::string& dir, UniqueFd lock);
     RuntimeFolder(RuntimeFolder&&) = default;
@@ -31,7 +34,8 @@ public:
     void leave() { lock_.reset(); }
     int lock() const { return lock_.get(); }
 
-    // A listening socket that every user may connect to: rights are checked for each object.
+    // Every user may connect to root's daemon, which checks the rights for each object. The daemon of another user
+    // serves this user and root only.
     Result<UniqueFd> listen();
     std::string log_path() const { return dir_ + "/gshmd.log"; }
 

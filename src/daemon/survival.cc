@@ -166,9 +166,13 @@ void Survival::remove_files() {
 }
 
 void Survival::note_mount(const std::string& note) {
-    if (note.empty()) unlink(mount_note_path().c_str());
-    else if (!(std::ofstream(mount_note_path()) << note << std::flush))
+    unlink(mount_note_path().c_str());
+    if (note.empty()) return;
+    // Not by a stream, whose file could be written by others if the umask permits it.
+    auto file = UniqueFd::adopt(open(mount_note_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file || write(file.get(), note.data(), note.size()) != static_cast<ssize_t>(note.size())) {
         log_warning("cannot write {}", mount_note_path());
+    }
 }
 
 Status Survival::begin_anew() {

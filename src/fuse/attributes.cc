@@ -1,5 +1,6 @@
 // Extended attributes: user.NAME is the library's NAME. Some are computed instead of stored, and some of those have an
-// effect when they are set.
+// effect when they are set. Computed ones are not listed, so that tools which copy all attributes (cp -a, rsync -X, tar
+// --xattrs, mv) neither try to set them nor leave them on copies, where they would be wrong.
 #include <linux/xattr.h>
 #include <shared_mutex>
 #include <thread>
@@ -19,7 +20,7 @@ constexpr std::string_view kFabricHandle = "fabric_handle";
 constexpr std::string_view kDevice = "device";
 constexpr std::string_view kId = "id";
 constexpr std::string_view kState = "state";
-// Leads the library from a path to the daemon. Not listed, since it is of no use to users.
+// Leads the library from a path to the daemon.
 constexpr std::string_view kRuntimeDir = "gshm.dir";
 
 bool is_read_only(std::string_view name) {
@@ -219,18 +220,8 @@ void FileSystem::list_attributes(Call& call) {
     if (!node) return call.fail(node.error().code);
     std::string names;
     auto add = [&](std::string_view name) { (names += kPrefix).append(name) += '\0'; };
-    if (auto* object = as_object(*node)) {
-        backend_.files().refresh(*object);
-        if (object->extent != nullptr && object->size_bytes > 0) {
-            add(kAllocationSize);
-            if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) != 0) add(kFabricHandle);
-        }
-        add(kDevice);
-        add(kId);
-        add(kState);
-    } else if (auto* directory = as_directory(*node); directory != nullptr && directory->device) {
-        add(kDevice);
-    }
+    // A setting of a directory, which a copy should have too.
+    if (auto* directory = as_directory(*node); directory != nullptr && directory->device) add(kDevice);
     if ((*node)->attributes) {
         for (const auto& [name, value] : *(*node)->attributes) {
             if (!is_computed(name)) add(name);

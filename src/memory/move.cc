@@ -173,7 +173,7 @@ Status Mover::run(const Job& job) {
         TRY(store_.check_move(*job.object, job.to, job.keep));
         // The object has moved, or its size differs from the allocated one.
         if (job.object->extent == nullptr || job.object->size_bytes != target.bytes) {
-            return fail(EBUSY, "\"{}\" was changed while it moved", Tree::path_of(*job.object));
+            return fail(EBUSY, "the object was changed while it moved");
         }
         return {};
     };
@@ -197,7 +197,7 @@ Status Mover::run(const Job& job) {
         StoreLock lock(scheduler_.store_mutex());
         TRY(check());
         if (job.gate->memory != source || job.object->write_opens != write_opens) {
-            return fail(EBUSY, "\"{}\" was opened for writing while it moved", Tree::path_of(*job.object));
+            return fail(EBUSY, "the object was opened for writing while it moved");
         }
         if (target.place.extent == nullptr) {
             target.place = {store_.extents().add(target.need, target.memory), 0};

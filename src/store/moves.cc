@@ -16,16 +16,16 @@ Result<Object*> Store::find_movable(SessionId session, std::string_view name) co
 Status Store::check_move(const Object& object, DeviceIndex to, bool keep_holders) const {
     const bool has_files = devices_[object.device].files || devices_[to].files;
     if (has_files && object.open_files > 0) {
-        return fail(EBUSY, "\"{}\" is open in the mount, and the kernel has its memory", Tree::path_of(object));
+        return fail(EBUSY, "the object is open in the mount, and the kernel has its memory");
     }
     const bool imported = object.extent != nullptr && object.extent->handle_given;
     if (!keep_holders && (object.session_leases > 0 || imported)) {
-        return fail(EBUSY, "\"{}\" is held by a process, which would go on with its old memory (see `gshm holders`)",
-                    Tree::path_of(object));
+        return fail(EBUSY,
+                    "the object is held by a process, which would go on with its old memory (see `gshm holders`)");
     }
     const bool sealed = object.state == ObjectState::sealed;
     if (!sealed && ((object.session_leases > 0 && object.write_leases > 0) || imported)) {
-        return fail(EBUSY, "a process may write to \"{}\" where it is now (see `gshm holders`)", Tree::path_of(object));
+        return fail(EBUSY, "a process may write to the object where it is now (see `gshm holders`)");
     }
     return {};
 }

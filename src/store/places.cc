@@ -56,17 +56,16 @@ Status Store::begin_mapping(SessionId id, Object* object, Access access) {
     if (extent == nullptr || extent->slab_group == nullptr) return {};
     if (extent->closed && !session.who.is_root() && session.who.uid != extent->slab_group->key.uid) {
         return fail(EACCES,
-                    "\"{}\" shares its memory with objects that you may not open: rights were changed after they "
-                    "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping it",
-                    Tree::path_of(*object));
+                    "the object shares its memory with objects that you may not open: rights were changed after they "
+                    "were made. Its owner can copy it (`gshm get`, `gshm put`), or you copy from it without mapping "
+                    "it");
     }
     if (access == Access::read || !extent->protects) return {};
     if (!session.writes.contains(extent->id)) {
         if (extent->is_read_only()) {
             return fail(EBUSY,
-                        "\"{}\" shares its memory with sealed objects and is held by another process. Copy to it "
-                        "without mapping it, or make objects that several processes write to with GSHM_DEDICATED",
-                        Tree::path_of(*object));
+                        "the object shares its memory with sealed objects and is held by another process. Copy to it "
+                        "without mapping it, or make objects that several processes write to with GSHM_DEDICATED");
         }
         add_writer(id, session, extent);
     }

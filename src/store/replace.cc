@@ -13,8 +13,8 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     Object* object = by.leases.at(id).object;
     TRY(Operations::check_sealable(*object, writers));
     if (object->links > 1) {
-        return fail(EMLINK, "\"{}\" has {} names, and which of them is to become \"{}\" is not clear",
-                    Tree::path_of(*object), object->links, name);
+        return fail(EMLINK, "the object has {} names, and which of them is to become \"{}\" is not clear",
+                    object->links, name);
     }
     auto* link = const_cast<Link*>(object->any_link());
     const Tree::Spot spot = TRY(tree_.find_target(by.who, object, link, name, replace));

@@ -11,7 +11,7 @@ bool Store::is_settled(const Object& object) {
 }
 
 Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object, bool sealed_only) const {
-    if (!Store::check_may_open(session.who, *object, Access::read)) return nullptr;
+    if (!is_permitted(*object, session.who, kRightRead)) return nullptr;
     if (!Store::outlives_lease(*object)) return nullptr;
     if ((sealed_only && object->state != ObjectState::sealed) || !Store::is_settled(*object)) return nullptr;
     Ledger* ledger = store_.ledger_;
@@ -41,9 +41,8 @@ Object* SharedStore::open(SessionId id, std::string_view name, bool sealed_only)
 
 Object* SharedStore::open_id(SessionId id, NodeId node, bool sealed_only) const {
     Store::Session& session = store_.at(id);
-    Object* object = store_.object(node);
-    if (object == nullptr || !store_.tree_.check_way_to(session.who, *object)) return nullptr;
-    return lease(id, session, object, sealed_only);
+    Object* object = store_.find_id(session.who, node);
+    return object == nullptr ? nullptr : lease(id, session, object, sealed_only);
 }
 
 bool Store::outlives_lease(const Object& object) {

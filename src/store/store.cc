@@ -10,6 +10,13 @@
 #include "store/gate.h"
 
 namespace gshm::core {
+namespace {
+
+std::string called(std::string_view name, const Object& object) {
+    return name.empty() ? fmt::format("the object {}", object.id) : fmt::format("\"{}\"", name);
+}
+
+}  // namespace
 
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
@@ -51,8 +58,8 @@ Status Store::set_ledger(Ledger* ledger) {
     return {};
 }
 
-DeviceIndex Store::inherited_device(std::string_view path) const {
-    return tree_.device_of(path).value_or(0);
+DeviceIndex Store::inherited_device(SessionId session, std::string_view path) const {
+    return tree_.device_of(at(session).who, path).value_or(0);
 }
 
 Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec& spec) const {
@@ -160,7 +167,7 @@ Result<Object*> Store::find_object(const Session& session, std::string_view name
 
 Result<Object*> Store::open(SessionId session, std::string_view name, Access access, bool sealed_only) {
     Session& by = at(session);
-    return open_object(session, TRY(find_object(by, name)), access, sealed_only);
+    return open_object(session, TRY(find_object(by, name)), name, access, sealed_only);
 }
 
 Object* Store::object(NodeId id) const {
@@ -168,30 +175,35 @@ Object* Store::object(NodeId id) const {
     return node == nullptr ? nullptr : as_object(node);
 }
 
-Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
-    Session& by = at(session);
-    Object* object = this->object(id);
-    if (object == nullptr) return fail(ENOENT, "no object has the id {}", id);
-    TRY(tree_.check_way_to(by.who, *object));
-    return open_object(session, object, access, sealed_only);
+Object* Store::find_id(const Credentials& who, NodeId id) const {
+    Object* found = object(id);
+    if (found == nullptr || !is_permitted(*found, who, kRightRead) || !Tree::has_way_to(who, *found)) return nullptr;
+    return found;
 }
 
-Status Store::check_may_open(const Credentials& who, const Object& object, Access access) {
+Result<Object*> Store::open_id(SessionId session, NodeId id, Access access, bool sealed_only) {
+    Object* object = find_id(at(session).who, id);
+    if (object == nullptr) return fail(ENOENT, "there is no object {}, or you may not open it", id);
+    return open_object(session, object, {}, access, sealed_only);
+}
+
+Status Store::check_may_open(const Credentials& who, const Object& object, std::string_view name, Access access) {
     bool write = access == Access::write;
     if (!is_permitted(object, who, write ? kRightRead | kRightWrite : kRightRead)) {
-        return fail(EACCES, "permission denied: {} \"{}\"", write ? "write" : "read", Tree::path_of(object));
+        return fail(EACCES, "permission denied: {} {}", write ? "write" : "read", called(name, object));
     }
     if (write && object.state == ObjectState::sealed) {
-        return fail(EPERM, "\"{}\" is sealed and cannot be written", Tree::path_of(object));
+        return fail(EPERM, "{} is sealed and cannot be written", called(name, object));
     }
     return {};
 }
 
-Result<Object*> Store::open_object(SessionId id, Object* object, Access access, bool sealed_only) {
+Result<Object*> Store::open_object(SessionId id, Object* object, std::string_view name, Access access,
+                                   bool sealed_only) {
     Session& session = at(id);
-    TRY(check_may_open(session.who, *object, access));
+    TRY(check_may_open(session.who, *object, name, access));
     if (sealed_only && object->state != ObjectState::sealed) {
-        return fail(EBUSY, "\"{}\" is not sealed yet", Tree::path_of(*object));
+        return fail(EBUSY, "{} is not sealed yet", called(name, *object));
     }
     TRY(reserve_note());
     refresh(object);
@@ -368,7 +380,10 @@ Result<std::vector<const Link*>> Store::list(SessionId session, std::string_view
     if (!path.empty()) TRY(check_name(path));
     const Node* node = TRY(tree_.find(at(session).who, path, Tree::Last::follow));
     if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
-    if (!is_permitted(*node, at(session).who, kRightRead)) return fail(EACCES, "permission denied: list \"{}\"", path);
+    // Both rights, since the properties of the entries are listed as well.
+    if (!is_permitted(*node, at(session).who, kRightRead | kRightExecute)) {
+        return fail(EACCES, "permission denied: list \"{}\"", path);
+    }
     auto entries = static_cast<const Directory*>(node)->order.after(cookie, most, ret_cookie);
     for (const Link* entry : entries) {
         if (auto* object = as_object(entry->node)) refresh(object);

@@ -109,12 +109,14 @@ public:
     void end_session(SessionId session);
 
     // The device of a new object of that name if none is given: that of its directory, else the first device.
-    DeviceIndex inherited_device(std::string_view path) const;
+    DeviceIndex inherited_device(SessionId session, std::string_view path) const;
     // Returns an object, opened for writing, or the extent that must be allocated first. The caller passes that to
     // extents().add(), sets it in the spec if it is dedicated, and calls again. With kCreateUnnamed the name is the one
     // that give_name() will give, and may be taken.
     Result<std::variant<Object*, ExtentNeed>> create(SessionId session, const CreateSpec& spec);
     Result<Object*> open(SessionId session, std::string_view name, Access access, bool sealed_only);
+    // Needs the rights of an open by one of its names. ENOENT, with the same message, for an id that does not exist and
+    // one that the session's user may not open: ids are easy to guess.
     Result<Object*> open_id(SessionId session, NodeId id, Access access, bool sealed_only);
     // Prefetches for a later lookup: first the slot of the name, in a second call the node.
     void fetch(std::string_view name, bool node) const { tree_.fetch(name, node); }
@@ -169,7 +171,8 @@ public:
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
     // A symbolic link at the end of the name is not followed. ret_steps as of Tree::find().
     Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr);
-    // Entries after `cookie` (0: from the start). ret_cookie is the cookie to continue at, 0 at the end.
+    // Entries after `cookie` (0: from the start). ret_cookie is the cookie to continue at, 0 at the end. EACCES unless
+    // the directory may be both read and searched.
     Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                           uint64_t* ret_cookie);
     Result<std::vector<Holder>> holders(SessionId session, std::string_view name) const;
@@ -250,14 +253,18 @@ private:
     // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
     Result<Tree::Spot> check_create(const Session& session, const CreateSpec& spec) const;
-    Result<Object*> open_object(SessionId session, Object* object, Access access, bool sealed_only);
+    // The object, if `who` may open it for reading by one of its names; else null.
+    Object* find_id(const Credentials& who, NodeId id) const;
+    // `name` is that of the request, for messages: other names may be hidden from the user. Empty: opened by its id.
+    Result<Object*> open_object(SessionId session, Object* object, std::string_view name, Access access,
+                                bool sealed_only);
     // The number of its write leases on the object.
     static uint32_t writers_of(const Session& session, NodeId object);
     // Counts the object as sealed in its slabs.
     void count_sealed(Object* object);
     void add_writer(SessionId id, Session& session, StoredExtent* extent);
     void leave_place(Object* object, bool keep_old);
-    static Status check_may_open(const Credentials& who, const Object& object, Access access);
+    static Status check_may_open(const Credentials& who, const Object& object, std::string_view name, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
     void erase_note(Ledger::Slot slot) {
         if (slot != Ledger::kNone && ledger_ != nullptr) ledger_->remove(slot);

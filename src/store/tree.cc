@@ -1,5 +1,6 @@
 #include "store/tree.h"
 
+#include <algorithm>
 #include <cassert>
 #include <sys/stat.h>
 
@@ -23,8 +24,16 @@ namespace {
 
 constexpr int kMaxFollowed = 40;  // as the kernel
 
-std::unexpected<Error> denied(std::string_view what, const Node& node) {
-    return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(node));
+// Directories have one name, and `who` knows it: the parts above it were searched.
+std::unexpected<Error> denied(std::string_view what, const Directory& directory) {
+    return fail(EACCES, "permission denied: {} \"{}\"", what, Tree::path_of(directory));
+}
+
+// As in the kernel with protected_symlinks, but also for links before the last part: where all users make entries, a
+// link of another user may lead to what only the follower can write.
+bool may_follow(const Credentials& who, const Directory& directory, const Node& link) {
+    constexpr unsigned kLikeTmp = S_ISVTX | S_IWOTH;
+    return (directory.mode & kLikeTmp) != kLikeTmp || link.uid == who.uid || link.uid == directory.uid;
 }
 
 // Every name below the node must be valid when the node has the name `path`.
@@ -59,12 +68,13 @@ Tree::Tree(const Clock& clock, const Credentials& root_owner, Nodes& nodes)
 Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_view path, Last last,
                          std::vector<Step>* ret_steps) const {
     Node* at = from;
-    std::string followed;  // a link's target and the rest of the path; `rest` then points into it
+    const Link* by = nullptr;  // the entry that led to `at`. Its other names may be hidden from `who`
+    std::string followed;      // a link's target and the rest of the path; `rest` then points into it
     int times = 0;
     for (std::string_view rest = path; !rest.empty();) {
         std::string_view part = next_part(rest);
         auto* directory = as_directory(at);
-        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*at));
+        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*by));
         if (!is_permitted(*directory, who, kRightExecute)) return denied("search", *directory);
         if (ret_steps != nullptr) ret_steps->push_back({directory->id, std::string(part)});
         const Link* child = directory->children.find(part);
@@ -78,7 +88,14 @@ Result<Node*> Tree::walk(const Credentials& who, Directory* from, std::string_vi
         }
         if (child->node->kind != NodeKind::symlink || (rest.empty() && last == Last::keep)) {
             at = child->node;
+            by = child;
             continue;
+        }
+        if (!may_follow(who, *directory, *child->node)) {
+            return fail(EACCES,
+                        "permission denied: follow \"{}\", a symbolic link of another user in a directory where all "
+                        "users make entries",
+                        path_of(*child));
         }
         if (++times > kMaxFollowed) return fail(ELOOP, "too many symbolic links on the way to \"{}\"", path);
         const std::string& target = static_cast<const Symlink*>(child->node)->target;
@@ -104,9 +121,9 @@ void Tree::fetch(std::string_view path, bool node) const {
     }
 }
 
-std::optional<DeviceIndex> Tree::device_of(std::string_view path) const {
+std::optional<DeviceIndex> Tree::device_of(const Credentials& who, std::string_view path) const {
     const Directory* at = root_;
-    for (std::string_view rest = path; !rest.empty();) {
+    for (std::string_view rest = path; !rest.empty() && is_permitted(*at, who, kRightExecute);) {
         const Link* child = at->children.find(next_part(rest));
         const Directory* below = child == nullptr || rest.empty() ? nullptr : as_directory(child->node);
         if (below == nullptr) break;
@@ -115,19 +132,15 @@ std::optional<DeviceIndex> Tree::device_of(std::string_view path) const {
     return at->device;
 }
 
-Status Tree::check_way_to(const Credentials& who, const Node& node) const {
-    Status way = fail(ENOENT, "the object has no name any more");
-    auto search = [&](const Link& link) -> Status {
+bool Tree::has_way_to(const Credentials& who, const Node& node) {
+    auto is_way = [&](const Link& link) {
         for (const Directory* at = link.parent; at != nullptr; at = at->parent()) {
-            if (!is_permitted(*at, who, kRightExecute)) return denied("search", *at);
+            if (!is_permitted(*at, who, kRightExecute)) return false;
         }
-        return {};
+        return link.parent != nullptr;
     };
-    if (node.first_link.parent != nullptr) way = search(node.first_link);
-    for (const auto& link : node.further_links) {
-        if (!way) way = search(*link);
-    }
-    return way;
+    return is_way(node.first_link) ||
+           std::ranges::any_of(node.further_links, [&](const auto& link) { return is_way(*link); });
 }
 
 Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path) const {
@@ -140,7 +153,7 @@ Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path
         Link* child = spot.parent->children.find(part);
         if (rest.empty() || child == nullptr) return spot;
         auto* directory = as_directory(TRY(walk(who, spot.parent, part, Last::follow, nullptr)));
-        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child->node));
+        if (directory == nullptr) return fail(ENOTDIR, "\"{}\" is not a directory", path_of(*child));
         spot = {directory, rest};
     }
 }
@@ -207,8 +220,7 @@ Status Tree::check_removable(const Credentials& who, const Link& link) const {
     if (!is_permitted(parent, who, kRightWrite | kRightExecute)) return denied("write to", parent);
     bool sticky = (parent.mode & S_ISVTX) != 0;
     if (sticky && !who.is_root() && who.uid != link.node->uid && who.uid != parent.uid) {
-        return fail(EPERM, "\"{}\" belongs to another user, and only its owner may remove it there",
-                    path_of(*link.node));
+        return fail(EPERM, "\"{}\" belongs to another user, and only its owner may remove it there", path_of(link));
     }
     return {};
 }

@@ -53,7 +53,8 @@ public:
 
     // ---- by path, with the rights of `who` ----
     // The node of a path, "" being the root. EACCES if a directory of the path may not be searched. Symbolic links are
-    // followed inside of the store; EXDEV if one leads out of it.
+    // followed inside of the store; EXDEV if one leads out of it. EACCES for a link of another user in a directory like
+    // /tmp.
     enum class Last { follow, keep };
     // An entry that was looked up, whether it exists or not. While no step and no right changes, the path leads to the
     // same node.
@@ -66,10 +67,10 @@ public:
                        std::vector<Step>* ret_steps = nullptr) const;
     // Prefetches for a later lookup: first the slot of the path, in a second call the node.
     void fetch(std::string_view path, bool node) const;
-    // The device for new objects in the deepest directory of the path that exists.
-    std::optional<DeviceIndex> device_of(std::string_view path) const;
-    // EACCES unless all directories above one of its names may be searched; ENOENT if it has no name.
-    Status check_way_to(const Credentials& who, const Node& node) const;
+    // The device for new objects in the deepest directory of the path that exists and that `who` may search.
+    std::optional<DeviceIndex> device_of(const Credentials& who, std::string_view path) const;
+    // Whether all directories above one of its names may be searched. False: also if it has no name.
+    static bool has_way_to(const Credentials& who, const Node& node);
 
     // The part of a path that exists, and the rest.
     struct Spot {

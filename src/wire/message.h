@@ -58,6 +58,6 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
 
 // A SOCK_SEQPACKET socket connected to the path.
 Result<UniqueFd> connect_to(const std::string& path);
-Result<UniqueFd> listen_at(const std::string& path);
+Result<UniqueFd> listen_at(const std::string& path, mode_t mode = 0600);
 
 }  // namespace gshm::core::wire

@@ -1,5 +1,6 @@
 #include <cstring>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <utility>
 
@@ -102,12 +103,14 @@ Result<UniqueFd> connect_to(const std::string& path) {
     return socket;
 }
 
-Result<UniqueFd> listen_at(const std::string& path) {
+Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
     auto address = TRY(address_of(path));
     auto socket = TRY(make_socket());
     if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
         return fail(errno, "cannot bind {}: {}", path, strerror(errno));
     }
+    // Independent of the umask, and before the first connection.
+    if (chmod(path.c_str(), mode) != 0) return fail(errno, "cannot set the mode of {}: {}", path, strerror(errno));
     if (listen(socket.get(), 1024) != 0) return fail_errno("listen");
     return socket;
 }

@@ -222,12 +222,9 @@ Ways list_attributes(const std::string& name) {
                  std::string packed(64 << 10, '\0');
                  const ssize_t length = listxattr(scene.path(name).c_str(), packed.data(), packed.size());
                  if (length < 0) return errno;
-                 // Attributes that the mount adds.
-                 const std::set<std::string> own = {"allocation_size", "fabric_handle", "device", "id", "state"};
                  std::set<std::string> names;
-                 for (const char* at = packed.data(); at < packed.data() + length; at += strlen(at) + 1) {
-                     if (!own.contains(at + 5)) names.insert(at + 5);
-                 }
+                 for (const char* at = packed.data(); at < packed.data() + length; at += strlen(at) + 1)
+                     names.insert(at + 5);
                  ret_said = join(names);
                  return 0;
              }}};

@@ -123,9 +123,9 @@ std::string SnapshotWhole::attributes_of(int fd) {
         sorted.insert(names.c_str() + begin);
         begin = names.find('\0', begin) + 1;
     }
+    sorted.insert({"user.device", "user.state"});  // not listed
     std::string text;
     for (const auto& name : sorted) {
-        if (name == "user.id" || name == "user.allocation_size" || name == "user.fabric_handle") continue;
         std::string value(65536, '\0');
         const ssize_t bytes = ::fgetxattr(fd, name.c_str(), value.data(), value.size());
         value.resize(bytes < 0 ? 0 : static_cast<size_t>(bytes));

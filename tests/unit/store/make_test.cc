@@ -35,7 +35,7 @@ TEST_F(MakeTest, DirectoriesStayWithoutEntriesIfAskedTo) {
 TEST_F(MakeTest, ADirectorysDeviceIsInherited) {
     ASSERT_TRUE(rig.store.make(owner, {.name = "second", .device = 1}));
     ASSERT_TRUE(rig.store.make(owner, {.name = "second/below"}));
-    EXPECT_EQ(rig.store.inherited_device("second/below/x"), 1u);
+    EXPECT_EQ(rig.store.inherited_device(owner, "second/below/x"), 1u);
     EXPECT_EQ(code_of(rig.store.make(owner, {.name = "third", .device = 2})), ENODEV);
 }
 
