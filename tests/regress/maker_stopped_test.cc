@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "regress/maker_fixture.h"
+#include "support/stopped_thread.h"
 
 namespace gshm::core::test {
 namespace {
@@ -21,6 +22,8 @@ protected:
         auto pids = makers();
         ASSERT_EQ(pids.size(), 1u);
         maker_ = pids[0];
+        socket_ = find_socket();
+        if (socket_ < 0) GTEST_SKIP() << "pidfd_getfd(2) is not permitted: a wait for gshm-maker cannot be seen";
     }
     // A copy of another process's descriptor.
     static UniqueFd descriptor_of(pid_t process, int number) {
@@ -34,31 +37,40 @@ protected:
         }
         return all;
     }
-    // gshmd waits a minute for an answer. Its socket to gshm-maker is the one with that timeout.
-    bool shorten_wait() {
+    // gshmd waits a minute for an answer. Its socket to gshm-maker is the one with that timeout. -1: not permitted.
+    int find_socket() const {
         constexpr timeval kUsual{60, 0};
-        constexpr timeval kShort{0, 100'000};
         for (int number : descriptors_of(pid())) {
             const UniqueFd socket = descriptor_of(pid(), number);
             timeval timeout = {};
             socklen_t length = sizeof timeout;
             if (!socket || getsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, &length) != 0) continue;
-            if (timeout.tv_sec != kUsual.tv_sec) continue;
-            return setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kShort, sizeof kShort) == 0;
+            if (timeout.tv_sec == kUsual.tv_sec) return number;
+        }
+        return -1;
+    }
+    void shorten_wait() const {
+        constexpr timeval kShort{0, 100'000};
+        const UniqueFd socket = descriptor_of(pid(), socket_);
+        ASSERT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kShort, sizeof kShort), 0);
+    }
+    // A thread of gshmd waits for an answer.
+    bool is_asked() const {
+        for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid()) + "/task")) {
+            const auto call = SleepingCall::of(pid(), atoi(task.path().filename().c_str()));
+            if (call.number == SYS_recvmsg && strtol(call.first.c_str(), nullptr, 16) == socket_) return true;
         }
         return false;
     }
-    // While it receives: a request that it has read, say to free memory of the first file, has been answered.
+    // Between two requests: gshmd frees memory of the first file some time after it has grown.
     void stop_maker() {
-        const std::string path = "/proc/" + std::to_string(maker_);
+        const std::string path = "/proc/" + std::to_string(maker_) + "/stat";
         for (;;) {
             ASSERT_EQ(::kill(maker_, SIGSTOP), 0);
             for (std::string line; line.find(") T ") == std::string::npos;) {
-                ASSERT_TRUE(std::getline(std::ifstream(path + "/stat"), line));
+                ASSERT_TRUE(std::getline(std::ifstream(path), line));
             }
-            std::string call;
-            if (!(std::ifstream(path + "/syscall") >> call)) return;  // not permitted
-            if (call == std::to_string(SYS_recvfrom)) return;
+            if (!is_asked()) return;
             ASSERT_EQ(::kill(maker_, SIGCONT), 0);
         }
     }
@@ -66,10 +78,11 @@ protected:
     static constexpr size_t kBytes = 4 << 20;
     static constexpr int kMakerSocket = 3;
     pid_t maker_ = 0;
+    int socket_ = -1;  // of gshmd, to gshm-maker
 };
 
 TEST_F(Maker, ThatIsStoppedIsReplaced) {
-    if (!shorten_wait()) GTEST_SKIP() << "pidfd_getfd(2) is not permitted: a wait of a minute cannot be shortened";
+    ASSERT_NO_FATAL_FAILURE(shorten_wait());
     // Requests wait for each other: the wait of those before this one is over.
     ASSERT_TRUE(write_file(at("between"), std::string(kBytes, '0')));
     const int ended = pidfd_of(maker_);
@@ -102,7 +115,7 @@ TEST_F(Maker, ThatIsStoppedIsReplaced) {
 // Its answer is waited for by the thread that needs it. Nothing else is.
 TEST_F(Maker, ThatIsStoppedDelaysOnlyRequestsToIt) {
     const UniqueFd socket = descriptor_of(maker_, kMakerSocket);
-    if (!socket) GTEST_SKIP() << "pidfd_getfd(2) is not permitted: whether a request is under way cannot be seen";
+    ASSERT_TRUE(socket);
     ASSERT_NO_FATAL_FAILURE(stop_maker());
     bool written = false;
     std::thread writer([&] { written = write_file(at("second"), std::string(kBytes, '2')); });
