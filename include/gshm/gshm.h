@@ -222,9 +222,10 @@ typedef struct gshm_device_info {
     char name[16];         /* "host", "cuda:0" */
     char uuid[48];         /* "GPU-…", "MIG-…"; "" for host */
     char model[96];
-    uint64_t capacity_bytes; /* bytes that gshm may use */
-    uint64_t used_bytes;     /* in extents */
-    uint64_t object_bytes;   /* in objects: used_bytes without slack and free slab space */
+    /* bytes that gshm may use; in the list of gshm_devices() at most used_bytes and what the device itself has free */
+    uint64_t capacity_bytes;
+    uint64_t used_bytes;   /* in extents */
+    uint64_t object_bytes; /* in objects: used_bytes without slack and free slab space */
     uint64_t granularity_bytes;
     uint64_t unlinked_bytes; /* in objects that have no name but are still held */
     uint32_t compressible;   /* 1: GSHM_COMPRESSIBLE works */
@@ -437,7 +438,7 @@ enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2, GSHM_WAIT_GONE = 3 };
 /* Waits until the name exists; or exists and is sealed (-EISDIR if it is a directory); or no longer leads to the object
  * that had it when the call began, because that was deleted, renamed or replaced. Objects are compared by id: an object
  * that is unlinked but held counts as gone. If the name does not exist, GSHM_WAIT_GONE returns at once. timeout_ms < 0:
- * no limit; -ETIMEDOUT when it has passed.
+ * no limit; -ETIMEDOUT when it has passed. GSHM_WAIT_SEALED follows a symbolic link, and waits for a missing target.
  * ret_info may be NULL. With GSHM_WAIT_GONE it describes the former object, and is all zero if there was none. */
 int gshm_wait(gshm_client* client, const char* name, int condition, int timeout_ms,
               gshm_stat_info* ret_info) GSHM_NOEXCEPT;

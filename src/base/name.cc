@@ -29,7 +29,9 @@ bool is_valid_utf8(std::string_view text) {
     return true;
 }
 
-Status check_name_part(std::string_view part) {
+namespace {
+
+Status check_lookup_part(std::string_view part) {
     if (part.empty()) return fail(EINVAL, "a name must not have empty components (\"//\" or a slash at an end)");
     if (part == "." || part == "..") return fail(EINVAL, "a name must not have the component \"{}\"", part);
     if (part.size() > limits::kNamePartBytes) {
@@ -37,19 +39,34 @@ Status check_name_part(std::string_view part) {
                     limits::kNamePartBytes);
     }
     if (part.find('\0') != std::string_view::npos) return fail(EINVAL, "a name must not contain a NUL byte");
-    if (!is_valid_utf8(part)) return fail(EILSEQ, "the name is not valid UTF-8");
     return {};
 }
 
-Status check_name(std::string_view name) {
+Status check_parts(std::string_view name, Status (*check_part)(std::string_view)) {
     if (name.empty()) return fail(EINVAL, "the name is empty");
     if (name.front() == '/') return fail(EINVAL, "names are relative: leave out the leading \"/\"");
     if (name.size() > limits::kNameBytes) {
         return fail(ENAMETOOLONG, "the name has {} bytes; the limit is {}", name.size(), limits::kNameBytes);
     }
     if (name.back() == '/') return fail(EINVAL, "a name must not end with \"/\"");
-    for (std::string_view rest = name; !rest.empty();) TRY(check_name_part(next_part(rest)));
+    for (std::string_view rest = name; !rest.empty();) TRY(check_part(next_part(rest)));
     return {};
+}
+
+}  // namespace
+
+Status check_name_part(std::string_view part) {
+    TRY(check_lookup_part(part));
+    if (!is_valid_utf8(part)) return fail(EILSEQ, "the name is not valid UTF-8");
+    return {};
+}
+
+Status check_name(std::string_view name) {
+    return check_parts(name, check_name_part);
+}
+
+Status check_lookup_name(std::string_view name) {
+    return check_parts(name, check_lookup_part);
 }
 
 Status check_name_prefix(std::string_view prefix) {

@@ -12,6 +12,8 @@ bool is_valid_utf8(std::string_view text);
 // ENAMETOOLONG, EINVAL or EILSEQ, with a sentence that names the broken rule. The empty name is invalid; callers for
 // which it means the root test for it first.
 Status check_name(std::string_view name);
+// The same without EILSEQ, to look up and to remove: the mount makes names that are not UTF-8.
+Status check_lookup_name(std::string_view name);
 Status check_name_part(std::string_view part);
 
 // Checks a prefix of names: "" (matches all), "models/" (names in the directory), "models/ll". Same errors.

@@ -22,4 +22,16 @@ Result<uint64_t> parse_size(std::string_view text) {
     return number << shift;
 }
 
+std::string size_text(uint64_t bytes) {
+    if (bytes < 1024) return fmt::format("{} bytes", bytes);
+    double value = static_cast<double>(bytes);
+    size_t unit = 0;
+    do {
+        value /= 1024;
+        ++unit;
+    } while (value >= 1023.5 && unit < 6);
+    return value < 9.95 ? fmt::format("{:.1f} {}iB", value, " KMGTPE"[unit])
+                        : fmt::format("{:.0f} {}iB", value, " KMGTPE"[unit]);
+}
+
 }  // namespace gshm::core

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -10,6 +11,9 @@ namespace gshm::core {
 
 // EINVAL: not a size. ERANGE: more than 2^63 - 1. KB and MB are not accepted, since they are ambiguous.
 Result<uint64_t> parse_size(std::string_view text);
+
+// "512 bytes", "8.0 MiB", "136 GiB": for messages.
+std::string size_text(uint64_t bytes);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;

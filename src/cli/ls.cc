@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <cerrno>
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/support/complaints.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
 #include "cli/support/table.h"
@@ -20,8 +23,38 @@ bool is_object(Context& context, const std::string& path) {
     return !path.empty() && context.stat(path).kind == GSHM_KIND_OBJECT;
 }
 
-std::vector<Shown> list(Context& context, const std::string& path, bool recursive) {
-    auto listed = check(context.client().list(path, recursive), path);
+// All objects below the directory, without those of unreadable directories, which are reported. As `list(path, true)`
+// otherwise, where one unreadable directory fails the whole list.
+void walk(Context& context, const std::string& path, const std::string& prefix, Complaints& complaints,
+          std::vector<Entry>& entries) {
+    const auto directory = path + (path.empty() || prefix.empty() ? "" : "/") + prefix;
+    auto listed = context.client().list(directory);
+    if (!listed) {
+        // A directory that is removed or replaced meanwhile has no entries.
+        const int code = listed.error().code;
+        if (!prefix.empty() && (code == ENOENT || code == ENOTDIR)) return;
+        const auto failure = Failure::of_error(listed.error(), directory);
+        if (prefix.empty()) throw failure;
+        return complaints.fail(failure);
+    }
+    for (auto& [name, info] : *listed) {
+        const auto whole = prefix.empty() ? name : prefix + '/' + name;
+        if (is_directory(info)) walk(context, path, whole, complaints, entries);
+        else entries.push_back({whole, info});
+    }
+}
+
+std::vector<Entry> list_below(Context& context, const std::string& path, Complaints& complaints) {
+    auto listed = context.client().list(path, true);
+    if (listed || listed.error().code != EACCES) return check(std::move(listed), path);
+    std::vector<Entry> entries;
+    walk(context, path, {}, complaints, entries);
+    std::ranges::sort(entries, {}, &Entry::name);
+    return entries;
+}
+
+std::vector<Shown> list(Context& context, const std::string& path, bool recursive, Complaints& complaints) {
+    auto listed = recursive ? list_below(context, path, complaints) : check(context.client().list(path), path);
     const bool itself = listed.size() == 1 && listed[0].name == path && is_object(context, path);
     const std::string prefix = path.empty() || itself ? "" : path + '/';
 
@@ -59,7 +92,8 @@ std::string details_text(const std::vector<Shown>& entries, bool exact_bytes) {
 
 int cmd_ls(Context& context, const LsArgs& args) {
     const auto path = without_trailing_slashes(args.path);
-    const auto entries = list(context, path, args.recursive);
+    Complaints complaints(context);
+    const auto entries = list(context, path, args.recursive, complaints);
     if (context.json()) {
         std::vector<Record> records;
         for (const auto& entry : entries) records.push_back(stat_record(entry.name, entry.info));
@@ -75,7 +109,7 @@ int cmd_ls(Context& context, const LsArgs& args) {
         for (const auto& entry : entries) text += (terminal ? printable(entry.shown) : entry.shown) + '\n';
         context.print(text);
     }
-    return 0;
+    return complaints.exit_code();
 }
 
 }  // namespace gshm::cli

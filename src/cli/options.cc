@@ -38,6 +38,8 @@ Example:
   gshm create demo/x --size 8M && gshm ls -l demo
 `gshm COMMAND --help` has more; docs/cli.md has it all.)";
 
+constexpr const char* kCommandsHint = "`gshm --help` lists the commands";
+
 // CLI11 parses [a,b] as a list and ++ as an end marker, and ignores -- after the first positional. An argument with
 // this prefix is always a plain value. The prefix is removed where the value is stored.
 constexpr char kMark = '\x01';
@@ -108,9 +110,18 @@ public:
     void parse(int argc, const char* const* argv) { app_.parse(marked_arguments(argc, argv)); }
     std::string help() const { return app_.help(); }
     std::string version() const { return app_.version(); }
+    // Of one command; "": of the program.
+    std::string help(const std::string& command) const {
+        if (command.empty()) return app_.get_formatter()->make_help(&app_, app_.get_name(), CLI::AppFormatMode::Normal);
+        try {
+            return app_.get_subcommand(command)->help(app_.get_name());
+        } catch (const CLI::OptionNotFound&) {
+            throw unknown_command(command);
+        }
+    }
     Failure failure(const CLI::ParseError& error) const {
         std::string message = error.what();
-        std::string hint = "`gshm --help` lists the commands";
+        std::string hint = kCommandsHint;
         const auto chosen = app_.get_subcommands();
         const auto unknown = app_.remaining();
         if (!chosen.empty()) {
@@ -131,6 +142,10 @@ public:
     }
 
 private:
+    static Failure unknown_command(const std::string& command) {
+        return Failure::usage(fmt::format("unknown command `{}`", printable(command)), kCommandsHint);
+    }
+
     // Added to each command too, so that they may stand before or after it.
     void add_globals(CLI::App& app) {
         unmark(app.add_option("--dir", line_.dir, "gshmd's runtime folder"))->type_name("DIR");
@@ -208,6 +223,11 @@ private:
 
 void Parser::add_daemon_commands() {
     add("ping", cmd_ping, "check that gshmd answers, and how fast", "gshm ping");
+
+    const auto help_of = std::make_shared<std::string>();
+    CLI::App* help_command = add("help", "show this text, or that of a command", "gshm help put");
+    unmark(help_command->add_option("COMMAND", *help_of, "such as put; default: all of them"))->type_name("");
+    help_command->callback([this, help_of] { line_.text = help(*help_of); });
 
     add("doctor", cmd_doctor, "check this machine for the features that gshm can use", "gshm doctor --json");
 

@@ -8,8 +8,12 @@
 namespace gshm::cli {
 
 int cmd_umount(Context& context, const UmountArgs& args) {
-    const std::string path = check(context.client().daemon(), {}).mountpoint;
-    if (path.empty()) throw Failure(EINVAL, "gshmd has no mount", "start it with one: gshmd MOUNTPOINT");
+    const auto daemon = check(context.client().daemon(), {});
+    const std::string path = daemon.mountpoint;
+    if (path.empty())
+        throw Failure(EINVAL, ExitCode::wrong_state,
+                      fmt::format("there is nothing to unmount: gshmd (pid {}) has no mount", daemon.pid),
+                      "`gshmd MOUNTPOINT` mounts when it starts");
     if (const auto done = context.client().unmount(args.lazy); !done) {
         throw Failure::of_error(done.error(), {},
                                 done.error().code == EBUSY ? "close the files, or use `gshm umount --lazy`" : "");

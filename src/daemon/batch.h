@@ -4,19 +4,24 @@
 #include <string>
 
 #include "base/limits.h"
+#include "daemon/session.h"
 #include "store/store.h"
 #include "wire/message.h"
 
 namespace gshm::core {
 
-// The first failure of a batch; its message goes into the reply.
+// The first failure of a batch; its message goes into the reply. The messages of all are in the log.
 struct FirstError {
+    FirstError(const Session& session, std::string_view operation) : session(session), operation(operation) {}
     void note(const Error& error) {
+        session.note_failure(operation, error);
         if (code == 0) {
             code = error.code;
             message = error.message;
         }
     }
+    const Session& session;
+    const std::string_view operation;
     int code = 0;
     std::string message;
 };

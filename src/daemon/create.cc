@@ -3,6 +3,7 @@
 #include "daemon/records.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/users_text.h"
 #include "wire/records.h"
 
 namespace gshm::core {
@@ -115,7 +116,7 @@ private:
             added = extent->id;
             if (!need.slab) extent_ = extent;
         } else {
-            add_failure(memory.error());
+            add_failure(memory.error().code == ENOSPC ? with_users(memory.error(), need.device) : memory.error());
         }
         // This batch first, then the batches that wait for the same slab. A batch that finds too little room allocates
         // again.
@@ -124,6 +125,15 @@ private:
         run();
         for (auto& resume : waiting) resume();
         server_.store().extents().drop_if_unused(added);
+    }
+
+    // Adds the users of the device. Other users than root see the totals and their own share.
+    Error with_users(Error error, DeviceIndex device) REQUIRES(store_lock) {
+        if (auto session = session_.lock()) {
+            const Store& store = server_.store();
+            error.message += "; " + users_text(store.accounts(), device, store.credentials(session->id()));
+        }
+        return error;
     }
 
     // Frees a dedicated extent that no object uses.
@@ -150,6 +160,7 @@ private:
     }
 
     void add_failure(const Error& error) {
+        if (auto session = session_.lock()) session->note_failure("CreateObjects", error);
         if (first_error_.code == 0) first_error_ = error;
         records_.push_back(failed_open_record(error));
     }

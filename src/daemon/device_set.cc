@@ -98,6 +98,30 @@ uint64_t DeviceSet::used_bytes(DeviceIndex index) const {
     return used - std::min(used, freed);
 }
 
+DeviceSet::Space DeviceSet::space(DeviceIndex index, uint64_t free_bytes) const {
+    const uint64_t limit = info(index).capacity_bytes;
+    const uint64_t used = used_bytes(index);
+    const uint64_t allowed = limit - std::min(limit, used);
+    const uint64_t kept = std::min(freed_->bytes(index), allowed);
+    if (free_bytes >= allowed - kept) return {used, allowed};
+    // The driver does not hand out its last unit: an H200 with 3.1 MiB free refuses 2 MiB.
+    const uint64_t unit = info(index).granularity_bytes;
+    const uint64_t whole = free_bytes / unit * unit;
+    return {used, kept + whole - std::min(whole, unit)};
+}
+
+DeviceSet::Space DeviceSet::real_space(DeviceIndex index) {
+    if (!info(index).knows_free_bytes) return space(index);
+    // Memory that is allocated or freed between two looks would count twice or not at all.
+    constexpr int kLooks = 4;
+    Space found = space(index, device(index).free_bytes());
+    for (int i = 1; i < kLooks; ++i) {
+        const Space before = std::exchange(found, space(index, device(index).free_bytes()));
+        if (before.used_bytes == found.used_bytes && before.available_bytes == found.available_bytes) break;
+    }
+    return found;
+}
+
 std::vector<DeviceInfo> DeviceSet::infos() const {
     std::vector<DeviceInfo> infos;
     for (const auto& slot : slots_) infos.push_back(slot.device->info());

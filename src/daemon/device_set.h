@@ -31,6 +31,14 @@ public:
     Device& device(DeviceIndex index) override { return *slots_[index].device; }
     // Without freed memory that is kept for reuse.
     uint64_t used_bytes(DeviceIndex index) const;
+    struct Space {
+        uint64_t used_bytes = 0;
+        uint64_t available_bytes = 0;  // to allocations
+    };
+    // By the limit alone.
+    Space space(DeviceIndex index) const { return space(index, UINT64_MAX); }
+    // Also by the free memory of the device itself, which other processes use too. Asks the driver.
+    Space real_space(DeviceIndex index) EXCLUDES(store_lock);
     FreedExtents& freed() override { return *freed_; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
@@ -60,6 +68,7 @@ private:
     Status add(const std::string& spec, uint64_t limit_bytes);
     Status add(const DeviceKind& kind, std::string_view which, uint64_t limit_bytes);
     Status add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes);
+    Space space(DeviceIndex index, uint64_t free_bytes) const;
     void submit_to(Worker& worker, DeviceIndex index, Work work, Done done);
 
     EventLoop& loop_;

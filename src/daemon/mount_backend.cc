@@ -31,6 +31,10 @@ uint64_t MountBackend::used_bytes(DeviceIndex index) {
     return server_.devices().used_bytes(index);
 }
 
+uint64_t MountBackend::available_bytes(DeviceIndex index) {
+    return server_.devices().real_space(index).available_bytes;
+}
+
 Status MountBackend::check(DeviceIndex index) {
     return server_.devices().check(index);
 }

@@ -24,6 +24,7 @@ public:
     size_t device_count() override;
     Device& device(DeviceIndex device) override;
     uint64_t used_bytes(DeviceIndex device) override;
+    uint64_t available_bytes(DeviceIndex device) override EXCLUDES(store_lock);
     Status check(DeviceIndex device) override REQUIRES(store_lock);
     void report(DeviceIndex device, const Error& error) override;
     void mark(const Done& done) override;

@@ -121,13 +121,15 @@ wire::OpenRecord failed_open_record(const Error& error) {
 }
 
 flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DeviceSet& devices,
-                                                  const Store& store, DeviceIndex index) {
+                                                  const Store& store, DeviceIndex index,
+                                                  const DeviceSet::Space& space) {
     const DeviceInfo& info = devices.info(index);
     const Account& use = store.use(index);
+    const uint64_t capacity = std::min(info.capacity_bytes, space.used_bytes + space.available_bytes);
     return wire::CreateDeviceRecord(builder, builder.CreateString(info.name), builder.CreateString(info.uuid),
                                     builder.CreateString(info.model), builder.CreateString(devices.failure(index)),
-                                    info.capacity_bytes, devices.used_bytes(index), use.object_bytes,
-                                    use.unlinked_bytes, info.granularity_bytes, info.handle_kinds, info.compressible);
+                                    capacity, space.used_bytes, use.object_bytes, use.unlinked_bytes,
+                                    info.granularity_bytes, info.handle_kinds, info.compressible);
 }
 
 }  // namespace gshm::core

@@ -14,6 +14,7 @@ wire::NodeRecord to_record(const Unlinked& unlinked);
 wire::OpenRecord to_open_record(const Object& object, int descriptor);
 wire::OpenRecord failed_open_record(const Error& error);
 flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder& builder, const DeviceSet& devices,
-                                                  const Store& store, DeviceIndex index) REQUIRES(store_lock);
+                                                  const Store& store, DeviceIndex index, const DeviceSet::Space& space)
+    REQUIRES(store_lock);
 
 }  // namespace gshm::core

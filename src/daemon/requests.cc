@@ -13,6 +13,17 @@
 #include "wire/version.h"
 
 namespace gshm::core {
+namespace {
+
+// Without a question to the drivers.
+std::vector<DeviceSet::Space> limited_spaces(const DeviceSet& devices) {
+    std::vector<DeviceSet::Space> spaces;
+    for (DeviceIndex i = 0; i < devices.size(); ++i) spaces.push_back(devices.space(i));
+    return spaces;
+}
+
+}  // namespace
+
 void Session::hello(uint64_t request, const wire::Hello& hello) {
     const wire::ProtocolRange own = server_.protocols();
     const wire::ProtocolRange offered = wire::offered_by(hello);
@@ -40,7 +51,7 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
             return end_with(kept.error());
         }
     }
-    send_devices(request, true);
+    send_devices(request, true, limited_spaces(server_.devices()));
 }
 
 void Session::goodbye(uint64_t request) {
@@ -75,11 +86,11 @@ void Session::reconcile(const wire::Reconcile& reconcile) {
     resumed_ = false;
 }
 
-void Session::send_devices(uint64_t request, bool hello) {
+void Session::send_devices(uint64_t request, bool hello, const std::vector<DeviceSet::Space>& spaces) {
     auto& out = builder();
     std::vector<flatbuffers::Offset<wire::DeviceRecord>> records;
     for (DeviceIndex i = 0; i < server_.devices().size(); ++i) {
-        records.push_back(to_record(out, server_.devices(), server_.store(), i));
+        records.push_back(to_record(out, server_.devices(), server_.store(), i, spaces[i]));
     }
     auto list = out.CreateVector(records);
     if (hello) {
@@ -90,8 +101,48 @@ void Session::send_devices(uint64_t request, bool hello) {
     reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
 }
 
+// Other processes use a GPU too, so its driver is asked, in the threads of the devices. A driver that does not answer
+// soon is not waited for: the limit alone counts.
 void Session::devices(uint64_t request) {
-    send_devices(request, false);
+    constexpr auto kPatience = std::chrono::milliseconds(500);
+    DeviceSet& devices = server_.devices();
+    struct Answer {
+        std::vector<DeviceSet::Space> spaces;
+        size_t missing = 0;
+        std::optional<EventLoop::TimerId> timer;
+        bool is_sent = false;
+    };
+    auto answer = std::make_shared<Answer>();
+    answer->spaces = limited_spaces(devices);
+    auto send = [weak = weak_from_this(), request, answer] {
+        store_lock.assert_held();
+        if (std::exchange(answer->is_sent, true)) return;
+        auto session = weak.lock();
+        if (!session) return;
+        if (answer->timer) {
+            session->server_.loop().cancel(*answer->timer);
+            session->job_ended();
+        }
+        session->send_devices(request, false, answer->spaces);
+    };
+    for (DeviceIndex i = 0; i < devices.size(); ++i) {
+        if (!devices.info(i).knows_free_bytes || !devices.failure(i).empty()) continue;
+        ++answer->missing;
+        auto space = std::make_shared<DeviceSet::Space>();
+        devices.submit(
+            i,
+            [&devices, space, i](Device&) -> Status {
+                *space = devices.real_space(i);
+                return {};
+            },
+            [answer, space, i, send](Status) {
+                answer->spaces[i] = *space;
+                if (--answer->missing == 0) send();
+            });
+    }
+    if (answer->missing == 0) return send();
+    job_started();
+    answer->timer = server_.loop().after(kPatience, send);
 }
 
 void Session::daemon_info(uint64_t request) {
@@ -151,7 +202,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     const Access access = open.write() ? Access::write : Access::read;
     std::vector<wire::OpenRecord> records;
     std::vector<int> descriptors;
-    FirstError first;
+    FirstError first(*this, "OpenObjects");
     auto add = [&](Result<Object*> object) -> Status {
         store_lock.assert_held();
         Object* opened = TRY(std::move(object));
@@ -213,7 +264,7 @@ void Session::release(const wire::Release& release) {
 void Session::stat(uint64_t request, const wire::Stat& stat) {
     Store& store = server_.store();
     std::vector<wire::NodeRecord> records;
-    FirstError first;
+    FirstError first(*this, "Stat");
     auto add = [&](Result<const Node*> node) {
         if (!node) first.note(node.error());
         records.push_back(node ? to_record(**node) : failed_node_record(node.error()));
@@ -252,7 +303,7 @@ void Session::list(uint64_t request, const wire::List& list) {
 void Session::seal(uint64_t request, const wire::Seal& seal) {
     Store& store = server_.store();
     std::vector<int> statuses;
-    FirstError first;
+    FirstError first(*this, "Seal");
     auto add = [&](Status status) {
         if (!status) first.note(status.error());
         statuses.push_back(status ? 0 : status.error().code);
@@ -271,7 +322,7 @@ void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
         return reply_error(request, {E2BIG, fmt::format("a batch has at most {} elements", limits::kBatchItems)});
     }
     std::vector<int> statuses;
-    FirstError first;
+    FirstError first(*this, "Unlink");
     for (const auto* name : *unlink.names()) {
         auto status = server_.store().unlink(id_, wire::view(name));
         if (!status) first.note(status.error());

@@ -1,5 +1,6 @@
 #include "daemon/session.h"
 
+#include "base/failure_log.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "daemon/server.h"
@@ -24,7 +25,8 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
     return session;
 }
 
-Session::Session(Server& server, const Credentials& who) : server_(server), id_(server.store().begin_session(who)) {}
+Session::Session(Server& server, const Credentials& who)
+    : server_(server), id_(server.store().begin_session(who)), pid_(who.pid), uid_(who.uid) {}
 
 // The replies to the current request of this thread. They are sent after the store lock is released.
 struct Session::Outbox {
@@ -40,7 +42,8 @@ struct Session::Outbox {
     };
     std::vector<uint8_t> bytes;
     std::vector<Reply> replies;
-    const Session* session = nullptr;  // null: no current request
+    const Session* session = nullptr;                  // null: no current request
+    wire::RequestBody kind = wire::RequestBody::NONE;  // of the current request
 };
 
 Session::Outbox& Session::outbox() {
@@ -57,6 +60,7 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
     const bool good = request && (greeted_ || (*request)->body_type() == wire::RequestBody::Hello);
     Outbox& out = outbox();
     out.session = this;
+    out.kind = request ? (*request)->body_type() : wire::RequestBody::NONE;
     if (good && serve_shared(**request)) {
         // The reply may contain a change of a mount's thread that has released the lock before its commit.
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
@@ -84,6 +88,7 @@ void Session::continue_later(std::move_only_function<void()> rest) {
     job_started();
     connection_->loop().post([self = shared_from_this(), rest = std::move(rest)]() mutable {
         outbox().session = self.get();
+        outbox().kind = wire::RequestBody::NONE;
         Status recorded;
         {
             StoreLock lock(self->server_.loop().store_mutex());
@@ -295,8 +300,14 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
 }
 
 void Session::reply_error(uint64_t request, const Error& error) {
-    log_debug("session {}: request {} failed: {}", id_, request, error.message);
+    const Outbox& out = outbox();
+    const bool current = out.session == this && out.kind != wire::RequestBody::NONE;
+    note_failure(current ? wire::EnumNameRequestBody(out.kind) : "a request", error);
     reply(request, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
+}
+
+void Session::note_failure(std::string_view operation, const Error& error) const {
+    log_failure({pid_, uid_, operation, {}}, error.code, error.message);
 }
 
 void Session::reply_status(uint64_t request, const Status& status) {

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/mapping.h"
 #include "daemon/connection.h"
+#include "daemon/device_set.h"
 #include "store/waits.h"
 #include "wire/version.h"
 
@@ -40,6 +41,8 @@ public:
     void reply_ok(uint64_t request) { reply(request, wire::ReplyBody::NONE, 0); }
     void reply_error(uint64_t request, const Error& error);
     void reply_status(uint64_t request, const Status& status);
+    // To the log, with the client.
+    void note_failure(std::string_view operation, const Error& error) const;
 
     // True if the client does not have a descriptor of the extent for this access. The caller must then send it.
     bool needs_descriptor(const StoredExtent& extent, Access access) REQUIRES(store_lock);
@@ -157,7 +160,7 @@ private:
     void run_on_object(Object* object, Access access, std::move_only_function<Status(Extent&, uint64_t)> work,
                        std::move_only_function<void(Session&, Status)> answer) REQUIRES(store_lock);
 
-    void send_devices(uint64_t request, bool hello) REQUIRES(store_lock);
+    void send_devices(uint64_t request, bool hello, const std::vector<DeviceSet::Space>& spaces) REQUIRES(store_lock);
 
     struct Outbox;
     static Outbox& outbox();
@@ -168,6 +171,8 @@ private:
     Server& server_;
     // Unguarded members change only in the connection's thread, with the store lock held exclusively or shared.
     SessionId id_;
+    const pid_t pid_;
+    const uid_t uid_;
     bool ended_ GUARDED_BY(store_lock) = false;
     bool trying_again_ = false;  // of the connection's thread
     Store::SessionSecret secret_ GUARDED_BY(store_lock);

@@ -318,6 +318,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
         .pci_bus_id = pci_bus_id(driver, device),
         .pins = true,
         .streams = true,
+        .knows_free_bytes = true,
     };
     made->info_.numa_node = numa_node(made->info_.pci_bus_id);
     return made;
@@ -429,6 +430,16 @@ Result<std::unique_ptr<Extent>> CudaDevice::allocate(uint64_t size_bytes, const 
     if (options.shared) (void)extent->descriptor(Access::write);
     TRY(extent->finish(nullptr));
     return extent;
+}
+
+uint64_t CudaDevice::free_bytes() {
+    auto owner = context();
+    if (!owner) return UINT64_MAX;
+    cuda::ScopedContext current(driver_, *owner);
+    size_t free = 0;
+    size_t total = 0;
+    const bool known = current.status() && driver_.mem_get_info(&free, &total) == cuda::kSuccess;
+    return known ? free : UINT64_MAX;
 }
 
 Status CudaDevice::register_host_memory(std::span<std::byte> memory) {

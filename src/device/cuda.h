@@ -47,6 +47,7 @@ public:
     void unregister_host_memory(std::span<std::byte> memory) override;
     Result<std::unique_ptr<Streams>> make_streams() override;
     void use_maker(std::shared_ptr<FabricMaker> maker) override { maker_ = std::move(maker); }
+    uint64_t free_bytes() override;
 
     const cuda::Driver& driver() const { return driver_; }
     cuda::CUdevice device() const { return device_; }

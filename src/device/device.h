@@ -48,8 +48,9 @@ struct DeviceInfo {
     bool files = false;
     // A descriptor for reading cannot be made writable; see Extent::descriptor().
     bool read_only_exports = false;
-    bool pins = false;     // register_host_memory() has an effect
-    bool streams = false;  // make_streams() returns streams
+    bool pins = false;              // register_host_memory() has an effect
+    bool streams = false;           // make_streams() returns streams
+    bool knows_free_bytes = false;  // Device::free_bytes() has a value
 };
 
 class Copier;
@@ -212,6 +213,9 @@ public:
     // Bytes that the kernel uses for the device beyond those of its extents: it has not freed them yet, or a process
     // has just written them. A full device may have room soon.
     virtual uint64_t unaccounted_bytes() { return 0; }
+
+    // Bytes that the device itself has free, which other processes use too. UINT64_MAX: it does not say.
+    virtual uint64_t free_bytes() { return UINT64_MAX; }
 
     // Makes copies between this memory and the device fast, until it is unregistered. A failure costs speed only.
     virtual Status register_host_memory(std::span<std::byte>) { return {}; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/size.h"
+
 namespace gshm::core {
 
 LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
@@ -11,14 +13,25 @@ LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
 }
 
 Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
-    if (!budget_->take(size_bytes)) {
-        return fail(ENOSPC, "{} is full: {} bytes requested, {} of {} in use", info_.name, size_bytes, budget_->used(),
-                    info_.capacity_bytes);
-    }
+    if (!budget_->take(size_bytes)) return std::unexpected(full(size_bytes, {}));
     auto extent = upstream_->allocate(size_bytes, options);
-    if (extent) charge(**extent, size_bytes);
-    else budget_->give(size_bytes);
-    return extent;
+    if (extent) {
+        charge(**extent, size_bytes);
+        return extent;
+    }
+    budget_->give(size_bytes);
+    if (extent.error().code != ENOSPC) return extent;
+    const uint64_t free = upstream_->free_bytes();
+    return std::unexpected(full(
+        size_bytes, free == UINT64_MAX
+                        ? extent.error().message
+                        : fmt::format("the device has {} free, and other processes have the rest", size_text(free))));
+}
+
+Error LimitDevice::full(uint64_t size_bytes, const std::string& reason) const {
+    return {ENOSPC, fmt::format("{} is full: {} requested, gshm has {} of {} in use{}{}", info_.name,
+                                size_text(size_bytes), size_text(budget_->used()), size_text(info_.capacity_bytes),
+                                reason.empty() ? "" : "; ", reason)};
 }
 
 Result<std::unique_ptr<Extent>> LimitDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,

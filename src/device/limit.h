@@ -36,12 +36,15 @@ public:
     void use_maker(std::shared_ptr<FabricMaker> maker) override { upstream_->use_maker(std::move(maker)); }
 
     uint64_t unaccounted_bytes() override { return upstream_->unaccounted_bytes(); }
+    uint64_t free_bytes() override { return upstream_->free_bytes(); }
 
     uint64_t used_bytes() const { return budget_->used(); }
     Device& upstream() { return *upstream_; }
 
 private:
     void charge(Extent& extent, uint64_t size_bytes);
+    // ENOSPC with the reason.
+    Error full(uint64_t size_bytes, const std::string& reason) const;
 
     std::unique_ptr<Device> upstream_;
     DeviceInfo info_;

@@ -81,14 +81,14 @@ void FileSystem::set_attribute(Call& call) {
     auto full = call.text();
     if (!in || !full || call.rest().size() < (*in)->size) return call.fail(EINVAL);
     auto name = strip_prefix(*full, EOPNOTSUPP);
-    if (!name) return call.fail(name.error().code);
+    if (!name) return call.fail(name.error());
     std::string_view value(reinterpret_cast<const char*>(call.rest().data()), (*in)->size);
     if (is_read_only(*name)) return call.fail(EPERM);
     if (*name == kDevice) return call.finish(set_device(call.node(), value));
     if (*name == kState) return call.finish(set_state(call.node(), value));
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     call.finish(backend_.files().set_attribute(**node, *name, value, (*in)->flags));
 }
 
@@ -148,9 +148,9 @@ void FileSystem::get_attribute(Call& call) {
     auto full = call.text();
     if (!in || !full) return call.fail(EINVAL);
     auto name = strip_prefix(*full, ENODATA);
-    if (!name) return call.fail(name.error().code);
+    if (!name) return call.fail(name.error());
     auto value = *name == kFabricHandle ? fabric_handle(call.node()) : attribute_value(call.node(), *name);
-    if (!value) return call.fail(value.error().code);
+    if (!value) return call.fail(value.error());
     reply_sized(call, (*in)->size, *value);
 }
 
@@ -217,7 +217,7 @@ void FileSystem::list_attributes(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     std::string names;
     auto add = [&](std::string_view name) { (names += kPrefix).append(name) += '\0'; };
     // A setting of a directory, which a copy should have too.
@@ -234,10 +234,10 @@ void FileSystem::remove_attribute(Call& call) {
     auto full = call.text();
     if (!full) return call.fail(EINVAL);
     auto name = strip_prefix(*full, EOPNOTSUPP);
-    if (!name) return call.fail(name.error().code);
+    if (!name) return call.fail(name.error());
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     if (*name == kDevice) {
         auto* directory = as_directory(*node);
         if (directory == nullptr) return call.fail(EPERM);

@@ -1,6 +1,7 @@
 // The mount's interface to the daemon.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,11 @@ public:
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;
+    // To allocations. May ask the driver.
+    virtual uint64_t available_bytes(DeviceIndex index) EXCLUDES(store_lock) {
+        const uint64_t capacity = device(index).info().capacity_bytes;
+        return capacity - std::min(capacity, used_bytes(index));
+    }
     // ENODEV once the device has failed.
     virtual Status check(DeviceIndex device) REQUIRES(store_lock) = 0;
     // From any thread: if the error means that the device is lost, the device has failed from now on.

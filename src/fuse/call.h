@@ -30,6 +30,9 @@ public:
     virtual int before_answer(const fuse_in_header& request, int code, std::span<const std::byte> body) = 0;
 };
 
+// To the log, with the caller.
+void log_failure(const fuse_in_header& request, std::string_view name, const Error& error);
+
 class Call {
 public:
     // `request` begins with the header and has the length given there. `scratch` is a buffer of the thread for data.
@@ -66,6 +69,7 @@ public:
         if (end == nullptr) return std::unexpected(Error{EINVAL, "a text without an end"});
         std::string_view found(reinterpret_cast<const char*>(rest_.data()));
         skip(found.size() + 1);
+        if (name_.empty()) name_ = found;
         return found;
     }
     // The rest of the current piece.
@@ -73,8 +77,13 @@ public:
     std::span<std::byte> scratch() const { return scratch_; }
 
     void succeed() { answer(0, {}); }
-    void fail(int code) { answer(code, {}); }
-    void finish(const Status& status) { answer(status ? 0 : status.error().code, {}); }
+    void fail(int code) { fail(Error{code, {}}); }
+    // The message is for the log.
+    void fail(const Error& error) {
+        if (!answered_) log_failure(header_, name_, error);
+        answer(error.code, {});
+    }
+    void finish(const Status& status) { status ? succeed() : fail(status.error()); }
     template <typename Body>
     void reply(const Body& body) {
         answer(0, std::as_bytes(std::span(&body, 1)));
@@ -111,6 +120,7 @@ private:
     std::span<const std::byte> payload_;  // the piece after rest_
     std::span<std::byte> scratch_;
     Recording* recording_ = nullptr;
+    std::string_view name_;  // the first text of the request; valid until the answer
     bool answered_ = false;
 };
 

@@ -247,10 +247,7 @@ void FileSystem::node_changed(const Node& node) {
 }
 
 void FileSystem::finish(Call& call, const Work& work, const Status& status) {
-    if (!status) {
-        log_debug("mount: request {} on node {} failed: {}", call.header().opcode, call.node(), status.error().message);
-        backend_.report(work.device(), status.error());
-    }
+    if (!status) backend_.report(work.device(), status.error());
     call.finish(status);
 }
 

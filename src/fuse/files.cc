@@ -108,7 +108,7 @@ void FileSystem::open(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto object = find_object(call.node());
-    if (!object) return call.fail(object.error().code);
+    if (!object) return call.fail(object.error());
     // The object was removed after the kernel's lookup: on ESTALE the kernel looks up the name again. A replaced object
     // is kept for this case, if the kernel had looked it up.
     const bool kept = (*object)->replaced && (*object)->extent != nullptr;
@@ -118,7 +118,7 @@ void FileSystem::open(Call& call) {
         if (Object* opened = backend_.files().opened(call.node(), out->file)) drop_set_id(*opened, call.header());
     }
     lock.unlock();
-    if (!out) return call.fail(out.error().code);
+    if (!out) return call.fail(out.error());
     call.reply(*out);
 }
 
@@ -135,7 +135,7 @@ void FileSystem::reply_created(Call& call, StoreLock& lock, Object* object, uint
         const Link* name = is_new && object->links == 1 ? object->any_link() : nullptr;
         if (name != nullptr) (void)backend_.files().unlink(*name->parent, std::string(name->name));
         known_nodes().unhold(object->id);
-        return call.fail(opened.error().code);
+        return call.fail(opened.error());
     }
     out.open = *opened;
     out.entry = to_entry(*object);
@@ -148,7 +148,7 @@ void FileSystem::create(Call& call) {
     if (!in || !name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     auto made_object =
         backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
     if (!made_object) {
@@ -166,7 +166,7 @@ void FileSystem::make_unnamed(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
     mark(call.header(), object->id);
     reply_created(call, lock, object, (*in)->flags);
@@ -254,7 +254,7 @@ void FileSystem::allocate(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
-    if (!object) return call.fail(object.error().code);
+    if (!object) return call.fail(object.error());
     // The request does not say whether the caller may keep these bits.
     if (call.header().uid != 0) drop_set_id(**object, call.header());
     Work work(backend_, *object, Work::kKept);
@@ -269,7 +269,7 @@ void FileSystem::seek(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto object = opened(call.node(), (*in)->fh);
-    if (!object) return call.fail(object.error().code);
+    if (!object) return call.fail(object.error());
     backend_.files().refresh(**object);
     uint64_t size = (*object)->extent == nullptr ? 0 : (*object)->size_bytes;
     if ((*in)->offset >= size) return call.fail(ENXIO);

@@ -59,9 +59,9 @@ void FileSystem::make_directory(Call& call) {
     if (!in || !name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     auto node = backend_.files().make_directory(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     reply_entry(call, **node);
 }
 
@@ -71,7 +71,7 @@ void FileSystem::make_node(Call& call) {
     if (!in || !name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     Maker maker{call.header().uid, call.header().gid, (*in)->mode};
     Result<Node*> node = nullptr;
     if (S_ISREG((*in)->mode)) {
@@ -82,7 +82,7 @@ void FileSystem::make_node(Call& call) {
     } else {
         node = backend_.files().make_special(**parent, *name, maker, (*in)->mode & S_IFMT, (*in)->rdev);
     }
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     reply_entry(call, **node);
 }
 
@@ -93,16 +93,16 @@ void FileSystem::make_symlink(Call& call) {
     if (target->size() > limits::kNameBytes) return call.fail(ENAMETOOLONG);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     auto node = backend_.files().make_symlink(**parent, *name, {call.header().uid, call.header().gid, 0777}, *target);
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     reply_entry(call, **node);
 }
 
 void FileSystem::read_symlink(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     if ((*node)->kind != NodeKind::symlink) return call.fail(EINVAL);
     backend_.files().accessed(**node);
     call.reply_text(static_cast<const Symlink*>(*node)->target);
@@ -114,10 +114,10 @@ void FileSystem::link(Call& call) {
     if (!in || !name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     auto node = find((*in)->oldnodeid);
-    if (!node) return call.fail(node.error().code);
-    if (auto linked = backend_.files().link(**node, **parent, *name); !linked) return call.fail(linked.error().code);
+    if (!node) return call.fail(node.error());
+    if (auto linked = backend_.files().link(**node, **parent, *name); !linked) return call.fail(linked.error());
     reply_entry(call, **node);
 }
 
@@ -126,7 +126,7 @@ void FileSystem::unlink(Call& call) {
     if (!name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     call.finish(backend_.files().unlink(**parent, *name));
 }
 
@@ -135,7 +135,7 @@ void FileSystem::remove_directory(Call& call) {
     if (!name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     call.finish(backend_.files().remove_directory(**parent, *name));
 }
 
@@ -167,7 +167,7 @@ void FileSystem::read_directory(Call& call, bool with_attributes) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto found = find_directory(call.node());
-    if (!found) return call.fail(found.error().code);
+    if (!found) return call.fail(found.error());
     Directory& directory = **found;
     backend_.files().accessed(directory);
     auto space = call.scratch().first(std::min<size_t>((*in)->size, call.scratch().size()));

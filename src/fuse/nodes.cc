@@ -111,7 +111,7 @@ void FileSystem::lookup(Call& call) {
     if (name->size() > limits::kNamePartBytes) return call.fail(ENAMETOOLONG);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error().code);
+    if (!parent) return call.fail(parent.error());
     Node* node = Files::child(**parent, *name);
     if (node == nullptr) return call.fail(ENOENT);
     reply_entry(call, *node);
@@ -147,7 +147,7 @@ void FileSystem::get_attributes(Call& call) {
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
+    if (!node) return call.fail(node.error());
     const bool by_file = ((*in)->getattr_flags & FUSE_GETATTR_FH) != 0;
     if (by_file && backend_.files().opened(call.node(), (*in)->fh) == nullptr) return call.fail(EBADF);
     fuse_attr_out out = {};
@@ -166,7 +166,7 @@ void FileSystem::set_attributes(Call& call) {
     const bool size = (wanted.valid & FATTR_SIZE) != 0;
     StoreLock lock(backend_.store_mutex());
     auto found = find(call.node());
-    if (!found) return call.fail(found.error().code);
+    if (!found) return call.fail(found.error());
     Node* node = *found;
     const bool by_file = (wanted.valid & FATTR_FH) != 0;
     if (by_file && backend_.files().opened(call.node(), wanted.fh) == nullptr) return call.fail(EBADF);
@@ -177,7 +177,7 @@ void FileSystem::set_attributes(Call& call) {
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->slab_group != nullptr &&
                  Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
-        if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error().code);
+        if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error());
         {
             Work work(backend_, object, size ? Work::kPinForWriting : Work::kPin);
             lock.unlock();
@@ -190,7 +190,7 @@ void FileSystem::set_attributes(Call& call) {
         lock.lock();
     }
     found = find(call.node());
-    if (!found) return call.fail(found.error().code);
+    if (!found) return call.fail(found.error());
     node = *found;
     NodeChanges changes;
     if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
@@ -215,19 +215,25 @@ void FileSystem::set_attributes(Call& call) {
 }
 
 void FileSystem::stat_device(Call& call) {
-    StoreLock lock(backend_.store_mutex());
-    auto node = find(call.node());
-    if (!node) return call.fail(node.error().code);
     DeviceIndex device = 0;
-    if (auto* object = as_object(*node)) device = object->device;
-    else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);
-    const DeviceInfo& info = backend_.device(device).info();
-    uint64_t used = std::min(backend_.used_bytes(device), info.capacity_bytes);
+    uint64_t nodes = 0;
+    {
+        StoreLock lock(backend_.store_mutex());
+        auto node = find(call.node());
+        if (!node) return call.fail(node.error());
+        if (auto* object = as_object(*node)) device = object->device;
+        else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);
+        nodes = backend_.files().node_count();
+    }
+    const uint64_t capacity = backend_.device(device).info().capacity_bytes;
+    const uint64_t used = std::min(backend_.used_bytes(device), capacity);
     fuse_statfs_out out = {};
     out.st.bsize = out.st.frsize = kBlockBytes;
-    out.st.blocks = info.capacity_bytes / kBlockBytes;
-    out.st.bfree = out.st.bavail = (info.capacity_bytes - used) / kBlockBytes;
-    out.st.files = backend_.files().node_count() + (1 << 20);
+    out.st.blocks = capacity / kBlockBytes;
+    out.st.bfree = (capacity - used) / kBlockBytes;
+    // Less than what is free by the limit, if other processes use the device.
+    out.st.bavail = std::min(capacity - used, backend_.available_bytes(device)) / kBlockBytes;
+    out.st.files = nodes + (1 << 20);
     out.st.ffree = 1 << 20;
     out.st.namelen = limits::kNamePartBytes;
     call.reply(out);

@@ -139,7 +139,7 @@ void FileSystem::handle(Call& call) {
     if ((call.header().unique & kResent) != 0 && answer_again(call)) return take_back_refused();
     // No further change while the last one cannot be recorded.
     if (changes_something(call.header().opcode)) {
-        if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error().code);
+        if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error());
     }
     dispatch(call);
     take_back_refused();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <new>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gshm::core {
@@ -14,14 +15,24 @@ namespace {
 // Reserving in steps of this size keeps files contiguous, even if many are written at once.
 constexpr uint64_t kReserveBytes = uint64_t{64} << 20;
 
-UniqueFd open_direct(const std::string& path, int flags) {
-    int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
+Result<UniqueFd> open_direct(const std::string& path, int flags) {
+    auto file = open_regular_file(path, flags | O_DIRECT);
     // For example tmpfs before Linux 6.6.
-    if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), (flags & ~O_EXCL) | O_CLOEXEC, 0600);
-    return UniqueFd::adopt(fd);
+    if (!file && file.error().code == EINVAL) file = open_regular_file(path, flags & ~O_EXCL);
+    return file;
 }
 
 }  // namespace
+
+Result<UniqueFd> open_regular_file(const std::string& path, int flags, uint64_t* ret_size_bytes) {
+    // Without O_NONBLOCK, the open of a FIFO waits for its other end. Regular files ignore the flag.
+    auto file = UniqueFd::adopt(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0600));
+    struct stat info{};
+    if (!file || ::fstat(file.get(), &info) != 0) return fail_errno(path.c_str());
+    if (!S_ISREG(info.st_mode)) return fail(ENOTSUP, "{} is not a regular file", path);
+    if (ret_size_bytes != nullptr) *ret_size_bytes = static_cast<uint64_t>(info.st_size);
+    return file;
+}
 
 BlockBuffer::BlockBuffer(size_t bytes)
     : size_(bytes), data_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, bytes))) {
@@ -34,15 +45,11 @@ void BlockBuffer::Free::operator()(std::byte* bytes) const {
 }
 
 Result<BlockFile> BlockFile::create(const std::string& path) {
-    auto file = open_direct(path, O_WRONLY | O_CREAT | O_EXCL);
-    if (!file) return fail_errno(path.c_str());
-    return BlockFile(path, std::move(file));
+    return BlockFile(path, TRY(open_direct(path, O_WRONLY | O_CREAT | O_EXCL)));
 }
 
 Result<BlockFile> BlockFile::open(const std::string& path) {
-    auto file = open_direct(path, O_RDONLY);
-    if (!file) return fail_errno(path.c_str());
-    return BlockFile(path, std::move(file));
+    return BlockFile(path, TRY(open_direct(path, O_RDONLY)));
 }
 
 void BlockFile::make_room(uint64_t end) {

@@ -54,6 +54,9 @@ private:
     bool reserves_ = true;
 };
 
+// The size is not written on failure. ENOTSUP: a FIFO, a device or a folder, which is not waited for.
+Result<UniqueFd> open_regular_file(const std::string& path, int flags, uint64_t* ret_size_bytes = nullptr);
+
 // fsync of a folder: entries created, renamed or removed in it are on the disk.
 Status sync_folder(const std::string& path);
 

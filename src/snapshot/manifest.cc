@@ -1,9 +1,10 @@
 #include "snapshot/manifest.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <concepts>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <new>
 #include <unistd.h>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/name.h"
 #include "snapshot/block_file.h"
 #include <gshm/gshm.h>
@@ -22,6 +24,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "gshm-snapshot";
 constexpr int kVersion = 1;
+// A manifest of nine million objects. A larger one is refused before memory is allocated for it.
+constexpr uint64_t kManifestBytes = uint64_t{4} << 30;
 
 struct FlagName {
     uint32_t flag;
@@ -158,6 +162,8 @@ SavedObject object_from(const Json& json, size_t file_count) {
     object.created_ns = integer<int64_t>(json, "created_ns");
     object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), integer<uint64_t>(json, "id"),
                        integer<uint64_t>(json, "size_bytes"), integer<int64_t>(json, "modified_ns")};
+    if (object.size_bytes() > limits::kObjectBytes)
+        throw std::invalid_argument(fmt::format("size_bytes is out of range: {}", object.size_bytes()));
     for (const auto& chunk : json.at("chunks")) {
         const auto codec = integer<uint32_t>(chunk, 2);
         ChunkPlace place{integer<uint32_t>(chunk, 0), integer<uint64_t>(chunk, 1), static_cast<Codec>(codec),
@@ -222,17 +228,21 @@ Status write_whole(const UniqueFd& file, std::string_view text) {
     return {};
 }
 
-Result<std::string> read_whole(const UniqueFd& file, size_t bytes) {
-    std::string text(bytes, '\0');
-    size_t done = 0;
-    while (done < bytes) {
-        const ssize_t count = ::read(file.get(), text.data() + done, bytes - done);
+// Grows with what is read: a sparse file may claim any size.
+Result<std::string> read_whole(const UniqueFd& file, uint64_t bytes) {
+    constexpr size_t kStepBytes = 64 << 20;
+    std::string text;
+    while (text.size() < bytes) {
+        const size_t done = text.size();
+        text.resize(done + std::min<uint64_t>(kStepBytes, bytes - done));
+        const ssize_t count = ::read(file.get(), text.data() + done, text.size() - done);
+        text.resize(done + static_cast<size_t>(std::max<ssize_t>(count, 0)));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail_errno("read");
         if (count == 0) break;
-        done += static_cast<size_t>(count);
+        // The first line is short. Without it, the rest is not read.
+        if (done == 0 && text.find('\n') == text.npos) break;
     }
-    text.resize(done);
     return text;
 }
 
@@ -269,6 +279,8 @@ Status write_manifest(const std::string& folder, const Manifest& manifest) {
     } catch (const Json::exception& error) {
         return fail(EILSEQ, "a name cannot be stored: {}", error.what());
     }
+    if (text.size() > kManifestBytes)
+        return fail(EFBIG, "the manifest has {} bytes, and a manifest has at most {}", text.size(), kManifestBytes);
     const std::string part = path_of(folder) + ".part";
     ::unlink(part.c_str());  // from an interrupted run; a symbolic link there must not be followed
     auto file = UniqueFd::adopt(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -280,14 +292,18 @@ Status write_manifest(const std::string& folder, const Manifest& manifest) {
 
 Result<std::optional<Manifest>> read_manifest(const std::string& folder) {
     const auto path = path_of(folder);
-    const auto file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file && errno == ENOENT) return std::nullopt;
-    struct stat info{};
-    if (!file || ::fstat(file.get(), &info) != 0) return fail_errno(path.c_str());
-    const auto text = read_whole(file, static_cast<size_t>(info.st_size));
-    if (!text) return fail_errno(path.c_str(), text.error().code);
+    uint64_t bytes = 0;
+    const auto file = open_regular_file(path, O_RDONLY, &bytes);
+    if (!file && file.error().code == ENOENT) return std::nullopt;
+    if (!file) return std::unexpected(file.error());
+    if (bytes > kManifestBytes)
+        return fail(EIO, "{} is damaged: it has {} bytes, and a manifest has at most {}", path, bytes, kManifestBytes);
     try {
+        const auto text = read_whole(*file, bytes);
+        if (!text) return fail_errno(path.c_str(), text.error().code);
         return parse(*text);
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM, "there is no memory to read {}, which has {} bytes", path, bytes);
     } catch (const std::exception& error) {  // includes those of the JSON library
         return fail(EIO, "{} is damaged: {}", path, error.what());
     }

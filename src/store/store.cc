@@ -368,16 +368,17 @@ std::optional<FileStatus> Store::refresh(Object* object) {
     return *status;
 }
 
-Result<const Node*> Store::stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps) {
-    if (!name.empty()) TRY(check_name(name));
-    Node* node = TRY(tree_.find(at(session).who, name, Tree::Last::keep, ret_steps));
+Result<const Node*> Store::stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps,
+                                Tree::Last last) {
+    if (!name.empty()) TRY(check_lookup_name(name));
+    Node* node = TRY(tree_.find(at(session).who, name, last, ret_steps));
     if (auto* object = as_object(node)) refresh(object);
     return node;
 }
 
 Result<std::vector<const Link*>> Store::list(SessionId session, std::string_view path, uint64_t cookie, size_t most,
                                              uint64_t* ret_cookie) {
-    if (!path.empty()) TRY(check_name(path));
+    if (!path.empty()) TRY(check_lookup_name(path));
     const Node* node = TRY(tree_.find(at(session).who, path, Tree::Last::follow));
     if (node->kind != NodeKind::directory) return fail(ENOTDIR, "\"{}\" is not a directory", path);
     // Both rights, since the properties of the entries are listed as well.

@@ -169,8 +169,9 @@ public:
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
-    // A symbolic link at the end of the name is not followed. ret_steps as of Tree::find().
-    Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr);
+    // A symbolic link at the end of the name is not followed, unless by `last`. ret_steps as of Tree::find().
+    Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr,
+                             Tree::Last last = Tree::Last::keep);
     // Entries after `cookie` (0: from the start). ret_cookie is the cookie to continue at, 0 at the end. EACCES unless
     // the directory may be both read and searched.
     Result<std::vector<const Link*>> list(SessionId session, std::string_view path, uint64_t cookie, size_t most,

@@ -144,7 +144,7 @@ bool Tree::has_way_to(const Credentials& who, const Node& node) {
 }
 
 Result<Tree::Spot> Tree::find_spot(const Credentials& who, std::string_view path) const {
-    TRY(check_name(path));
+    TRY(check_lookup_name(path));
     Spot spot{root_, path};
     for (;;) {
         if (!is_permitted(*spot.parent, who, kRightExecute)) return denied("search", *spot.parent);
@@ -163,6 +163,7 @@ Link* Tree::entry_at(const Spot& spot) {
 }
 
 Result<Tree::Spot> Tree::find_free(const Credentials& who, std::string_view path) const {
+    TRY(check_name(path));
     Spot spot = TRY(find_spot(who, path));
     if (entry_at(spot) != nullptr) return fail(EEXIST, "\"{}\" exists already", path);
     if (!is_permitted(*spot.parent, who, kRightWrite)) return denied("write to", *spot.parent);
@@ -179,6 +180,7 @@ Result<Link*> Tree::find_removable(const Credentials& who, std::string_view path
 Result<Tree::Spot> Tree::find_target(const Credentials& who, const Node* node, const Link* link, std::string_view path,
                                      bool replace) const {
     if (link != nullptr) TRY(check_removable(who, *link));
+    TRY(check_name(path));
     Spot spot = TRY(find_spot(who, path));
     if (node != nullptr && is_inside(*spot.parent, *node)) {
         return fail(EINVAL, "cannot move \"{}\" into itself", path_of(*node));

@@ -18,7 +18,9 @@ std::unexpected<Error> too_many(std::string_view name) {
 }  // namespace
 
 std::optional<Waits::Outcome> Waits::look(SessionId session, const Wanted& wanted, std::vector<Key>* ret_keys) const {
-    auto node = store_.stat(session, wanted.name, ret_keys);
+    // A symbolic link exists or goes itself. Its target is sealed.
+    const auto last = wanted.until == Until::sealed ? Tree::Last::follow : Tree::Last::keep;
+    auto node = store_.stat(session, wanted.name, ret_keys, last);
     const bool absent = !node && (node.error().code == ENOENT || node.error().code == ENOTDIR);
     if (wanted.until == Until::gone) {
         if (absent || (node && (*node)->id != wanted.node)) return nullptr;
@@ -29,7 +31,8 @@ std::optional<Waits::Outcome> Waits::look(SessionId session, const Wanted& wante
     if ((*node)->kind == NodeKind::directory) {
         return fail(EISDIR, "\"{}\" is a directory, which is never sealed", wanted.name);
     }
-    if ((*node)->kind != NodeKind::object) return fail(EINVAL, "\"{}\" is no object and is never sealed", wanted.name);
+    if ((*node)->kind != NodeKind::object)
+        return fail(EINVAL, "\"{}\" is a special file, which is never sealed", wanted.name);
     if (static_cast<const Object*>(*node)->state == ObjectState::sealed) return node;
     ret_keys->push_back({(*node)->id, {}});
     return std::nullopt;

@@ -38,6 +38,8 @@ Config read() {
         made.devices = static_cast<int>(count);
     }
     if (const char* text = getenv("FAKECUDA_MEMORY")) made.memory_bytes = parse_size("FAKECUDA_MEMORY", text);
+    if (const char* text = getenv("FAKECUDA_OTHERS")) made.others_bytes = parse_size("FAKECUDA_OTHERS", text);
+    if (made.others_bytes > made.memory_bytes) die("FAKECUDA_OTHERS is more than FAKECUDA_MEMORY");
     read_bool("FAKECUDA_DMABUF", made.dmabuf);
     read_bool("FAKECUDA_DMABUF_IMPORT", made.dmabuf_import);
     read_bool("FAKECUDA_COMPRESSION", made.compression);

@@ -11,6 +11,7 @@ inline constexpr int kMaxDevices = 64;
 struct Config {
     int devices = 1;                        // FAKECUDA_DEVICES: how many the machine has
     size_t memory_bytes = size_t{1} << 30;  // FAKECUDA_MEMORY: of each; K, M and G are understood
+    size_t others_bytes = 0;                // FAKECUDA_OTHERS: of these, in use by other processes
     bool dmabuf = true;                     // FAKECUDA_DMABUF: export as dma-buf
     bool dmabuf_import = true;              // FAKECUDA_DMABUF_IMPORT: 0 refuses, as driver 580 on the H200 does
     bool compression = true;                // FAKECUDA_COMPRESSION

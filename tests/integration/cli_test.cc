@@ -20,7 +20,7 @@ using Args = std::vector<std::string>;
 
 const std::vector<std::string> kCommands = {"ping",  "devices", "df",   "shutdown", "ls",      "mv",      "rm",
                                             "wait",  "create",  "stat", "seal",     "attr",    "holders", "cat",
-                                            "write", "put",     "get",  "snapshot", "restore", "doctor"};
+                                            "write", "put",     "get",  "snapshot", "restore", "doctor",  "help"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

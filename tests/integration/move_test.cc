@@ -11,6 +11,9 @@ struct Way {
     const char* from;
     const char* to;
 };
+void PrintTo(const Way& way, std::ostream* out) {
+    *out << way.from << " to " << way.to;
+}
 
 class Move : public LibrarySurvivalTest {
 protected:

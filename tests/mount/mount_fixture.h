@@ -19,6 +19,9 @@ enum class Way {
 };
 
 std::string name_of(Way way);
+inline void PrintTo(Way way, std::ostream* out) {
+    *out << name_of(way);
+}
 
 class MountFixture : public DaemonFixture {
 public:

@@ -41,18 +41,23 @@ public:
     // Runs it until it is about to make that system call; false: it has ended.
     bool run_until_call(long number) {
         while (run_until_edge()) {
-            __ptrace_syscall_info info = {};
-            if (ptrace(PTRACE_GET_SYSCALL_INFO, thread_, sizeof info, &info) < 0) return false;
-            if (info.op == PTRACE_SYSCALL_INFO_ENTRY && info.entry.nr == static_cast<uint64_t>(number)) return true;
+            if (next_call() == number) return true;
         }
         return false;
+    }
+    // The system call that it is about to make; -1: it has just made one.
+    long next_call() const {
+        __ptrace_syscall_info info = {};
+        if (ptrace(PTRACE_GET_SYSCALL_INFO, thread_, sizeof info, &info) < 0) return -1;
+        return info.op == PTRACE_SYSCALL_INFO_ENTRY ? static_cast<long>(info.entry.nr) : -1;
     }
 
     // And until the call has been made.
     bool run_through_call(long number) { return run_until_call(number) && run_until_edge(); }
+    // Runs it until a system call begins or ends; false: it has ended.
+    bool run_until_edge() { return ptrace(PTRACE_SYSCALL, thread_, nullptr, nullptr) == 0 && wait_for_stop(); }
 
 private:
-    bool run_until_edge() { return ptrace(PTRACE_SYSCALL, thread_, nullptr, nullptr) == 0 && wait_for_stop(); }
     bool wait_for_stop() {
         int status = 0;
         return waitpid(thread_, &status, __WALL) == thread_ && WIFSTOPPED(status);

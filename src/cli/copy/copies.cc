@@ -76,13 +76,17 @@ void Copies::run(const Copy& copy) {
             for (size_t i = 0; i < large.size() && !job_.stopping(); ++i) run_one(client, large[i], copy);
         for (size_t i = next++; i < small.size() && !job_.stopping(); i = next++) run_one(client, small[i], copy);
     };
+    // A signal that arrives after the last copy is ignored: the exit status of an interrupted command means that
+    // something is missing.
+    const auto is_complete = [&] {
+        return std::ranges::all_of(done_, [](const auto& copied) { return copied.has_value(); });
+    };
     try {
         job_.run(static_cast<unsigned>(threads), body);
     } catch (const Interrupted&) {
-        // A signal that arrives after the last copy is ignored: the exit status of an interrupted command means that
-        // something is missing.
-        if (!std::ranges::all_of(done_, [](const auto& copied) { return copied.has_value(); })) throw;
+        if (!is_complete()) throw;
     }
+    if (is_complete()) job_.set_complete();
 }
 
 void print_copies(const Context& context, const std::vector<Copied>& copies, bool single, double seconds) {

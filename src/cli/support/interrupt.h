@@ -22,10 +22,13 @@ public:
 
     bool is_interrupted() const;
     void throw_if_interrupted() const;
+    // Until the program ends, a first signal has no effect: the work is complete, and the exit status says so.
+    void set_complete() { is_complete_ = true; }
 
 private:
     static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
     std::array<struct sigaction, kSignals.size()> saved_{};
+    bool is_complete_ = false;
 };
 
 // Ends the program as the signal would have done.

@@ -35,6 +35,8 @@ public:
     void fail(const Failure& failure);
     void warn(std::string message);
 
+    // Later signals do not change the exit status.
+    void set_complete() { interrupt_.set_complete(); }
     int exit_code() const { return exit_code_; }
     double seconds() const { return progress_.seconds(); }
 

@@ -111,6 +111,9 @@ struct Case {
     bool uring;
     bool cuda;
 };
+inline void PrintTo(const Case& shown, std::ostream* out) {
+    *out << shown.name;
+}
 
 inline std::vector<Case> all_cases() {
     return {{"uring_host", true, false},

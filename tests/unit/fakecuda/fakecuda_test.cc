@@ -1,4 +1,6 @@
 // The test double of the driver: initialization, devices, contexts.
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <string>
 #include <sys/wait.h>
@@ -204,6 +206,14 @@ struct Selection {
     CUresult result;
     const char* devices;  // the physical numbers, in order
 };
+void PrintTo(const Selection& selection, std::ostream* out) {
+    *out << '"' << selection.list << '"';
+}
+std::string name_of(const testing::TestParamInfo<Selection>& info) {
+    std::string name = info.param.list;
+    std::ranges::replace_if(name, [](unsigned char byte) { return std::isalnum(byte) == 0; }, '_');
+    return name.empty() ? "Empty" : name;
+}
 
 // Results of the driver with one device, and of its documentation for more.
 class FakeCudaVisible : public testing::TestWithParam<Selection> {};
@@ -230,7 +240,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Selection{"GPU-fa4ec001-0000-4000-8000-000000000001,GPU-FA4EC000", kSuccess, "10"},
                     Selection{"GPU-fa4ec0", kErrorNoDevice, ""}, Selection{"GPU-", kErrorNoDevice, ""},
                     Selection{"gpu-fa4ec000", kErrorNoDevice, ""}, Selection{"GPU-fa4ec001,0", kSuccess, "1"},
-                    Selection{"0,GPU-fa4ec001", kSuccess, "0"}));
+                    Selection{"0,GPU-fa4ec001", kSuccess, "0"}),
+    name_of);
 
 TEST(FakeCuda, Contexts) {
     if (!in_child()) return;

@@ -12,6 +12,9 @@ namespace {
 using Memory = Result<std::shared_ptr<Extent>>;
 
 enum class Way { loop, thread };
+void PrintTo(Way way, std::ostream* out) {
+    *out << (way == Way::loop ? "in the loop" : "in a thread");
+}
 
 class Allocation : public ::testing::TestWithParam<Way> {
 protected:
