@@ -56,9 +56,11 @@ bool log_enabled(LogLevel level) {
 }
 
 bool log_to_file(const std::string& path) {
-    // Messages may name objects of any user.
     auto file = UniqueFd::adopt(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file || fchmod(file.get(), 0600) != 0) return false;
+    struct stat status = {};
+    if (!file || fstat(file.get(), &status) != 0) return false;
+    // Messages may name objects of any user. A device, such as /dev/null, belongs to others too.
+    if (S_ISREG(status.st_mode) && fchmod(file.get(), 0600) != 0) return false;
     try {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
         sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");

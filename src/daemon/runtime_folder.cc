@@ -205,6 +205,9 @@ Result<RuntimeFolder> RuntimeFolder::adopt(const std::string& dir, UniqueFd lock
 
 Status RuntimeFolder::write_pid() const {
     std::string pid = std::to_string(getpid());
+    // In a takeover another process has sent it: whatever else it may be stays as it is.
+    struct stat status = {};
+    if (fstat(lock_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fail(EINVAL, "{} is no file", lock_path());
     // Made by an older gshmd, it may be open to others.
     if (fchmod(lock_.get(), 0600) != 0 || ftruncate(lock_.get(), 0) != 0 ||
         pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0) {

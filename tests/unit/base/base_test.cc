@@ -1,11 +1,17 @@
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "base/fd.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/name.h"
 #include "base/runtime_dir.h"
 #include "base/size.h"
@@ -101,6 +107,24 @@ TEST(Result, TryPassesErrorsOn) {
     EXPECT_EQ(*quarter(8), 2);
     EXPECT_EQ(quarter(6).error().message, "3 is odd");
     EXPECT_EQ(quarter(6).error().code, EINVAL);
+}
+
+// A log to /dev/null must not take it away from other users.
+TEST(Log, LeavesTheModeOfADeviceAsItIs) {
+    char folder[] = "/tmp/gshm-log-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string path = std::string(folder) + "/null";
+    const bool made = mknod(path.c_str(), S_IFCHR, makedev(1, 3)) == 0 && chmod(path.c_str(), 0666) == 0;
+    struct stat status = {};
+    if (made) {
+        const pid_t child = fork();
+        if (child == 0) _exit(log_to_file(path) ? 0 : 1);
+        waitpid(child, nullptr, 0);
+        stat(path.c_str(), &status);
+    }
+    std::filesystem::remove_all(folder);
+    if (!made) GTEST_SKIP() << "no device can be made: " << strerror(errno);
+    EXPECT_EQ(status.st_mode & 0777, 0666u);
 }
 
 }  // namespace
