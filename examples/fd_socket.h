@@ -111,24 +111,15 @@ void send_message(int socket, const Message& message, int passed_fd = -1) {
     if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) fail_errno("sending to the other side");
 }
 
-// The descriptor that came with a message, or none.
-inline gshm::UniqueFd passed_descriptor(msghdr& header) {
-    gshm::UniqueFd fd;
-    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        int raw = -1;
-        std::memcpy(&raw, CMSG_DATA(part), sizeof raw);
-        fd.reset(raw);
-    }
-    return fd;
-}
+struct Received {
+    size_t bytes = 0;
+    int flags = 0;      // MSG_TRUNC, MSG_CTRUNC
+    gshm::UniqueFd fd;  // empty: none came
+};
 
-// ret_fd: null, or the place for the descriptor that must come with the message.
-template <class Message>
-Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* ret_fd = nullptr, int signal_fd = -1) {
-    wait_readable(socket, deadline, signal_fd);
-    Message message;
-    iovec bytes = {&message, sizeof message};
+// Receives what has arrived, after wait_readable().
+inline Received receive_arrived(int socket, void* ret_bytes, size_t most) {
+    iovec bytes = {ret_bytes, most};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // the kernel closes descriptors that do not fit
     msghdr header = {};
     header.msg_iov = &bytes;
@@ -138,13 +129,30 @@ Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* re
     const ssize_t received = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (received < 0) fail_errno("receiving from the other side");
     if (received == 0) fail(ECONNRESET, "the other side has gone");
+    Received result;
+    result.bytes = static_cast<size_t>(received);
+    result.flags = header.msg_flags;
+    for (cmsghdr* part = CMSG_FIRSTHDR(&header); part; part = CMSG_NXTHDR(&header, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        int raw = -1;
+        std::memcpy(&raw, CMSG_DATA(part), sizeof raw);
+        result.fd.reset(raw);
+    }
+    return result;
+}
 
-    gshm::UniqueFd fd = passed_descriptor(header);
-    if (received != sizeof message || (header.msg_flags & MSG_TRUNC)) fail(EPROTO, "the message has the wrong size");
+// ret_fd: null, or the place for the descriptor that must come with the message.
+template <class Message>
+Message receive_message(int socket, const Deadline& deadline, gshm::UniqueFd* ret_fd = nullptr, int signal_fd = -1) {
+    wait_readable(socket, deadline, signal_fd);
+    Message message;
+    Received received = receive_arrived(socket, &message, sizeof message);
+    if (received.bytes != sizeof message || (received.flags & MSG_TRUNC))
+        fail(EPROTO, "the message has the wrong size");
     if (message.magic != Message::kMagic) fail(EPROTO, "the message has the wrong magic number");
     if (ret_fd) {
-        if (!fd || (header.msg_flags & MSG_CTRUNC)) fail(EPROTO, "the message came without its descriptor");
-        *ret_fd = std::move(fd);
+        if (!received.fd || (received.flags & MSG_CTRUNC)) fail(EPROTO, "the message came without its descriptor");
+        *ret_fd = std::move(received.fd);
     }
     return message;
 }

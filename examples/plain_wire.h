@@ -27,20 +27,10 @@ inline void receive(int socket, void* ret_bytes, size_t count, const Deadline& d
     auto* at = static_cast<char*>(ret_bytes);
     while (count > 0) {
         wait_readable(socket, deadline);
-        iovec bytes = {at, count};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-        msghdr header = {};
-        header.msg_iov = &bytes;
-        header.msg_iovlen = 1;
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
-        const ssize_t received = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        if (received < 0 && errno == EAGAIN) continue;
-        if (received < 0) fail_errno("receiving from the other side");
-        if (received == 0) fail(ECONNRESET, "the other side has gone");
-        if (auto fd = passed_descriptor(header); fd && ret_fd) *ret_fd = std::move(fd);
-        at += received;
-        count -= static_cast<size_t>(received);
+        Received received = receive_arrived(socket, at, count);
+        if (received.fd && ret_fd) *ret_fd = std::move(received.fd);
+        at += received.bytes;
+        count -= received.bytes;
     }
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "integration/daemon_fixture.h"
+#include "integration/other_user.h"
 #include <gshm/gshm.h>
 
 namespace gshm::core::test {
@@ -522,19 +523,10 @@ TEST_F(CliTest, DevicesAndDf) {
 }
 
 TEST_F(CliTest, OthersAreKeptOut) {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    if (::access("/usr/bin/setpriv", X_OK) != 0) GTEST_SKIP() << "needs setpriv";
+    if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
     ok({"create", "private", "--size", "1"});
     ok({"create", "public", "--size", "1", "--mode", "0644"});
-    const auto as_nobody = [&](const Args& args) {
-        Args argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
-        const auto command = cli_argv(args);
-        argv.insert(argv.end(), command.begin(), command.end());
-        ChildProcess child;
-        EXPECT_TRUE(child.spawn(argv));
-        return child.finish();
-    };
-    if (as_nobody({"--version"}).exit_code != 0) GTEST_SKIP() << "another user cannot run the programs of this build";
+    const auto as_nobody = [&](const Args& args) { return run_as_nobody(cli_argv(args)); };
     EXPECT_EQ(as_nobody({"cat", "private"}).exit_code, 5);
     EXPECT_EQ(as_nobody({"cat", "public"}).exit_code, 0);
     EXPECT_EQ(as_nobody({"write", "public"}).exit_code, 5);

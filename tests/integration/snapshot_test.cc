@@ -1,4 +1,5 @@
 // gshm snapshot and gshm restore from a user's view.
+#include "integration/other_user.h"
 #include "integration/snapshot_fixture.h"
 
 namespace gshm::core::test {
@@ -203,17 +204,8 @@ TEST_F(SnapshotTest, AnObjectThatChangesAllTheTimeIsNamed) {
 }
 
 TEST_F(SnapshotTest, WhatAnOrdinaryUserRestoresIsTheirs) {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    if (::access("/usr/bin/setpriv", X_OK) != 0) GTEST_SKIP() << "needs setpriv";
-    const auto as_nobody = [&](const Args& args) {
-        Args argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
-        const auto command = cli_argv(args);
-        argv.insert(argv.end(), command.begin(), command.end());
-        ChildProcess child;
-        EXPECT_TRUE(child.spawn(argv));
-        return child.finish();
-    };
-    if (as_nobody({"--version"}).exit_code != 0) GTEST_SKIP() << "another user cannot run the programs of this build";
+    if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
+    const auto as_nobody = [&](const Args& args) { return run_as_nobody(cli_argv(args)); };
     auto client = connect();
     expect_made(client.get(), GSHM_KIND_DIRECTORY, "readonly", nullptr, 0555, 0);
     put("readonly/large", noise(9 * kMiB, 1), "0444");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "integration/daemon_fixture.h"
+#include "integration/other_user.h"
 #include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
@@ -35,20 +36,10 @@ protected:
 class CliHintsForOthers : public CliHints {
 protected:
     void SetUp() override {
-        if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-        if (::access("/usr/bin/setpriv", X_OK) != 0) GTEST_SKIP() << "needs setpriv";
+        if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
         CliHints::SetUp();
-        if (as_nobody({"--version"}).exit_code != 0)
-            GTEST_SKIP() << "another user cannot run the programs of this build";
     }
-    RunResult as_nobody(const Args& args) {
-        Args argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
-        const auto command = cli_argv(args);
-        argv.insert(argv.end(), command.begin(), command.end());
-        ChildProcess child;
-        EXPECT_TRUE(child.spawn(argv));
-        return child.finish();
-    }
+    RunResult as_nobody(const Args& args) { return run_as_nobody(cli_argv(args)); }
 };
 
 TEST_F(CliHintsForOthers, StatShowsTheOwnerOfAForeignObject) {

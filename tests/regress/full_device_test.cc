@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "integration/other_user.h"
 #include "mount/mount_fixture.h"
 
 namespace gshm::core::test {
@@ -61,18 +62,9 @@ TEST_F(FullDevice, ARefusalSaysHowFullItIs) {
 }
 
 TEST_F(FullDevice, ARefusalNamesTheUsersToRootAlone) {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-    if (::access("/usr/bin/setpriv", X_OK) != 0) GTEST_SKIP() << "needs setpriv";
+    if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
     ASSERT_TRUE(start({"--device", "host:16M"})) << log();
-    const auto as_nobody = [&](const Args& args) {
-        Args argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
-        const auto command = cli_argv(args);
-        argv.insert(argv.end(), command.begin(), command.end());
-        ChildProcess child;
-        EXPECT_TRUE(child.spawn(argv));
-        return child.finish();
-    };
-    if (as_nobody({"--version"}).exit_code != 0) GTEST_SKIP() << "another user cannot run the programs of this build";
+    const auto as_nobody = [&](const Args& args) { return run_as_nobody(cli_argv(args)); };
     EXPECT_EQ(run_cli({"create", "x", "--size", "8M"}).exit_code, 0);
     EXPECT_EQ(as_nobody({"create", "y", "--size", "4M"}).exit_code, 0);
     const auto to_root = run_cli({"create", "z", "--size", "8M"});
