@@ -689,8 +689,10 @@ int gshm_pool_locate(const void* memory, gshm_location* ret_location) GSHM_NOEXC
 /* The process's default pools, one per GPU, with the signatures of torch.cuda.memory.CUDAPluggableAllocator. device is
  * the ordinal in this process. The pools use the daemon that gshm_connect(NULL, ...) finds and are made on first use.
  * $GSHM_POOL_SLAB and $GSHM_POOL_LIMIT (sizes such as 256M) and $GSHM_POOL_MODE (0640) are their options. NULL: size is
- * 0, or the call failed; gshm_last_error() and the log have the reason. */
-void* gshm_malloc(ssize_t size, int device, void* stream) GSHM_NOEXCEPT;
+ * 0, or the call failed; gshm_last_error() and the log have the reason. If torch calls it for every tensor
+ * (change_current_allocator()), a failure throws torch's OutOfMemoryError or another exception instead, since torch does not
+ * check the result. */
+void* gshm_malloc(ssize_t size, int device, void* stream);
 void gshm_free(void* memory, ssize_t size, int device, void* stream) GSHM_NOEXCEPT;
 
 /* ---- Handles for other programs --------------------------------------------------------------------------------- */

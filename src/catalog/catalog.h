@@ -115,6 +115,7 @@ private:
     Status read_small_tables();
     // Reads every row of a table, ordered by the first column. EUCLEAN from `on_row` is damage.
     Status each_row(const char* table, const std::function<Status(RowReader& row)>& on_row);
+    Status read_node(RowReader& row, SavedNode& node) const;
     Status note_damage(Error error);
     // `change` runs in a transaction of the file.
     Status transact(const std::function<Status()>& change) REQUIRES(mutex_);

@@ -1,10 +1,14 @@
 // Loading a catalog: every row is checked, by itself and as part of the whole.
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <unordered_set>
 
+#include "base/mutex.h"
 #include "catalog/catalog.h"
 #include "catalog/encoding.h"
 
@@ -58,6 +62,61 @@ private:
     RowSum sum_;
     int column_ = 0;
     int wrong_ = -1;
+};
+
+// Rows on their way from the thread that reads them to the thread that builds the store. Bounded.
+class NodeQueue {
+public:
+    // ---- for the reader ----
+    // A new row. Rows before it are complete.
+    SavedNode& next() EXCLUDES(mutex_) {
+        if (reading_.size() == kTogether) hand_over();
+        return reading_.emplace_back();
+    }
+    void end(Status status) EXCLUDES(mutex_) {
+        if (!status && !reading_.empty()) reading_.pop_back();  // the row that is in error
+        if (!reading_.empty()) hand_over();
+        MutexLock lock(mutex_);
+        status_ = std::move(status);
+        ended_ = true;
+        changed_.notify_one();
+    }
+
+    // ---- for the other thread ----
+    // In the order of the rows; empty: there are no more.
+    std::vector<SavedNode> take() EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        while (ready_.empty() && !ended_) lock.wait(changed_);
+        if (ready_.empty()) return {};
+        auto nodes = std::move(ready_.front());
+        ready_.pop_front();
+        changed_.notify_one();
+        return nodes;
+    }
+    Status status() EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        return status_;
+    }
+
+private:
+    static constexpr size_t kTogether = 1024;
+    static constexpr size_t kReady = 8;
+
+    void hand_over() EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        while (ready_.size() == kReady) lock.wait(changed_);
+        ready_.push_back(std::move(reading_));
+        reading_.clear();
+        reading_.reserve(kTogether);
+        changed_.notify_one();
+    }
+
+    std::vector<SavedNode> reading_;  // of the reader
+    Mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::vector<SavedNode>> ready_ GUARDED_BY(mutex_);
+    Status status_ GUARDED_BY(mutex_);
+    bool ended_ GUARDED_BY(mutex_) = false;
 };
 
 Status Catalog::note_damage(Error error) {
@@ -149,45 +208,66 @@ Status Catalog::load_extents(Restorer& restorer, const Take& take) {
     });
 }
 
+Status Catalog::read_node(RowReader& row, SavedNode& node) const {
+    node.id = row.number(kMostId);
+    node.kind = static_cast<NodeKind>(row.number(UINT8_MAX));
+    node.mode = static_cast<uint16_t>(row.number(07777));
+    node.uid = static_cast<uid_t>(row.number(UINT32_MAX));
+    node.gid = static_cast<gid_t>(row.number(UINT32_MAX));
+    node.created_ns = row.any_number();
+    node.accessed_ns = row.any_number();
+    node.modified_ns = row.any_number();
+    node.changed_ns = row.any_number();
+    const bool has_name = !row.is_null();
+    const NodeId parent = row.number(kMostId);
+    const uint64_t cookie = row.number();
+    if (has_name) node.links.push_back({parent, cookie, std::string(row.bytes())});
+    else node.last_name = row.bytes();
+    const bool has_device = !row.is_null();
+    auto device = device_indexes_.find(row.any_number());
+    if (has_device && device == device_indexes_.end()) row.wrong();
+    else if (has_device) node.device = device->second;
+    node.state = static_cast<ObjectState>(row.number(UINT8_MAX));
+    node.flags = static_cast<uint32_t>(row.number(UINT32_MAX));
+    node.size_bytes = row.number();
+    node.extent = row.number(kMostId);
+    node.offset = row.number();
+    node.creator = row.number(kMostId);
+    node.file_modified_ns = row.any_number();
+    node.file_accessed_ns = row.any_number();
+    node.implicit = row.flag();
+    node.target = row.bytes();
+    node.type = static_cast<uint32_t>(row.number(UINT32_MAX));
+    node.number = static_cast<uint32_t>(row.number(UINT32_MAX));
+    const std::string_view more = row.bytes();
+    TRY(row.check("nodes"));
+    TRY(decode_more(more, node));
+    node.row_sum = row.sum();
+    return {};
+}
+
 Status Catalog::load_nodes(Restorer& restorer) {
-    return each_row("nodes", [&](RowReader& row) -> Status {
-        SavedNode node;
-        node.id = row.number(kMostId);
-        node.kind = static_cast<NodeKind>(row.number(UINT8_MAX));
-        node.mode = static_cast<uint16_t>(row.number(07777));
-        node.uid = static_cast<uid_t>(row.number(UINT32_MAX));
-        node.gid = static_cast<gid_t>(row.number(UINT32_MAX));
-        node.created_ns = row.any_number();
-        node.accessed_ns = row.any_number();
-        node.modified_ns = row.any_number();
-        node.changed_ns = row.any_number();
-        const bool has_name = !row.is_null();
-        const NodeId parent = row.number(kMostId);
-        const uint64_t cookie = row.number();
-        if (has_name) node.links.push_back({parent, cookie, std::string(row.bytes())});
-        else node.last_name = row.bytes();
-        const bool has_device = !row.is_null();
-        auto device = device_indexes_.find(row.any_number());
-        if (has_device && device == device_indexes_.end()) row.wrong();
-        else if (has_device) node.device = device->second;
-        node.state = static_cast<ObjectState>(row.number(UINT8_MAX));
-        node.flags = static_cast<uint32_t>(row.number(UINT32_MAX));
-        node.size_bytes = row.number();
-        node.extent = row.number(kMostId);
-        node.offset = row.number();
-        node.creator = row.number(kMostId);
-        node.file_modified_ns = row.any_number();
-        node.file_accessed_ns = row.any_number();
-        node.implicit = row.flag();
-        node.target = row.bytes();
-        node.type = static_cast<uint32_t>(row.number(UINT32_MAX));
-        node.number = static_cast<uint32_t>(row.number(UINT32_MAX));
-        const std::string_view more = row.bytes();
-        TRY(row.check("nodes"));
-        TRY(decode_more(more, node));
-        node.row_sum = row.sum();
-        return restorer.add(node);
+    if (use_ == Use::salvage) {  // a row that the restorer refuses is skipped as well
+        return each_row("nodes", [&](RowReader& row) -> Status {
+            SavedNode node;
+            TRY(read_node(row, node));
+            return restorer.add(std::move(node));
+        });
+    }
+    // Half of the time goes to SQLite. Its rows are read in another thread.
+    NodeQueue queue;
+    std::thread reader([&] {
+        queue.end(each_row("nodes", [&](RowReader& row) { return read_node(row, queue.next()); }));
     });
+    Status good;
+    for (auto nodes = queue.take(); !nodes.empty(); nodes = queue.take()) {
+        for (SavedNode& node : nodes) {
+            if (good) good = restorer.add(std::move(node));
+        }
+    }
+    reader.join();
+    TRY(std::move(good));  // its row is before any that could not be read
+    return queue.status();
 }
 
 Status Catalog::check() {

@@ -149,6 +149,7 @@ inline constexpr int kAttributeFabricSupported = 128;
     X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                            \
     X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                            \
     X(primary_ctx_get_state, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned* flags, int* active))              \
+    X(ctx_get_current, cuCtxGetCurrent, (CUcontext * context))                                                         \
     X(ctx_push, cuCtxPushCurrent_v2, (CUcontext context))                                                              \
     X(ctx_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                              \
     X(mem_get_info, cuMemGetInfo_v2, (size_t* free_bytes, size_t* total_bytes))                                        \

@@ -35,10 +35,14 @@ private:
 // Makes a device's primary context current in the calling thread during its lifetime, and restores the previous one.
 class ScopedContext {
 public:
-    ScopedContext(const Driver& driver, CUcontext context) : driver_(driver), result_(driver.ctx_push(context)) {}
+    ScopedContext(const Driver& driver, CUcontext context) : driver_(driver) {
+        CUcontext current = nullptr;
+        is_current_ = driver.ctx_get_current(&current) == kSuccess && current == context;
+        if (!is_current_) result_ = driver.ctx_push(context);
+    }
     ~ScopedContext() {
         CUcontext popped = nullptr;
-        if (result_ == kSuccess) driver_.ctx_pop(&popped);
+        if (!is_current_ && result_ == kSuccess) driver_.ctx_pop(&popped);
     }
     ScopedContext(const ScopedContext&) = delete;
     ScopedContext& operator=(const ScopedContext&) = delete;
@@ -46,7 +50,8 @@ public:
 
 private:
     const Driver& driver_;
-    CUresult result_;
+    bool is_current_ = false;  // already, so that nothing is pushed: half the time of a push and a pop
+    CUresult result_ = kSuccess;
 };
 
 }  // namespace gshm::core::cuda

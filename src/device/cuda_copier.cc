@@ -1,15 +1,22 @@
 #include "device/cuda_copier.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <thread>
 #include <vector>
 
+#include "base/awake.h"
 #include "base/mutex.h"
 #include "device/refusing_copier.h"
 
 namespace gshm::core {
 namespace {
+
+// Copies up to this size are small: the GPU takes a few microseconds for one.
+constexpr size_t kSmallBytes = 64 << 10;
+constexpr size_t kTogether = 16;  // small copies with one event
+constexpr std::chrono::microseconds kShortWait{100};
 
 enum class Kind { in, out, fill };
 
@@ -27,6 +34,9 @@ struct Job {
 // One stream with two threads. The first queues copies on the stream as they arrive, so that the stream never idles and
 // callers wait neither for the driver's locks nor for copies of unpinned memory. The second sleeps until the oldest
 // copy has ended. A single thread would leave the stream empty while it sleeps.
+//
+// Small copies that arrive together share an event, and the first thread waits for them itself, without sleeping: they
+// take a few microseconds, and waking the second thread takes longer. Meanwhile the next ones arrive.
 class CudaCopier::Lane {
 public:
     static Result<std::unique_ptr<Lane>> create(const cuda::Driver& driver, cuda::CUcontext context) {
@@ -59,14 +69,15 @@ public:
         {
             MutexLock lock(mutex_);
             jobs_.push_back(std::move(job));
+            has_jobs_.store(true, std::memory_order_relaxed);
         }
         job_came_.notify_one();
     }
 
 private:
-    struct Copy {
-        cuda::CUevent event;
-        Done done;
+    struct Copies {
+        cuda::CUevent event = nullptr;
+        std::vector<Done> dones = {};
     };
 
     Lane(const cuda::Driver& driver, cuda::CUcontext context, cuda::CUstream stream)
@@ -74,40 +85,77 @@ private:
               wait_for_all();
           }) {}
 
+    static bool is_small(const Job& job) { return job.bytes <= kSmallBytes && job.kind != Kind::fill; }
+
     void issue_all() EXCLUDES(mutex_) {
         cuda::ScopedContext current(driver_, context_);
         std::deque<Job> jobs;
-        for (;;) {
-            {
-                MutexLock lock(mutex_);
-                while (jobs_.empty() && !ending_) lock.wait(job_came_);
-                if (jobs_.empty()) return;
-                jobs.swap(jobs_);
-            }
-            for (Job& job : jobs) {
-                auto event = begin(current.status(), job);
-                if (!event) {
-                    job.done(std::unexpected(std::move(event.error())));
+        while (take_jobs(jobs)) {
+            while (!jobs.empty()) {
+                const bool small = is_small(jobs.front());
+                Copies copies = begin(current.status(), jobs);
+                if (small) stay_awake_.extend();
+                if (copies.dones.empty()) continue;
+                if (small && ends_soon(copies.event)) {
+                    Status ended = driver_.check("cuEventQuery", driver_.event_query(copies.event));
+                    give_event(copies.event);
+                    for (Done& done : copies.dones) done(Status(ended));
                     continue;
                 }
                 MutexLock lock(mutex_);
-                copies_.push_back({*event, std::move(job.done)});
+                copies_.push_back(std::move(copies));
                 copy_began_.notify_one();
             }
-            jobs.clear();
         }
     }
 
-    Result<cuda::CUevent> begin(const Status& context, const Job& job) EXCLUDES(mutex_) {
-        TRY(Status(context));
-        cuda::CUevent event = TRY(take_event());
-        auto begun = put_on_stream(job);
-        if (begun) begun = driver_.check("cuEventRecord", driver_.event_record(event, stream_));
-        if (begun) return event;
-        give_event(event);
-        // The copy may run without an event; the memory can be returned to the caller only when it has ended.
+    // False: there will be no more.
+    bool take_jobs(std::deque<Job>& jobs) EXCLUDES(mutex_) {
+        while (!has_jobs_.load(std::memory_order_relaxed) && stay_awake_.is_due()) {}
+        MutexLock lock(mutex_);
+        while (jobs_.empty() && !ending_) lock.wait(job_came_);
+        jobs.swap(jobs_);
+        has_jobs_.store(false, std::memory_order_relaxed);
+        return !jobs.empty();
+    }
+
+    // Puts the first job on the stream, and those that share its event. Jobs that fail are done.
+    Copies begin(const Status& context, std::deque<Job>& jobs) EXCLUDES(mutex_) {
+        Copies copies;
+        auto event = context ? take_event() : Result<cuda::CUevent>(std::unexpected(context.error()));
+        const bool small = is_small(jobs.front());
+        do {
+            Job job = std::move(jobs.front());
+            jobs.pop_front();
+            Status begun = event ? put_on_stream(job) : Status(std::unexpected(event.error()));
+            if (begun) copies.dones.push_back(std::move(job.done));
+            else fail_after_stream(job, std::move(begun.error()));
+        } while (small && event && !jobs.empty() && is_small(jobs.front()) && copies.dones.size() < kTogether);
+        if (!event) return copies;
+        copies.event = *event;
+        auto recorded = driver_.check("cuEventRecord", driver_.event_record(copies.event, stream_));
+        if (recorded && !copies.dones.empty()) return copies;
+        // The copies may run without an event; their memory can be returned to the caller only when they have ended.
         driver_.stream_synchronize(stream_);
-        return std::unexpected(std::move(begun.error()));
+        give_event(copies.event);
+        for (Done& done : copies.dones) done(Status(recorded));
+        return {};
+    }
+
+    // The copy may have begun.
+    void fail_after_stream(Job& job, Error error) {
+        driver_.stream_synchronize(stream_);
+        job.done(std::unexpected(std::move(error)));
+    }
+
+    // Waits for small copies, unless others are ahead of them.
+    bool ends_soon(cuda::CUevent event) EXCLUDES(mutex_) {
+        if (oldest() != nullptr) return false;
+        const auto deadline = std::chrono::steady_clock::now() + kShortWait;
+        while (driver_.event_query(event) == cuda::kErrorNotReady) {
+            if (std::chrono::steady_clock::now() > deadline) return false;
+        }
+        return true;
     }
 
     Status put_on_stream(const Job& job) {
@@ -147,15 +195,15 @@ private:
         MutexLock lock(mutex_);
         return copies_.empty() ? nullptr : copies_.front().event;
     }
-    void finish_oldest(Status status) EXCLUDES(mutex_) {
-        Done done;
+    void finish_oldest(const Status& status) EXCLUDES(mutex_) {
+        std::vector<Done> dones;
         {
             MutexLock lock(mutex_);
-            done = std::move(copies_.front().done);
+            dones = std::move(copies_.front().dones);
             events_.push_back(copies_.front().event);
             copies_.pop_front();
         }
-        done(std::move(status));
+        for (Done& done : dones) done(Status(status));
     }
 
     Result<cuda::CUevent> take_event() EXCLUDES(mutex_) {
@@ -183,8 +231,10 @@ private:
     Mutex mutex_;
     std::condition_variable job_came_;
     std::condition_variable copy_began_;
-    std::deque<Job> jobs_ GUARDED_BY(mutex_);               // not yet on the stream
-    std::deque<Copy> copies_ GUARDED_BY(mutex_);            // on the stream, in its order
+    std::deque<Job> jobs_ GUARDED_BY(mutex_);  // not yet on the stream
+    std::atomic<bool> has_jobs_ = false;
+    StayAwake stay_awake_;                                  // of the first thread
+    std::deque<Copies> copies_ GUARDED_BY(mutex_);          // on the stream, in its order
     std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // unused
     bool ending_ GUARDED_BY(mutex_) = false;
     bool issuer_ended_ GUARDED_BY(mutex_) = false;

@@ -41,10 +41,16 @@ CudaStreams::~CudaStreams() {
 
 Result<uint64_t> CudaStreams::identify(void* stream) {
     if (driver_.stream_get_id == nullptr) return number_of(stream);
+    const bool is_legacy = stream == nullptr || reinterpret_cast<uintptr_t>(stream) == cuda::kStreamLegacy;
+    if (is_legacy && legacy_known_.load(std::memory_order_acquire)) return legacy_id_.load(std::memory_order_relaxed);
     cuda::ScopedContext current(driver_, context_);
     TRY(current.status());
     unsigned long long id = 0;
     TRY(driver_.check("cuStreamGetId", driver_.stream_get_id(as_stream(stream), &id)));
+    if (is_legacy) {
+        legacy_id_.store(id, std::memory_order_relaxed);
+        legacy_known_.store(true, std::memory_order_release);
+    }
     return id;
 }
 

@@ -1,6 +1,7 @@
 // CUDA streams. Marks are events, which are reused.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,9 @@ private:
 
     const cuda::Driver& driver_;
     cuda::CUcontext context_;
+    // The legacy stream, which most programs use, is never another one.
+    std::atomic<bool> legacy_known_ = false;
+    std::atomic<uint64_t> legacy_id_ = 0;
     Mutex mutex_;  // nothing is called while it is held
     std::vector<cuda::CUevent> unused_ GUARDED_BY(mutex_);
 };

@@ -114,6 +114,13 @@ void Ledger::remove(Slot slot) {
     free_.push_back(slot);
 }
 
+Ledger::Slot Ledger::find(LedgerKind kind, uint64_t id) const {
+    for (Slot slot = 0; slot < usable_; ++slot) {
+        if (entry(slot).kind() == kind && entry(slot).id() == id) return slot;
+    }
+    return kNone;
+}
+
 std::vector<Ledger::Slot> Ledger::used() const {
     std::vector<Slot> slots;
     for (Slot slot = 0; slot < usable_; ++slot) {

@@ -54,6 +54,8 @@ public:
     void remove(Slot slot) EXCLUDES(mutex_);
 
     const LedgerEntry& entry(Slot slot) const { return const_cast<Ledger*>(this)->at(slot); }
+    // An entry of the kind with this id. kNone: there is none.
+    Slot find(LedgerKind kind, uint64_t id) const;
     // The slots in use, in no particular order.
     std::vector<Slot> used() const;
     // EUCLEAN if an entry is damaged.

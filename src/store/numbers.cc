@@ -8,14 +8,13 @@ void Numbers::use(Ledger* ledger, Numbered what) {
     ledger_ = ledger;
     if (ledger == nullptr) return;
     const auto id = static_cast<uint64_t>(what);
-    for (Ledger::Slot slot : ledger->used()) {
-        const LedgerEntry& entry = ledger->entry(slot);
-        if (entry.kind() != LedgerKind::numbers || entry.id() != id) continue;
-        slot_ = slot;
-        next_ = std::max(next_, entry.value.load(std::memory_order_relaxed));
-        return note();
+    slot_ = ledger->find(LedgerKind::numbers, id);
+    if (slot_ == Ledger::kNone) {
+        slot_ = ledger->add(LedgerKind::numbers, id, 0, next_);
+        return;
     }
-    slot_ = ledger->add(LedgerKind::numbers, id, 0, next_);
+    next_ = std::max(next_, ledger->entry(slot_).value.load(std::memory_order_relaxed));
+    note();
 }
 
 }  // namespace gshm::core

@@ -46,7 +46,7 @@ Status Restorer::add(SavedExtent saved) {
     return {};
 }
 
-Status Restorer::add(const SavedNode& saved) {
+Status Restorer::add(SavedNode saved) {
     TRY(check(saved));
     Nodes& nodes = store_.nodes_;
     auto twice = [&] { return fail(EUCLEAN, "node {} is there twice", saved.id); };
@@ -107,16 +107,24 @@ Status Restorer::add(const SavedNode& saved) {
     node->changed_ns = saved.changed_ns;
     if (mode_ == Mode::strict) node->row_sum = saved.row_sum;
     if (!saved.attributes.empty()) node->attributes = std::make_unique<Attributes>(saved.attributes);
-    for (const auto& link : saved.links) links_.push_back({node, link});
+    for (auto& link : saved.links) links_.push_back({node, std::move(link)});
     return {};
 }
 
 // In the order of the cookies, which is that of listings.
 Status Restorer::link_all() {
-    std::sort(links_.begin(), links_.end(), [](const PendingLink& a, const PendingLink& b) {
-        return std::tie(a.link.parent, a.link.cookie) < std::tie(b.link.parent, b.link.cookie);
-    });
-    for (const auto& [node, saved] : links_) {
+    struct Place {
+        NodeId parent;
+        uint64_t cookie;
+        size_t index;
+        auto operator<=>(const Place&) const = default;
+    };
+    std::vector<Place> places;
+    places.reserve(links_.size());
+    for (const auto& pending : links_) places.push_back({pending.link.parent, pending.link.cookie, places.size()});
+    std::ranges::sort(places);
+    for (const Place& place : places) {
+        const auto& [node, saved] = links_[place.index];
         Node* found = store_.nodes_.find(saved.parent);
         auto* parent = found == nullptr ? nullptr : as_directory(found);
         if (parent == nullptr || parent->children.find(saved.name) != nullptr ||
@@ -155,9 +163,8 @@ void Restorer::zero_rest() {
     }
 }
 
-Status Restorer::restore_sessions() {
-    if (store_.ledger_ == nullptr) return {};
-    for (Ledger::Slot slot : store_.ledger_->used()) {
+Status Restorer::restore_sessions(const std::vector<Ledger::Slot>& slots) {
+    for (Ledger::Slot slot : slots) {
         const LedgerEntry& entry = store_.ledger_->entry(slot);
         if (entry.kind() != LedgerKind::session) continue;
         if (store_.sessions_.contains(entry.id())) {
@@ -196,9 +203,8 @@ Object* Restorer::object_of(const LedgerEntry& entry) const {
     return node == nullptr ? nullptr : as_object(node);
 }
 
-Status Restorer::restore_leases(bool with_mount) {
-    if (store_.ledger_ == nullptr) return {};
-    for (Ledger::Slot slot : store_.ledger_->used()) {
+Status Restorer::restore_leases(const std::vector<Ledger::Slot>& slots, bool with_mount) {
+    for (Ledger::Slot slot : slots) {
         const LedgerKind kind = store_.ledger_->entry(slot).kind();
         if (kind == LedgerKind::session || kind == LedgerKind::extent || kind == LedgerKind::numbers) continue;
         bool twice = false;
@@ -298,14 +304,15 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
         TRY(check_tree());
     }
     if (mode_ == Mode::salvage) name_lost_memory();
-    TRY(restore_sessions());
+    const auto slots = store_.ledger_ != nullptr ? store_.ledger_->used() : std::vector<Ledger::Slot>();
+    TRY(restore_sessions(slots));
     restore_creators();
     for (Object* object : lost_) {
         log_error("\"{}\" is lost: nobody has kept its memory", Tree::path_of(*object));
         object->size_bytes = 0;
         store_.tree_.detach(object);
     }
-    TRY(restore_leases(refer != nullptr));
+    TRY(restore_leases(slots, refer != nullptr));
     if (refer) {
         for (Node* node : store_.nodes_.all()) refer(*node);
     }

@@ -74,7 +74,7 @@ public:
     explicit Restorer(Store& store, Mode mode = Mode::strict) : store_(store), mode_(mode) {}
 
     Status add(SavedExtent extent);
-    Status add(const SavedNode& node);
+    Status add(SavedNode node);
     // For rows without checksums: checks them as a whole before finish(), which would do so after their first change.
     // EUCLEAN also if an object has no memory.
     Status link_and_check();
@@ -122,9 +122,9 @@ private:
     Status link_all();
     void zero_rest();
     Object* object_of(const LedgerEntry& entry) const;
-    Status restore_sessions();
+    Status restore_sessions(const std::vector<Ledger::Slot>& slots);
     void restore_creators();
-    Status restore_leases(bool with_mount);
+    Status restore_leases(const std::vector<Ledger::Slot>& slots, bool with_mount);
     bool restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice);
     bool restore_backing(Ledger::Slot slot, Object* object);
     void free_unused();

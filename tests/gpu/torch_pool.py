@@ -4,7 +4,8 @@
 usage: torch_pool.py [BUNDLE]
 
 Starts a gshmd of its own and makes libgshm torch's allocator. Tensors are computed with and checked; another process opens one
-by what gshm_pool_locate() says, without a copy, reads it and writes to it; what is freed is free. Prints PASS, SKIP with the
+by what gshm_pool_locate() says, without a copy, reads it and writes to it; what is freed is free; what does not fit is torch's
+OutOfMemoryError, also with a MemPool, where torch frees its cache and tries again first. Prints PASS, SKIP with the
 reason, or FAIL; exit status 0, 77 or 1. GSHM_BIN is the folder of gshmd (default: bin or build/bin of BUNDLE).
 """
 import ctypes
@@ -118,10 +119,41 @@ def on_pool(torch, lib, library, directory):
             del value
     torch.cuda.synchronize()
 
+    # A tensor that does not fit is an error that programs know, and no tensor without memory.
+    try:
+        torch.empty(1 << 46, dtype=torch.uint8, device="cuda:0")
+        check(False, "a tensor of 64 TiB was made")
+    except torch.OutOfMemoryError as error:
+        check("gshm" in str(error), f"the error does not name gshm: {error}")
+
     kept = numbers.data_ptr()
     del numbers
     gone = Location(struct_size=ctypes.sizeof(Location))
     check(lib.gshm_pool_locate(kept, ctypes.byref(gone)) != 0, "a tensor that is gone is still allocated")
+
+
+def on_mem_pool(torch, lib, library, directory):
+    """torch's own cache over segments of gshm: when the GPU is full, torch frees its cache and tries again."""
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
+    pool = torch.cuda.MemPool(allocator.allocator())
+    free, total = torch.cuda.mem_get_info()
+    cached = torch.empty(free * 3 // 4, dtype=torch.uint8, device="cuda:0")
+    del cached  # stays in torch's cache, outside of gshm
+    with torch.cuda.use_mem_pool(pool):
+        numbers = torch.arange(COUNT, dtype=torch.float32, device="cuda:0") % 1000
+        location = locate(lib, numbers)
+        check(location.size_bytes >= COUNT * 4, "the allocation is smaller than the tensor")
+        after = torch.empty(free // 2, dtype=torch.uint8, device="cuda:0")
+        after[-1] = 2
+        check(int(after[-1]) == 2, "the tensor after the retry is wrong")
+        check(locate(lib, after).size_bytes >= free // 2, "the tensor after the retry is not in gshm")
+        try:
+            torch.empty(total, dtype=torch.uint8, device="cuda:0")
+            check(False, "a tensor as large as the GPU was made")
+        except torch.OutOfMemoryError:
+            pass
+        check(float(numbers.double().sum()) == float((torch.arange(COUNT) % 1000).double().sum()), "the sum is wrong")
+    del numbers, after
 
 
 def used_bytes(programs, directory):
@@ -129,10 +161,14 @@ def used_bytes(programs, directory):
     return out.stdout
 
 
-def run(programs, library, directory):
+def run(programs, library, directory, with_mem_pool):
     import torch
 
     os.environ["GSHM_DIR"] = str(directory)
+    if with_mem_pool:
+        on_mem_pool(torch, load(library), library, directory)
+        print(f"a MemPool of torch {torch.__version__} over gshm: torch frees its cache and tries again", flush=True)
+        os._exit(0)  # torch frees the pool after CUDA at its end
     allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
     torch.cuda.memory.change_current_allocator(allocator)  # before the first GPU allocation
     lib = load(library)
@@ -172,8 +208,11 @@ def main_process(root):
                 return 1
             time.sleep(0.1)
         # In a separate process: torch's allocator cannot be changed back, and frees its tensors at its end.
-        command = [sys.executable, os.path.abspath(__file__), "--first", str(programs), str(library), str(directory)]
-        return subprocess.run(command).returncode
+        for mode in ["--mem-pool", "--first"]:
+            command = [sys.executable, os.path.abspath(__file__), mode, str(programs), str(library), str(directory)]
+            if status := subprocess.run(command).returncode:
+                return status
+        return 0
     finally:
         daemon.terminate()
         daemon.wait()
@@ -183,9 +222,9 @@ def main_process(root):
 def main():
     if sys.argv[1:2] == ["--second"]:
         return second_process(*sys.argv[2:6])
-    if sys.argv[1:2] == ["--first"]:
+    if sys.argv[1:2] in (["--first"], ["--mem-pool"]):
         try:
-            return run(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), pathlib.Path(sys.argv[4]))
+            return run(*map(pathlib.Path, sys.argv[2:5]), sys.argv[1] == "--mem-pool")
         except (AssertionError, RuntimeError) as error:
             print(f"FAIL: {error}")
             return 1

@@ -1,5 +1,10 @@
 // The default pools of the process: gshm_malloc and gshm_free.
+#include <dlfcn.h>
+#include <functional>
+#include <typeinfo>
+
 #include "pool_fixture.h"
+#include "support/this_build.h"
 
 namespace gshm::core::test::pools {
 namespace {
@@ -76,6 +81,53 @@ TEST_F(PoolMalloc, OptionsComeFromTheEnvironment) {
     info.struct_size = sizeof info;
     ASSERT_EQ(gshm_stat_object(object.get(), &info), 0);
     EXPECT_EQ(info.mode & 0777, 0644u);
+    gshm_free(memory, 1000, 0, nullptr);
+}
+
+class FakeTorch {
+public:
+    // As Python imports it.
+    static void* load(const char* name) {
+        void* library = dlopen((build_path("tests/faketorch/") + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+        EXPECT_NE(library, nullptr) << dlerror();
+        return library;
+    }
+    void change_current_allocator(bool pluggable) {
+        using Change = void (*)(bool);
+        reinterpret_cast<Change>(dlsym(torch_, "faketorch_change_current_allocator"))(pluggable);
+    }
+
+private:
+    void* base_ = load("libc10.so");
+    void* errors_ = load("libc10_cuda.so");
+    void* torch_ = load("libtorch_cuda.so");
+};
+
+std::string thrown_by(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const std::exception& error) {
+        return std::string(typeid(error).name()) + ": " + error.what();
+    }
+    return "nothing";
+}
+
+// torch does not check for NULL: a tensor on a full GPU would have no memory.
+TEST_F(PoolMalloc, TorchGetsItsOwnErrorIfTheDeviceIsFull) {
+    setenv("GSHM_POOL_LIMIT", "6M", 1);
+    setenv("GSHM_POOL_SLAB", "4M", 1);
+    auto too_much = [] { EXPECT_EQ(gshm_malloc(8 << 20, 0, nullptr), nullptr); };
+    EXPECT_EQ(thrown_by(too_much), "nothing") << "without torch";
+    FakeTorch torch;
+    EXPECT_EQ(thrown_by(too_much), "nothing") << "for a MemPool: torch frees its cache and tries again";
+    torch.change_current_allocator(true);
+    const std::string full = thrown_by(too_much);
+    EXPECT_TRUE(full.starts_with("N3c1016OutOfMemoryErrorE: CUDA out of memory: gshm: no 8388608 bytes on cuda:0")) << full;
+    EXPECT_TRUE(full.ends_with("(at libgshm:gshm_malloc)")) << full;
+    const std::string no_device = thrown_by([] { gshm_malloc(100, 7, nullptr); });
+    EXPECT_TRUE(no_device.starts_with("St13runtime_error: gshm: no 100 bytes on cuda:7")) << no_device;
+    void* memory = gshm_malloc(1000, 0, nullptr);
+    EXPECT_NE(memory, nullptr) << "later allocations succeed";
     gshm_free(memory, 1000, 0, nullptr);
 }
 

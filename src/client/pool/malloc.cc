@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "client/api.h"
 #include "client/pool/api.h"
+#include "client/pool/torch_error.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -96,7 +97,7 @@ private:
     std::map<int, std::unique_ptr<gshm_pool>> pools_ GUARDED_BY(mutex_);
 };
 
-// The C functions throw nothing, even if there is no memory for the message.
+// The log throws nothing, even if there is no memory for the message.
 template <typename... Args>
 void log_failure(fmt::format_string<Args...> format, Args&&... args) {
     guarded([&]() -> Status {
@@ -109,7 +110,7 @@ void log_failure(fmt::format_string<Args...> format, Args&&... args) {
 
 extern "C" {
 
-void* gshm_malloc(ssize_t size, int device, void* stream) noexcept {
+void* gshm_malloc(ssize_t size, int device, void* stream) {
     void* memory = nullptr;
     const int code = guarded([&]() -> Status {
         TRY(check_argument(size >= 0, "size is negative"));
@@ -118,8 +119,10 @@ void* gshm_malloc(ssize_t size, int device, void* stream) noexcept {
         memory = TRY(pool->allocate(static_cast<uint64_t>(size), 0, stream));
         return {};
     });
-    if (code != 0) log_failure("no {} bytes on cuda:{}: {}", size, device, last_error());
-    return memory;
+    if (code == 0) return memory;
+    throw_if_torch_expects_it({-code, fmt::format("no {} bytes on cuda:{}: {}", size, device, last_error())});
+    log_failure("no {} bytes on cuda:{}: {}", size, device, last_error());
+    return nullptr;
 }
 
 void gshm_free(void* memory, ssize_t size, int device, void* stream) noexcept {

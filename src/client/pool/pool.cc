@@ -17,6 +17,7 @@ constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
 constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless a single allocation needs more
 constexpr uint64_t kMostBytes = uint64_t{1} << 48;
 constexpr size_t kMarksLooked = 32;  // from this number of marks on, a lane checks which are passed
+constexpr uint64_t kTurnsUnlooked = 16;  // a check costs as much as a mark
 constexpr size_t kMarks = 256;       // the maximum; then the last mark is moved
 
 void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
@@ -134,7 +135,7 @@ PoolLane* Pool::find_lane(uint64_t id) {
 }
 
 Status Pool::mark(PoolLane& lane, void* stream) {
-    if (lane.marks.size() >= kMarksLooked) look(lane);
+    if (lane.marks.size() >= kMarksLooked && lane.turn % kTurnsUnlooked == 0) look(lane);
     if (lane.marks.size() >= kMarks) {
         TRY(streams_->record(stream, lane.marks.back().mark));
         lane.marks.back().turn = ++lane.turn;
@@ -327,7 +328,7 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     stats_.used_bytes -= block->bytes;
     --stats_.allocations;
     release(block, lane, lane != nullptr ? lane->turn : 0);
-    if (slab.used_bytes == 0 && ++unused_slabs_ > 1) give_back_surplus(&slab);
+    if (slab.used_bytes == 0 && ++unused_slabs_ > kept_slabs_) give_back_surplus(&slab);
     return {};
 }
 
@@ -374,6 +375,10 @@ Status Pool::add_slab(uint64_t bytes) {
     ++unused_slabs_;
     ++stats_.slabs;
     refused_ = false;
+    if (surplus_given_ > 0) {
+        --surplus_given_;
+        ++kept_slabs_;
+    }
     return {};
 }
 
@@ -473,13 +478,15 @@ void Pool::give_back_surplus(PoolSlab* newest) {
     look_at_all();
     for (auto& [address, slab] : slabs_) {
         if (slab.get() == newest || !can_go(*slab)) continue;
-        (void)give_back(slab.get());
+        if (give_back(slab.get())) ++surplus_given_;
         return;
     }
 }
 
 Status Pool::trim(uint64_t keep_bytes) {
     MutexLock lock(mutex_);
+    kept_slabs_ = 1;
+    surplus_given_ = 0;
     if (unused_slabs_ == 0) return {};
     Status waited = wait_for_all();
     TRY(give_back_unused(keep_bytes));

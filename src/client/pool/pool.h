@@ -145,6 +145,10 @@ private:
     std::unordered_map<uint64_t, std::unique_ptr<PoolLane>> lanes_ GUARDED_BY(mutex_);
     PoolBins ready_ GUARDED_BY(mutex_);
     size_t unused_slabs_ GUARDED_BY(mutex_) = 0;
+    // Unused slabs beyond this number are given back. It grows when slabs that were given back are needed again, so that
+    // a program whose use rises and falls (a training step) does not call the daemon each time.
+    size_t kept_slabs_ GUARDED_BY(mutex_) = 1;
+    size_t surplus_given_ GUARDED_BY(mutex_) = 0;  // slabs given back, less those made afterwards
     Stats stats_ GUARDED_BY(mutex_);
 };
 

@@ -158,6 +158,25 @@ TEST_F(PoolTest, OneUnusedSlabIsKept) {
     EXPECT_EQ(slabs_.live_.size(), 0u);
 }
 
+// As a training step: the use rises to several slabs and falls to none.
+TEST_F(PoolTest, SlabsThatAreNeededAgainAreKept) {
+    make(8 * kMiB);
+    for (int round = 0; round < 5; ++round) {
+        uint64_t slabs[4];
+        for (auto& slab : slabs) slab = take(8 * kMiB);
+        for (auto& slab : slabs) EXPECT_EQ(drop(slab), 0);
+        EXPECT_EQ(slabs_.asked_.size(), round == 0 ? 4u : 7u) << "the round " << round << " makes no slabs";
+        EXPECT_EQ(slabs_.live_.size(), round == 0 ? 1u : 4u);
+    }
+    ASSERT_TRUE(pool_->trim(0));
+    EXPECT_EQ(slabs_.live_.size(), 0u);
+    const uint64_t a = take(8 * kMiB);
+    const uint64_t b = take(8 * kMiB);
+    EXPECT_EQ(drop(a), 0);
+    EXPECT_EQ(drop(b), 0);
+    EXPECT_EQ(slabs_.live_.size(), 1u) << "after trim() one is kept";
+}
+
 TEST_F(PoolTest, ASlabThatIsNotTakenBackIsUsedOn) {
     make(8 * kMiB);
     const uint64_t a = take(8 * kMiB);
