@@ -60,7 +60,7 @@ struct Attack {
 
 const std::vector<Attack>& attacks();
 
-// What any user does: gshmd keeps an empty slab and engines for the next use of each user.
+// What any user does: gshmd keeps a few empty slabs and engines for the next use of each user.
 void use_ordinarily(const Stage&);
 
 // ---- attacks_connections.cc ----

@@ -69,7 +69,16 @@ std::unique_ptr<test::SilentFile> silent_file;
 void use_ordinarily(const Stage& stage) {
     constexpr uint64_t kBytes = 8 << 20;
     Client client(stage.dir);
-    client.create("at/small", 4096, 0);
+    for (uint32_t i = 0; i < limits::kEmptySlabs; ++i) {
+        gshm_create_spec spec = GSHM_CREATE_SPEC_INIT;
+        const std::string name = "at/small" + std::to_string(i);
+        spec.name = name.c_str();
+        spec.size_bytes = 256;
+        spec.mode = 0600 + i;
+        spec.flags = GSHM_CREATE_NO_MAP;
+        gshm_object* object = nullptr;
+        if (client.get() != nullptr) gshm_create(client.get(), &spec, &object);
+    }
     const UniqueFd file = UniqueFd::adopt(memfd_create("ordinary", MFD_CLOEXEC));
     if (ftruncate(file.get(), kBytes) != 0) return;
     std::vector<OpenRing> rings;

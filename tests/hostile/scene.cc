@@ -38,10 +38,10 @@ void add_descriptors_of(pid_t process, Holdings& holdings) {
 
 class RootClient {
 public:
-    explicit RootClient(const std::string& dir) {
+    RootClient(const std::string& dir, std::chrono::milliseconds patience) {
         gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
         options.dir = dir.c_str();
-        options.timeout_ms = 600'000;
+        options.timeout_ms = static_cast<int>(patience.count());
         if (gshm_connect(&options, &client_) != 0) client_ = nullptr;
     }
     ~RootClient() { gshm_disconnect(client_); }
@@ -168,7 +168,7 @@ bool Scene::restart() {
 }
 
 bool Scene::make_directory(const char* name, uid_t owner, uint32_t mode) {
-    const RootClient client(dir());
+    const RootClient client(dir(), patience_);
     gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
     spec.kind = GSHM_KIND_DIRECTORY;
     spec.name = name;
@@ -176,12 +176,20 @@ bool Scene::make_directory(const char* name, uid_t owner, uint32_t mode) {
     spec.flags = GSHM_MAKE_KEEP | GSHM_MAKE_OWNER;
     spec.uid = owner;
     spec.gid = owner;
-    return gshm_make(client.get(), &spec) == 0;
+    return client.get() != nullptr && gshm_make(client.get(), &spec) == 0;
 }
 
-bool Scene::remove_names_of_attacker() {
-    const RootClient client(dir());
+bool Scene::remove_names_of_attacker() const {
+    const RootClient client(dir(), patience_);
     return client.get() != nullptr && client.remove_below("");
+}
+
+bool Scene::serves_root() const {
+    const RootClient client(dir(), patience_);
+    gshm_listing* listing = nullptr;
+    const bool served = client.get() != nullptr && gshm_list(client.get(), "by", 0, &listing) == 0;
+    gshm_listing_free(listing);
+    return served;
 }
 
 uint64_t Scene::memory_kib() const {
@@ -210,7 +218,7 @@ Holdings Scene::holdings() const {
         if (entry.is_regular_file(failed)) now.file_kib += entry.file_size(failed) / 1024;
     }
     now.log_kib = log().size() / 1024;
-    const RootClient client(dir());
+    const RootClient client(dir(), patience_);
     gshm_daemon_info info = GSHM_DAEMON_INFO_INIT;
     if (client.get() != nullptr && gshm_daemon(client.get(), &info) == 0) now.objects = info.objects;
     return now;

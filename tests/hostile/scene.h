@@ -1,6 +1,7 @@
 // A gshmd in a folder of its own, two users, and what gshmd holds before and after an attack.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -71,7 +72,11 @@ public:
     Holdings holdings() const;
     uint64_t memory_kib() const;  // anonymous memory of gshmd
     // As root: removes the names that the attacker has left. False if that fails.
-    bool remove_names_of_attacker();
+    bool remove_names_of_attacker() const;
+    // Whether root can connect and list names, at any time.
+    bool serves_root() const;
+    // Limit for connections of root; none in a run without measurements.
+    void set_patience(std::chrono::milliseconds limit) { patience_ = limit; }
     // After a kill: what is left is taken up again.
     bool restart();
 
@@ -80,6 +85,7 @@ private:
     bool make_directory(const char* name, uid_t owner, uint32_t mode);
 
     std::string mount_;
+    std::chrono::milliseconds patience_ = std::chrono::hours(1);
 };
 
 }  // namespace gshm::core::hostile
