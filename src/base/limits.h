@@ -21,6 +21,7 @@ inline constexpr uint64_t kObjectAlignment = 256;
 // Slabs of one kind double in size from the granularity up to this, so that waste is proportional to use.
 inline constexpr uint64_t kWriterSlabBytes = uint64_t{256} << 10;  // first slab of a writer with slabs of its own
 inline constexpr uint64_t kSlabBytesMax = uint64_t{64} << 20;
+inline constexpr size_t kEmptySlabs = 8;  // kept for the next objects of a user
 // Attributes, in the mount and the library. The kernel allows 255 bytes for a name, which include "user.".
 inline constexpr size_t kAttributeNameBytes = 250;
 inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as in the kernel

@@ -176,7 +176,19 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
     // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time.
     bool kept = !extent->closed && !extent->spoilt && extent->slab_group->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
+    if (extent->objects == 0) keep_empty(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);
+}
+
+void Extents::keep_empty(StoredExtent* extent) {
+    // A user may have groups without number: one for each mode and set of directories.
+    auto& kept = kept_empty_[extent->slab_group->key.uid];
+    std::erase(kept, extent->id);
+    kept.push_back(extent->id);
+    if (kept.size() <= limits::kEmptySlabs) return;
+    auto* oldest = find(kept.front());
+    kept.erase(kept.begin());
+    if (oldest != nullptr && oldest->objects == 0) erase(oldest);
 }
 
 void Extents::drop_if_unused(ExtentId id) {

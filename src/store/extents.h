@@ -168,12 +168,16 @@ private:
     static void enlist(StoredExtent* extent, bool listed);
     static uint64_t exclusive_bytes(const SlabGroup::ByRoom* own, const Writer& writer);
 
+    // Keeps an empty slab, and frees an older one of its user if that has too many.
+    void keep_empty(StoredExtent* extent);
+
     Reclaimer& reclaimer_;
     Recorder* recorder_ = nullptr;
     Numbers ids_;
     Numbers keys_;
     std::unordered_map<ExtentId, std::unique_ptr<StoredExtent>> extents_;
     std::map<SlabKey, SlabGroup> slab_groups_;
+    std::unordered_map<uid_t, std::vector<ExtentId>> kept_empty_;  // the oldest first; some have objects again
 };
 
 }  // namespace gshm::core

@@ -64,7 +64,7 @@ int wrap_gpu(const char* call, hf3fs_iov* iov, void* pointer, const uint8_t id[1
 
 int sync_iov(const char* call, const hf3fs_iov* iov, int direction, bool host_too) {
     return guarded_gpu(call, [&]() -> Result<void> {
-        Iov* found = Iov::of(iov);
+        const auto found = Iov::of(iov);
         TRY(check_argument(found != nullptr && (host_too || found->gpu >= 0), "this is no iov of GPU memory"));
         TRY(check_argument(direction == 0 || direction == 1, "the direction is neither 0 nor 1"));
         // All bytes of a completed transfer are visible to later GPU work: no wait is needed.
@@ -133,7 +133,7 @@ bool hf3fs_iov_is_gpu(const struct hf3fs_iov* iov) {
 }
 
 int hf3fs_iov_gpu_device(const struct hf3fs_iov* iov) {
-    const Iov* found = Iov::of(iov);
+    const auto found = Iov::of(iov);
     return found != nullptr ? found->gpu : -1;
 }
 
@@ -155,7 +155,7 @@ int hf3fs_iovsync(const struct hf3fs_iov* iov, int direction) {
 
 int hf3fs_iov_export_gpu(const struct hf3fs_iov* iov, hf3fs_gpu_ipc_handle_t* handle) {
     return guarded_gpu("hf3fs_iov_export_gpu", [&]() -> Result<void> {
-        Iov* found = Iov::of(iov);
+        const auto found = Iov::of(iov);
         TRY(check_argument(found != nullptr && handle != nullptr, "iov or handle is NULL"));
         *handle = TRY(export_iov(*found));
         return {};

@@ -103,7 +103,7 @@ void hf3fs_dereg_fd(int fd) {
 int hf3fs_prep_io(const struct hf3fs_ior* ior, const struct hf3fs_iov* iov, bool read, void* ptr, int fd, size_t off,
                   uint64_t len, const void* userdata) {
     Ior* ring = ior_of(ior);
-    const Iov* memory = Iov::of(iov);
+    const auto memory = Iov::of(iov);
     if (ring == nullptr || memory == nullptr || read != ior->for_read || len == 0 || fd == INT_MIN) return -EINVAL;
     const auto base = reinterpret_cast<uintptr_t>(iov->base);
     const auto address = reinterpret_cast<uintptr_t>(ptr);

@@ -1,6 +1,7 @@
 // hf3fs_usrbio.h: host memory.
 #include "devices.h"
 #include "iov.h"
+#include "wraps.h"
 
 using namespace gshm;
 using namespace gshm::usrbio;
@@ -40,20 +41,17 @@ int hf3fs_iovwrap(struct hf3fs_iov* iov, void* base, const uint8_t id[16], const
     return guarded("hf3fs_iovwrap", [&]() -> Result<void> {
         TRY(check_iov_arguments(iov, hf3fs_mount_point, size));
         TRY(check_argument(base != nullptr && id != nullptr, "base or id is NULL"));
-        auto made = std::make_unique<Iov>();
+        auto made = TRY(Wraps::make(base, size));
         made->id = to_id(id);
-        made->object = TRY(Object::wrap(base, size));
-        made->size = size;
-        if (!made->object.is_host()) made->gpu = gpu_number(made->object.device());
         if (numa >= 0 && made->object.is_host()) prefer_node(base, size, numa);
-        Iov::hand_over(std::move(made), iov, hf3fs_mount_point, block_size, numa);
+        Iov::hand_over_wrap(std::move(made), iov, hf3fs_mount_point, block_size, numa);
         return {};
     });
 }
 
 void hf3fs_iovunlink(struct hf3fs_iov* iov) {
     (void)guarded("hf3fs_iovunlink", [&]() -> Result<void> {
-        if (Iov* found = Iov::of(iov)) found->unlink();
+        if (const auto found = Iov::of(iov)) found->unlink();
         return {};
     });
 }

@@ -5,29 +5,63 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace gshm::usrbio {
+#include "wraps.h"
 
-Iov* Iov::of(const hf3fs_iov* iov) {
+namespace gshm::usrbio {
+namespace {
+
+char wrapped;  // its address is the handle of all wrapped memory
+
+hf3fs_iov describe(const Iov& made, const char* mount_point, size_t block_size, int numa) {
+    hf3fs_iov filled = {};
+    filled.base = made.object.data_as<uint8_t>();
+    memcpy(filled.id, made.id.data(), made.id.size());
+    strncpy(filled.mount_point, mount_point, sizeof filled.mount_point - 1);
+    filled.size = made.size;
+    filled.block_size = block_size;
+    filled.numa = numa;
+    return filled;
+}
+
+}  // namespace
+
+std::shared_ptr<Iov> Iov::of(const hf3fs_iov* iov) {
     if (iov == nullptr || iov->iovh == nullptr) return nullptr;
+    if (iov->iovh == &wrapped) {
+        std::shared_ptr<Iov> found;
+        (void)guarded("find", [&]() -> Result<void> {
+            found = Wraps::instance().find(iov->base, iov->size);
+            return {};
+        });
+        return found;
+    }
     auto* found = static_cast<Iov*>(iov->iovh);
-    return found->magic_ == kMagic ? found : nullptr;
+    if (found->magic_ != kMagic) return nullptr;
+    return {std::shared_ptr<void>(), found};  // owned by the caller's struct
 }
 
 void Iov::hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size, int numa) {
-    hf3fs_iov filled = {};
-    filled.base = made->object.data_as<uint8_t>();
-    memcpy(filled.id, made->id.data(), made->id.size());
-    strncpy(filled.mount_point, mount_point, sizeof filled.mount_point - 1);
-    filled.size = made->size;
-    filled.block_size = block_size;
-    filled.numa = numa;
-    filled.iovh = made.release();
+    *iov = describe(*made, mount_point, block_size, numa);
+    iov->iovh = made.release();
+}
+
+void Iov::hand_over_wrap(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size,
+                         int numa) {
+    hf3fs_iov filled = describe(*made, mount_point, block_size, numa);
+    filled.iovh = &wrapped;
+    Wraps::instance().put(std::move(made));
     *iov = filled;
 }
 
 void Iov::destroy(hf3fs_iov* iov) {
-    std::unique_ptr<Iov> gone(of(iov));
-    if (!gone) return;
+    if (iov == nullptr || iov->iovh == nullptr) return;
+    if (iov->iovh == &wrapped) {
+        Wraps::instance().forget(iov->base, iov->size);
+    } else {
+        const auto found = of(iov);
+        if (!found) return;
+        delete found.get();
+    }
     iov->base = nullptr;
     iov->iovh = nullptr;
     iov->size = 0;

@@ -24,11 +24,15 @@ public:
     Id id = {};
     size_t size = 0;
 
-    // From a struct filled in by one of the calls; null: not filled in, or destroyed.
-    static Iov* of(const hf3fs_iov* iov);
+    // From a struct filled in by one of the calls; null: not filled in, or destroyed. For wrapped memory also null if
+    // the memory is gone.
+    static std::shared_ptr<Iov> of(const hf3fs_iov* iov);
     // Fills in the caller's struct, which then owns the handle.
     static void hand_over(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size,
                           int numa);
+    // The same for memory that needs no name. The struct owns nothing, since programs of 3FS do not destroy it; wraps.h.
+    static void hand_over_wrap(std::unique_ptr<Iov> made, hf3fs_iov* iov, const char* mount_point, size_t block_size,
+                               int numa);
     static void destroy(hf3fs_iov* iov);
     // Removes its id.
     void unlink();
