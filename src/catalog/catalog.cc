@@ -366,12 +366,15 @@ Status Catalog::drain() {
 Status Catalog::drain_in_parts() {
     MutexLock lock(mutex_);
     if (journal_ == nullptr) return {};
+    auto shorten_log = [&] { return database_.execute("PRAGMA wal_checkpoint(TRUNCATE)"); };
+    TRY(shorten_log());
     while (!journal_->is_empty()) {
         const auto [rows, place] = TRY(journal_->first());
         TRY(transact([&]() REQUIRES(mutex_) { return run(rows); }));
         journal_->drop(place);
-        TRY(database_.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+        TRY(shorten_log());
     }
+    shrink();
     return {};
 }
 

@@ -22,7 +22,7 @@ std::optional<Space> space_of(const std::string& dir) {
     struct statvfs status = {};
     if (statvfs(dir.c_str(), &status) != 0) return std::nullopt;
     return Space{uint64_t{status.f_bavail} * status.f_frsize,
-                 std::min(limits::kFolderReserveBytes, uint64_t{status.f_blocks} * status.f_frsize / 8)};
+                 std::min(limits::kFolderReserveBytes, uint64_t{status.f_blocks} * status.f_frsize / 4)};
 }
 
 }  // namespace
@@ -41,9 +41,10 @@ void FolderReserve::keep() {
     if (!file) return log_debug("cannot make {}", path_);
     // An earlier gshmd may have left it with its space.
     const auto bytes = static_cast<off_t>(space->reserve_bytes);
-    kept_ = posix_fallocate(file.get(), 0, bytes) == 0 && ftruncate(file.get(), bytes) == 0;
+    const int failed = posix_fallocate(file.get(), 0, bytes);
+    kept_ = failed == 0;
     if (!kept_) unlink(path_.c_str());
-    set_needed(!kept_ && space->free_bytes < space->reserve_bytes);
+    set_needed(failed == ENOSPC && space->free_bytes < 2 * space->reserve_bytes);
 }
 
 void FolderReserve::give_up() {

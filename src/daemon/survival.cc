@@ -365,6 +365,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         report_salvaged(restorer);
         damaged_.reset();
     }
+    keep_space();
     writer_ = std::make_unique<CatalogWriter>([this] { return drain(); });
     writer_->wake();
     release_unused_makes();
