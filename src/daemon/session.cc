@@ -13,8 +13,9 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socke
     Budgets::Charge greetings(user, Resource::greetings);
     if (!connections.take(1)) return std::unexpected(connections.refusal());
     if (!greetings.take(1)) return std::unexpected(greetings.refusal());
-    if (user->is_full(Resource::descriptors) || server.is_short_of_descriptors(socket.get(), *user)) {
-        return std::unexpected(user->refusal(Resource::descriptors));
+    if (user->is_full(Resource::descriptors)) return std::unexpected(user->refusal(Resource::descriptors));
+    if (server.is_short_of_descriptors(socket.get(), *user)) {
+        return fail(EMFILE, "gshmd has few descriptors left, which are kept back for root");
     }
     std::shared_ptr<Session> session(new Session(server, who, user));
     session->connection_charge_ = std::move(connections);

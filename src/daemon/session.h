@@ -23,7 +23,7 @@ Error made_but_unwritten(const Error& error);
 
 class Session final : private Connection::Handler, public std::enable_shared_from_this<Session> {
 public:
-    // EUSERS: its user has too many connections. The socket is not taken on failure.
+    // EUSERS, EMFILE: its user has too many connections or descriptors. The socket is not taken then.
     static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd& socket, const Credentials& who)
         REQUIRES(store_lock);
 
