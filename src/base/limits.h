@@ -66,8 +66,8 @@ inline constexpr UserBudget kUserGreetings{4096, 16, 0, 4};  // connections with
 inline constexpr UserBudget kUserDescriptors{UINT64_MAX, 1, 0, 64};
 inline constexpr UserBudget kUserJobs{16384, 0, 1 << 20, 16};  // requests under way in other threads
 inline constexpr UserBudget kUserReplyBytes{uint64_t{1} << 30, 0, 64, kSessionQueueBytes};
-inline constexpr UserBudget kUserWaits{64 << 10, 0, 64 << 10, 64};
-inline constexpr UserBudget kUserWaitSteps{1 << 20, 0, 4 << 10, 4096};
+inline constexpr UserBudget kUserWaits{16 << 10, 0, 64 << 10, 64};
+inline constexpr UserBudget kUserWaitSteps{512 << 10, 0, 4 << 10, 4096};
 inline constexpr UserBudget kUserWatches{1024, 0, 1 << 20, 8};
 inline constexpr UserBudget kUserEventBytes{uint64_t{1} << 30, 0, 64, 64 << 10};
 inline constexpr UserBudget kUserLeases{4'000'000, 0, 4 << 10, 1024};  // the ledger has room for slightly more

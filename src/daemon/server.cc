@@ -130,6 +130,7 @@ Server::~Server() {
     }
     mover_.stop();
     keeper_waits_.reset();
+    freed_memory_.reset();
     // Their threads use all other members. The janitor may still have a mount to destroy.
     mount_.reset();
     janitor_.reset();
@@ -229,6 +230,7 @@ void Server::end_session(Session* session) {
     session->forget_waits();
     watches_.forget(session->id());
     forget_session(session->id());
+    if (freed_memory_) freed_memory_->session_ended();
 }
 
 void Server::forget_session(SessionId session) {

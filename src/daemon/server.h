@@ -13,6 +13,7 @@
 #include "daemon/client_loops.h"
 #include "daemon/device_set.h"
 #include "daemon/fences.h"
+#include "daemon/freed_memory.h"
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
@@ -152,6 +153,7 @@ private:
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_ GUARDED_BY(store_lock);  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
+    std::unique_ptr<FreedMemory> freed_memory_ = std::make_unique<FreedMemory>(loop_);
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted

@@ -153,8 +153,8 @@ TEST_F(UserBudgets, WaitsAreBoundedInAllSessions) {
         if (reply.error == 0) ++waiting;
         else refused = reply;
     }
-    EXPECT_GT(waiting, 600u);
-    EXPECT_LT(waiting, 700u);
+    EXPECT_GT(waiting, 150u);
+    EXPECT_LT(waiting, 170u);
     EXPECT_EQ(refused.error, EAGAIN);
     EXPECT_TRUE(has(refused.message, sentence("waits for names"))) << refused.message;
     EXPECT_EQ(wait(*connect_as(kOther), "y").error, 0);
