@@ -42,11 +42,14 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers&
             if (auto self = weak.lock()) call(*self, events);
         };
     };
+    auto watch = [&](int fd, uint32_t events, EventLoop::Callback callback) {
+        if (made->user_->is_exempt()) return loop.watch(fd, events, std::move(callback));
+        return loop.watch_in_group(made->user_->uid(), fd, events, std::move(callback));
+    };
     if (made->process_) {
-        TRY(loop.watch(made->process_.get(), EPOLLIN,
-                       calls([](Connection& self, uint32_t) { self.on_process_end(); })));
+        TRY(watch(made->process_.get(), EPOLLIN, calls([](Connection& self, uint32_t) { self.on_process_end(); })));
     }
-    TRY(loop.watch(made->socket_.get(), 0, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
+    TRY(watch(made->socket_.get(), 0, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
     return made;
 }
 

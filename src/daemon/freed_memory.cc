@@ -1,27 +1,15 @@
 #include "daemon/freed_memory.h"
 
-#include <fstream>
+#include <algorithm>
 #include <malloc.h>
-#include <unistd.h>
 
 namespace gshm::core {
-namespace {
-
-// Private memory of this process.
-uint64_t used_bytes() {
-    uint64_t size = 0;
-    uint64_t resident = 0;
-    uint64_t shared = 0;
-    std::ifstream("/proc/self/statm") >> size >> resident >> shared;
-    return (resident - shared) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-}  // namespace
 
 void FreedMemory::session_ended() {
-    constexpr std::chrono::seconds kDelay{1};
+    constexpr std::chrono::milliseconds kDelay{1000};
     if (is_scheduled_.exchange(true)) return;
-    loop_.after(kDelay, [this] {
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(not_before_.load() - Clock::now());
+    loop_.after(std::max(kDelay, wait), [this] {
         worker_.submit([this] {
             is_scheduled_ = false;
             give_back();
@@ -30,10 +18,12 @@ void FreedMemory::session_ended() {
 }
 
 void FreedMemory::give_back() {
-    constexpr uint64_t kMuch = uint64_t{8} << 20;
-    const uint64_t before = used_bytes();
-    if (before > used_bytes_ + kMuch) malloc_trim(0);
-    used_bytes_ = before > used_bytes_ + kMuch ? used_bytes() : std::min(before, used_bytes_);
+    constexpr size_t kMuch = size_t{16} << 20;
+    constexpr int kRarely = 100;  // the allocator is locked meanwhile
+    const auto begin = Clock::now();
+    if (mallinfo2().fordblks > kMuch) malloc_trim(0);
+    const auto end = Clock::now();
+    not_before_ = end + kRarely * (end - begin);
 }
 
 }  // namespace gshm::core

@@ -14,12 +14,13 @@ public:
     void session_ended();
 
 private:
+    using Clock = std::chrono::steady_clock;
     // In the worker's thread.
     void give_back();
 
     EventLoop& loop_;
     std::atomic<bool> is_scheduled_ = false;
-    uint64_t used_bytes_ = 0;  // after the last time; of the worker's thread
+    std::atomic<Clock::time_point> not_before_{};
     Worker worker_;
 };
 

@@ -295,6 +295,39 @@ TEST_F(UserBudgets, UnreadRepliesEndTheirConnections) {
     EXPECT_TRUE(eventually([&] { return greet_as(kUser).error == 0; }));
 }
 
+// A loop served its connections in turn: a ping waited for a request of each connection of another user.
+TEST_F(UserBudgets, ManyConnectionsHaveNoLargerPartOfAThread) {
+    constexpr int kMany = 150;
+    ASSERT_TRUE(start({"--device", "host:256M", "--threads", "1"})) << log();
+    auto root = library_as(0);
+    for (int i = 0; i < 300; ++i) {
+        ASSERT_TRUE(root.create({.name = "d/" + std::to_string(i), .size_bytes = 1, .mode = 0644, .keep = true, .map = false}));
+    }
+    std::vector<std::unique_ptr<RawClient>> many;
+    for (int i = 0; i < kMany; ++i) many.push_back(connect_as(kUser));
+    auto other = connect_as(kOther);
+    auto set_running = [&](bool running) {
+        ASSERT_EQ(::kill(pid(), running ? SIGCONT : SIGSTOP), 0);
+        int status = 0;
+        ASSERT_EQ(::waitpid(pid(), &status, running ? WCONTINUED : WUNTRACED), pid());
+    };
+    set_running(false);
+    for (auto& client : many) {
+        client->send(wire::RequestBody::List, [](RawClient::Builder& builder) {
+            return wire::CreateList(builder, builder.CreateString("d")).Union();
+        });
+    }
+    other->send_ping();
+    set_running(true);
+    EXPECT_EQ(other->receive().error, 0);
+    set_running(false);
+    size_t answered = 0;
+    for (auto& client : many) answered += (events_of(*client) & POLLIN) != 0 ? 1u : 0u;
+    set_running(true);
+    EXPECT_LT(answered, many.size() - 20);
+    for (auto& client : many) EXPECT_EQ(client->receive().error, 0);
+}
+
 TEST_F(UserBudgets, LinesOfTheLogAreBounded) {
     start_small();
     const size_t before = log().size();
