@@ -392,10 +392,14 @@ void Catalog::shrink() {
             all = pages_.number(1);
         });
     };
+    bool shrinks = false;
     for (int i = 0; i < kSteps && look() && free > (tight ? 0 : std::max(kFewPages, all / 2)); ++i) {
         const int64_t before = free;
         if (!database_.execute("PRAGMA incremental_vacuum(512)") || !look() || free >= before) break;
+        shrinks = true;
     }
+    // The file is cut when the log has been written to it.
+    if (shrinks) (void)database_.execute("PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
 void Catalog::gather_marks() {
