@@ -16,6 +16,11 @@ std::string without_control_characters(std::string_view text) {
     return clean;
 }
 
+void write_line(LogLevel level, std::string text, uint64_t dropped) {
+    if (dropped > 0) text += fmt::format(" ({} failures of this user before it are not shown)", dropped);
+    log_message(level, without_control_characters(text));
+}
+
 LineBudget& budget() {
     // Leaked on purpose, as the logger is.
     static auto* instance = new LineBudget;
@@ -54,8 +59,13 @@ void log_failure(const FailedRequest& request, int code, std::string_view messag
     std::string text = fmt::format("pid {} uid {}: {}", request.pid, request.uid, request.operation);
     if (!request.name.empty()) text += fmt::format(" \"{}\"", request.name);
     text += fmt::format(" failed: {}", message.empty() ? std::string_view(strerror(code)) : message);
-    if (dropped > 0) text += fmt::format(" ({} failures of this user before it are not shown)", dropped);
-    log_message(level, without_control_characters(text));
+    write_line(level, std::move(text), dropped);
+}
+
+void log_for_user(LogLevel level, uid_t uid, std::string_view message) {
+    uint64_t dropped = 0;
+    if (!log_enabled(level) || !budget().take(uid, std::chrono::steady_clock::now(), &dropped)) return;
+    write_line(level, std::string(message), dropped);
 }
 
 LineBudget::User& LineBudget::user(uid_t uid, Time now) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <sys/types.h>
 
+#include "base/log.h"
 #include "base/mutex.h"
 
 namespace gshm::core {
@@ -22,6 +23,9 @@ struct FailedRequest {
 
 // message: empty for the text of the code. Control characters are replaced: a name must not end a line of the log.
 void log_failure(const FailedRequest& request, int code, std::string_view message);
+
+// A message at that level that a user has caused. Counts as one of the user's lines.
+void log_for_user(LogLevel level, uid_t uid, std::string_view message);
 
 // True for errors that are only debug messages.
 bool is_expected_failure(int code);

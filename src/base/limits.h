@@ -49,6 +49,38 @@ inline constexpr uint32_t kRingObjects = 65536;
 inline constexpr size_t kSessionFences = 1024;  // each takes one or two descriptors of gshmd
 inline constexpr size_t kSessionRings = 512;    // one or two per thread of a program
 
+// ---- budgets of users (base/budgets.h): what gshmd has for all users together ----
+// The largest part of each that a single user may hold. `gshmd --user-share` changes it.
+inline constexpr unsigned kUserSharePercent = 50;
+// A connection that has sent no Hello by then is closed.
+inline constexpr unsigned kGreetingSeconds = 10;
+// One descriptor in so many is kept back from users, for gshmd itself and for root.
+inline constexpr uint64_t kDescriptorReserve = 16;
+struct UserBudget {
+    uint64_t most;                   // in all
+    uint64_t descriptors_for_one;    // gshmd's descriptor limit allows one for so many; 0: it does not matter
+    uint64_t memory_bytes_for_one;   // the machine's memory allows one for so many bytes; 0: it does not matter
+    uint64_t least;                  // every user may hold so many at any time
+};
+inline constexpr UserBudget kUserConnections{16384, 4, 0, 8};
+inline constexpr UserBudget kUserGreetings{4096, 16, 0, 4};  // connections without a Hello
+inline constexpr UserBudget kUserDescriptors{UINT64_MAX, 1, 0, 64};
+inline constexpr UserBudget kUserJobs{16384, 0, 1 << 20, 16};  // requests under way in other threads
+inline constexpr UserBudget kUserReplyBytes{uint64_t{1} << 30, 0, 64, kSessionQueueBytes};
+inline constexpr UserBudget kUserWaits{16 << 10, 0, 64 << 10, 64};
+inline constexpr UserBudget kUserWaitSteps{512 << 10, 0, 4 << 10, 4096};
+inline constexpr UserBudget kUserWatches{1024, 0, 1 << 20, 8};
+inline constexpr UserBudget kUserEventBytes{uint64_t{1} << 30, 0, 64, 64 << 10};
+inline constexpr UserBudget kUserLeases{4'000'000, 0, 4 << 10, 1024};  // the ledger has room for slightly more
+inline constexpr UserBudget kUserFences{64 << 10, 16, 0, 16};
+inline constexpr UserBudget kUserRings{4096, 16, 16 << 20, 8};  // with all their transfers
+// Rows of the catalog: names, attributes, and the rest of a node. Also half of the bytes of the runtime folder, which has
+// the catalog's log beside it.
+inline constexpr UserBudget kUserNameBytes{UINT64_MAX, 0, 4, 256 << 10};
+inline constexpr uint64_t kNodeBytes = 512;  // of a node, with its row, besides its names and attributes
+// Space of the runtime folder that is kept back for removals and for the start of a gshmd.
+inline constexpr uint64_t kFolderReserveBytes = uint64_t{16} << 20;
+
 // Copies through the daemon are split into pieces of this size.
 inline constexpr size_t kStagingBytes = 4 << 20;
 

@@ -17,9 +17,11 @@ PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = OFF;
 PRAGMA temp_store = MEMORY;
 PRAGMA cache_spill = OFF;
+PRAGMA journal_size_limit = 8388608;
 )";
 // Version 2, the newest. The last column is the checksum of the others. A change needs a further step in migrations.cc.
 constexpr const char* kTables = R"(
+PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE devices (number INTEGER PRIMARY KEY, name TEXT, uuid TEXT, sum INTEGER);
@@ -169,6 +171,7 @@ Status Catalog::prepare_statements() {
     statements_[kEraseMark] = TRY(database_.prepare("DELETE FROM done WHERE request = ?"));
     statements_[kPutDevice] = TRY(prepare_put("devices"));
     statements_[kPutValue] = TRY(prepare_put("meta"));
+    pages_ = TRY(database_.prepare("SELECT * FROM pragma_freelist_count(), pragma_page_count()"));
     return {};
 }
 
@@ -356,7 +359,47 @@ Status Catalog::drain() {
         return {};
     }));
     journal_->drop(place);
+    shrink();
     return {};
+}
+
+Status Catalog::drain_in_parts() {
+    MutexLock lock(mutex_);
+    if (journal_ == nullptr) return {};
+    auto shorten_log = [&] { return database_.execute("PRAGMA wal_checkpoint(TRUNCATE)"); };
+    TRY(shorten_log());
+    while (!journal_->is_empty()) {
+        const auto [rows, place] = TRY(journal_->first());
+        TRY(transact([&]() REQUIRES(mutex_) { return run(rows); }));
+        journal_->drop(place);
+        TRY(shorten_log());
+    }
+    shrink();
+    return {};
+}
+
+// After many rows were erased, most pages of the file may be free. They are given back to the file system in small steps:
+// each step is a transaction, and needs space for its log.
+void Catalog::shrink() {
+    constexpr int64_t kFewPages = 2048;
+    constexpr int kSteps = 64;
+    const bool tight = tight_.load(std::memory_order_relaxed);
+    int64_t free = 0;
+    int64_t all = 0;
+    auto look = [&] {
+        return pages_.each([&] {
+            free = pages_.number(0);
+            all = pages_.number(1);
+        });
+    };
+    bool shrinks = false;
+    for (int i = 0; i < kSteps && look() && free > (tight ? 0 : std::max(kFewPages, all / 2)); ++i) {
+        const int64_t before = free;
+        if (!database_.execute("PRAGMA incremental_vacuum(512)") || !look() || free >= before) break;
+        shrinks = true;
+    }
+    // The file is cut when the log has been written to it.
+    if (shrinks) (void)database_.execute("PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
 void Catalog::gather_marks() {

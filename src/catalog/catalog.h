@@ -98,6 +98,10 @@ public:
     Status commit() EXCLUDES(mutex_);
     // From any thread: moves the rows of the journal to the file, in one transaction.
     Status drain() EXCLUDES(mutex_);
+    // The same in many small transactions, which need little space in the folder.
+    Status drain_in_parts() EXCLUDES(mutex_);
+    // From any thread: whether drain() gives all free space of the file back to the folder, not only when most is free.
+    void set_tight(bool tight) { tight_.store(tight, std::memory_order_relaxed); }
 
 private:
     enum class Use { make, existing, salvage };
@@ -130,6 +134,7 @@ private:
     void gather_marks();
     Status write_rows() EXCLUDES(mutex_);
     Status write_rows_to_file() REQUIRES(mutex_);
+    void shrink() REQUIRES(mutex_);
     struct MarkRow {
         NodeId node;
         uint64_t sum;
@@ -159,6 +164,8 @@ private:
     uint64_t total_ = 0;               // sum of all rows, as last read or committed
     Damage damage_;
     Statement begin_, commit_, rollback_;
+    Statement pages_;  // free ones, all
+    std::atomic<bool> tight_ = false;
     Statement statements_[kPutValue + 1];  // by Writes
     Rows rows_;                            // gathered, and not yet committed
     // The small tables, as in the file.

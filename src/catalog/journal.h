@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 
@@ -37,6 +38,11 @@ public:
             at = after(at);
         }
         return stop;
+    }
+    // The oldest entry, and the place after it. It is not empty.
+    Result<std::pair<std::string_view, uint64_t>> first() const {
+        const uint64_t at = begin();
+        return std::pair(TRY(entry(at, end())), after(at));
     }
     // The file has the entries before that place.
     void drop(uint64_t place) { head().begin.store(place, std::memory_order_release); }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/budgets.h"
 #include "base/mutex.h"
 #include "base/store_lock.h"
 #include "io/engine.h"
@@ -47,6 +48,11 @@ public:
     ~ClientRing() override;
 
     Status start() { return engine_->add(*this); }
+    // Given back with the ring.
+    void hold_charges(Budgets::Charge ring, Budgets::Charge descriptors) {
+        ring_charge_ = std::move(ring);
+        descriptor_charge_ = std::move(descriptors);
+    }
 
     // ---- for the loop ----
     // Returns the previous file of the slot. The caller must close it in a thread that may block.
@@ -73,6 +79,8 @@ private:
     std::unique_ptr<Job> take_job();
 
     Server& server_;
+    Budgets::Charge ring_charge_;
+    Budgets::Charge descriptor_charge_;
     const std::shared_ptr<io::Engine> engine_;
     ring::Consumer consumer_;  // of the engine's thread
     std::vector<std::unique_ptr<Job>> idle_jobs_;

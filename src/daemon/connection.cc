@@ -29,9 +29,11 @@ Result<Credentials> Connection::peer_of(int socket) {
 }
 
 Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
-                                                       const Credentials& peer, std::weak_ptr<Handler> handler) {
+                                                       const Credentials& peer, std::shared_ptr<Budgets::User> user,
+                                                       std::weak_ptr<Handler> handler) {
     const pid_t pid = peer.pid;
-    std::shared_ptr<Connection> made(new Connection(loop, reapers, std::move(socket), peer.uid, std::move(handler)));
+    std::shared_ptr<Connection> made(
+        new Connection(loop, reapers, std::move(socket), std::move(user), std::move(handler)));
     // Without pidfds (Linux < 5.3), or across pid namespaces, only the end of the socket is seen.
     made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
@@ -40,11 +42,14 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers&
             if (auto self = weak.lock()) call(*self, events);
         };
     };
+    auto watch = [&](int fd, uint32_t events, EventLoop::Callback callback) {
+        if (made->user_->is_exempt()) return loop.watch(fd, events, std::move(callback));
+        return loop.watch_in_group(made->user_->uid(), fd, events, std::move(callback));
+    };
     if (made->process_) {
-        TRY(loop.watch(made->process_.get(), EPOLLIN,
-                       calls([](Connection& self, uint32_t) { self.on_process_end(); })));
+        TRY(watch(made->process_.get(), EPOLLIN, calls([](Connection& self, uint32_t) { self.on_process_end(); })));
     }
-    TRY(loop.watch(made->socket_.get(), 0, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
+    TRY(watch(made->socket_.get(), 0, calls([](Connection& self, uint32_t events) { self.on_events(events); })));
     return made;
 }
 
@@ -54,7 +59,7 @@ Connection::~Connection() {
     // The descriptors of unread packets are closed with the socket.
     std::vector<UniqueFd> last;
     last.push_back(std::move(socket_));
-    reapers_.close(uid_, std::move(last));
+    reapers_.close(user_->uid(), std::move(last), std::move(descriptors_));
 }
 
 void Connection::on_process_end() {
@@ -88,13 +93,25 @@ void Connection::read_one() {
     // One buffer for each loop: a handler does not use the packet after it returns.
     static thread_local std::vector<uint8_t> buffer(limits::kMessageBytes);
     std::vector<UniqueFd> descriptors;
+    auto handler = handler_.lock();
+    // Unread, they are closed with the socket. Received with none free, they would be closed by the kernel in this thread.
+    if (user_->is_full(Resource::descriptors) && wire::next_has_descriptors(socket_.get())) {
+        if (handler) handler->on_refused(user_->refusal(Resource::descriptors));
+        MutexLock lock(mutex_);
+        busy_ = false;
+        return;
+    }
     auto received = wire::receive_packet(socket_.get(), buffer, false, &descriptors);
     if (received) descriptors = std::move(received->descriptors);
+    Budgets::Charge charge;
+    if (!descriptors.empty()) {
+        charge = {user_, Resource::descriptors};
+        charge.add(descriptors.size());
+    }
     if (received && !received->end && received->bytes > 0) {
-        auto handler = handler_.lock();
         if (handler) handler->on_packet({buffer.data(), received->bytes}, descriptors);
     }
-    reapers_.close(uid_, std::move(descriptors));
+    reapers_.close(user_->uid(), std::move(descriptors), std::move(charge));
     MutexLock lock(mutex_);
     busy_ = false;
     if (!received) end_later(received.error().message);
@@ -115,8 +132,8 @@ void Connection::send(wire::Bytes packet, std::span<const int> descriptors) {
         if (!copy) return end_later(copy.error().message);
         outgoing.descriptors.push_back(std::move(*copy));
     }
-    queued_bytes_ += outgoing.bytes.size();
-    queued_descriptors_ += outgoing.descriptors.size();
+    if (!queued_bytes_.take(outgoing.bytes.size())) return end_later(queued_bytes_.refusal().message);
+    if (!queued_descriptors_.take(outgoing.descriptors.size())) return end_later(queued_descriptors_.refusal().message);
     queue_.push_back(std::move(outgoing));
     update_interest();
 }
@@ -129,8 +146,8 @@ void Connection::flush() {
         auto outcome = wire::send_packet(socket_.get(), next.bytes, descriptors, false);
         if (!outcome) return end_later(outcome.error().message);
         if (*outcome == wire::SendOutcome::would_block) return;
-        queued_bytes_ -= next.bytes.size();
-        queued_descriptors_ -= next.descriptors.size();
+        queued_bytes_.give(next.bytes.size());
+        queued_descriptors_.give(next.descriptors.size());
         queue_.pop_front();
     }
     update_interest();
@@ -154,7 +171,9 @@ bool Connection::is_busy() {
 
 void Connection::update_interest() {
     uint32_t wanted = 0;
-    bool full = queued_bytes_ >= limits::kSessionQueueBytes || queued_descriptors_ >= limits::kMessageDescriptors;
+    const bool full = queued_bytes_.amount() >= limits::kSessionQueueBytes ||
+                      queued_descriptors_.amount() >= limits::kMessageDescriptors ||
+                      (!queue_.empty() && user_->is_half_full(Resource::reply_bytes));
     if (!held_ && !full) wanted |= EPOLLIN;
     if (!queue_.empty()) wanted |= EPOLLOUT;
     if (wanted == interest_) return;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/budgets.h"
 #include "base/mutex.h"
 #include "daemon/loop.h"
 #include "daemon/reapers.h"
@@ -21,6 +22,8 @@ public:
         virtual ~Handler() = default;
         // Descriptors that are not taken are closed afterwards, in another thread.
         virtual void on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) = 0;
+        // The peer has sent descriptors, and its user has too many. They were not received.
+        virtual void on_refused(const Error& error) = 0;
         // The peer is gone, or its packets cannot be received. Called once, and never from inside send().
         virtual void on_end(std::string_view why) = 0;
     };
@@ -32,14 +35,17 @@ public:
     // is alive. The process of the peer is watched too: a session ends with its process even if a forked child still has
     // the socket.
     static Result<std::shared_ptr<Connection>> create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
-                                                      const Credentials& peer, std::weak_ptr<Handler> handler);
+                                                      const Credentials& peer, std::shared_ptr<Budgets::User> user,
+                                                      std::weak_ptr<Handler> handler);
+    // Number of descriptors that a connection takes: the socket and the peer's process.
+    static constexpr uint64_t kDescriptors = 2;
     ~Connection();
 
     EventLoop& loop() { return loop_; }
 
     // ---- from any thread ----
     // Queues packets that the socket does not take. While the queue is over its bound, or `held` is set, no packet is
-    // read.
+    // read. The connection ends if its user has too many bytes in all such queues.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(mutex_);
     void hold(bool held) EXCLUDES(mutex_);
     bool is_flushed() EXCLUDES(mutex_);
@@ -52,8 +58,18 @@ private:
         std::vector<UniqueFd> descriptors;
     };
 
-    Connection(EventLoop& loop, Reapers& reapers, UniqueFd socket, uid_t uid, std::weak_ptr<Handler> handler)
-        : loop_(loop), reapers_(reapers), uid_(uid), socket_(std::move(socket)), handler_(std::move(handler)) {}
+    Connection(EventLoop& loop, Reapers& reapers, UniqueFd socket, std::shared_ptr<Budgets::User> user,
+               std::weak_ptr<Handler> handler)
+        : loop_(loop),
+          reapers_(reapers),
+          user_(std::move(user)),
+          socket_(std::move(socket)),
+          handler_(std::move(handler)),
+          descriptors_(user_, Resource::descriptors),
+          queued_bytes_(user_, Resource::reply_bytes),
+          queued_descriptors_(user_, Resource::descriptors) {
+        descriptors_.add(kDescriptors);
+    }
     void on_events(uint32_t events) EXCLUDES(mutex_);
     void on_process_end() EXCLUDES(mutex_);
     // False: reading is held, or the connection has ended.
@@ -65,15 +81,16 @@ private:
 
     EventLoop& loop_;
     Reapers& reapers_;
-    const uid_t uid_;  // of the peer
+    const std::shared_ptr<Budgets::User> user_;  // of the peer
     UniqueFd socket_;  // constant until the destructor
     UniqueFd process_;
     const std::weak_ptr<Handler> handler_;
+    Budgets::Charge descriptors_;
 
     Mutex mutex_;  // taken after the store lock, before the loop's mutex
     std::deque<Outgoing> queue_ GUARDED_BY(mutex_);
-    size_t queued_bytes_ GUARDED_BY(mutex_) = 0;
-    size_t queued_descriptors_ GUARDED_BY(mutex_) = 0;
+    Budgets::Charge queued_bytes_ GUARDED_BY(mutex_);
+    Budgets::Charge queued_descriptors_ GUARDED_BY(mutex_);
     bool held_ GUARDED_BY(mutex_) = true;
     bool ended_ GUARDED_BY(mutex_) = false;
     bool busy_ GUARDED_BY(mutex_) = false;

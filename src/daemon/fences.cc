@@ -31,16 +31,22 @@ struct Fences::Ending {
     std::vector<std::weak_ptr<Fence>> fences;
 };
 
-Result<std::shared_ptr<Fences::Fence>> Fences::make(NodeId object, UniqueFd page) {
+Result<std::shared_ptr<Fences::Fence>> Fences::make(NodeId object, UniqueFd page, uid_t uid) {
+    constexpr uint64_t kDescriptors = 2;  // for writing and for reading
     auto mapping = TRY(Mapping::create(page.get(), fence::kPageBytes, true));
     auto fence = std::make_shared<Fence>(survival_, object, std::move(page), std::move(mapping));
+    const auto user = budgets_.user(uid);
+    fence->charge = {user, Resource::fences};
+    fence->charge.add(1);
+    fence->descriptors = {user, Resource::descriptors};
+    fence->descriptors.add(kDescriptors);
     survival_.keep_fence(object, fence->file.get());
     return fence;
 }
 
 void Fences::restore(Store& store) {
     for (auto& [id, page] : survival_.take_fences()) {
-        auto fence = make(id, std::move(page));
+        auto fence = make(id, std::move(page), store.object(id)->uid);
         if (!fence) {
             log_error("the fence of object {} is lost: {}", id, fence.error().message);
             continue;
@@ -81,9 +87,13 @@ Result<int> Fences::open(Object& object, SessionId session, const Credentials& w
         if (*made >= limits::kSessionFences) {
             return fail(EMFILE, "a session makes at most {} fences", limits::kSessionFences);
         }
+        for (Resource kind : {Resource::fences, Resource::descriptors}) {
+            const auto user = budgets_.user(who.uid);
+            if (user->is_full(kind)) return std::unexpected(user->refusal(kind));
+        }
         auto page = fence::make_page();
         if (!page) return std::unexpected(explain_descriptor_limit(page.error()));
-        fence = TRY(make(object.id, std::move(*page)));
+        fence = TRY(make(object.id, std::move(*page), who.uid));
         ++*made;
         fence->made = made;
         object.daemon_state = fence;

@@ -25,11 +25,36 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create(Locking locking) {
 
 Status EventLoop::watch(int fd, uint32_t events, Callback callback, std::source_location caller) {
     MutexLock lock(mutex_);
-    auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback), caller});
+    return add(fd, events, std::move(callback), caller, nullptr);
+}
+
+Status EventLoop::watch_in_group(uint64_t number, int fd, uint32_t events, Callback callback,
+                                 std::source_location caller) {
+    MutexLock lock(mutex_);
+    auto& group = groups_[number];
+    if (!group) {
+        auto made = std::make_shared<Group>(number, UniqueFd::adopt(epoll_create1(EPOLL_CLOEXEC)));
+        auto added = made->epoll ? add(made->epoll.get(), EPOLLIN, [this, made](uint32_t) { run_group(*made); }, caller,
+                                       nullptr)
+                                 : fail_errno("epoll_create");
+        if (!added) {
+            groups_.erase(number);
+            return added;
+        }
+        group = std::move(made);
+    }
+    return add(fd, events, std::move(callback), caller, group);
+}
+
+Status EventLoop::add(int fd, uint32_t events, Callback callback, std::source_location caller,
+                      std::shared_ptr<Group> group) {
+    auto watch = std::make_shared<Watch>(Watch{next_id_++, std::move(callback), caller, std::move(group)});
     epoll_event event = {};
     event.events = events;
     event.data.u64 = watch->id << 32 | static_cast<uint32_t>(fd);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno("epoll_ctl");
+    const int epoll = watch->group ? watch->group->epoll.get() : epoll_.get();
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno("epoll_ctl");
+    if (watch->group) ++watch->group->watches;
     watches_[fd] = std::move(watch);
     return {};
 }
@@ -41,17 +66,24 @@ void EventLoop::change(int fd, uint32_t events) {
     epoll_event event = {};
     event.events = events;
     event.data.u64 = found->second->id << 32 | static_cast<uint32_t>(fd);
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+    const Group* group = found->second->group.get();
+    epoll_ctl(group == nullptr ? epoll_.get() : group->epoll.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 void EventLoop::unwatch(int fd) {
     std::shared_ptr<Watch> ended;  // destroyed after the lock is released, with its callback
+    std::shared_ptr<Watch> of_group;
     MutexLock lock(mutex_);
     auto found = watches_.find(fd);
     if (found == watches_.end()) return;
     ended = std::move(found->second);
     watches_.erase(found);
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    Group* group = ended->group.get();
+    epoll_ctl(group == nullptr ? epoll_.get() : group->epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
+    if (group == nullptr || --group->watches > 0) return;
+    of_group = std::move(watches_.extract(group->epoll.get()).mapped());
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, group->epoll.get(), nullptr);
+    groups_.erase(group->number);
 }
 
 EventLoop::TimerId EventLoop::after(milliseconds delay, Task task, std::source_location caller) {
@@ -155,6 +187,16 @@ void EventLoop::run_watched(int fd, uint64_t id, uint32_t events) {
     describe_hold(watch->caller);
     watch->callback(events);
     if (after_) after_();
+}
+
+void EventLoop::run_group(const Group& group) {
+    constexpr int kRound = 32;
+    epoll_event events[kRound];
+    const int count = epoll_wait(group.epoll.get(), events, kRound, 0);
+    for (int i = 0; i < count; ++i) {
+        const uint64_t data = events[i].data.u64;
+        run_watched(static_cast<int>(static_cast<uint32_t>(data)), data >> 32, events[i].events);
+    }
 }
 
 void EventLoop::run() {

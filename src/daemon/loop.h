@@ -33,6 +33,10 @@ public:
     // caller: for the LockReport, as below.
     Status watch(int fd, uint32_t events, Callback callback,
                  std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
+    // The same for a descriptor of a group. In each round the loop serves few descriptors of a group, so that groups with
+    // many do not delay the others.
+    Status watch_in_group(uint64_t group, int fd, uint32_t events, Callback callback,
+                          std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
     void change(int fd, uint32_t events) EXCLUDES(mutex_);
     void unwatch(int fd) EXCLUDES(mutex_);
 
@@ -59,10 +63,19 @@ public:
 private:
     EventLoop(UniqueFd epoll, UniqueFd wake, Locking locking)
         : epoll_(std::move(epoll)), wake_(std::move(wake)), locking_(locking) {}
+    // An epoll instance inside of that of the loop.
+    struct Group {
+        uint64_t number;
+        UniqueFd epoll;
+        size_t watches = 0;
+    };
     void wake();
     void under_lock(auto&& action);
     void describe_hold(const std::source_location& caller);
+    Status add(int fd, uint32_t events, Callback callback, std::source_location caller, std::shared_ptr<Group> group)
+        REQUIRES(mutex_);
     void run_watched(int fd, uint64_t id, uint32_t events) EXCLUDES(mutex_);
+    void run_group(const Group& group) EXCLUDES(mutex_);
     int next_timeout_ms() EXCLUDES(mutex_);
     void run_timer() EXCLUDES(mutex_);
     void run_posted() EXCLUDES(mutex_);
@@ -81,6 +94,7 @@ private:
         uint64_t id;
         Callback callback;
         std::source_location caller;
+        std::shared_ptr<Group> group;  // null: none
     };
     struct Posted {
         Task task;
@@ -88,6 +102,7 @@ private:
     };
     // Events carry the id of the watch, so that an old event of a closed and reused descriptor is ignored.
     std::unordered_map<int, std::shared_ptr<Watch>> watches_ GUARDED_BY(mutex_);
+    std::map<uint64_t, std::shared_ptr<Group>> groups_ GUARDED_BY(mutex_);
     std::map<TimerId, Posted> timers_ GUARDED_BY(mutex_);
     std::vector<Posted> posted_ GUARDED_BY(mutex_);
 };

@@ -12,8 +12,11 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "daemon/options.h"
 #include "daemon/runtime_folder.h"
@@ -39,6 +42,26 @@ void raise_descriptor_limit() {
     }
     getrlimit(RLIMIT_NOFILE, &limit);
     log_info("descriptor limit: {}", limit.rlim_cur);
+}
+
+// What there is for all users.
+Budgets::Machine machine_of(const std::string& dir) {
+    Budgets::Machine machine;
+    rlimit descriptors = {};
+    getrlimit(RLIMIT_NOFILE, &descriptors);
+    machine.descriptors = descriptors.rlim_cur;
+    machine.memory_bytes =
+        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    if (uint64_t of_container = 0; std::ifstream("/sys/fs/cgroup/memory.max") >> of_container) {
+        machine.memory_bytes = std::min(machine.memory_bytes, of_container);
+    }
+    struct statvfs space = {};
+    if (statvfs(dir.c_str(), &space) == 0) machine.folder_bytes = uint64_t{space.f_bavail} * space.f_frsize;
+    for (const auto& file : Survival::files(dir)) {
+        struct stat status = {};
+        if (stat(file.c_str(), &status) == 0) machine.folder_bytes += static_cast<uint64_t>(status.st_size);
+    }
+    return machine;
 }
 
 Result<UniqueFd> watch_signals(EventLoop& loop) {
@@ -108,6 +131,7 @@ void recall(Options& options, const Survival& survival) {
         options.limit_bytes = number("limit");
     }
     if (options.staging_bytes == 0) options.staging_bytes = number("staging");
+    if (options.user_share == 0) options.user_share = static_cast<unsigned>(number("user share"));
 }
 
 // Stores the options for the next daemon, once the start has succeeded with them.
@@ -116,6 +140,7 @@ Status remember(const Options& options, Survival& survival) {
     for (const auto& device : options.devices) lines += device + "\n";
     TRY(survival.set_setting("devices", lines));
     TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
+    TRY(survival.set_setting("user share", std::to_string(options.user_share)));
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
@@ -242,6 +267,8 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
+    server->set_budgets(machine_of(options.dir),
+                        options.user_share == 0 ? limits::kUserSharePercent : options.user_share);
     if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
         return started;

@@ -33,6 +33,9 @@ clients, the mount, and the options --device, --limit and --staging where none a
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
       --threads N     threads that serve clients (three for four cores, from 2 to 12)
+      --user-share PERCENT
+                      the largest part of connections, descriptors, leases, names and the like that one user other than
+                      root and the one who runs gshmd may hold (50); several users hold less each
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
@@ -53,6 +56,17 @@ exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 
 // Room for a few chunks of large transfers.
 constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 
+// The argument of an option.
+Result<unsigned> parse_number(const char* option, unsigned most) {
+    const std::string_view text = optarg;
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > most) {
+        return fail(EINVAL, "{} is a number from 1 to {}, not '{}'", option, most, text);
+    }
+    return number;
+}
+
 }  // namespace
 
 Result<std::optional<Options>> parse_options(int argc, char** argv) {
@@ -62,6 +76,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         kLimit,
         kStaging,
         kThreads,
+        kUserShare,
         kNoPassthrough,
         kIoUring,
         kTakeover,
@@ -78,7 +93,8 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         {"io-uring", no_argument, nullptr, kIoUring},      {"takeover", no_argument, nullptr, kTakeover},
         {"keeper", required_argument, nullptr, kKeeper},   {"discard", no_argument, nullptr, kDiscard},
         {"salvage", no_argument, nullptr, kSalvage},       {"help", no_argument, nullptr, 'h'},
-        {"version", no_argument, nullptr, kVersion},       {},
+        {"version", no_argument, nullptr, kVersion},       {"user-share", required_argument, nullptr, kUserShare},
+        {},
     };
     Options options;
     int choice = 0;
@@ -96,15 +112,8 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 options.staging_bytes = TRY(parse_size(optarg));
                 if (options.staging_bytes < kStagingLeast) return fail(EINVAL, "--staging must be 32M or more");
                 break;
-            case kThreads: {
-                const std::string_view text = optarg;
-                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.threads);
-                if (error != std::errc() || end != text.data() + text.size() || options.threads < 1 ||
-                    options.threads > limits::kClientThreads) {
-                    return fail(EINVAL, "--threads is a number from 1 to {}, not '{}'", limits::kClientThreads, text);
-                }
-                break;
-            }
+            case kThreads: options.threads = TRY(parse_number("--threads", limits::kClientThreads)); break;
+            case kUserShare: options.user_share = TRY(parse_number("--user-share", 99)); break;
             case kNoPassthrough: options.passthrough = false; break;
             case kIoUring: options.io_uring = true; break;
             case kTakeover: options.takeover = true; break;

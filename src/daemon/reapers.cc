@@ -69,9 +69,9 @@ void Reapers::run(uid_t uid) {
     if (users_.empty()) none_left_.notify_all();  // under the lock: the destructor may run next
 }
 
-void Reapers::close(uid_t uid, std::vector<UniqueFd> descriptors) {
+void Reapers::close(uid_t uid, std::vector<UniqueFd> descriptors, Budgets::Charge charge) {
     if (descriptors.empty()) return;
-    submit(uid, [descriptors = std::move(descriptors)]() mutable {
+    submit(uid, [charge = std::move(charge), descriptors = std::move(descriptors)]() mutable {
         for (const auto& fd : descriptors) {
             // Else the close of a socket waits until its peer has read everything. The wait would only cost a thread.
             const linger off = {};

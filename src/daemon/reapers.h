@@ -11,6 +11,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/budgets.h"
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "base/worker.h"
@@ -27,8 +28,8 @@ public:
 
     void submit(uid_t uid, Worker::Task task) EXCLUDES(mutex_);
     // Closes descriptors that the user has sent. A connection to the user is one of these: its unread packets may have
-    // descriptors.
-    void close(uid_t uid, std::vector<UniqueFd> descriptors) EXCLUDES(mutex_);
+    // descriptors. `charge` is given back when they are closed.
+    void close(uid_t uid, std::vector<UniqueFd> descriptors, Budgets::Charge charge = {}) EXCLUDES(mutex_);
     // Destroys an object of the user.
     void let_go(uid_t uid, std::shared_ptr<void> what) EXCLUDES(mutex_) {
         if (what) submit(uid, [what = std::move(what)]() mutable { what.reset(); });

@@ -38,6 +38,7 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     }
     if (greeted_) return end_with({EPROTO, "Hello comes once"});
     greeted_ = true;
+    end_greeting();
     protocol_ = *common;
     secret_ = {{hello.secret_low(), hello.secret_high()}};
     const Credentials who = server_.store().credentials(id_);
@@ -69,6 +70,7 @@ void Session::let_go() {
     // Requests before the socket is closed belong to a new, empty session.
     server_.forget_session(std::exchange(id_, store.begin_session(who)));
     has_.clear();
+    has_charge_.clear();
 }
 
 void Session::reconcile(const wire::Reconcile& reconcile) {
@@ -392,6 +394,7 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
         return reply_error(request,
                            {EAGAIN, fmt::format("a session waits for at most {} names", limits::kSessionWaits)});
     }
+    if (user_->is_full(Resource::waits)) return reply_error(request, user_->refusal(Resource::waits));
     const auto until = wait.gone() ? Waits::Until::gone : wait.sealed() ? Waits::Until::sealed : Waits::Until::exists;
     std::string name(wire::view(wait.name()));
     using Found = Result<std::optional<wire::NodeRecord>>;
@@ -422,6 +425,7 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
     };
     if (wait.timeout_ms() > 0) added.timer = server_.loop().after(std::chrono::milliseconds(wait.timeout_ms()), expire);
     waits_.emplace(number, added);
+    waits_charge_.add(1);
     if (wait.timeout_ms() == 0) expire();
 }
 
@@ -431,6 +435,7 @@ bool Session::end_wait(uint64_t wait) {
     server_.waits().cancel(found->second.id);
     if (found->second.timer) server_.loop().cancel(*found->second.timer);
     waits_.erase(found);
+    waits_charge_.give(1);
     return true;
 }
 

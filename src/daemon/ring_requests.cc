@@ -18,6 +18,19 @@ Result<std::shared_ptr<io::File>> open_file(UniqueFd&& descriptor, const std::op
     return io::File::create(std::move(descriptor), io::File::Accept::stored);
 }
 
+// A file with the budget of its descriptors.
+struct ChargedFile {
+    static constexpr uint64_t kDescriptors = 2;  // the second is for direct I/O
+
+    static std::shared_ptr<io::File> make(std::shared_ptr<io::File> file, Budgets::Charge charge) {
+        auto* plain = file.get();
+        return {std::make_shared<ChargedFile>(std::move(file), std::move(charge)), plain};
+    }
+    ChargedFile(std::shared_ptr<io::File> of, Budgets::Charge held) : charge(std::move(held)), file(std::move(of)) {}
+    Budgets::Charge charge;
+    std::shared_ptr<io::File> file;  // destroyed first
+};
+
 }  // namespace
 
 void Session::ring_create(uint64_t request, const wire::RingCreate& create, std::vector<UniqueFd>& descriptors) {
@@ -28,6 +41,10 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     if (rings_.size() >= limits::kSessionRings) {
         return reply_error(request, {EMFILE, fmt::format("a session has at most {} rings", limits::kSessionRings)});
     }
+    Budgets::Charge rings(user_, Resource::rings);
+    Budgets::Charge kept(user_, Resource::descriptors);
+    if (!rings.take(1)) return reply_error(request, rings.refusal());
+    if (!kept.take(descriptors.size())) return reply_error(request, kept.refusal());
     rings_[number];  // reserves the number; null until the ring is created
     job_started();
     const Credentials& who = server_.store().credentials(id_);
@@ -35,12 +52,13 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     auto& user = server_.rings().user(uid);
     user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number,
                  staging = server_.rings().staging(), rights = RingService::rights_of(who),
-                 descriptors = std::move(descriptors)]() mutable {
+                 rings = std::move(rings), kept = std::move(kept), descriptors = std::move(descriptors)]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
             auto consumer = TRY(ring::Consumer::create(descriptors[0], std::move(descriptors[1])));
             auto engine = TRY(user.engine(staging.get(), rights));
             auto made = std::make_shared<ClientRing>(server, std::move(consumer), std::move(engine),
                                                      server.rings().under_way());
+            made->hold_charges(std::move(rings), std::move(kept));
             TRY(made->start());
             return made;
         };
@@ -104,11 +122,15 @@ void Session::ring_file(uint64_t request, const wire::RingFile& file, std::vecto
         return reply_error(request,
                            {EMFILE, fmt::format("a session's rings have at most {} files", limits::kSessionFiles)});
     }
+    Budgets::Charge charge(user_, Resource::descriptors);
+    if (!charge.take(ChargedFile::kDescriptors)) return reply_error(request, charge.refusal());
     job_started();
     // fstat() and close() may block in the file's file system.
     user.submit([&server = server_, &user, self = weak_from_this(), request, number = file.ring(), slot = file.slot(),
-                 uid = who.uid, rights = RingService::rights_of(who), descriptors = std::move(descriptors)]() mutable {
+                 uid = who.uid, rights = RingService::rights_of(who), charge = std::move(charge),
+                 descriptors = std::move(descriptors)]() mutable {
         auto opened = open_file(std::move(descriptors[0]), rights);
+        if (opened) opened = ChargedFile::make(std::move(*opened), std::move(charge));
         if (!opened) server.reapers().close(uid, std::move(descriptors));
         server.loop().post([&user, self, request, number, slot, opened = std::move(opened)]() mutable {
             store_lock.assert_held();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/runtime_dir.h"
+#include "daemon/folder_reserve.h"
 #include "daemon/process.h"
 #include "wire/message.h"
 
@@ -193,12 +194,14 @@ Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait
     if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
 
     RuntimeFolder folder(dir, made, TRY(take_lock(dir, on_wait)));
+    FolderReserve::make_room(dir);
     TRY(folder.write_pid());
     return folder;
 }
 
 Result<RuntimeFolder> RuntimeFolder::adopt(const std::string& dir, UniqueFd lock) {
     RuntimeFolder folder(dir, true, std::move(lock));
+    FolderReserve::make_room(dir);
     TRY(folder.write_pid());
     return folder;
 }

@@ -9,6 +9,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "base/failure_log.h"
+#include "base/limits.h"
 #include "base/log.h"
 
 namespace gshm::core {
@@ -82,12 +84,13 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       scheduler_(loop),
       reclaim_(scheduler_, *devices_),
       store_(clock_, reclaim_, owner_, devices_->infos()),
+      budgets_(store_.budgets()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       mover_(scheduler_, *devices_, allocator_, store_),
       watches_(store_),
       waits_(store_),
-      fences_(loop, survival) {
+      fences_(loop, survival, budgets_) {
     reclaim_.use(store_, departures_);
     reclaim_.set_awaits_commit(survival_.can_keep());
     // The keeper also holds the memory, until it has read the drop message.
@@ -105,6 +108,17 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
             watches_.deliver();
         });
     });
+    waits_.set_wake([this] {
+        loop_.post([this] {
+            store_lock.assert_held();
+            waits_.check_due();
+        });
+    });
+}
+
+void Server::set_budgets(const Budgets::Machine& machine, unsigned share_percent) {
+    budgets_.set_limits(machine, share_percent);
+    descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 
 Server::~Server() {
@@ -116,6 +130,7 @@ Server::~Server() {
     }
     mover_.stop();
     keeper_waits_.reset();
+    freed_memory_.reset();
     // Their threads use all other members. The janitor may still have a mount to destroy.
     mount_.reset();
     janitor_.reset();
@@ -124,6 +139,7 @@ Server::~Server() {
     fences_.close();
     loop_.set_after({});
     watches_.set_wake({});
+    waits_.set_wake({});
     loop_.unwatch(listener_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
     {
@@ -150,26 +166,42 @@ void Server::on_accept() {
         if (errno == EMFILE || errno == ENFILE) refuse_for_want_of_descriptors();
         return;
     }
-    auto session = Session::create(*this, std::move(socket));
-    if (!session) {
-        log_warning("a client was refused: {}", explain_descriptor_limit(session.error()).message);
-        return;
-    }
+    const auto who = Connection::peer_of(socket.get());
+    if (!who) return refuse(std::move(socket), 0, who.error());
+    auto session = Session::create(*this, socket, *who);
+    if (!session) return refuse(std::move(socket), who->uid, explain_descriptor_limit(session.error()));
     auto* key = session->get();
     sessions_.emplace(key, std::move(*session));
 }
 
+namespace {
+
+void tell_refused(int socket, const Error& error) {
+    flatbuffers::FlatBufferBuilder builder;
+    auto packet = wire::finish_reply(builder, 0, wire::ReplyBody::NONE, 0, error.code, error.message);
+    // Best effort: the client sees the closed socket in any case.
+    [[maybe_unused]] auto told = wire::send_packet(socket, packet, {}, false);
+}
+
+}  // namespace
+
+void Server::refuse(UniqueFd socket, uid_t uid, const Error& error) {
+    log_for_user(LogLevel::warning, uid, fmt::format("a client of uid {} was refused: {}", uid, error.message));
+    if (!socket) return;
+    tell_refused(socket.get(), error);
+    // Its packets may have descriptors, so that it is closed in another thread.
+    Budgets::Charge charge(budgets_.user(uid), Resource::descriptors);
+    charge.add(1);
+    std::vector<UniqueFd> last;
+    last.push_back(std::move(socket));
+    reapers_.close(uid, std::move(last), std::move(charge));
+}
+
 void Server::refuse_for_want_of_descriptors() {
     Error error = explain_descriptor_limit({EMFILE, "too many open descriptors"});
-    log_error("a client was refused: {}", error.message);
     spare_.reset();
     auto socket = UniqueFd::adopt(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket) {
-        flatbuffers::FlatBufferBuilder builder;
-        auto packet = wire::finish_reply(builder, 0, wire::ReplyBody::NONE, 0, error.code, error.message);
-        // Best effort: the client sees the closed socket in any case.
-        [[maybe_unused]] auto told = wire::send_packet(socket.get(), packet, {}, false);
-    }
+    if (socket) tell_refused(socket.get(), error);
     if (!socket) {
         spare_ = open_spare();
         return;
@@ -177,6 +209,7 @@ void Server::refuse_for_want_of_descriptors() {
     // Closed in another thread, since its packets may have descriptors. Until then no client is accepted.
     loop_.change(listener_.get(), 0);
     const auto who = Connection::peer_of(socket.get());
+    log_for_user(LogLevel::error, who ? who->uid : 0, fmt::format("a client was refused: {}", error.message));
     reapers_.submit(who ? who->uid : 0, [this, socket = std::move(socket)]() mutable {
         socket.reset();
         loop_.post([this] {
@@ -197,6 +230,7 @@ void Server::end_session(Session* session) {
     session->forget_waits();
     watches_.forget(session->id());
     forget_session(session->id());
+    if (freed_memory_) freed_memory_->session_ended();
 }
 
 void Server::forget_session(SessionId session) {

@@ -13,6 +13,7 @@
 #include "daemon/client_loops.h"
 #include "daemon/device_set.h"
 #include "daemon/fences.h"
+#include "daemon/freed_memory.h"
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
@@ -49,6 +50,7 @@ public:
     Watches& watches() REQUIRES(store_lock) { return watches_; }
     Waits& waits() REQUIRES(store_lock) { return waits_; }
     Survival& survival() { return survival_; }
+    Budgets& budgets() { return budgets_; }
     RingService& rings() { return *rings_; }
     Reapers& reapers() { return reapers_; }
     // False: transfers are blocked on a file that does not answer, and their threads cannot be joined.
@@ -76,6 +78,12 @@ public:
     // The same in a thread without the lock. Takes the lock only if there are uncommitted changes.
     Status commit_pending() EXCLUDES(store_lock);
 
+    // Before start_clients(). A single user may hold that share of what gshmd has for all users.
+    void set_budgets(const Budgets::Machine& machine, unsigned share_percent);
+    // The last descriptors are kept back for root and the user who runs gshmd. `fd` is a new one.
+    bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
+        return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
+    }
     // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
     // Before the loop runs.
@@ -104,6 +112,8 @@ public:
 private:
     Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
     void on_accept() REQUIRES(store_lock);
+    // Tells a client that its connection was refused.
+    void refuse(UniqueFd socket, uid_t uid, const Error& error);
     // Keeps a session of an earlier daemon until its client resumes it or its process ends.
     Status await_session(SessionId session, const Restorer::Process& process) REQUIRES(store_lock);
     void end_awaited(SessionId session) REQUIRES(store_lock);
@@ -128,6 +138,8 @@ private:
     LoopScheduler scheduler_;
     Reclaim reclaim_;
     Store store_ GUARDED_BY(store_lock);
+    Budgets& budgets_;  // of the store; for any thread
+    uint64_t descriptors_for_users_ = UINT64_MAX;
     Departures departures_ GUARDED_BY(store_lock);
     Allocator allocator_;
     Mover mover_;
@@ -141,6 +153,7 @@ private:
     std::unique_ptr<RingService> rings_;
     std::unordered_map<SessionId, UniqueFd> awaited_ GUARDED_BY(store_lock);  // with their processes
     std::unique_ptr<MountBackend> mount_backend_;
+    std::unique_ptr<FreedMemory> freed_memory_ = std::make_unique<FreedMemory>(loop_);
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted

@@ -7,10 +7,20 @@
 
 namespace gshm::core {
 
-Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket) {
-    auto who = TRY(Connection::peer_of(socket.get()));
-    std::shared_ptr<Session> session(new Session(server, who));
-    auto connection = Connection::create(server.client_loops().next(), server.reapers(), std::move(socket), who,
+Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socket, const Credentials& who) {
+    auto user = server.budgets().user(who.uid);
+    Budgets::Charge connections(user, Resource::connections);
+    Budgets::Charge greetings(user, Resource::greetings);
+    if (!connections.take(1)) return std::unexpected(connections.refusal());
+    if (!greetings.take(1)) return std::unexpected(greetings.refusal());
+    if (user->is_full(Resource::descriptors)) return std::unexpected(user->refusal(Resource::descriptors));
+    if (server.is_short_of_descriptors(socket.get(), *user)) {
+        return fail(EMFILE, "gshmd has few descriptors left, which are kept back for root");
+    }
+    std::shared_ptr<Session> session(new Session(server, who, user));
+    session->connection_charge_ = std::move(connections);
+    session->greeting_charge_ = std::move(greetings);
+    auto connection = Connection::create(server.client_loops().next(), server.reapers(), std::move(socket), who, user,
                                          std::shared_ptr<Connection::Handler>(session, session.get()));
     if (!connection) {
         server.store().end_session(session->id_);
@@ -21,12 +31,38 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd socket
     server.client_loops().after_arrived(session->connection_->loop(), [weak = std::weak_ptr(session->connection_)] {
         if (auto begun = weak.lock()) begun->hold(false);
     });
+    session->greeting_timer_ = server.loop().after(
+        std::chrono::seconds(limits::kGreetingSeconds), [weak = std::weak_ptr(session)] {
+            store_lock.assert_held();
+            auto late = weak.lock();
+            if (!late || late->greeted_) return;
+            late->greeting_timer_.reset();
+            late->end_with({ETIMEDOUT, fmt::format("no Hello has come for {} seconds", limits::kGreetingSeconds)});
+        });
     log_debug("session {}: begins, pid {} uid {}", session->id_, who.pid, who.uid);
     return session;
 }
 
-Session::Session(Server& server, const Credentials& who)
-    : server_(server), id_(server.store().begin_session(who)), pid_(who.pid), uid_(who.uid) {}
+Session::Session(Server& server, const Credentials& who, std::shared_ptr<Budgets::User> user)
+    : server_(server),
+      id_(server.store().begin_session(who)),
+      pid_(who.pid),
+      uid_(who.uid),
+      user_(std::move(user)),
+      jobs_(user_, Resource::jobs),
+      waits_charge_(user_, Resource::waits),
+      has_charge_(user_, Resource::leases) {}
+
+void Session::end_greeting() {
+    greeting_charge_.clear();
+    if (greeting_timer_) server_.loop().cancel(*greeting_timer_);
+    greeting_timer_.reset();
+}
+
+void Session::on_refused(const Error& error) {
+    StoreLock lock(server_.loop().store_mutex());
+    if (!is_over()) end_with(error);
+}
 
 // The replies to the current request of this thread. They are sent after the store lock is released.
 struct Session::Outbox {
@@ -201,7 +237,7 @@ void Session::on_end(std::string_view why) {
 }
 
 void Session::end_with(const Error& error) {
-    log_warning("session {}: dropped: {}", id_, error.message);
+    log_for_user(LogLevel::warning, uid_, fmt::format("session {}: dropped: {}", id_, error.message));
     reply(0, wire::ReplyBody::NONE, 0, {}, error.code, error.message);
     connection_->hold(true);
     // Posted, so that the reply is sent first.
@@ -318,16 +354,22 @@ void Session::reply_status(uint64_t request, const Status& status) {
 bool Session::needs_descriptor(const StoredExtent& extent, Access access) {
     // Bounds the memory for a client that never reports unmapped extents. After clear() descriptors may be sent twice.
     constexpr size_t kMost = 1 << 16;
+    constexpr uint64_t kStep = 64;
     if (has_.size() >= kMost) has_.clear();
+    if (has_.size() >= has_charge_.amount() && !has_charge_.take(kStep)) has_.clear();
     return has_.insert(extent.id << 1 | (access == Access::write ? 1 : 0)).second;
 }
 
 void Session::job_started() {
-    if (++jobs_ == limits::kSessionJobs) connection_->hold(true);
+    jobs_.add(1);
+    if (!held_for_jobs_ && has_too_many_jobs()) connection_->hold(held_for_jobs_ = true);
 }
 
 void Session::job_ended() {
-    if (jobs_-- == limits::kSessionJobs && !server_.is_handing_over()) connection_->hold(false);
+    jobs_.give(1);
+    if (!held_for_jobs_ || has_too_many_jobs()) return;
+    held_for_jobs_ = false;
+    if (!server_.is_handing_over()) connection_->hold(false);
 }
 
 void Session::say_restart() {

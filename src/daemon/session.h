@@ -23,7 +23,9 @@ Error made_but_unwritten(const Error& error);
 
 class Session final : private Connection::Handler, public std::enable_shared_from_this<Session> {
 public:
-    static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd socket) REQUIRES(store_lock);
+    // EUSERS, EMFILE: its user has too many connections or descriptors. The socket is not taken then.
+    static Result<std::shared_ptr<Session>> create(Server& server, UniqueFd& socket, const Credentials& who)
+        REQUIRES(store_lock);
 
     SessionId id() const { return id_; }
     // The protocol of the session.
@@ -53,12 +55,16 @@ public:
 
     // Calls `rest` again under the lock, a moment later, in the thread of the client's connection.
     void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
-    // Counts the client's work in other threads. At the limit no requests are read from the client.
+    // Counts the client's work in other threads. At the limit of the client, or of its user, no requests are read from the
+    // client.
     void job_started() REQUIRES(store_lock);
     void job_ended() REQUIRES(store_lock);
 
     // Called by the server.
-    void set_ended() REQUIRES(store_lock) { ended_ = true; }
+    void set_ended() REQUIRES(store_lock) {
+        ended_ = true;
+        end_greeting();
+    }
     // Cancels the client's waits for names, without replies.
     void forget_waits() REQUIRES(store_lock);
     // Ends leases, waits, watches, rings and fences, as at the end of the client. The session continues as a new, empty
@@ -67,12 +73,14 @@ public:
 
     // ---- when another gshmd takes over ----
     void set_reading(bool reading) REQUIRES(store_lock) {
-        connection_->hold(!reading || jobs_ >= limits::kSessionJobs);
+        held_for_jobs_ = has_too_many_jobs();
+        connection_->hold(!reading || held_for_jobs_);
         pause_rings(!reading);
     }
     // All requests that were read are answered, and the client has read the replies (not checked with `taken_or_not`).
     bool is_idle(bool taken_or_not) const REQUIRES(store_lock) {
-        return jobs_ == 0 && has_idle_rings() && !connection_->is_busy() && (taken_or_not || connection_->is_flushed());
+        return jobs_.amount() == 0 && has_idle_rings() && !connection_->is_busy() &&
+               (taken_or_not || connection_->is_flushed());
     }
     // Paused rings start no transfers.
     void pause_rings(bool paused) REQUIRES(store_lock);
@@ -83,10 +91,16 @@ public:
     void say_restart() REQUIRES(store_lock);
 
 private:
-    Session(Server& server, const Credentials& who) REQUIRES(store_lock);
+    Session(Server& server, const Credentials& who, std::shared_ptr<Budgets::User> user) REQUIRES(store_lock);
 
     void on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) override EXCLUDES(store_lock);
+    void on_refused(const Error& error) override EXCLUDES(store_lock);
     void on_end(std::string_view why) override EXCLUDES(store_lock);
+    // The Hello has come, or is no longer waited for.
+    void end_greeting() REQUIRES(store_lock);
+    bool has_too_many_jobs() const REQUIRES(store_lock) {
+        return jobs_.amount() >= limits::kSessionJobs || (jobs_.amount() > 0 && user_->is_full(Resource::jobs));
+    }
     // The session has ended, or gshmd is ending and leaves all requests to the next daemon.
     bool is_over() const REQUIRES_SHARED(store_lock);
     // Serves the request without the store lock, or with the shared lock. False: it needs the exclusive lock, and was
@@ -173,6 +187,10 @@ private:
     SessionId id_;
     const pid_t pid_;
     const uid_t uid_;
+    const std::shared_ptr<Budgets::User> user_;
+    Budgets::Charge connection_charge_;
+    Budgets::Charge greeting_charge_ GUARDED_BY(store_lock);  // until the Hello
+    std::optional<EventLoop::TimerId> greeting_timer_ GUARDED_BY(store_lock);
     bool ended_ GUARDED_BY(store_lock) = false;
     bool trying_again_ = false;  // of the connection's thread
     Store::SessionSecret secret_ GUARDED_BY(store_lock);
@@ -181,15 +199,18 @@ private:
     bool resumed_ GUARDED_BY(store_lock) = false;
     std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last part of the request
     std::vector<uint64_t> changing_ GUARDED_BY(store_lock);                   // unanswered requests that make changes
-    size_t jobs_ GUARDED_BY(store_lock) = 0;
+    Budgets::Charge jobs_ GUARDED_BY(store_lock);
+    bool held_for_jobs_ GUARDED_BY(store_lock) = false;
     struct NameWait {
         Waits::Id id = 0;
         std::optional<EventLoop::TimerId> timer;
     };
     std::unordered_map<uint64_t, NameWait> waits_ GUARDED_BY(store_lock);
+    Budgets::Charge waits_charge_ GUARDED_BY(store_lock);
     uint64_t next_wait_ GUARDED_BY(store_lock) = 1;
     uint64_t watching_ GUARDED_BY(store_lock) = 0;  // the unanswered WatchNext; 0: none
     std::unordered_set<uint64_t> has_;              // extents whose descriptors the client has: id * 2 + writable
+    Budgets::Charge has_charge_;                    // for them, as for leases
     std::shared_ptr<Mapping> staging_ GUARDED_BY(store_lock);
     std::unordered_map<uint32_t, std::shared_ptr<ClientRing>> rings_ GUARDED_BY(store_lock);  // null: being created
     std::shared_ptr<Connection> connection_;

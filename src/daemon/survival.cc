@@ -163,6 +163,7 @@ void Survival::remove_files() {
     for (const auto& file : Catalog::files(catalog_path())) unlink(file.c_str());
     unlink(former_ledger_path(dir_).c_str());
     unlink(mount_note_path().c_str());
+    reserve_.remove();
 }
 
 void Survival::note_mount(const std::string& note) {
@@ -293,6 +294,7 @@ void Survival::release_unused_makes() {
 
 Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool with_mount) {
     store_ = &store;
+    budgets_ = &store.budgets();
     devices_ = &devices;
     if (!keeper_) return Sessions{};
     Catalog& source = damaged_ ? *damaged_ : *catalog_;
@@ -363,6 +365,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         report_salvaged(restorer);
         damaged_.reset();
     }
+    keep_space();
     writer_ = std::make_unique<CatalogWriter>([this] { return drain(); });
     writer_->wake();
     release_unused_makes();
@@ -489,11 +492,30 @@ Status Survival::drain() {
     const bool empty = memory_->journal().is_empty();
     auto drained = catalog_->drain();
     if (!drained) drained = catalog_->drain();  // a failure that passes is none
+    if (!drained && drained.error().code == ENOSPC) {
+        reserve_.give_up();
+        drained = catalog_->drain_in_parts();
+    }
+    if (drained) keep_space();
     if (!drained && !failing_.exchange(true)) {
         log_error("{}: nothing can be changed until it can be written", drained.error().message);
     }
     if (drained && !empty && failing_.exchange(false)) log_info("the catalog can be written again");
     return drained;
+}
+
+void Survival::keep_space() {
+    constexpr std::chrono::seconds kLookAgain{1};
+    if (budgets_ == nullptr) return;
+    reserve_.keep();
+    budgets_->set_folder_full(reserve_.is_needed());
+    catalog_->set_tight(reserve_.is_needed());
+    // Another program may free space, which gshmd is not told.
+    if (!reserve_.is_needed() || looks_for_space_.exchange(true)) return;
+    loop_.after(kLookAgain, [this] {
+        looks_for_space_ = false;
+        keep_space();
+    });
 }
 
 void Survival::discard() {
@@ -504,6 +526,8 @@ void Survival::discard() {
 }
 
 void Survival::forget_store() {
+    writer_.reset();  // its thread uses the store's budgets
+    budgets_ = nullptr;
     if (maker_) maker_->close();
     if (store_ != nullptr) {
         store_->set_recorder(nullptr);

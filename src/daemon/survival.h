@@ -12,6 +12,7 @@
 #include "catalog/catalog.h"
 #include "daemon/catalog_writer.h"
 #include "daemon/device_set.h"
+#include "daemon/folder_reserve.h"
 #include "daemon/keeper.h"
 #include "daemon/kept_memory.h"
 #include "daemon/maker.h"
@@ -31,6 +32,8 @@ public:
     ~Survival() override;
     // For a takeover, while the other gshmd serves. EPROTO: create() would refuse the format of its state.
     static Status check_formats(const std::string& dir);
+    // The files in the runtime folder whose size depends on the number of objects.
+    static std::vector<std::string> files(const std::string& dir) { return Catalog::files(catalog_path(dir)); }
 
     uint64_t instance() const { return instance_; }
     int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
@@ -97,7 +100,7 @@ private:
     static constexpr uint64_t kLedger = kSpecial | 4;
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
-    Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)) {}
+    Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)), reserve_(dir_) {}
     static std::string catalog_path(const std::string& dir) { return dir + "/gshm.db"; }
     std::string catalog_path() const { return catalog_path(dir_); }
     std::string mount_note_path() const { return dir_ + "/gshm.mount"; }
@@ -114,8 +117,10 @@ private:
     void note_extent(const StoredExtent& extent) REQUIRES(store_lock);
     void find_extent_notes() REQUIRES(store_lock);
     void forget(const std::vector<uint64_t>& keys) REQUIRES(store_lock);
-    // Moves committed rows to the catalog's file.
+    // Moves committed rows to the catalog's file. From any thread.
     Status drain();
+    // Keeps space of the folder back, and tells the store whether there is enough for further names. From any thread.
+    void keep_space();
 
     // survival_salvage.cc
     // EUCLEAN for EUCLEAN and ENOENT, with the kept memory and the user's options in the message. Other errors are
@@ -140,6 +145,9 @@ private:
 
     EventLoop& loop_;
     std::string dir_;
+    FolderReserve reserve_;
+    Budgets* budgets_ = nullptr;  // set by load()
+    std::atomic<bool> looks_for_space_ = false;
     KeeperKind kind_ = KeeperKind::none;
     std::shared_ptr<Keeper> keeper_;                   // null: none; the other members are then unused
     Keeper::Kept kept_;                                // descriptors not yet taken

@@ -110,8 +110,22 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         enlist(added, true);
     }
     extents_.emplace(added->id, std::move(extent));
+    count(*added, need.uid);
     changed(added);
     return added;
+}
+
+Status Extents::check_descriptors(uid_t uid) const {
+    const auto user = budgets_.user(uid);
+    return user->is_full(Resource::descriptors) ? Status(std::unexpected(user->refusal(Resource::descriptors))) : Status();
+}
+
+void Extents::count(StoredExtent& extent, uid_t uid) {
+    constexpr uint64_t kDescriptors = 2;  // for writing and for reading
+    // Files are opened when they are used.
+    if (extent.descriptors.amount() > 0 || extent.memory->file() != nullptr) return;
+    extent.descriptors = {budgets_.user(uid), Resource::descriptors};
+    extent.descriptors.add(kDescriptors);
 }
 
 void Extents::changed(StoredExtent* extent) {

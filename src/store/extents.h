@@ -56,6 +56,7 @@ struct StoredExtent {
     bool handle_given = false;       // processes that are unknown to gshmd may have imported its fabric handle
     uint64_t row_sum = 0;            // the checksum of its row in the catalog; 0: no row
     std::optional<Slab> slab;
+    Budgets::Charge descriptors;  // of its user, for its memory
 
     bool is_read_only() const { return protects && sealed > 0; }
 };
@@ -106,7 +107,7 @@ public:
 // Not thread-safe, as all of the store.
 class Extents {
 public:
-    explicit Extents(Reclaimer& reclaimer) : reclaimer_(reclaimer) {}
+    Extents(Reclaimer& reclaimer, Budgets& budgets) : reclaimer_(reclaimer), budgets_(budgets) {}
 
     // The session that maps a new object, and the bytes of all small objects of the same request.
     struct Writer {
@@ -123,6 +124,10 @@ public:
     void note_sealed(StoredExtent* extent);
     // Adds memory that was allocated for a need.
     StoredExtent* add(const ExtentNeed& need, std::shared_ptr<Extent> memory);
+    // EMFILE: the user has too many descriptors for a further extent whose memory is no file.
+    Status check_descriptors(uid_t uid) const;
+    // Counts its descriptors for the user, once. Called by add().
+    void count(StoredExtent& extent, uid_t uid);
     StoredExtent* find(ExtentId id);
     void renew_id(StoredExtent* extent);
     // Called before a session gets a descriptor of it.
@@ -172,6 +177,7 @@ private:
     void keep_empty(StoredExtent* extent);
 
     Reclaimer& reclaimer_;
+    Budgets& budgets_;
     Recorder* recorder_ = nullptr;
     Numbers ids_;
     Numbers keys_;

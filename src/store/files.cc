@@ -27,6 +27,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
 
 Result<Object*> Files::make_object(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(Operations::check_free(parent, name));
+    TRY(store_.operations_.check_room(maker.uid, name.size()));
     Tree::Quiet quiet(store_.tree_);
     Object* object = make_unnamed(parent, maker);
     store_.unnamed_.erase(object->id);
@@ -121,9 +122,11 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
         store_.resumed_files_.erase(resumed);
         if (opened(object.id, id) == &object) return id;
     }
+    Budgets::Charge charge(store_.budgets_.user(who.uid), Resource::leases);
+    if (!charge.take(1)) return std::unexpected(charge.refusal());
     TRY(store_.reserve_note());
     FileId id = store_.file_ids_.take();
-    Store::OpenFile file{&object, access, who, request, Ledger::kNone};
+    Store::OpenFile file{&object, access, who, request, Ledger::kNone, std::move(charge)};
     if (store_.ledger_ != nullptr) {
         file.slot = store_.ledger_->add(LedgerKind::file, id, object.id, access == Access::write ? 1 : 0,
                                         {request, who.uid, who.gid, static_cast<uint64_t>(who.pid)});

@@ -5,6 +5,12 @@
 
 namespace gshm::core {
 
+size_t bytes_of(const Attributes& attributes) {
+    size_t bytes = 0;
+    for (const auto& [name, value] : attributes) bytes += name.size() + value.size();
+    return bytes;
+}
+
 Link* Node::new_link() {
     if (first_link.parent == nullptr) return &first_link;
     return further_links.emplace_back(std::make_unique<Link>(this)).get();
@@ -19,6 +25,39 @@ void Node::drop_link(Link* link) {
 const Link* Node::any_link() const {
     if (first_link.parent != nullptr) return &first_link;
     return further_links.empty() ? nullptr : further_links.front().get();
+}
+
+uint64_t Node::name_bytes() const {
+    const uint64_t target = kind == NodeKind::symlink ? static_cast<const Symlink*>(this)->target.size() : 0;
+    // The names of hard links are not added up: there may be very many.
+    return limits::kNodeBytes * (1 + further_links.size()) + first_link.name.size() + attribute_bytes + target;
+}
+
+Budgets::User& Nodes::user(uid_t uid) {
+    if (last_user_ == nullptr || last_user_->uid() != uid) {
+        auto& found = users_[uid];
+        if (!found) found = budgets_.user(uid);
+        last_user_ = found.get();
+    }
+    return *last_user_;
+}
+
+void Nodes::count_again(Node& node, uint32_t bytes) {
+    user(node.uid).add(Resource::name_bytes, bytes);
+    user(node.counted_uid).give(Resource::name_bytes, node.counted_bytes);
+    node.counted_bytes = bytes;
+    node.counted_uid = node.uid;
+}
+
+Status Nodes::check_room(uid_t uid, uint64_t bytes) {
+    if (budgets_.is_folder_full()) {
+        return fail(ENOSPC, "gshmd's runtime folder is full: names and attributes can be removed, and none added, until it "
+                            "has space again");
+    }
+    Budgets::User& by = user(uid);
+    if (!by.take(Resource::name_bytes, bytes)) return std::unexpected(by.refusal(Resource::name_bytes));
+    by.give(Resource::name_bytes, bytes);  // until the node has them
+    return {};
 }
 
 uint64_t EntryOrder::add(Link* link) {

@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/budgets.h"
+#include "base/limits.h"
 #include "store/accounts.h"
 #include "store/name_table.h"
 #include "store/numbers.h"
@@ -26,6 +28,7 @@ using SessionId = uint64_t;
 using DeviceIndex = uint32_t;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
+size_t bytes_of(const Attributes& attributes);
 
 // Values as in gshm.h: tests/unit/store/public_values_test.cc compares all enums with this mark.
 enum class NodeKind : uint8_t { object = 1, directory = 2, symlink = 3, special = 4 };
@@ -77,7 +80,12 @@ struct Node {
     std::unique_ptr<Attributes> attributes;            // null: none
     std::vector<std::unique_ptr<Link>> further_links;  // hard links
     uint64_t row_sum = 0;                              // the checksum of its row in the catalog; 0: no row
+    uint32_t attribute_bytes = 0;                      // names and values
+    uint32_t counted_bytes = 0;                        // in the budget of counted_uid; see Nodes
+    uid_t counted_uid = 0;
 
+    // Its bytes in the catalog, roughly.
+    uint64_t name_bytes() const;
     bool is_referenced() const { return reference != nullptr && reference->is_held(); }
     // An unused link.
     Link* new_link();
@@ -184,6 +192,7 @@ struct Directory final : Node {
 // All nodes, by id.
 class Nodes {
 public:
+    explicit Nodes(Budgets& budgets) : budgets_(budgets) {}
     template <typename Kind, typename... Args>
     Kind* make(Args&&... args) {
         auto made = std::make_unique<Kind>(ids_.take(), std::forward<Args>(args)...);
@@ -198,6 +207,7 @@ public:
     }
     // Called for every change that must outlive the process, before a client is told of it.
     void changed(Node* node) {
+        count(*node);
         if (node->unrecorded || recorder_ == nullptr) return;
         node->unrecorded = true;
         recorder_->changed(*node);
@@ -207,8 +217,16 @@ public:
         auto found = nodes_.find(id);
         return found == nodes_.end() ? nullptr : found->second.get();
     }
+    // Brings the budget of its owner up to date. Called by changed().
+    void count(Node& node) {
+        const auto bytes = static_cast<uint32_t>(node.name_bytes());
+        if (bytes != node.counted_bytes || node.uid != node.counted_uid) count_again(node, bytes);
+    }
+    // EDQUOT: the user has no room for so many further bytes. ENOSPC: the runtime folder is full.
+    Status check_room(uid_t uid, uint64_t bytes);
     void erase(Node* node) {
         if (node->kind == NodeKind::object) --objects_;
+        count_again(*node, 0);
         if (recorder_ != nullptr) recorder_->erased(*node);
         nodes_.erase(node->id);
     }
@@ -232,6 +250,12 @@ private:
         return node;
     }
 
+    void count_again(Node& node, uint32_t bytes);
+    Budgets::User& user(uid_t uid);
+
+    Budgets& budgets_;
+    std::unordered_map<uid_t, std::shared_ptr<Budgets::User>> users_;  // that have had nodes
+    Budgets::User* last_user_ = nullptr;                               // of user()
     Numbers ids_;
     size_t objects_ = 0;
     Recorder* recorder_ = nullptr;

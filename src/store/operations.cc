@@ -55,6 +55,10 @@ Status Operations::check_free(const Directory& parent, std::string_view name) {
     return {};
 }
 
+Status Operations::check_room(uid_t uid, size_t more_bytes) {
+    return store_.nodes_.check_room(uid, limits::kNodeBytes + more_bytes);
+}
+
 template <typename Made>
 Made* Operations::own(Made* node, const Directory& parent, const Maker& maker) {
     node->uid = maker.uid;
@@ -71,6 +75,7 @@ Object* Operations::make_object(const Directory& parent, const Maker& maker) {
 
 Result<Directory*> Operations::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(check_free(parent, name));
+    TRY(check_room(maker.uid, name.size()));
     Directory* directory = own(store_.nodes_.make<Directory>(), parent, maker);
     directory->device = parent.device;
     store_.tree_.insert(&parent, name, directory);
@@ -80,6 +85,7 @@ Result<Directory*> Operations::make_directory(Directory& parent, std::string_vie
 Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name, const Maker& maker,
                                        std::string_view target) {
     TRY(check_free(parent, name));
+    TRY(check_room(maker.uid, name.size() + target.size()));
     Node* node = own(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777, maker.keeps_group});
     store_.tree_.insert(&parent, name, node);
     return node;
@@ -88,6 +94,7 @@ Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name,
 Result<Node*> Operations::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                        uint32_t number) {
     TRY(check_free(parent, name));
+    TRY(check_room(maker.uid, name.size()));
     Node* node = own(store_.nodes_.make<Special>(type, number), parent, maker);
     store_.tree_.insert(&parent, name, node);
     return node;
@@ -97,6 +104,7 @@ Status Operations::link(Node& node, Directory& parent, std::string_view name) {
     if (node.kind == NodeKind::directory) {
         return fail(EPERM, "\"{}\" is a directory, and has one name", Tree::path_of(node));
     }
+    if (node.links > 0) TRY(check_room(node.uid, 0));
     return put(node, nullptr, parent, name, false);
 }
 
@@ -221,12 +229,8 @@ void Operations::change(Node& node, const NodeChanges& changes) {
 }
 
 Status Operations::check_attributes(const Attributes& attributes) {
-    size_t total = 0;
-    for (const auto& [name, value] : attributes) {
-        TRY(check_attribute(name, value));
-        total += name.size() + value.size();
-    }
-    return check_total(total);
+    for (const auto& [name, value] : attributes) TRY(check_attribute(name, value));
+    return check_total(bytes_of(attributes));
 }
 
 Status Operations::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
@@ -234,23 +238,24 @@ Status Operations::set_attribute(Node& node, std::string_view name, std::string_
     const bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
     if ((flags & XATTR_CREATE) != 0 && there) return fail(EEXIST, "there is an attribute \"{}\"", name);
     if ((flags & XATTR_REPLACE) != 0 && !there) return fail(ENODATA, "there is no attribute \"{}\"", name);
-    size_t total = name.size() + value.size();
-    if (node.attributes) {
-        for (const auto& [other, bytes] : *node.attributes) {
-            if (other != name) total += other.size() + bytes.size();
-        }
-    }
-    TRY(check_total(total));
+    const size_t before = there ? name.size() + node.attributes->find(name)->second.size() : 0;
+    const size_t after = name.size() + value.size();
+    TRY(check_total(node.attribute_bytes - before + after));
+    if (after > before) TRY(store_.nodes_.check_room(node.uid, after - before));
     if (!node.attributes) node.attributes = std::make_unique<Attributes>();
     node.attributes->insert_or_assign(std::string(name), std::string(value));
+    node.attribute_bytes = static_cast<uint32_t>(node.attribute_bytes - before + after);
     change(node, {});
     return {};
 }
 
 Status Operations::remove_attribute(Node& node, std::string_view name) {
-    if (!node.attributes || node.attributes->erase(std::string(name)) == 0) {
+    const auto found = node.attributes ? node.attributes->find(name) : Attributes::iterator{};
+    if (!node.attributes || found == node.attributes->end()) {
         return fail(ENODATA, "there is no attribute \"{}\"", name);
     }
+    node.attribute_bytes -= static_cast<uint32_t>(found->first.size() + found->second.size());
+    node.attributes->erase(found);
     change(node, {});
     return {};
 }

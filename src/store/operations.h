@@ -50,6 +50,8 @@ public:
     // name must be free.
     Status put(Node& node, Link* link, Directory& to, std::string_view name, bool replace);
     static Status check_free(const Directory& parent, std::string_view name);
+    // EDQUOT: the user has no room for a further node, with so many bytes of names and attributes.
+    Status check_room(uid_t uid, size_t more_bytes);
     // The group of a new entry of the directory.
     static gid_t group_in(const Directory& parent, const Maker& maker) {
         return gives_group(parent) && !maker.keeps_group ? parent.gid : maker.gid;

@@ -106,7 +106,10 @@ Status Restorer::add(SavedNode saved) {
     node->modified_ns = saved.modified_ns;
     node->changed_ns = saved.changed_ns;
     if (mode_ == Mode::strict) node->row_sum = saved.row_sum;
-    if (!saved.attributes.empty()) node->attributes = std::make_unique<Attributes>(saved.attributes);
+    if (!saved.attributes.empty()) {
+        node->attributes = std::make_unique<Attributes>(saved.attributes);
+        node->attribute_bytes = static_cast<uint32_t>(bytes_of(saved.attributes));
+    }
     for (auto& link : saved.links) links_.push_back({node, std::move(link)});
     return {};
 }
@@ -178,6 +181,7 @@ Status Restorer::restore_sessions(const std::vector<Ledger::Slot>& slots) {
         session.process_started = entry.value.load(std::memory_order_relaxed);
         session.slot = slot;
         session.detached = true;
+        session.lease_charge = {store_.budgets_.user(session.who.uid), Resource::leases};
         store_.session_ids_.skip_to(entry.id() + 1);
     }
     return {};
@@ -233,6 +237,7 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
         auto [lease, added] = session->second.leases.try_emplace(object->id);
         *ret_twice = !added;
         if (!added) return false;
+        session->second.lease_charge.add(1);
         lease->second = noted;
         // Slabs of objects that the session has closed are unknown: it gets another slab next time.
         StoredExtent* extent = object->extent;
@@ -249,7 +254,10 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
     Access access = value != 0 ? Access::write : Access::read;
     Credentials who{
         static_cast<uid_t>(entry.more[1]), static_cast<gid_t>(entry.more[2]), static_cast<pid_t>(entry.more[3]), {}};
-    *ret_twice = !store_.files_.emplace(entry.id(), Store::OpenFile{object, access, who, entry.more[0], slot}).second;
+    Budgets::Charge charge(store_.budgets_.user(who.uid), Resource::leases);
+    charge.add(1);
+    Store::OpenFile file{object, access, who, entry.more[0], slot, std::move(charge)};
+    *ret_twice = !store_.files_.emplace(entry.id(), std::move(file)).second;
     if (*ret_twice) return false;
     store_.resumed_files_.emplace(entry.more[0], entry.id());
     store_.file_ids_.skip_to(entry.id() + 1);
@@ -276,8 +284,10 @@ void Restorer::free_unused() {
         if (auto* object = as_object(node)) {
             store_.accounts_.update(*object);
             store_.refresh(object);
+            if (object->extent != nullptr) store_.extents_.count(*object->extent, object->uid);
             if (object->links == 0) store_.unnamed_.insert(object->id);
         }
+        store_.nodes_.count(*node);
         store_.free_if_unused(node);
     }
     for (StoredExtent* extent : store_.extents_.all()) {

@@ -7,7 +7,9 @@ namespace gshm::core {
 
 SessionId Store::begin_session(const Credentials& who) {
     SessionId id = session_ids_.take();
-    sessions_[id].who = who;
+    Session& session = sessions_[id];
+    session.who = who;
+    session.lease_charge = {budgets_.user(who.uid), Resource::leases};
     return id;
 }
 
@@ -74,6 +76,26 @@ void Store::end_session(SessionId id) {
     sessions_.erase(id);
 }
 
+bool Store::charge_lease(Session& session) {
+    constexpr uint64_t kStep = 32;
+    const uint64_t needed = session.leases.size() + 1;
+    if (needed <= session.lease_charge.amount()) return true;
+    return session.lease_charge.take(needed - session.lease_charge.amount() + kStep - 1);
+}
+
+void Store::uncharge_leases(Session& session) {
+    constexpr uint64_t kSpare = 128;
+    const uint64_t needed = session.leases.size();
+    if (session.lease_charge.amount() > needed + 2 * kSpare) {
+        session.lease_charge.give(session.lease_charge.amount() - needed - kSpare);
+    }
+}
+
+Status Store::reserve_lease(Session& session) {
+    if (!charge_lease(session)) return std::unexpected(session.lease_charge.refusal());
+    return reserve_note();
+}
+
 Object* Store::add_lease(SessionId id, Session& session, Object* object, Access access) {
     Lease& lease = session.leases[object->id];
     lease.object = object;
@@ -102,6 +124,7 @@ void Store::drop_lease(Session& session, Lease& lease, Access access) {
     if (lease.count == 0) {
         erase_note(lease.slot);
         session.leases.erase(object->id);
+        uncharge_leases(session);
     } else if (lease.slot != Ledger::kNone && ledger_ != nullptr) {
         ledger_->set(lease.slot, lease.ledger_value());
     }

@@ -14,6 +14,8 @@ Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object
     if (!is_permitted(*object, session.who, kRightRead)) return nullptr;
     if (!Store::outlives_lease(*object)) return nullptr;
     if ((sealed_only && object->state != ObjectState::sealed) || !Store::is_settled(*object)) return nullptr;
+    // The caller is told of a refusal under the exclusive lock.
+    if (!Store::charge_lease(session)) return nullptr;
     Ledger* ledger = store_.ledger_;
     auto [found, is_new] = session.leases.try_emplace(object->id);
     Store::Lease& lease = found->second;
@@ -73,6 +75,7 @@ void SharedStore::release(SessionId id, NodeId node, Access access) const {
     } else {
         store_.erase_note(lease.slot);
         session.leases.erase(found);
+        Store::uncharge_leases(session);
     }
     object->leases.fetch_sub(1, std::memory_order_relaxed);
     object->session_leases.fetch_sub(1, std::memory_order_relaxed);

@@ -20,9 +20,11 @@ std::string called(std::string_view name, const Object& object) {
 
 Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner, std::vector<DeviceInfo> devices)
     : clock_(clock),
+      budgets_(owner.uid),
       devices_(std::move(devices)),
       accounts_(devices_.size()),
-      extents_(reclaimer),
+      extents_(reclaimer, budgets_),
+      nodes_(budgets_),
       tree_(clock, owner, nodes_) {}
 
 Store::~Store() = default;
@@ -97,10 +99,11 @@ Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec&
 Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, const CreateSpec& spec) {
     Session& session = at(session_id);
     const Tree::Spot spot = TRY(check_create(session, spec));
-    TRY(reserve_note());
+    TRY(reserve_lease(session));
     const bool for_other = (spec.flags & kCreateOwner) != 0;
     const Maker maker =
         for_other ? Maker{spec.uid, spec.gid, spec.mode, true} : Maker{session.who.uid, session.who.gid, spec.mode};
+    TRY(operations_.check_room(maker.uid, spec.name.size() + (spec.attributes ? bytes_of(*spec.attributes) : 0)));
     SlabKey key{spec.device,
                 maker.uid,
                 Operations::group_in(*spot.parent, maker),
@@ -120,11 +123,15 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         std::optional<Extents::Writer> writer;
         if (spec.map) writer = {session_id, spec.batch_bytes};
         auto placed = extents_.place_small(key, spec.size_bytes, device, writer);
-        if (auto* need = std::get_if<ExtentNeed>(&placed)) return *need;
+        if (auto* need = std::get_if<ExtentNeed>(&placed)) {
+            TRY(extents_.check_descriptors(maker.uid));
+            return *need;
+        }
         where = std::get<Place>(placed);
     } else {
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
+            if (!device.files) TRY(extents_.check_descriptors(maker.uid));
             uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
             return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid};
         }
@@ -133,6 +140,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     Object* object = operations_.make_object(*spot.parent, maker);
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
+        object->attribute_bytes = static_cast<uint32_t>(bytes_of(*spec.attributes));
     }
     object->flags = flags;
     object->device = spec.device;
@@ -205,7 +213,7 @@ Result<Object*> Store::open_object(SessionId id, Object* object, std::string_vie
     if (sealed_only && object->state != ObjectState::sealed) {
         return fail(EBUSY, "{} is not sealed yet", called(name, *object));
     }
-    TRY(reserve_note());
+    TRY(reserve_lease(session));
     refresh(object);
     if (access == Access::write) tree_.report(*object);  // from now on its size and times may change without a request
     // Clients map an extent once, so an extent that has grown gets a new id.

@@ -186,6 +186,7 @@ public:
     Status remove_attribute(SessionId session, std::string_view name, std::string_view attribute);
     Result<const Attributes*> attributes(SessionId session, std::string_view name) const;
 
+    Budgets& budgets() { return budgets_; }
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const Accounts& accounts() const { return accounts_; }
@@ -245,6 +246,7 @@ private:
         SessionSecret secret;
         uint64_t process_started = 0;
         bool detached = false;  // of an earlier daemon, and not resumed yet
+        Budgets::Charge lease_charge;
     };
 
     Session& at(SessionId session);
@@ -267,6 +269,11 @@ private:
     void leave_place(Object* object, bool keep_old);
     static Status check_may_open(const Credentials& who, const Object& object, std::string_view name, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
+    // Room for a further lease in the ledger and in the budget of the session's user, whom it is counted for in steps:
+    // threads that open objects at the same time then seldom count in the same place.
+    Status reserve_lease(Session& session);
+    static bool charge_lease(Session& session);
+    static void uncharge_leases(Session& session);
     void erase_note(Ledger::Slot slot) {
         if (slot != Ledger::kNone && ledger_ != nullptr) ledger_->remove(slot);
     }
@@ -294,6 +301,7 @@ private:
     void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;
+    Budgets budgets_;
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
     Accounts accounts_;
@@ -310,6 +318,7 @@ private:
         Credentials who;
         uint64_t request = 0;  // the kernel's id of the request that opened it
         Ledger::Slot slot = Ledger::kNone;
+        Budgets::Charge charge = {};  // as a lease
     };
     Numbers file_ids_;
     std::unordered_map<uint64_t, OpenFile> files_;

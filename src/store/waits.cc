@@ -12,7 +12,8 @@ Tree::Step step_of(const Link& link) {
 }
 
 std::unexpected<Error> too_many(std::string_view name) {
-    return fail(EAGAIN, "the session's waits have too many directories on their ways to wait for \"{}\" as well", name);
+    return fail(EAGAIN, "the waits of the session, or of its user, have too many directories on their ways to wait for "
+                        "\"{}\" as well", name);
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ std::optional<Waits::Outcome> Waits::add(SessionId session, Wanted wanted, Done 
     if (auto outcome = look(session, wanted, &keys)) return outcome;
     if (waits_.empty()) store_.add_listener(this);
     const Id id = next_id_++;
-    waits_.emplace(id, Wait{session, std::move(wanted), std::move(done), {}});
+    waits_.emplace(id, Wait{session, std::move(wanted), std::move(done), {}, store_.credentials(session).uid});
     *ret_id = id;
     if (enlist(id, std::move(keys))) return std::nullopt;
     Outcome refused = too_many(waits_.at(id).wanted.name);
@@ -57,9 +58,12 @@ void Waits::cancel(Id id) {
 
 bool Waits::enlist(Id id, std::vector<Key> keys) {
     Wait& wait = waits_.at(id);
-    size_t& steps = steps_[wait.session];
-    if (steps + keys.size() > limits::kSessionWaitSteps) return false;
-    steps += keys.size();
+    auto [steps, first] = steps_.try_emplace(wait.session);
+    if (first) steps->second = {store_.budgets().user(wait.uid), Resource::wait_steps};
+    if (steps->second.amount() + keys.size() > limits::kSessionWaitSteps || !steps->second.take(keys.size())) {
+        if (steps->second.amount() == 0) steps_.erase(steps);
+        return false;
+    }
     for (const Key& key : keys) by_key_[key].insert(id);
     wait.keys = std::move(keys);
     return true;
@@ -68,8 +72,8 @@ bool Waits::enlist(Id id, std::vector<Key> keys) {
 void Waits::delist(Id id) {
     const Wait& wait = waits_.at(id);
     if (auto steps = steps_.find(wait.session); steps != steps_.end()) {
-        steps->second -= wait.keys.size();
-        if (steps->second == 0) steps_.erase(steps);
+        steps->second.give(wait.keys.size());
+        if (steps->second.amount() == 0) steps_.erase(steps);
     }
     for (const Key& key : std::exchange(waits_.at(id).keys, {})) {
         auto found = by_key_.find(key);
@@ -91,30 +95,53 @@ void Waits::settle(Id id, Outcome outcome) {
     done(std::move(outcome));
 }
 
-std::vector<Waits::Id> Waits::waiting_at(const Key& key) const {
+template <typename Concerns>
+std::vector<Waits::Id> Waits::waiting_at(const Key& key, Concerns concerns) {
     auto found = by_key_.find(key);
     if (found == by_key_.end()) return {};
-    return {found->second.begin(), found->second.end()};
+    std::vector<Id> now;
+    std::map<uid_t, size_t> users;
+    const bool was_idle = due_.empty();
+    for (Id id : found->second) {
+        Wait& wait = waits_.at(id);
+        if (!concerns(wait)) continue;
+        if (users[wait.uid]++ < kAtOnce) now.push_back(id);
+        else if (!std::exchange(wait.is_due, true)) due_.push_back(id);
+    }
+    if (was_idle && !due_.empty() && wake_) wake_();
+    return now;
+}
+
+void Waits::check(Id id) {
+    const Wait& wait = waits_.at(id);
+    std::vector<Key> keys;
+    auto outcome = look(wait.session, wait.wanted, &keys);
+    if (outcome) return settle(id, std::move(*outcome));
+    delist(id);
+    if (!enlist(id, std::move(keys))) settle(id, too_many(waits_.at(id).wanted.name));
 }
 
 void Waits::changed(const Key& key) {
-    for (Id id : waiting_at(key)) {
-        const Wait& wait = waits_.at(id);
-        std::vector<Key> keys;
-        auto outcome = look(wait.session, wait.wanted, &keys);
-        if (outcome) {
-            settle(id, std::move(*outcome));
-            continue;
-        }
-        delist(id);
-        if (!enlist(id, std::move(keys))) settle(id, too_many(waits_.at(id).wanted.name));
+    for (Id id : waiting_at(key, [](const Wait&) { return true; })) check(id);
+}
+
+void Waits::check_due() {
+    constexpr size_t kPart = 256;
+    for (size_t i = 0; i < kPart && !due_.empty(); ++i) {
+        const Id id = due_.front();
+        due_.pop_front();
+        auto found = waits_.find(id);
+        if (found == waits_.end()) continue;
+        found->second.is_due = false;
+        check(id);
     }
+    if (!due_.empty() && wake_) wake_();
 }
 
 void Waits::removing(const Link& link) {
     // The other waits continue until the entry exists again.
-    for (Id id : waiting_at(step_of(link))) {
-        if (waits_.at(id).wanted.until == Until::gone) settle(id, nullptr);
+    for (Id id : waiting_at(step_of(link), [](const Wait& wait) { return wait.wanted.until == Until::gone; })) {
+        settle(id, nullptr);
     }
 }
 

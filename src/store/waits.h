@@ -3,6 +3,7 @@
 // change of one of them, by the library or the mount. Pure logic, as the store; the daemon has the timeouts.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,7 +26,7 @@ public:
         NodeId node = 0;  // with Until::gone: the present node of the name
     };
     // Null with Until::gone. An error if the session may not look up the name, or if its node is never sealed. EAGAIN:
-    // the waits of the session depend on too many entries (limits::kSessionWaitSteps).
+    // the waits of the session (limits::kSessionWaitSteps) or of its user depend on too many entries.
     using Outcome = Result<const Node*>;
     // Called once, during a change: it may read the node, and changes nothing.
     using Done = std::move_only_function<void(Outcome)>;
@@ -41,6 +42,14 @@ public:
     void cancel(Id id);
     size_t count() const { return waits_.size(); }
 
+    // Of the waits that one change may end, each user has this many checked at once. The others are checked by
+    // check_due(), so that a change does not wait for all waits of other users for the same entry.
+    static constexpr size_t kAtOnce = 256;
+    // `wake` is called during a change when check_due() has work, and once until check_due() is called.
+    void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+    // Checks some of the waits that are due. It wakes again if there are more.
+    void check_due();
+
 private:
     using Key = Tree::Step;  // an entry; or, with an empty name, the sealing of an object
     struct Wait {
@@ -48,6 +57,8 @@ private:
         Wanted wanted;
         Done done;
         std::vector<Key> keys;
+        uid_t uid;
+        bool is_due = false;
     };
 
     void removing(const Link& link) override;
@@ -61,9 +72,12 @@ private:
 
     // The present outcome; nothing: the wait continues. ret_keys: the keys that the outcome depends on.
     std::optional<Outcome> look(SessionId session, const Wanted& wanted, std::vector<Key>* ret_keys) const;
-    std::vector<Id> waiting_at(const Key& key) const;
+    // The waits that are to be checked at once. The others are due.
+    template <typename Concerns>
+    std::vector<Id> waiting_at(const Key& key, Concerns concerns);
     void changed(const Key& key);
-    // False: the session has too many keys.
+    void check(Id id);
+    // False: the session or its user has too many keys.
     bool enlist(Id id, std::vector<Key> keys);
     void delist(Id id);
     void settle(Id id, Outcome outcome);
@@ -73,8 +87,10 @@ private:
     Id next_id_ = 1;
     std::unordered_map<Id, Wait> waits_;
     std::map<Key, std::unordered_set<Id>> by_key_;
-    std::unordered_map<SessionId, size_t> steps_;  // number of keys of all its waits
-    Key moving_from_;                              // from moving() to moved()
+    std::unordered_map<SessionId, Budgets::Charge> steps_;  // number of keys of all its waits
+    Key moving_from_;                                       // from moving() to moved()
+    std::deque<Id> due_;                                    // some may have ended
+    std::function<void()> wake_;
 };
 
 }  // namespace gshm::core

@@ -28,8 +28,13 @@ const Link* entry_at(const Directory& directory, uint64_t cookie) {
 Status Watches::add(SessionId session, std::string_view prefix, bool existing, std::function<void()> on_ready) {
     TRY(check_name_prefix(prefix));
     if (has(session)) return fail(EBUSY, "a session has one watch: connect again for another");
+    const auto user = store_.budgets().user(store_.credentials(session).uid);
+    Budgets::Charge charge(user, Resource::watches);
+    if (!charge.take(1)) return std::unexpected(charge.refusal());
     if (watches_.empty()) store_.add_listener(this);
     Watch& watch = watches_[session];
+    watch.watch = std::move(charge);
+    watch.queued_bytes = {user, Resource::event_bytes};
     watch.prefix = prefix;
     watch.known_parts = static_cast<size_t>(std::ranges::count(prefix, '/'));
     watch.on_ready = std::move(on_ready);
@@ -48,12 +53,13 @@ void Watches::wake() {
 
 void Watches::tell(Watch& watch, WatchEvent event) {
     if (watch.overflowed) return;
-    if (watch.queued_bytes + event.cost() > limits::kWatchQueueBytes) {
+    const bool has_room = watch.queued_bytes.amount() + event.cost() <= limits::kWatchQueueBytes;
+    if (!has_room || !watch.queued_bytes.take(event.cost())) {
         event = {};
         event.time_ns = store_.clock().now_ns();
         watch.overflowed = true;
+        watch.queued_bytes.add(event.cost());
     }
-    watch.queued_bytes += event.cost();
     watch.queue.push_back(std::move(event));
     if (watch.hungry) wake();
 }
@@ -66,7 +72,7 @@ std::vector<WatchEvent> Watches::take(SessionId session, size_t most_bytes) {
         WatchEvent& next = watch.queue.front();
         if (!events.empty() && used + next.cost() > most_bytes) break;
         used += next.cost();
-        watch.queued_bytes -= next.cost();
+        watch.queued_bytes.give(next.cost());
         if (next.event == EventKind::overflow) watch.overflowed = false;
         events.push_back(std::move(next));
         watch.queue.pop_front();

@@ -52,6 +52,7 @@ public:
     void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
     // Watches from now on; `existing`: reports the existing names as well. One watch for each session, else EBUSY.
+    // ENOSPC: the session's user has too many.
     // deliver() calls on_ready if there are events after take() has returned none.
     Status add(SessionId session, std::string_view prefix, bool existing, std::function<void()> on_ready);
     bool has(SessionId session) const { return watches_.contains(session); }
@@ -59,7 +60,7 @@ public:
     std::vector<WatchEvent> take(SessionId session, size_t most_bytes);
     void forget(SessionId session);
     void deliver();
-    size_t queued_bytes(SessionId session) const { return watches_.at(session).queued_bytes; }
+    size_t queued_bytes(SessionId session) const { return watches_.at(session).queued_bytes.amount(); }
 
 private:
     struct Watch {
@@ -67,7 +68,8 @@ private:
         size_t known_parts = 0;  // whole parts of the prefix, whose names the watcher knows
         std::function<void()> on_ready;
         std::deque<WatchEvent> queue;
-        size_t queued_bytes = 0;
+        Budgets::Charge watch;
+        Budgets::Charge queued_bytes;
         bool overflowed = false;  // the last event of the queue is an overflow
         bool hungry = false;      // the last take() returned none
         // The walk over existing names: the cookies of the entries that lead to the last reported name. Further names

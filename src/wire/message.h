@@ -55,6 +55,8 @@ struct Received {
 // are closed here, which may block.
 Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait,
                                 std::vector<UniqueFd>* ret_refused = nullptr);
+// The next packet to be received has descriptors. None of them is received or closed.
+bool next_has_descriptors(int socket);
 
 // A SOCK_SEQPACKET socket connected to the path.
 Result<UniqueFd> connect_to(const std::string& path);

@@ -94,6 +94,16 @@ Result<Received> receive_packet(int socket, std::span<uint8_t> buffer, bool wait
     return received;
 }
 
+bool next_has_descriptors(int socket) {
+    // Without room for control data the kernel only says that there is some.
+    char byte = 0;
+    iovec data = {&byte, 1};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    return recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT) >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
+}
+
 Result<UniqueFd> connect_to(const std::string& path) {
     auto address = TRY(address_of(path));
     auto socket = TRY(make_socket());

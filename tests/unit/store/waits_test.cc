@@ -14,6 +14,9 @@ namespace {
 
 class WaitsTest : public ::testing::Test {
 protected:
+    WaitsTest() {
+        waits.set_wake([this] { woken = true; });
+    }
     // "" during the wait; then the outcome.
     struct Waiting {
         std::string text;
@@ -36,6 +39,9 @@ protected:
     void make_symlink(const char* name, const char* target) {
         ASSERT_TRUE(rig.store.make(session, {.name = name, .kind = NodeKind::symlink, .target = target}));
     }
+    void check_due() {
+        while (std::exchange(woken, false)) waits.check_due();
+    }
     Directory& directory(std::string_view name) {
         return *as_directory(const_cast<Node*>(*rig.store.stat(session, name)));
     }
@@ -43,6 +49,7 @@ protected:
     StoreRig rig;
     Files files{rig.store};
     Waits waits{rig.store};
+    bool woken = false;
     SessionId session = rig.store.begin_session({0, 0, 1, {}});
 };
 
@@ -230,9 +237,55 @@ TEST_F(WaitsTest, ManyWaitsAreFoundByTheirNames) {
     for (int i = 0; i < kMany; ++i) waiting.push_back(wait(fmt::format("d/{}/ready", i)));
     for (int i = 0; i < kMany; ++i) {
         ASSERT_TRUE(rig.create(session, fmt::format("d/{}/ready", i)));
+        check_due();
         ASSERT_NE(waiting[static_cast<size_t>(i)]->text, "");
     }
     EXPECT_EQ(waits.count(), 0u);
+}
+
+// A change must not take longer because a user waits for the name very often.
+TEST_F(WaitsTest, OneUserHasAPartOfTheWaitsCheckedAtOnce) {
+    constexpr size_t kMany = Waits::kAtOnce + 1000;
+    const SessionId other = rig.store.begin_session({1000, 1000, 2, {}});
+    size_t told = 0;
+    size_t told_gone = 0;
+    Waits::Id id = 0;
+    auto begin = [&](Waits::Until until, NodeId node, size_t& counter) {
+        for (size_t i = 0; i < kMany; ++i) {
+            EXPECT_FALSE(waits.add(other, {"d/x", until, node}, [&](const Waits::Outcome&) { ++counter; }, &id));
+        }
+    };
+    begin(Waits::Until::exists, 0, told);
+    auto own = wait("d/x");
+    ASSERT_TRUE(rig.create(session, "d/x"));
+    EXPECT_EQ(own->text, "d/x");
+    EXPECT_LE(told, Waits::kAtOnce);
+    check_due();
+    EXPECT_EQ(told, kMany);
+    begin(Waits::Until::gone, (*rig.store.stat(session, "d/x"))->id, told_gone);
+    ASSERT_TRUE(rig.store.unlink(session, "d/x"));
+    EXPECT_LE(told_gone, 2 * Waits::kAtOnce);  // the directory goes too
+    ASSERT_TRUE(rig.create(session, "d/x"));  // another object of that name
+    check_due();
+    EXPECT_EQ(told_gone, kMany);
+    EXPECT_EQ(waits.count(), 0u);
+}
+
+TEST_F(WaitsTest, StepsAreBoundedForEachUser) {
+    rig.store.budgets().set_limits({1 << 20, 64 << 20, 1 << 30}, 50);
+    const uint64_t most = (64 << 20) / limits::kUserWaitSteps.memory_bytes_for_one / 2;
+    size_t taken = 0;
+    for (bool refused = false; !refused; ++taken) {
+        const SessionId of_user = rig.store.begin_session({1000, 1000, 2, {}});
+        Waits::Id id = 0;
+        auto now = waits.add(of_user, {fmt::format("x{}", taken)}, [](const Waits::Outcome&) {}, &id);
+        refused = now.has_value();
+        if (refused) EXPECT_EQ(code_of(*now), EAGAIN);
+    }
+    EXPECT_EQ(taken - 1, most);
+    EXPECT_EQ(wait("y")->text, "") << "root waits on";
+    for (Waits::Id id = 1; id <= most; ++id) waits.cancel(id);
+    EXPECT_EQ(rig.store.budgets().user(1000)->held(Resource::wait_steps), 0u);
 }
 
 }  // namespace

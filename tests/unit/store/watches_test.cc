@@ -69,6 +69,45 @@ protected:
     Watches watches_{rig_.store};
 };
 
+TEST_F(WatchesTest, EventsAreBoundedForEachUser) {
+    constexpr uint64_t kMemory = uint64_t{1} << 30;
+    rig_.store.budgets().set_limits({1 << 20, kMemory, 1 << 30}, 50);
+    const uint64_t most = kMemory / limits::kUserEventBytes.memory_bytes_for_one / 2;
+    std::vector<SessionId> many;
+    for (int i = 0; i < 20; ++i) many.push_back(watch("", false, 1000));
+    ASSERT_GT(many.size() * limits::kWatchQueueBytes, 2 * most);
+    ASSERT_TRUE(rig_.store.make(maker_, {.name = "d", .mode = 0755, .flags = kCreateKeep}));
+    const std::string part(200, 'x');
+    auto user = rig_.store.budgets().user(1000);
+    for (int i = 0; i < 3000; ++i) create(fmt::format("d/{}{}", part, i));
+    const uint64_t overflows = many.size() * WatchEvent().cost();
+    EXPECT_LE(user->held(Resource::event_bytes), most + overflows);
+    EXPECT_GE(user->held(Resource::event_bytes), most / 2);
+    // Others are told everything.
+    const auto other = watch("", false, 1001);
+    create("d/last");
+    EXPECT_EQ(take(other), (Texts{"created d/last"}));
+    size_t overflowed = 0;
+    for (SessionId session : many) overflowed += take(session).back() == "overflow" ? 1u : 0u;
+    EXPECT_GT(overflowed, 0u);
+    EXPECT_EQ(user->held(Resource::event_bytes), 0u);
+    create("d/next");
+    EXPECT_EQ(take(many[0]), (Texts{"created d/next"}));
+}
+
+TEST_F(WatchesTest, AreBoundedForEachUser) {
+    rig_.store.budgets().set_limits({1 << 20, uint64_t{16} << 30, 1 << 30}, 50);
+    std::vector<SessionId> many;
+    for (uint64_t i = 0; i < limits::kUserWatches.most / 2; ++i) many.push_back(watch("a", false, 1000));
+    const SessionId next = rig_.store.begin_session({1000, 1000, 7, {}});
+    EXPECT_EQ(code_of(watches_.add(next, "a", false, [] {})), ENOSPC);
+    EXPECT_FALSE(watches_.has(next));
+    watch("a", false, 1001);
+    watch("a");
+    for (int i = 0; i < 3; ++i) watches_.forget(many[static_cast<size_t>(i)]);
+    EXPECT_EQ(code_of(watches_.add(next, "a", false, [] {})), 0);
+}
+
 TEST_F(WatchesTest, TellsOfEveryKindOfChange) {
     auto session = watch("m/");
     create("m/a");
