@@ -75,7 +75,9 @@ Result<uint64_t> extent_bytes(const gshm_tensor_spec& spec, std::span<const int6
         TRY(check_argument(last <= limits::kObjectBytes * 8, "the tensor is larger than any object"));
     }
     if (empty) return 0;
-    return static_cast<uint64_t>(((last + 1) * bits + 7) / 8);
+    const unsigned __int128 bytes = ((last + 1) * bits + 7) / 8;
+    TRY(check_argument(bytes <= limits::kObjectBytes, "the tensor is larger than any object"));
+    return static_cast<uint64_t>(bytes);
 }
 
 Status fill_tensor(gshm_object& object, const gshm_tensor_spec& spec, std::vector<int64_t>& numbers, DLTensor& tensor) {

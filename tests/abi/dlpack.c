@@ -135,6 +135,15 @@ static void refusals(void) {
     spec = floats();
     spec.shape = NULL;
     CHECK_STATUS(gshm_dlpack(object, &spec, &made), -EINVAL);
+    const int64_t wide[1] = {INT64_C(1) << 43}; /* with these elements 2^64 bytes: no overflow may make them fit */
+    spec = floats();
+    spec.shape = wide;
+    spec.dimensions = 1;
+    spec.type_bits = 128;
+    spec.type_lanes = 1 << 15;
+    CHECK_STATUS(gshm_dlpack(object, &spec, &made), -EINVAL);
+    spec.type_lanes = 1 << 14;
+    CHECK_STATUS(gshm_dlpack(object, &spec, &made), -EINVAL);
     spec = floats();
     spec.type_bits = 0;
     CHECK_STATUS(gshm_dlpack(object, &spec, &made), -EINVAL);
