@@ -1,5 +1,5 @@
 # A thin wrapper around ./dev.
-.PHONY: all debug install check-deps test demo bench bundle fmt clean test-client test-clean
+.PHONY: all debug install check-deps test demo bench python bundle fmt clean test-client test-clean
 
 all:
 	@./dev build
@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 install: all
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
-check-deps test demo bench bundle fmt clean:
+check-deps test demo bench python bundle fmt clean:
 	@./dev $@
 
 # A parent and a child share memory through a file in ./test_mount; test-clean removes a leftover mount.

@@ -651,6 +651,11 @@ void gshm_pool_destroy(gshm_pool* pool) GSHM_NOEXCEPT;
  * frees. */
 int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream,
                        void** ret_memory) GSHM_NOEXCEPT;
+/* The same as an object without a daemon, for copies, rings and tensors. Its close, or the deleter of its last tensor, frees
+ * the memory in the order of the stream. The pool's memory lasts until then, even after gshm_pool_destroy(). -EINVAL:
+ * size_bytes is 0. Since 0.2. */
+int gshm_pool_allocate_object(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream,
+                              gshm_object** ret_object) GSHM_NOEXCEPT;
 /* size_bytes is the requested size, or 0. NULL is ignored. -EINVAL: not allocated from this pool; nothing changes. If
  * the driver fails, the memory stays allocated. */
 int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, void* stream) GSHM_NOEXCEPT;
@@ -742,6 +747,55 @@ int gshm_wrap(void* memory, uint64_t size_bytes, gshm_object** ret_object) GSHM_
  * synchronise with it. Returns at once on host. Call it before a ring reads bytes that a kernel writes; nothing is
  * needed after a completion. */
 int gshm_sync(gshm_object* object) GSHM_NOEXCEPT;
+
+/* A private copy of a range: memory of this process on the same device, as of gshm_allocate(). It is complete when
+ * the call returns, and follows earlier work as gshm_sync() does. -EINVAL: the range is not inside the object, is empty,
+ * or the object was opened with GSHM_NO_MAP. Since 0.2. */
+int gshm_clone(gshm_object* object, uint64_t offset, uint64_t bytes, gshm_object** ret_object) GSHM_NOEXCEPT;
+
+/* ---- Tensors: DLPack --------------------------------------------------------------------------------------------- */
+
+/* Managed tensors of DLPack 1.1 over an object's memory, as frameworks exchange them (torch.from_dlpack() etc.). Names and
+ * layouts are those of <dlpack/dlpack.h>, which the library does not need.
+ *   A tensor keeps the memory and the lease, also after gshm_close() of the object, until its deleter is called. The
+ *   deleter is a function of this library: it may run in any thread, at any time, also while the process exits. In a
+ *   forked child it frees the copy of the child only. */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+enum gshm_tensor_flags {
+    GSHM_TENSOR_READ_ONLY = 1u << 0, /* reported as DLPACK_FLAG_BITMASK_READ_ONLY even if the memory can be written */
+    GSHM_TENSOR_COPIED = 1u << 1,    /* reported as DLPACK_FLAG_BITMASK_IS_COPIED: of an object from gshm_clone() */
+};
+
+typedef struct gshm_tensor_spec {
+    uint32_t struct_size;
+    uint32_t flags;         /* GSHM_TENSOR_... */
+    uint64_t offset;        /* of the first element in the object, in bytes; DLTensor.byte_offset is always 0 */
+    const int64_t* shape;   /* `dimensions` numbers, copied */
+    const int64_t* strides; /* the same in elements, not negative; NULL: row-major without gaps */
+    int32_t dimensions;     /* 0 to 64; 0: one element */
+    uint8_t type_code;      /* kDLInt etc.; these three fields are DLDataType */
+    uint8_t type_bits;
+    uint16_t type_lanes;
+} gshm_tensor_spec;
+#define GSHM_TENSOR_SPEC_INIT {sizeof(gshm_tensor_spec), 0, 0, NULL, NULL, 0, 1, 8, 1}
+
+/* The first without a version, for consumers that know nothing newer; it cannot say that memory is read-only. The second with
+ * version 1.1 and flags: sealed objects, and those opened for reading, are read-only. -EINVAL: the tensor is not inside the
+ * object, or the object was opened with GSHM_NO_MAP. Since 0.2. */
+int gshm_dlpack(gshm_object* object, const gshm_tensor_spec* spec, struct DLManagedTensor** ret_tensor) GSHM_NOEXCEPT;
+int gshm_dlpack_versioned(gshm_object* object, const gshm_tensor_spec* spec,
+                          struct DLManagedTensorVersioned** ret_tensor) GSHM_NOEXCEPT;
+/* The DLDevice of these tensors: type 1 (kDLCPU) or 2 (kDLCUDA), and the ordinal in this process of the GPU with the UUID of the
+ * object's. -EOPNOTSUPP: DLPack does not know the device, or the object was opened with GSHM_NO_MAP. Since 0.2. */
+int gshm_dlpack_device(gshm_object* object, int32_t* ret_type, int32_t* ret_id) GSHM_NOEXCEPT;
+/* For Python: the destructor of capsules with such tensors, which frees the tensor of a capsule that no consumer has taken. The
+ * arguments are PyCapsule_IsValid and PyCapsule_GetPointer of the interpreter, which the library is not linked with. The
+ * names of the capsules are "dltensor" and "dltensor_versioned". NULL: an argument is NULL. Since 0.2. */
+typedef void (*gshm_capsule_destructor)(void* capsule);
+gshm_capsule_destructor gshm_dlpack_capsule(int (*is_valid)(void* capsule, const char* name),
+                                            void* (*get_pointer)(void* capsule, const char* name)) GSHM_NOEXCEPT;
 
 /* ---- Files: transfers by the kernel and the GPU's copy engines -------------------------------------------------- */
 

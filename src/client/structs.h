@@ -41,6 +41,7 @@ GSHM_STRUCT_RULE(gshm_transfer_info, 24, GSHM_TRANSFER_INFO_INIT)
 GSHM_STRUCT_RULE(gshm_transfer_options, 24, GSHM_TRANSFER_OPTIONS_INIT)
 GSHM_STRUCT_RULE(gshm_ring_options, 8, GSHM_RING_OPTIONS_INIT)
 GSHM_STRUCT_RULE(gshm_io, 48, GSHM_IO_INIT)
+GSHM_STRUCT_RULE(gshm_tensor_spec, 40, GSHM_TENSOR_SPEC_INIT)
 #undef GSHM_STRUCT_RULE
 
 // No struct becomes larger. The limit catches a struct_size that the caller forgot to set.

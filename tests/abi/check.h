@@ -23,5 +23,9 @@ void test_with_daemon(const char* dir);
 void test_structs(const char* dir);
 void test_flags(const char* dir);
 void test_since_0_2(const char* dir);
+void test_dlpack(const char* dir);
+/* Calls the deleter of a tensor. */
+struct DLManagedTensor;
+void test_delete_tensor(struct DLManagedTensor* tensor);
 
 #endif

@@ -44,6 +44,19 @@ LAYOUT(gshm_device_info, compressible, 208, 4);
 LAYOUT(gshm_device_info, failed, 212, 4);
 LAYOUT(gshm_device_info, failure, 216, 128);
 
+LAYOUT_SIZE(gshm_tensor_spec, 40);
+LAYOUT(gshm_tensor_spec, struct_size, 0, 4);
+LAYOUT(gshm_tensor_spec, flags, 4, 4);
+LAYOUT(gshm_tensor_spec, offset, 8, 8);
+LAYOUT(gshm_tensor_spec, shape, 16, 8);
+LAYOUT(gshm_tensor_spec, strides, 24, 8);
+LAYOUT(gshm_tensor_spec, dimensions, 32, 4);
+LAYOUT(gshm_tensor_spec, type_code, 36, 1);
+LAYOUT(gshm_tensor_spec, type_bits, 37, 1);
+LAYOUT(gshm_tensor_spec, type_lanes, 38, 2);
+VALUE(GSHM_TENSOR_READ_ONLY, 1);
+VALUE(GSHM_TENSOR_COPIED, 2);
+
 LAYOUT_SIZE(gshm_attribute, 24);
 LAYOUT(gshm_attribute, name, 0, 8);
 LAYOUT(gshm_attribute, value, 8, 8);

@@ -42,6 +42,7 @@ int main(void) {
         test_structs(dir);
         test_flags(dir);
         test_since_0_2(dir);
+        test_dlpack(dir);
     } else {
         printf("SKIP: what needs a daemon (GSHM_TEST_DIR is not set)\n");
     }

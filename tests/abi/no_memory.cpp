@@ -8,6 +8,12 @@
 
 #include <gshm/gshm.h>
 
+struct DLManagedTensor {
+    char tensor[48];
+    void* manager_ctx;
+    void (*deleter)(DLManagedTensor*);
+};
+
 namespace {
 
 thread_local long allocations_left = -1;  // negative: all succeed
@@ -101,6 +107,23 @@ int main() {
         gshm_object* made = nullptr;
         return freed(gshm_allocate("host", 64, 0, &made), made, gshm_close);
     });
+    gshm_object* memory = nullptr;
+    check(gshm_allocate("host", 64, 0, &memory) == 0, "gshm_allocate", 0, 0);
+    exhaust("gshm_dlpack", [&] {
+        const int64_t shape[2] = {8, 8};
+        gshm_tensor_spec tensor_spec = GSHM_TENSOR_SPEC_INIT;
+        tensor_spec.shape = shape;
+        tensor_spec.dimensions = 2;
+        DLManagedTensor* made = nullptr;
+        const int status = gshm_dlpack(memory, &tensor_spec, &made);
+        if (made != nullptr) made->deleter(made);
+        return status;
+    });
+    exhaust("gshm_clone", [&] {
+        gshm_object* made = nullptr;
+        return freed(gshm_clone(memory, 0, 64, &made), made, gshm_close);
+    });
+    gshm_close(memory);
     exhaust("gshm_seal", [&] { return gshm_seal(object); });
     gshm_close(object);
     gshm_unlink(client, spec.name);

@@ -82,6 +82,13 @@ static int ring_with(const void* options) {
     return status;
 }
 
+static int tensor_with(const void* spec) {
+    struct DLManagedTensor* made = NULL;
+    int status = gshm_dlpack(object, spec, &made);
+    if (made) test_delete_tensor(made);
+    return status;
+}
+
 static int prepare_with(const void* io) {
     int status = gshm_ring_prepare(ring, io);
     if (status != 0) return status;
@@ -154,6 +161,8 @@ static void inputs(void) {
     io.range_count = 1;
     CHECK_OK(gshm_ring_add_file(ring, file, &io.file));
     INPUT(gshm_io, 48, prepare_with, &io);
+    gshm_tensor_spec tensor = GSHM_TENSOR_SPEC_INIT;
+    INPUT(gshm_tensor_spec, 40, tensor_with, &tensor);
 }
 
 /* ---- output ---- */

@@ -68,6 +68,12 @@
     X(gshm_attribute_list_count, size_t, (const gshm_attribute_list*))                                                 \
     X(gshm_attribute_list_item, const gshm_attribute*, (const gshm_attribute_list*, size_t))                           \
     X(gshm_attribute_list_free, void, (gshm_attribute_list*))                                                          \
+    X(gshm_clone, int, (gshm_object*, uint64_t, uint64_t, gshm_object**))                                              \
+    X(gshm_dlpack, int, (gshm_object*, const gshm_tensor_spec*, struct DLManagedTensor**))                             \
+    X(gshm_dlpack_versioned, int, (gshm_object*, const gshm_tensor_spec*, struct DLManagedTensorVersioned**))          \
+    X(gshm_dlpack_capsule, gshm_capsule_destructor, (int (*)(void*, const char*), void* (*)(void*, const char*)))      \
+    X(gshm_dlpack_device, int, (gshm_object*, int32_t*, int32_t*))                                                     \
+    X(gshm_pool_allocate_object, int, (gshm_pool*, uint64_t, uint64_t, void*, gshm_object**))                          \
     X(gshm_data, void*, (const gshm_object*))                                                                          \
     X(gshm_size, uint64_t, (const gshm_object*))                                                                       \
     X(gshm_id, uint64_t, (const gshm_object*))                                                                         \

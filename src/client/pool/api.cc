@@ -117,6 +117,13 @@ Status gshm_pool::give_back(uint64_t address) {
     });
 }
 
+void gshm_pool::drop_user() {
+    if (users.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    closing = true;
+    pool.reset();
+    delete this;
+}
+
 namespace gshm::core::client {
 
 Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options) {
@@ -165,9 +172,7 @@ void gshm_pool_destroy(gshm_pool* pool) noexcept {
     // A forked child keeps the pool, since another thread may have been using it at the fork.
     if (pool == nullptr || pool->generation != fork_count()) return;
     guarded([&]() -> Status {
-        pool->closing = true;
-        pool->pool.reset();
-        delete pool;
+        pool->drop_user();
         return {};
     });
 }
@@ -177,6 +182,34 @@ int gshm_pool_allocate(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment,
     return with_pool(pool, [&](Pool& of) -> Status {
         TRY(check_argument(ret_memory != nullptr, "ret_memory is NULL"));
         *ret_memory = TRY(of.allocate(size_bytes, alignment, stream));
+        return {};
+    });
+}
+
+int gshm_pool_allocate_object(gshm_pool* pool, uint64_t size_bytes, uint64_t alignment, void* stream,
+                              gshm_object** ret_object) noexcept {
+    return with_pool(pool, [&](Pool& of) -> Status {
+        TRY(check_argument(ret_object != nullptr, "ret_object is NULL"));
+        TRY(check_argument(size_bytes > 0, "memory must have at least one byte"));
+        void* memory = TRY(of.allocate(size_bytes, alignment, stream));
+        auto free_memory = [pool, memory, size_bytes, stream] {
+            if (auto freed = pool->pool->deallocate(memory, size_bytes, stream); !freed) {
+                log_error("memory of a pool stays allocated: {}", freed.error().message);
+            }
+        };
+        gshm_object* object = nullptr;
+        if (const int code = gshm_wrap(memory, size_bytes, &object); code != 0) {
+            auto failure = last_failure(code);
+            free_memory();
+            return failure;
+        }
+        std::unique_ptr<gshm_object, decltype(&gshm_close)> made(object, gshm_close);
+        made->own->on_release([pool, free_memory] {
+            free_memory();
+            pool->drop_user();
+        });
+        pool->users.fetch_add(1, std::memory_order_relaxed);
+        *ret_object = made.release();
         return {};
     });
 }

@@ -17,6 +17,9 @@ struct gshm_pool final : gshm::core::client::SlabSource {
     std::atomic<uint64_t> next_name = 0;
     std::atomic<bool> closing = false;  // a slab is dropped even if the daemon does not take it back
     std::unique_ptr<gshm::core::client::Pool> pool;
+    // The handle and the objects of gshm_pool_allocate_object(). The last of them destroys the pool.
+    std::atomic<uint64_t> users = 1;
+    void drop_user();
 
     gshm::core::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
     gshm::core::Status give_back(uint64_t address) override EXCLUDES(mutex);

@@ -1,0 +1,136 @@
+"""What the daemon tells about itself, devices, names and holders."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, List, NamedTuple, Tuple
+
+from . import _abi
+from .errors import check
+
+
+class Daemon(NamedTuple):
+    version: str
+    protocol: int
+    pid: int
+    keeper: int
+    sessions: int
+    instance: int
+    objects: int
+    extents: int
+    mountpoint: str
+
+
+class Device(NamedTuple):
+    name: str
+    uuid: str
+    model: str
+    capacity_bytes: int
+    used_bytes: int
+    object_bytes: int
+    unlinked_bytes: int
+    granularity_bytes: int
+    handles: Tuple[str, ...]
+    compressible: bool
+    failure: str  # "": the device works
+
+    @classmethod
+    def read(cls, info: _abi.DeviceInfo) -> Device:
+        return cls(
+            info.name.decode(),
+            info.uuid.decode(),
+            info.model.decode("utf-8", "replace"),
+            info.capacity_bytes,
+            info.used_bytes,
+            info.object_bytes,
+            info.unlinked_bytes,
+            info.granularity_bytes,
+            tuple(name for bit, name in _abi.HANDLES.items() if info.handle_kinds & bit),
+            bool(info.compressible),
+            info.failure.decode("utf-8", "replace") or "failed" if info.failed else "",
+        )
+
+
+class Stat(NamedTuple):
+    kind: str  # "object", "directory", "symlink", "special"
+    state: str  # of an object: "open", "sealed"
+    id: int
+    size_bytes: int  # of an object; of a directory its entries
+    mode: int
+    uid: int
+    gid: int
+    device: str
+    leases: int
+    keep: bool
+    dedicated: bool
+    compressible: bool
+    former: bool
+    created_ns: int
+    modified_ns: int
+    allocation_bytes: int
+    extent: int
+    extent_offset: int
+
+    @classmethod
+    def read(cls, info: _abi.StatInfo) -> Stat:
+        return cls(
+            _abi.KINDS.get(info.kind, str(info.kind)),
+            _abi.STATES.get(info.state, str(info.state)),
+            info.id,
+            info.size_bytes,
+            info.mode,
+            info.uid,
+            info.gid,
+            info.device.decode(),
+            info.leases,
+            bool(info.flags & _abi.KEEP),
+            bool(info.flags & _abi.DEDICATED),
+            bool(info.flags & _abi.COMPRESSIBLE),
+            bool(info.flags & _abi.FORMER),
+            info.created_ns,
+            info.modified_ns,
+            info.allocation_bytes,
+            info.extent,
+            info.extent_offset,
+        )
+
+
+class Holder(NamedTuple):
+    pid: int
+    uid: int
+    leases: int
+    writable: bool
+    command: str
+
+    @classmethod
+    def read(cls, info: _abi.Holder) -> Holder:
+        return cls(info.pid, info.uid, info.leases, bool(info.writable), info.command.decode("utf-8", "replace"))
+
+
+class Unlinked(NamedTuple):
+    name: str  # its last name
+    stat: Stat
+    holders: List[Holder]
+
+
+def read_devices(function: Any, *arguments: Any) -> List[Device]:
+    count = ctypes.c_size_t(0)
+    capacity = 16
+    while True:
+        infos = (_abi.DeviceInfo * capacity)()
+        infos[0].struct_size = ctypes.sizeof(_abi.DeviceInfo)
+        check(function(*arguments, infos, capacity, ctypes.byref(count)))
+        if count.value <= capacity:
+            return [Device.read(infos[i]) for i in range(count.value)]
+        capacity = count.value
+
+
+def read_holders(call: Any) -> List[Holder]:
+    count = ctypes.c_size_t(0)
+    capacity = 64
+    while True:
+        infos = (_abi.Holder * capacity)()
+        infos[0].struct_size = ctypes.sizeof(_abi.Holder)
+        call(infos, capacity, ctypes.byref(count))
+        if count.value <= capacity or capacity >= 1000:
+            return [Holder.read(infos[i]) for i in range(min(count.value, capacity))]
+        capacity = min(count.value, 1000)  # the daemon names no more

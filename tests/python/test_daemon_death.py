@@ -1,0 +1,132 @@
+"""A daemon that is killed under calls: memory stays, calls go on with the next one."""
+import threading
+
+import numpy
+import pytest
+from consumer import Taken
+
+import gshm
+
+
+def test_memory_and_handles_survive(client, gshmd, device):
+    with client.create("kept", 64, device=device) as made:
+        made.write(bytes(range(64)))
+    seen = client.open("kept")
+    tensor = Taken(seen.__dlpack__())
+    array = numpy.asarray(seen) if device == "host" else None
+    gshmd.kill()
+    assert seen.tobytes() == bytes(range(64)) and seen.shape == (64,)
+    Taken(seen.__dlpack__()).delete()  # no daemon is asked
+    copy = seen.copy()
+    gshmd.start()
+    assert seen.stat().state == "sealed" and client.open("kept").read() == copy.tobytes() == bytes(range(64))
+    if array is not None:
+        assert array.tobytes() == bytes(range(64))
+    tensor.delete()
+
+
+def test_calls_without_a_daemon_fail_in_time(gshmd):
+    client = gshm.connect(gshmd.dir, timeout=0)
+    made = client.create("a", 8, keep=True)
+    watch = client.watch()
+    gshmd.kill()
+    for call in (
+        client.ping,
+        lambda: client.open("a"),
+        lambda: client.create("b", 8),
+        lambda: client.list(),
+        lambda: client.stat("a"),
+        lambda: client.wait("b", timeout=0),
+        lambda: client.attributes("a").read(),
+        lambda: client.holders("a"),
+        lambda: client.devices(),
+        lambda: client.pool("host"),
+        lambda: client.watch(),
+        lambda: made.stat(),
+        lambda: made.seal(),
+        lambda: watch.next(0),
+        lambda: gshm.connect(gshmd.dir, timeout=0),
+    ):
+        with pytest.raises((ConnectionError, gshm.Timeout)) as raised:
+            call()
+        assert isinstance(raised.value, gshm.Error) and raised.value.strerror
+    gshmd.start()
+    client.ping()
+    made.write(b"12345678")
+    made.seal()
+
+
+def test_kills_under_every_call(client, gshmd, device):
+    """Threads call while the daemon is killed again and again. A call succeeds, or says that it may have taken effect."""
+    with client.create("kept", (4, 4), "int32", device) as made:
+        made.fill(3)
+    stop = threading.Event()
+    failures = []
+    counts = {}
+
+    def repeat(name, call):
+        number = 0
+        while not stop.is_set():
+            try:
+                call(number)
+            except gshm.ConnectionLost:
+                pass  # create, unlink and the like were in progress
+            except BaseException as error:
+                failures.append((name, error))
+                return
+            number += 1
+            counts[name] = number
+
+    def create(number):
+        name = f"new/{number}"
+        try:
+            with client.create(name, 64, device=device) as fresh:
+                fresh.write(b"x" * 64)
+        except (gshm.Stale, gshm.Exists):
+            pass  # the session was lost, or the create that was in progress has taken effect
+        try:
+            client.unlink(name)
+        except gshm.NotFound:
+            pass
+
+    def read(number):
+        seen = client.open("kept")
+        assert seen.tobytes() == bytes([3]) * 64
+        Taken(seen.__dlpack__(max_version=(1, 0))).delete()
+
+    calls = {
+        "create": create,
+        "read": read,
+        "stat": lambda number: client.stat("kept"),
+        "list": lambda number: client.list(recursive=True),
+        "attributes": lambda number: client.attributes("kept").__setitem__("number", number),
+        "wait": lambda number: client.wait("kept", timeout=60),
+        "devices": lambda number: client.df(),
+    }
+    threads = [threading.Thread(target=repeat, args=one) for one in calls.items()]
+    for one in threads:
+        one.start()
+    kills = 0
+    while kills < 5 and not failures:
+        before = dict(counts)
+        gshmd.kill()
+        gshmd.start()
+        kills += 1
+        while not failures and any(counts.get(name, 0) <= before.get(name, 0) for name in calls):
+            stop.wait(0.01)  # every call has succeeded with the new daemon
+    stop.set()
+    for one in threads:
+        one.join()
+    assert failures == []
+    assert client.open("kept").tobytes() == bytes([3]) * 64
+
+
+def test_a_freed_state_makes_handles_stale(client, gshmd):
+    made = client.create("a", 8)
+    client.shutdown()
+    gshmd.process.wait()
+    gshmd._reap()
+    gshmd.start()
+    with pytest.raises(gshm.Stale):
+        made.seal()
+    assert client.list() == []

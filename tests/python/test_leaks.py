@@ -1,0 +1,93 @@
+"""Nothing is left behind: descriptors, leases, memory, references."""
+import gc
+import os
+import sys
+
+import pytest
+from conftest import leases
+from consumer import Taken
+
+import gshm
+
+CYCLES = 10_000
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_kib() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+
+
+@pytest.fixture
+def sealed(client, device):
+    with client.create("a", (4, 4), "int32", device) as made:
+        made.fill(1)
+    return "a"
+
+
+def test_ten_thousand_opens(client, sealed):
+    held = client.open(sealed)  # the mapping stays, as in a program that uses the object
+    for _ in range(200):
+        client.open(sealed, shape=(4, 4), dtype="int32").close()
+    fds, memory = descriptors(), resident_kib()
+    for cycle in range(CYCLES):
+        seen = client.open(sealed, shape=(4, 4), dtype="int32")
+        capsule = seen.__dlpack__(max_version=(1, 0) if cycle % 2 else None)
+        if cycle % 3:
+            Taken(capsule).delete()
+        del capsule
+        if cycle % 2:
+            seen.close()
+    del seen
+    assert descriptors() == fds and leases(client, sealed) == 1
+    assert resident_kib() < memory + 4096
+    held.close()
+    assert leases(client, sealed) == 0
+
+
+def test_objects_are_freed_without_the_collector(client, sealed, device):
+    gc.collect()
+    gc.disable()
+    try:
+        for use in (
+            lambda: client.open(sealed),
+            lambda: client.open(sealed).view("uint8"),
+            lambda: client.open(sealed).copy(),
+            lambda: client.open(sealed).fence(),
+            lambda: client.open(sealed).mirror(),
+            lambda: client.open(sealed).__dlpack__(),
+        ):
+            made = use()
+            assert sys.getrefcount(made) == 2
+            del made
+            assert leases(client, sealed) == 0
+    finally:
+        gc.enable()
+
+
+def test_connections_watches_rings_and_pools(client, gshmd, sealed, device, tmp_path):
+    (tmp_path / "file").write_bytes(bytes(64))
+
+    def cycle():
+        with gshm.connect(gshmd.dir) as other:
+            seen = other.open(sealed)
+            with other.watch(), other.ring() as ring, other.pool(device, slab_bytes=1 << 20) as pool, seen.fence():
+                block = pool.empty(100)
+                ring.add_file(tmp_path / "file")
+                del block
+            other.put(tmp_path / "file", "put", replace=True)
+        other.watch  # not closed by name, but by its last reference
+        del other
+
+    for _ in range(3):
+        cycle()
+    gc.collect()
+    fds, threads = descriptors(), len(os.listdir("/proc/self/task"))
+    for _ in range(20):
+        cycle()
+    gc.collect()
+    assert descriptors() <= fds and len(os.listdir("/proc/self/task")) <= threads
+    assert leases(client, sealed) == 0
