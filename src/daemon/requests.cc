@@ -202,6 +202,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     const Access access = open.write() ? Access::write : Access::read;
     std::vector<wire::OpenRecord> records;
     std::vector<int> descriptors;
+    std::vector<UniqueFd> opened_files;  // of `descriptors`, until they are sent
     FirstError first(*this, "OpenObjects");
     auto add = [&](Result<Object*> object) -> Status {
         store_lock.assert_held();
@@ -224,7 +225,13 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             if (descriptors.size() == limits::kMessageDescriptors) {
                 return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
             }
-            auto descriptor = opened->extent->memory->descriptor(access);
+            Extent& memory = *opened->extent->memory;
+            auto descriptor = memory.file() == nullptr ? memory.descriptor(access) : Result<int>(-1);
+            if (memory.file() != nullptr) {
+                auto file = memory.export_fd(access);
+                if (file) descriptor = opened_files.emplace_back(std::move(*file)).get();
+                else descriptor = std::unexpected(file.error());
+            }
             if (!descriptor) return undo(explain_descriptor_limit(descriptor.error()));
             Extents::reach(opened->extent, id_);
             index = static_cast<int>(descriptors.size());

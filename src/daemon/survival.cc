@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unordered_set>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -82,8 +83,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
 }
 
 Status Survival::take_up(bool salvage) {
-    const bool has_extents =
-        std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
+    const bool has_extents = std::ranges::any_of(
+        kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial || entry.first == kHostFolder; });
     UniqueFd memory = take(kLedger);
     if (!memory && access(former_ledger_path(dir_).c_str(), F_OK) == 0) {
         if (salvage && version_in_file(catalog_path()) < kFirstVersionWithSums)
@@ -218,8 +219,7 @@ void Survival::find_extent_notes() {
     }
 }
 
-void Survival::forget(const std::vector<uint64_t>& keys) {
-    keeper_->drop(keys);
+void Survival::forget_notes(const std::vector<uint64_t>& keys) {
     for (uint64_t key : keys) {
         leaving_.erase(key);
         auto note = extent_notes_.find(key);
@@ -251,6 +251,12 @@ UniqueFd Survival::take(uint64_t key) {
 Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DeviceSet& devices) {
     if (kept.handle) handles_.insert(*kept.handle);
     UniqueFd fd = take(kept.key);
+    if (!fd && kept.is_file) {
+        auto file = devices.device(kept.device).restore_file(kept.key);
+        if (file) return std::move(*file);
+        // Other errors are a lack of resources, and no damage: the next daemon may take up the file.
+        if (file.error().code != ENOENT) return fail(ENOMEM, "{}", file.error().message);
+    }
     if (!fd && kept.kept && !salvaging_) {
         return fail(EUCLEAN, "the keeper does not have the memory of extent {} ({} bytes)", kept.key, kept.size_bytes);
     }
@@ -355,6 +361,8 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         if (!extent_notes_.contains(extent->key)) note_extent(*extent);
     }
     keep_host_folder();
+    memory_->use_newest_format();
+    name_files();
     note_change();  // so that commit() drops the keys even if there are no other changes
     TRY(commit());
     if (salvaging_) {
@@ -366,6 +374,12 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     writer_ = std::make_unique<CatalogWriter>([this] { return drain(); });
     writer_->wake();
     release_unused_makes();
+    // Files without a row were being created or freed when the earlier daemon died.
+    if (!salvaging_) {
+        std::unordered_set<uint64_t> used;
+        for (const StoredExtent* extent : store.extents().all()) used.insert(extent->key);
+        devices.remove_host_files([&](uint64_t key) { return used.contains(key); });
+    }
     return sessions;
 }
 
@@ -374,6 +388,14 @@ void Survival::keep_host_folder() {
     if (auto folder = devices_->host_folder()) {
         keeper_->put(kHostFolder, *folder);
         host_folder_kept_ = true;
+    }
+}
+
+void Survival::name_files() {
+    for (StoredExtent* extent : store_->extents().all()) {
+        auto* file = extent->memory->file();
+        if (file == nullptr || file->held_fd() < 0) continue;
+        if (auto named = file->keep(extent->key); named && *named) keeper_->drop({&extent->key, 1});
     }
 }
 
@@ -412,7 +434,7 @@ void Survival::put_all() {
     if (int fd = maker_ ? maker_->socket() : -1; fd >= 0) keeper_->put(kMaker, fd);
     for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
-        if (auto fd = extent->memory->descriptor_for_keeper()) keeper_->put(extent->key, *fd);
+        if (auto fd = extent->memory->descriptor_for_keeper(); fd && *fd >= 0) keeper_->put(extent->key, *fd);
     }
     for (const auto& [key, fd] : leaving_) keeper_->put(key, fd.get());
 }
@@ -433,13 +455,17 @@ void Survival::changed(StoredExtent& extent) {
     store_lock.assert_held();
     if (!extent.kept) {
         extent.kept = true;
-        if (extent.memory->file() != nullptr) keep_host_folder();
+        Result<bool> named = false;
+        if (auto* file = extent.memory->file()) {
+            keep_host_folder();
+            named = file->keep(extent.key);
+        }
         // Before the commit of its row.
-        auto fd = extent.memory->descriptor_for_keeper();
+        auto fd = named ? extent.memory->descriptor_for_keeper() : std::unexpected(named.error());
         extent.lost_at_end = !fd;
         if (fd) {
             note_extent(extent);
-            keeper_->put(extent.key, *fd);
+            if (*fd >= 0) keeper_->put(extent.key, *fd);
         } else {
             log_error("{}; what is in it does not outlive gshmd", fd.error().message);
         }
@@ -451,8 +477,10 @@ void Survival::changed(StoredExtent& extent) {
 void Survival::erased(const StoredExtent& extent) {
     store_lock.assert_held();
     catalog_->erased(extent);
-    dropped_.push_back(extent.key);
-    if (auto fd = extent.memory->descriptor_for_keeper(); fd && extent.kept) {
+    auto fd = extent.memory->descriptor_for_keeper();
+    const bool named = fd && *fd < 0;
+    (named ? removed_ : dropped_).push_back(extent.key);
+    if (fd && !named && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
     note_change();
@@ -481,7 +509,11 @@ Status Survival::commit() {
     }
     pending_ = false;
     // After the commit: before it, the catalog still has their rows.
-    if (!dropped_.empty()) forget(std::exchange(dropped_, {}));
+    if (!dropped_.empty()) {
+        keeper_->drop(dropped_);
+        forget_notes(std::exchange(dropped_, {}));
+    }
+    if (!removed_.empty()) forget_notes(std::exchange(removed_, {}));
     return {};
 }
 
@@ -522,6 +554,7 @@ void Survival::close() {
     // Changes that could not be committed are not made: the next daemon finds the state before them.
     pending_ = false;
     dropped_.clear();
+    removed_.clear();
     keeper_.reset();
 }
 

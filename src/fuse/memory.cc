@@ -64,9 +64,10 @@ std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, u
 Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) {
     std::shared_lock gate_lock(work.gate->mutex);
     if (auto* file = file_of(*work.gate)) {
+        auto fd = TRY(file->open());
         ssize_t got = 0;
         do {
-            got = pread(file->fd(), into.data(), into.size(), static_cast<off_t>(offset));
+            got = pread(fd->get(), into.data(), into.size(), static_cast<off_t>(offset));
         } while (got < 0 && errno == EINTR);
         if (got < 0) return fail_errno("pread");
         return static_cast<size_t>(got);

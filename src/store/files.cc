@@ -155,7 +155,8 @@ void Files::close(FileId file) {
     Access access = found->second.access;
     store_.erase_note(found->second.slot);
     store_.files_.erase(found);
-    --object->open_files;
+    // The kernel has as many backing files as there are open ones.
+    if (--object->open_files == 0) store_.drop_backing(object->id);
     object->awaited = false;
     store_.refresh(object);
     store_.unpin(object, access);

@@ -207,6 +207,12 @@ Status Restorer::restore_leases(bool with_mount) {
         // A killed daemon leaves leases in the ledger whose objects are not in the catalog yet, or no longer.
         store_.ledger_->remove(slot);
     }
+    // Backing files are for open files. Older daemons kept others.
+    std::erase_if(store_.backing_, [&](const auto& entry) {
+        if (store_.object(entry.first)->open_files > 0) return false;
+        store_.former_backing_.push_back(entry.second);
+        return true;
+    });
     return {};
 }
 
