@@ -1,6 +1,7 @@
 // The bytes of a file. On a device whose resizable extents are files (host) a file of the mount is one, and is resized
 // in place. Elsewhere it is an extent, which is replaced by another when the file outgrows it; docs/mount.md has the
-// effect on its holders.
+// effect on its holders. A small file is in a slab until a process needs its memory, or until it grows by a write; the
+// close after that puts it into a slab again.
 #include <algorithm>
 #include <linux/falloc.h>
 #include <mutex>
@@ -129,6 +130,18 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     }
     const uint64_t size = size_of(*work.gate);
     const uint64_t capacity = capacity_of(*work.gate);
+    if (!work.gate->memory && may_share(work, end)) {
+        // Most small files are written at once. The bytes before the offset are zero.
+        TRY(move_to(work, end, 0, end));
+        auto copied = work.gate->memory->copy_in(work.gate->offset + offset, from);
+        if (copied) {
+            written();
+            return {};
+        }
+        StoreLock lock(backend_.store_mutex());
+        backend_.files().replace_memory(*work.object, nullptr, 0);
+        return copied;
+    }
     if (end > capacity) {
         // Twice the capacity, so that a byte of a file written in pieces is copied a constant number of times on
         // average. The excess is freed when the file is closed. If the device does not have that much left, less may be
@@ -146,7 +159,17 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
     return backend_.mover().resize(
         *work.object, *work.gate,
-        {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy, reason != Move::needed});
+        {.capacity_bytes = capacity_bytes,
+         .kept_bytes = kept_bytes,
+         .size_bytes = size_bytes,
+         .for_tidiness = reason == Move::tidy,
+         .unless_opened = reason == Move::tidy || reason == Move::unless_opened,
+         .may_share = reason == Move::needed || reason == Move::tidy});
+}
+
+bool FileSystem::may_share(const Work& work, uint64_t size_bytes) {
+    StoreLock lock(backend_.store_mutex());
+    return backend_.files().store().may_share(*work.object, work.device(), size_bytes);
 }
 
 uint64_t FileSystem::free_bytes(DeviceIndex device) {
@@ -167,12 +190,14 @@ void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
 Status FileSystem::make_dedicated(Work& work) {
     std::unique_lock gate_lock(work.gate->mutex);
     uint64_t size = 0;
+    bool unmapped = false;
     {
         StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->slab_group == nullptr) return {};
         size = work.object->size_bytes;
+        unmapped = work.object->extent->unmapped;
     }
-    auto moved = move_to(work, size, size, size, Move::unless_opened);
+    auto moved = move_to(work, size, size, size, unmapped ? Move::own : Move::unless_opened);
     if (!moved && moved.error().code == ECANCELED) return {};  // it stays in the slab
     return moved;
 }
@@ -231,7 +256,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     }
     uint64_t needed = round_up(size_bytes, info.granularity_bytes);
     bool fits = work.gate->memory && !in_slab && size_bytes <= work.gate->memory->size();
-    bool too_large = fits && unshared && needed < work.gate->memory->size();
+    bool too_large = fits && unshared && (needed < work.gate->memory->size() || may_share(work, size_bytes));
     if (fits && size_bytes > old) TRY(work.gate->memory->fill(old, size_bytes - old, 0));
     if (!fits || too_large) {
         auto moved = move_to(work, size_bytes, std::min(old, size_bytes), size_bytes);
@@ -269,7 +294,7 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
         if (punch) {
             if (offset < size)
                 TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
-        } else if (end > capacity) {
+        } else if (end > capacity && mode == FALLOC_FL_KEEP_SIZE) {
             TRY(move_to(work, end, size, size));
         }
         StoreLock lock(backend_.store_mutex());
@@ -296,6 +321,7 @@ Status FileSystem::settle(Work& work) {
     if (!work.gate->memory) return {};
     const DeviceInfo& info = backend_.device(work.device()).info();
     uint64_t size = 0;
+    bool shares = false;
     {
         StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->slab_group != nullptr) return {};
@@ -305,9 +331,10 @@ Status FileSystem::settle(Work& work) {
         if (work.object->extent->handle_given) return {};
         backend_.files().refresh(*work.object);
         size = work.object->size_bytes;
+        shares = backend_.files().store().may_share(*work.object, work.device(), size);
     }
     if (file_of(*work.gate) != nullptr || size == 0) return {};
-    if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
+    if (!shares && round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
     // The excess was reserved with fallocate() or by growth in advance. Without room for a move it stays.
     (void)move_to(work, size, size, size, Move::tidy);
     return {};

@@ -105,6 +105,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         group.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
         added->slab_group = &group;
         ++group.slabs;
+        added->unmapped = need.slab->is_unmapped();
         added->protects = need.protects;
         added->slab.emplace(added->size_bytes);
         enlist(added, true);

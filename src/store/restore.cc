@@ -33,6 +33,7 @@ Status Restorer::add(SavedExtent saved) {
         group.next_size_bytes = added->size_bytes;
         ++group.slabs;
         added->slab_group = &group;
+        added->unmapped = saved.slab->is_unmapped();
         added->closed = saved.closed;
         added->protects = store_.devices_[added->device].read_only_exports;
         added->slab.emplace();  // without free ranges until these are zeroed

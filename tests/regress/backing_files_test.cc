@@ -43,9 +43,10 @@ protected:
 };
 
 TEST_F(BackingFiles, OneThatIsClosedIsNotHandedOut) {
-    const auto made = make_open("file");
+    const NodeId node = make("file");
+    const auto opened = rig_.open(node, O_RDONLY);
     rig_.kill_at(KillPoint::closed_backing);
-    rig_.release(made.node(), made.open_out().file);
+    rig_.release(node, opened.open_out().file);
     ASSERT_TRUE(rig_.is_dead());
     rig_.restart();
     check_opens("file");
@@ -53,9 +54,10 @@ TEST_F(BackingFiles, OneThatIsClosedIsNotHandedOut) {
 
 // It would keep the memory until the mount ends.
 TEST_F(BackingFiles, OneThatWasToBeClosedIsClosedByTheNext) {
-    const auto made = make_open("file");
+    const NodeId node = make("file");
+    const auto opened = rig_.open(node, O_RDONLY);
     rig_.kill_at(KillPoint::close_backing);
-    rig_.release(made.node(), made.open_out().file);
+    rig_.release(node, opened.open_out().file);
     ASSERT_TRUE(rig_.is_dead());
     EXPECT_EQ(rig_.kernel.backing_count(), 1u);
     rig_.restart();
