@@ -294,8 +294,8 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
         if (punch) {
             if (offset < size)
                 TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
-        } else if (end > capacity && mode == FALLOC_FL_KEEP_SIZE) {
-            TRY(move_to(work, end, size, size));
+        } else if (end > capacity && (mode != 0 || !may_share(work, end))) {
+            TRY(move_to(work, end, size, size));  // otherwise resize() finds a place
         }
         StoreLock lock(backend_.store_mutex());
         backend_.files().modified(*work.object);
