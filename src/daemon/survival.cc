@@ -207,9 +207,10 @@ Status Survival::make_catalog() {
 void Survival::note_extent(const StoredExtent& extent) {
     Ledger& ledger = memory_->ledger();
     if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
+    const uint64_t slab = extent.slab_group == nullptr ? 0 : extent.unmapped ? kUnmappedSlab : 1;
     extent_notes_[extent.key] = ledger.add(LedgerKind::extent, extent.key, extent.memory->size(), 0,
                                            {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible,
-                                            extent.memory->file() != nullptr, extent.slab_group != nullptr});
+                                            extent.memory->file() != nullptr, slab});
 }
 
 void Survival::find_extent_notes() {

@@ -175,7 +175,8 @@ Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
         if (extent.memory == nullptr) continue;  // it was being created or freed
         extent.shown_bytes = extent.memory->size();
         // The owner of the slab is unknown: it belongs to root, and the key matches no further objects.
-        if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
+        if (entry.more[3] == kUnmappedSlab) extent.slab = SlabKey::unmapped(kept.device, kept.compressible);
+        else if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
         TRY(restorer.add(std::move(extent)));
     }
     for (const auto& [key, fd] : kept_.descriptors) {

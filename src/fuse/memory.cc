@@ -130,8 +130,8 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     }
     const uint64_t size = size_of(*work.gate);
     const uint64_t capacity = capacity_of(*work.gate);
-    if (!work.gate->memory && may_share(work, end)) {
-        // Most small files are written at once. The bytes before the offset are zero.
+    // Most small files are written at once, and more follows a full request. The bytes before the offset are zero.
+    if (!work.gate->memory && from.size() < kMostBytes && may_share(work, end)) {
         TRY(move_to(work, end, 0, end));
         auto copied = work.gate->memory->copy_in(work.gate->offset + offset, from);
         if (copied) {
