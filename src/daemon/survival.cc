@@ -7,7 +7,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <unordered_set>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -376,11 +375,7 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     writer_->wake();
     release_unused_makes();
     // Files without a row were being created or freed when the earlier daemon died.
-    if (!salvaging_) {
-        std::unordered_set<uint64_t> used;
-        for (const StoredExtent* extent : store.extents().all()) used.insert(extent->key);
-        devices.remove_host_files([&](uint64_t key) { return used.contains(key); });
-    }
+    if (!salvaging_) devices.remove_host_files([&](uint64_t key) { return restorer.has_extent(key); });
     return sessions;
 }
 
