@@ -110,6 +110,11 @@ private:
                 });
         }
         if (auto session = session_.lock()) session->job_ended();
+        // Opened before the object exists: a lack of descriptors is an error of the allocation.
+        if (memory && map_ && (*memory)->file() != nullptr && descriptors_.size() < limits::kMessageDescriptors) {
+            if (auto fd = (*memory)->export_fd(Access::write)) file_fds_.push_back(std::move(*fd));
+            else memory = std::unexpected(explain_descriptor_limit(fd.error()));
+        }
         ExtentId added = 0;
         if (memory) {
             auto* extent = server_.store().extents().add(need, std::move(*memory));
@@ -153,7 +158,9 @@ private:
             session.needs_descriptor(*object->extent, Access::write)) {
             Extents::reach(object->extent, session.id());
             index = static_cast<int>(descriptors_.size());
-            descriptors_.push_back(*object->extent->memory->descriptor(Access::write));
+            const bool is_file = object->extent->memory->file() != nullptr;
+            descriptors_.push_back(is_file ? file_fds_.back().get()
+                                           : *object->extent->memory->descriptor(Access::write));
             kept_.push_back(object->extent->memory);
         }
         records_.push_back(to_open_record(*object, index));
@@ -195,6 +202,7 @@ private:
     std::vector<wire::OpenRecord> records_;
     std::vector<int> descriptors_;
     std::vector<std::shared_ptr<Extent>> kept_;  // keeps the descriptors open until they are sent
+    std::vector<UniqueFd> file_fds_;             // likewise; the last is of the last extent that is a file
     StoredExtent* extent_ = nullptr;
     bool heard_others_ = false;  // the pending packets of other clients were read after the device was full
     Error first_error_{0, {}};

@@ -82,7 +82,7 @@ Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes)
     if (find(device->info().name)) return fail(EEXIST, "device {} is named twice", device->info().name);
     if (auto* host = dynamic_cast<HostDevice*>(device.get())) {
         host_ = host;
-        host->adopt_folder(std::move(old_host_folder_));
+        if (old_host_folder_) TRY(host->adopt_folder(std::move(old_host_folder_)));
     }
     auto started = device->start();
     if (!started) log_error("{} cannot be used: {}", device->info().name, started.error().message);
@@ -167,6 +167,10 @@ void DeviceSet::wait_for_reclaimed(DeviceIndex index) {
 
 std::optional<int> DeviceSet::host_folder() {
     return host_ == nullptr ? std::nullopt : host_->folder();
+}
+
+void DeviceSet::remove_host_files(const std::function<bool(uint64_t key)>& is_used) {
+    if (host_ != nullptr) host_->remove_files(is_used);
 }
 
 void DeviceSet::submit_to(Worker& worker, DeviceIndex index, Work work, Done done) {

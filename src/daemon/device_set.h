@@ -53,6 +53,8 @@ public:
     void set_also_wait(std::function<void()> wait) { also_wait_ = std::move(wait); }
     // The private tmpfs of the device `host`, if it has one.
     std::optional<int> host_folder();
+    // Removes the files in it that have no key, or one that is not in use.
+    void remove_host_files(const std::function<bool(uint64_t key)>& is_used);
     void report(DeviceIndex index, const Error& error) override REQUIRES(store_lock);
 
 private:

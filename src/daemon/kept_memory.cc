@@ -9,8 +9,6 @@
 namespace gshm::core {
 namespace {
 
-// "gskeepe" and the digit of the format: 2 had no journal.
-constexpr uint64_t kMagic = 0x3365'7065'656b'7367;
 constexpr uint64_t kFormatMask = 0x00ff'ffff'ffff'ffff;
 // Rows of about ten thousand created objects.
 constexpr uint64_t kJournalBytes = uint64_t{4} << 20;
@@ -38,13 +36,14 @@ Status KeptMemory::check_format(int fd) {
     if (fstat(fd, &status) != 0) return fail_errno("fstat of the ledger");
     uint64_t magic = 0;
     if (!S_ISREG(status.st_mode) || ::pread(fd, &magic, sizeof magic, 0) != sizeof magic) magic = 0;
-    if (magic != kMagic && (magic & kFormatMask) == (kMagic & kFormatMask)) {
+    const bool is_read = magic == kMagic || magic == kFormerMagic;
+    if (!is_read && (magic & kFormatMask) == (kMagic & kFormatMask)) {
         return fail(EPROTO,
                     "its ledger was left by {} gshmd, whose format this one does not read: start that version to take "
                     "it up, and `gshm snapshot` to carry it over; or `gshmd --discard` gives it up",
                     magic < kMagic ? "an older" : "a newer");
     }
-    if (magic != kMagic || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
+    if (!is_read || static_cast<uint64_t>(status.st_size) < kHeadBytes) {
         return fail(EUCLEAN, "the keeper has something else for the ledger");
     }
     return {};

@@ -26,6 +26,9 @@ public:
     Journal& journal() const { return *journal_; }
     Ledger& ledger() const { return *ledger_; }
 
+    // From now on no earlier version takes it up. Called when all of it has been read, before the first change.
+    void use_newest_format() { head().magic = kMagic; }
+
     // The first start is complete. Before that there are no objects to lose.
     bool is_ready() const { return head().ready != 0; }
     void set_ready() { head().ready = 1; }
@@ -40,6 +43,10 @@ public:
     static uint64_t device_sum(const DeviceInfo& device);
 
 private:
+    // "gskeepe" and the digit of the format: 2 had no journal; in 3 host files had no names, and the keeper had their
+    // descriptors.
+    static constexpr uint64_t kMagic = 0x3465'7065'656b'7367;
+    static constexpr uint64_t kFormerMagic = 0x3365'7065'656b'7367;  // also read
     struct Head {
         uint64_t magic;
         CatalogSum catalog_sum;

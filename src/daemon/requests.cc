@@ -204,6 +204,8 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     const Access access = open.write() ? Access::write : Access::read;
     std::vector<wire::OpenRecord> records;
     std::vector<int> descriptors;
+    std::vector<UniqueFd> opened_files;  // of `descriptors`, until they are sent
+    std::vector<Object*> without_memory;
     FirstError first(*this, "OpenObjects");
     auto add = [&](Result<Object*> object) -> Status {
         store_lock.assert_held();
@@ -214,6 +216,13 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         };
         if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
         int index = -1;
+        auto needs = open.map() ? needs_own_memory(*opened) : Result<bool>(false);
+        if (!needs) return undo(needs.error());
+        if (*needs) {
+            without_memory.push_back(opened);
+            records.push_back(to_open_record(*opened, -1));
+            return {};
+        }
         if (open.map()) {
             auto mappable = store.begin_mapping(id_, opened, access);
             if (!mappable && mappable.error().code == EBUSY && store.can_leave_slab(id_, *opened)) {
@@ -226,7 +235,13 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             if (descriptors.size() == limits::kMessageDescriptors) {
                 return undo({E2BIG, fmt::format("an answer carries at most {} descriptors", descriptors.size())});
             }
-            auto descriptor = opened->extent->memory->descriptor(access);
+            Extent& memory = *opened->extent->memory;
+            auto descriptor = memory.file() == nullptr ? memory.descriptor(access) : Result<int>(-1);
+            if (memory.file() != nullptr) {
+                auto file = memory.export_fd(access);
+                if (file) descriptor = opened_files.emplace_back(std::move(*file)).get();
+                else descriptor = std::unexpected(file.error());
+            }
             if (!descriptor) return undo(explain_descriptor_limit(descriptor.error()));
             Extents::reach(opened->extent, id_);
             index = static_cast<int>(descriptors.size());
@@ -244,6 +259,14 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         store, open, [&](std::string_view name) { note(add(store.open(id_, name, access, open.sealed_only()))); },
         [&](uint64_t id) { note(add(store.open_id(id_, id, access, open.sealed_only()))); });
     if (!done) return reply_error(request, done.error());
+    if (!without_memory.empty()) {
+        give_own_memory(std::move(without_memory));
+        for (const auto& record : records) {
+            if (record.descriptor() >= 0) forget_descriptor(record.extent(), access);
+            if (record.status() == 0) (void)store.release(id_, record.id(), access);
+        }
+        return;
+    }
     auto& out = builder();
     const auto fields = wire::add_records<wire::OpenRecord>(out, protocol_, records);
     auto body = wire::CreateOpenReply(out, fields.first, fields.sized);

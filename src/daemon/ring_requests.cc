@@ -153,6 +153,14 @@ void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
     if (count > limits::kBatchItems || objects.ids()->size() != count || objects.write()->size() != count) {
         return reply_error(request, {EINVAL, "a batch of objects for a ring has as many slots as objects"});
     }
+    // A ring uses the memory while the object may move.
+    std::vector<Object*> without_memory;
+    for (uint64_t id : *objects.ids()) {
+        auto object = object_range(id, 0, 0, Access::read);
+        auto needs = object ? needs_own_memory(**object) : Result<bool>(false);
+        if (needs && *needs) without_memory.push_back(*object);
+    }
+    if (!without_memory.empty()) return give_own_memory(std::move(without_memory));
     std::vector<int> statuses;
     Error first{0, ""};
     for (unsigned i = 0; i < count; ++i) {
@@ -162,6 +170,7 @@ void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
                 return fail(EINVAL, "a ring has slots for {} objects", limits::kRingObjects);
             }
             Object* object = TRY(object_range(objects.ids()->Get(i), 0, 0, access));
+            TRY(needs_own_memory(*object));
             ring->set_object(objects.slots()->Get(i), std::make_shared<RingObject>(server_, object, access));
             return {};
         };

@@ -112,7 +112,10 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
             server_.loop().store_mutex().describe_hold(std::source_location::current(),
                                                        wire::EnumNameRequestBody((*request)->body_type()));
         }
+        packet_ = packet;
         if (good) dispatch(**request, descriptors);
+        packet_ = {};
+        no_own_memory_.clear();
         if (good && try_again_later(**request, packet)) return;
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
         recorded = server_.commit();
@@ -165,6 +168,33 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
             self->on_packet(copy, none);
             self->trying_again_ = false;
         });
+    return true;
+}
+
+void Session::give_own_memory(std::vector<Object*> objects) {
+    job_started();
+    auto again = [self = shared_from_this(), copy = std::vector<uint8_t>(packet_.begin(), packet_.end())](
+                     std::unordered_map<NodeId, Error> failed) mutable {
+        store_lock.assert_held();
+        if (self->is_over()) return;
+        self->connection_->loop().post([self, copy = std::move(copy), failed = std::move(failed)]() mutable {
+            {
+                StoreLock lock(self->server_.loop().store_mutex());
+                if (self->is_over()) return;
+                self->job_ended();
+                self->no_own_memory_ = std::move(failed);
+            }
+            std::vector<UniqueFd> none;
+            self->on_packet(copy, none);
+        });
+    };
+    server_.mover().give_own_memory(std::move(objects), std::move(again));
+}
+
+Result<bool> Session::needs_own_memory(const Object& object) const {
+    if (object.extent == nullptr || !object.extent->unmapped) return false;
+    auto failed = no_own_memory_.find(object.id);
+    if (failed != no_own_memory_.end()) return std::unexpected(failed->second);
     return true;
 }
 

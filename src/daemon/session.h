@@ -112,6 +112,11 @@ private:
     // A request refused because of leases of other clients is served again after the pending packets of the others are
     // read. True: it will be.
     bool try_again_later(const wire::Request& request, wire::Bytes packet) REQUIRES(store_lock);
+    // The objects get memory of their own, see Mover::give_own_memory(). Then the request is served again. Called instead
+    // of a reply.
+    void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
+    // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
+    Result<bool> needs_own_memory(const Object& object) const REQUIRES(store_lock);
     // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);
@@ -193,6 +198,8 @@ private:
     std::optional<EventLoop::TimerId> greeting_timer_ GUARDED_BY(store_lock);
     bool ended_ GUARDED_BY(store_lock) = false;
     bool trying_again_ = false;  // of the connection's thread
+    wire::Bytes packet_ GUARDED_BY(store_lock);  // the request that is being served
+    std::unordered_map<NodeId, Error> no_own_memory_ GUARDED_BY(store_lock);  // during a request that is served again
     Store::SessionSecret secret_ GUARDED_BY(store_lock);
     bool greeted_ = false;
     uint32_t protocol_ = wire::kProtocolLowest;

@@ -82,8 +82,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
 }
 
 Status Survival::take_up(bool salvage) {
-    const bool has_extents =
-        std::ranges::any_of(kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial; });
+    const bool has_extents = std::ranges::any_of(
+        kept_.descriptors, [](const auto& entry) { return entry.first < kSpecial || entry.first == kHostFolder; });
     UniqueFd memory = take(kLedger);
     if (!memory && access(former_ledger_path(dir_).c_str(), F_OK) == 0) {
         if (salvage && version_in_file(catalog_path()) < kFirstVersionWithSums)
@@ -207,9 +207,10 @@ Status Survival::make_catalog() {
 void Survival::note_extent(const StoredExtent& extent) {
     Ledger& ledger = memory_->ledger();
     if (auto room = ledger.reserve(1); !room) return log_error("{}", room.error().message);
+    const uint64_t slab = extent.slab_group == nullptr ? 0 : extent.unmapped ? kUnmappedSlab : 1;
     extent_notes_[extent.key] = ledger.add(LedgerKind::extent, extent.key, extent.memory->size(), 0,
                                            {KeptMemory::device_sum(devices_->info(extent.device)), extent.compressible,
-                                            extent.memory->file() != nullptr, extent.slab_group != nullptr});
+                                            extent.memory->file() != nullptr, slab});
 }
 
 void Survival::find_extent_notes() {
@@ -219,8 +220,7 @@ void Survival::find_extent_notes() {
     }
 }
 
-void Survival::forget(const std::vector<uint64_t>& keys) {
-    keeper_->drop(keys);
+void Survival::forget_notes(const std::vector<uint64_t>& keys) {
     for (uint64_t key : keys) {
         leaving_.erase(key);
         auto note = extent_notes_.find(key);
@@ -252,6 +252,12 @@ UniqueFd Survival::take(uint64_t key) {
 Result<std::shared_ptr<Extent>> Survival::take_extent(const Catalog::Kept& kept, DeviceSet& devices) {
     if (kept.handle) handles_.insert(*kept.handle);
     UniqueFd fd = take(kept.key);
+    if (!fd && kept.is_file) {
+        auto file = devices.device(kept.device).restore_file(kept.key);
+        if (file) return std::move(*file);
+        // Other errors are a lack of resources, and no damage: the next daemon may take up the file.
+        if (file.error().code != ENOENT) return fail(ENOMEM, "{}", file.error().message);
+    }
     if (!fd && kept.kept && !salvaging_) {
         return fail(EUCLEAN, "the keeper does not have the memory of extent {} ({} bytes)", kept.key, kept.size_bytes);
     }
@@ -357,6 +363,8 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         if (!extent_notes_.contains(extent->key)) note_extent(*extent);
     }
     keep_host_folder();
+    memory_->use_newest_format();
+    name_files();
     note_change();  // so that commit() drops the keys even if there are no other changes
     TRY(commit());
     if (salvaging_) {
@@ -369,6 +377,8 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
     writer_ = std::make_unique<CatalogWriter>([this] { return drain(); });
     writer_->wake();
     release_unused_makes();
+    // Files without a row were being created or freed when the earlier daemon died.
+    if (!salvaging_) devices.remove_host_files([&](uint64_t key) { return restorer.has_extent(key); });
     return sessions;
 }
 
@@ -377,6 +387,14 @@ void Survival::keep_host_folder() {
     if (auto folder = devices_->host_folder()) {
         keeper_->put(kHostFolder, *folder);
         host_folder_kept_ = true;
+    }
+}
+
+void Survival::name_files() {
+    for (StoredExtent* extent : store_->extents().all()) {
+        auto* file = extent->memory->file();
+        if (file == nullptr || file->held_fd() < 0) continue;
+        if (auto named = file->keep(extent->key); named && *named) keeper_->drop({&extent->key, 1});
     }
 }
 
@@ -415,7 +433,7 @@ void Survival::put_all() {
     if (int fd = maker_ ? maker_->socket() : -1; fd >= 0) keeper_->put(kMaker, fd);
     for (auto [object, fd] : kept_fences_) keeper_->put(kFence | object, fd);
     for (StoredExtent* extent : store_->extents().all()) {
-        if (auto fd = extent->memory->descriptor_for_keeper()) keeper_->put(extent->key, *fd);
+        if (auto fd = extent->memory->descriptor_for_keeper(); fd && *fd >= 0) keeper_->put(extent->key, *fd);
     }
     for (const auto& [key, fd] : leaving_) keeper_->put(key, fd.get());
 }
@@ -436,13 +454,17 @@ void Survival::changed(StoredExtent& extent) {
     store_lock.assert_held();
     if (!extent.kept) {
         extent.kept = true;
-        if (extent.memory->file() != nullptr) keep_host_folder();
+        Result<bool> named = false;
+        if (auto* file = extent.memory->file()) {
+            keep_host_folder();
+            named = file->keep(extent.key);
+        }
         // Before the commit of its row.
-        auto fd = extent.memory->descriptor_for_keeper();
+        auto fd = named ? extent.memory->descriptor_for_keeper() : std::unexpected(named.error());
         extent.lost_at_end = !fd;
         if (fd) {
             note_extent(extent);
-            keeper_->put(extent.key, *fd);
+            if (*fd >= 0) keeper_->put(extent.key, *fd);
         } else {
             log_error("{}; what is in it does not outlive gshmd", fd.error().message);
         }
@@ -454,8 +476,10 @@ void Survival::changed(StoredExtent& extent) {
 void Survival::erased(const StoredExtent& extent) {
     store_lock.assert_held();
     catalog_->erased(extent);
-    dropped_.push_back(extent.key);
-    if (auto fd = extent.memory->descriptor_for_keeper(); fd && extent.kept) {
+    auto fd = extent.memory->descriptor_for_keeper();
+    const bool named = fd && *fd < 0;
+    (named ? removed_ : dropped_).push_back(extent.key);
+    if (fd && !named && extent.kept) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
     note_change();
@@ -484,7 +508,11 @@ Status Survival::commit() {
     }
     pending_ = false;
     // After the commit: before it, the catalog still has their rows.
-    if (!dropped_.empty()) forget(std::exchange(dropped_, {}));
+    if (!dropped_.empty()) {
+        keeper_->drop(dropped_);
+        forget_notes(std::exchange(dropped_, {}));
+    }
+    if (!removed_.empty()) forget_notes(std::exchange(removed_, {}));
     return {};
 }
 
@@ -546,6 +574,7 @@ void Survival::close() {
     // Changes that could not be committed are not made: the next daemon finds the state before them.
     pending_ = false;
     dropped_.clear();
+    removed_.clear();
     keeper_.reset();
 }
 

@@ -98,6 +98,7 @@ private:
     static constexpr uint64_t kHostFolder = kSpecial | 2;
     static constexpr uint64_t kMaker = kSpecial | 3;
     static constexpr uint64_t kLedger = kSpecial | 4;
+    static constexpr uint64_t kUnmappedSlab = 2;  // in the ledger; of other slabs 1
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)), reserve_(dir_) {}
@@ -116,7 +117,7 @@ private:
     UniqueFd take(uint64_t key);
     void note_extent(const StoredExtent& extent) REQUIRES(store_lock);
     void find_extent_notes() REQUIRES(store_lock);
-    void forget(const std::vector<uint64_t>& keys) REQUIRES(store_lock);
+    void forget_notes(const std::vector<uint64_t>& keys) REQUIRES(store_lock);
     // Moves committed rows to the catalog's file. From any thread.
     Status drain();
     // Keeps space of the folder back, and tells the store whether there is enough for further names. From any thread.
@@ -135,6 +136,8 @@ private:
     void report_salvaged(const Restorer& restorer) const REQUIRES(store_lock);
     Result<std::shared_ptr<Extent>> take_extent(const Catalog::Kept& kept, DeviceSet& devices) REQUIRES(store_lock);
     void put_all() REQUIRES(store_lock);
+    // Gives host files of an earlier version names, so that their descriptors need not be kept.
+    void name_files() REQUIRES(store_lock);
     void keep_host_folder() REQUIRES(store_lock);
     void release_unused_makes();
 
@@ -166,6 +169,7 @@ private:
     std::atomic<bool> pending_ = false;
     std::atomic<bool> failing_ = false;
     std::vector<uint64_t> dropped_ GUARDED_BY(store_lock);  // keys that the keeper drops after the next commit
+    std::vector<uint64_t> removed_ GUARDED_BY(store_lock);  // keys of files, which the keeper does not have
     // Descriptors of dropped extents, for a new keeper: until the commit the catalog still has their rows.
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
     Store* store_ GUARDED_BY(store_lock) = nullptr;  // set by load()

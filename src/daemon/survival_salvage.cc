@@ -1,11 +1,13 @@
 // Damaged state of an earlier daemon: the error message, and the salvage of the readable part.
 #include <cstring>
+#include <fcntl.h>
 #include <map>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/survival.h"
+#include "device/host_folder.h"
 
 namespace gshm::core {
 namespace {
@@ -62,6 +64,14 @@ std::string Survival::describe_kept() const {
     for (const auto& [key, fd] : kept_.descriptors) {
         struct stat status = {};
         if (fd && fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode))
+            sizes[key] = static_cast<uint64_t>(status.st_size);
+    }
+    // Files with a name.
+    std::optional<int> folder = devices_ != nullptr ? devices_->host_folder() : std::nullopt;
+    if (auto kept = kept_.descriptors.find(kHostFolder); kept != kept_.descriptors.end()) folder = kept->second.get();
+    for (const auto& [key, slot] : extent_notes_) {
+        struct stat status = {};
+        if (folder && fstatat(*folder, HostFolder::name_of(key).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
             sizes[key] = static_cast<uint64_t>(status.st_size);
     }
     if (store_ != nullptr) {
@@ -165,7 +175,8 @@ Status Survival::load_salvaged(Restorer& restorer, DeviceSet& devices) {
         if (extent.memory == nullptr) continue;  // it was being created or freed
         extent.shown_bytes = extent.memory->size();
         // The owner of the slab is unknown: it belongs to root, and the key matches no further objects.
-        if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
+        if (entry.more[3] == kUnmappedSlab) extent.slab = SlabKey::unmapped(kept.device, kept.compressible);
+        else if (entry.more[3] != 0) extent.slab = SlabKey{kept.device, 0, 0, 0600, kept.compressible, "salvaged"};
         TRY(restorer.add(std::move(extent)));
     }
     for (const auto& [key, fd] : kept_.descriptors) {

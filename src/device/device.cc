@@ -68,6 +68,10 @@ Result<std::unique_ptr<Extent>> Device::restore(UniqueFd, uint64_t, const Alloca
     return fail(EOPNOTSUPP, "memory of {} cannot be restored", info().name);
 }
 
+Result<std::unique_ptr<Extent>> Device::restore_file(uint64_t key) {
+    return fail(ENOENT, "{} has no file {}", info().name, key);
+}
+
 Status Extent::map_peer(Device& peer) {
     return fail(EOPNOTSUPP, "memory of this kind cannot be mapped for {}", peer.info().name);
 }

@@ -81,12 +81,22 @@ struct FileStatus {
     int64_t modified_ns = 0;
 };
 
+using SharedFd = std::shared_ptr<const UniqueFd>;
+
 // Extents may also be files: resizable in place, and usable by the kernel directly. Other writers may resize them too,
-// so their bytes are accessed by system calls only. Safe from any thread.
+// so their bytes are accessed by system calls only. Safe from any thread, if not said otherwise.
 class ExtentFile {
 public:
     virtual ~ExtentFile() = default;
-    virtual int fd() const = 0;
+    // Files are opened on demand: the descriptor may be closed when the result is destroyed.
+    virtual Result<SharedFd> open() = 0;
+    // From now on the file outlives the process under that key, for Device::restore_file(). False: the file has no name,
+    // and its descriptor must be kept. Called before other threads use the file.
+    virtual Result<bool> keep(uint64_t key) = 0;
+    // The descriptor that must be kept; -1: the file has a name.
+    virtual int held_fd() const = 0;
+    // The file ends with the extent, although it was kept. Called when no other thread uses the file.
+    virtual void discard() = 0;
     // The kernel's current values. Updates the budget.
     virtual Result<FileStatus> status() = 0;
     // Added bytes are zeros and allocated: a lack of memory gives ENOSPC here, not at the first access.
@@ -140,10 +150,11 @@ public:
     virtual Result<int> descriptor(Access access) = 0;
     // Imports do not keep their descriptor by default: a client may map thousands of extents.
     void keep_descriptor(UniqueFd fd) { kept_ = std::move(fd); }
-    // The descriptor that keeps the memory alive in another process, for restore().
-    Result<int> descriptor_for_keeper() { return file() != nullptr ? file()->fd() : descriptor(Access::write); }
-    // A copy for the caller.
-    Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
+    // The descriptor that keeps the memory alive in another process, for restore(). -1: none is needed, see
+    // ExtentFile::keep().
+    Result<int> descriptor_for_keeper() { return file() != nullptr ? file()->held_fd() : descriptor(Access::write); }
+    // A copy for the caller. Files have these only.
+    virtual Result<UniqueFd> export_fd(Access access) { return UniqueFd::clone(TRY(descriptor(access))); }
     virtual Result<FabricHandle> export_fabric() const;
     // The fabric handle that outlives this process, for restore(); null: none.
     virtual const FabricHandle* lasting_handle() const { return nullptr; }
@@ -208,6 +219,8 @@ public:
     // so is lasting_handle().
     virtual Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle* handle = nullptr);
+    // The same for a file that ExtentFile::keep() has given that key. ENOENT: there is none.
+    virtual Result<std::unique_ptr<Extent>> restore_file(uint64_t key);
     // Called before any allocation or restore. Devices without fabric handles ignore it.
     virtual void use_maker(std::shared_ptr<FabricMaker>) {}
     // Bytes that the kernel uses for the device beyond those of its extents: it has not freed them yet, or a process

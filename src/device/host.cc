@@ -6,10 +6,8 @@
 #include <linux/falloc.h>
 #include <mutex>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/mapping.h"
@@ -72,25 +70,6 @@ private:
     Access access_;
 };
 
-// A detached mount: its files have no path and end with their last descriptor. within_size: huge pages for files that
-// fill them, without cost for small files.
-Result<UniqueFd> make_private_tmpfs(uint64_t capacity_bytes) {
-    for (const char* huge : {"within_size", "never"}) {
-        auto context = UniqueFd::adopt(fsopen("tmpfs", FSOPEN_CLOEXEC));
-        if (!context) return fail_errno("fsopen");
-        std::string size = std::to_string(capacity_bytes);
-        bool ready = fsconfig(context.get(), FSCONFIG_SET_STRING, "size", size.c_str(), 0) == 0 &&
-                     fsconfig(context.get(), FSCONFIG_SET_STRING, "nr_inodes", "0", 0) == 0 &&
-                     fsconfig(context.get(), FSCONFIG_SET_STRING, "mode", "0700", 0) == 0 &&
-                     fsconfig(context.get(), FSCONFIG_SET_STRING, "huge", huge, 0) == 0 &&
-                     fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0;
-        if (!ready) continue;
-        auto mount = UniqueFd::adopt(fsmount(context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID));
-        if (mount) return mount;
-    }
-    return fail_errno("cannot make a private tmpfs");
-}
-
 int64_t to_ns(const timespec& time) {
     return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
@@ -101,18 +80,36 @@ timespec to_timespec(int64_t ns) {
     return {static_cast<time_t>((ns - part) / kNsPerS), static_cast<long>(part)};
 }
 
+// A file of the private tmpfs, opened when it is used. Without that folder a memfd, which has no name and stays open.
 class HostFile final : public Extent, public ExtentFile {
 public:
-    HostFile(UniqueFd fd, std::shared_ptr<Budget> all_files)
-        : Extent(0, 0), fd_(std::move(fd)), all_files_(std::move(all_files)) {}
+    // `name` is removed with this object, unless keep() was called or keeps is true.
+    HostFile(std::shared_ptr<HostFolder> folder, std::string name, bool keeps, std::shared_ptr<Budget> all_files)
+        : Extent(0, 0),
+          folder_(std::move(folder)),
+          name_(std::move(name)),
+          keeps_name_(keeps),
+          all_files_(std::move(all_files)) {}
+    // A file without a name.
+    HostFile(std::shared_ptr<HostFolder> folder, UniqueFd fd, std::shared_ptr<Budget> all_files)
+        : Extent(0, 0),
+          folder_(std::move(folder)),
+          held_(std::make_shared<OpenHostFile>(std::move(fd))),
+          all_files_(std::move(all_files)) {}
     ~HostFile() override {
+        if (folder_) folder_->forget(slot_);
+        if (!name_.empty() && !keeps_name_) folder_->unlink(name_);
+        held_.reset();
         all_files_->give(allocated_);
         if (budget_) budget_->give(charged_);
     }
+    // It was just made, and is open.
+    void add_opened(UniqueFd fd) { folder_->add(slot_, std::make_shared<OpenHostFile>(std::move(fd))); }
 
     Status copy_in(uint64_t offset, std::span<const std::byte> source) override {
+        auto file = TRY(use());
         while (!source.empty()) {
-            ssize_t put = pwrite(fd_.get(), source.data(), source.size(), static_cast<off_t>(offset));
+            ssize_t put = pwrite(file->fd.get(), source.data(), source.size(), static_cast<off_t>(offset));
             if (put < 0 && errno == EINTR) continue;
             if (put < 0) return fail_errno("cannot write host memory");
             source = source.subspan(static_cast<size_t>(put));
@@ -122,8 +119,9 @@ public:
     }
     // Bytes beyond the end read as zeros: another process may just have shortened the file.
     Status copy_out(uint64_t offset, std::span<std::byte> destination) const override {
+        auto file = TRY(use());
         while (!destination.empty()) {
-            ssize_t got = pread(fd_.get(), destination.data(), destination.size(), static_cast<off_t>(offset));
+            ssize_t got = pread(file->fd.get(), destination.data(), destination.size(), static_cast<off_t>(offset));
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) return fail_errno("cannot read host memory");
             if (got == 0) {
@@ -142,59 +140,82 @@ public:
         }
         return {};
     }
-    Result<int> descriptor(Access access) override {
-        // A new file description: a shared one would share its flags, and O_APPEND would redirect these writes.
-        if (access == Access::write) {
-            if (!handed_out_) handed_out_ = TRY(reopen(fd_.get(), O_RDWR));
-            return handed_out_.get();
-        }
-        if (!read_only_fd_) read_only_fd_ = TRY(reopen(fd_.get(), O_RDONLY));
-        return read_only_fd_.get();
+    Result<int> descriptor(Access) override {
+        return fail(EOPNOTSUPP, "a file has no descriptor of its own: export_fd() opens one");
+    }
+    // A new file description: a shared one would share its flags, and O_APPEND would redirect the writes of gshmd.
+    Result<UniqueFd> export_fd(Access access) override {
+        const int flags = access == Access::write ? O_RDWR : O_RDONLY;
+        if (!held_) return folder_->open(name_, flags);
+        return reopen(held_->fd.get(), flags);
     }
     ExtentFile* file() override { return this; }
     bool is_host_memory() const override { return false; }
 
-    int fd() const override { return fd_.get(); }
+    Result<SharedFd> open() override {
+        auto file = TRY(use());
+        return SharedFd(file, &file->fd);
+    }
+    Result<bool> keep(uint64_t key) override {
+        if (!folder_) return false;
+        if (keeps_name_) return true;
+        std::string name = HostFolder::name_of(key);
+        if (held_) {
+            // Made by an earlier version, which kept the descriptor.
+            if (!TRY(folder_->link(held_->fd.get(), name))) return false;
+            folder_->add(slot_, std::exchange(held_, nullptr));
+        } else if (auto renamed = folder_->rename(name_, name); !renamed) {
+            held_ = TRY(use());  // its descriptor must be kept
+            return false;
+        }
+        name_ = std::move(name);
+        keeps_name_ = true;
+        return true;
+    }
+    int held_fd() const override { return held_ ? held_->fd.get() : -1; }
+    void discard() override { keeps_name_ = false; }
+
     Result<FileStatus> status() override {
-        struct stat now = {};
-        if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
+        const struct stat now = TRY(stat_now());
         auto allocated = static_cast<uint64_t>(now.st_blocks) * 512;
         set_size(static_cast<uint64_t>(now.st_size));
         charge(allocated);
         return FileStatus{static_cast<uint64_t>(now.st_size), allocated, to_ns(now.st_atim), to_ns(now.st_mtim)};
     }
     Status resize(uint64_t size_bytes) override {
-        struct stat now = {};
-        if (fstat(fd_.get(), &now) != 0) return fail_errno("fstat of host memory");
-        auto old = static_cast<uint64_t>(now.st_size);
+        auto file = TRY(use());
+        auto old = static_cast<uint64_t>(TRY(stat_now()).st_size);
         if (size_bytes > old) {
             TRY(allocate(0, old, size_bytes - old));
-        } else if (ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+        } else if (ftruncate(file->fd.get(), static_cast<off_t>(size_bytes)) != 0) {
             return fail_errno("cannot size host memory");
         }
         TRY(status());
         return {};
     }
     Result<std::shared_ptr<Mapping>> mapping() override {
-        std::lock_guard lock(mutex_);
+        auto file = TRY(use());
+        MutexLock lock(file->mutex);
         uint64_t needed = size();
-        if (!mapping_ || mapping_->size() < needed) {
+        if (!file->mapping || file->mapping->size() < needed) {
             // Maps twice the size, so that a growing file is not remapped every time.
             auto bytes = std::max<uint64_t>(2 * needed, 1 << 20);
-            mapping_ = std::make_shared<Mapping>(TRY(Mapping::create(fd_.get(), bytes, true)));
+            file->mapping = std::make_shared<Mapping>(TRY(Mapping::create(file->fd.get(), bytes, true)));
         }
-        return mapping_;
+        return file->mapping;
     }
     Status set_times(int64_t accessed_ns, int64_t modified_ns) override {
         const timespec times[2] = {to_timespec(accessed_ns), to_timespec(modified_ns)};
-        if (futimens(fd_.get(), times) != 0) return fail_errno("futimens");
+        if (!held_) return folder_->set_times(name_, times);
+        if (futimens(held_->fd.get(), times) != 0) return fail_errno("futimens");
         return {};
     }
     Status allocate(int mode, uint64_t offset, uint64_t bytes) override {
+        auto file = TRY(use());
         bool grows = (mode & FALLOC_FL_PUNCH_HOLE) == 0;
         // Reserved in advance, so that a request that does not fit fails without using the remaining bytes.
         if (grows && budget_ && !has_room_for(offset, bytes)) return fail(ENOSPC, "host is full");
-        while (fallocate(fd_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+        while (fallocate(file->fd.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
             if (errno == EINTR) continue;
             auto failed = fail_errno("cannot allocate host memory");
             (void)status();  // returns the excess of the reservation
@@ -210,6 +231,16 @@ public:
     }
 
 private:
+    Result<std::shared_ptr<OpenHostFile>> use() const {
+        if (held_) return held_;
+        return folder_->use(slot_, name_);
+    }
+    Result<struct stat> stat_now() const {
+        if (!held_) return folder_->stat(name_);
+        struct stat now = {};
+        if (fstat(held_->fd.get(), &now) != 0) return fail_errno("fstat of host memory");
+        return now;
+    }
     bool has_room_for(uint64_t offset, uint64_t bytes) {
         std::lock_guard lock(mutex_);
         uint64_t needed = std::min(bytes, offset + bytes - std::min(charged_, offset + bytes));
@@ -228,13 +259,15 @@ private:
         share = bytes;
     }
 
-    UniqueFd fd_;
-    UniqueFd handed_out_;
-    UniqueFd read_only_fd_;
+    const std::shared_ptr<HostFolder> folder_;  // null: a memfd
+    // These change before the extent is shared between threads, and when it is freed.
+    std::string name_;                    // in the folder; empty: none
+    bool keeps_name_ = false;             // the name outlives this object
+    std::shared_ptr<OpenHostFile> held_;  // of a file that only its descriptor keeps alive; null: its name does
+    mutable HostFolder::Slot slot_;
     const std::shared_ptr<Budget> all_files_;  // the bytes of all files of the device
     std::mutex mutex_;                         // guards all below
     uint64_t allocated_ = 0;                   // in all_files_
-    std::shared_ptr<Mapping> mapping_;         // null: not mapped yet
     std::shared_ptr<Budget> budget_;
     uint64_t charged_ = 0;
 };
@@ -277,8 +310,8 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) 
 Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (options.compressible) return fail(EOPNOTSUPP, "host has no compressible memory");
     if (options.resizable) {
-        auto file = std::make_unique<HostFile>(TRY(make_file()), files_);
-        if (size_bytes > 0) TRY(file->resize(size_bytes));
+        auto file = TRY(make_file());
+        if (size_bytes > 0) TRY(file->file()->resize(size_bytes));
         return file;
     }
     auto file = UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -299,7 +332,7 @@ Result<std::unique_ptr<Extent>> HostDevice::allocate(uint64_t size_bytes, const 
 Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                                     const FabricHandle*) {
     if (options.resizable) {
-        auto file = std::make_unique<HostFile>(std::move(fd), files_);
+        auto file = std::make_unique<HostFile>(folder_now(), std::move(fd), files_);
         TRY(file->status());
         return file;
     }
@@ -314,36 +347,62 @@ Result<std::unique_ptr<Extent>> HostDevice::restore(UniqueFd fd, uint64_t size_b
     return std::make_unique<HostExtent>(std::move(mapping), std::move(fd), Access::write);
 }
 
-std::optional<int> HostDevice::folder() {
-    MutexLock lock(mutex_);
-    if (!folder_) return std::nullopt;
-    return folder_.get();
+Result<std::unique_ptr<Extent>> HostDevice::restore_file(uint64_t key) {
+    auto folder = folder_now();
+    if (!folder) return fail(ENOENT, "there is no folder of host files");
+    auto file = std::make_unique<HostFile>(std::move(folder), HostFolder::name_of(key), true, files_);
+    TRY(file->status());
+    return file;
 }
 
-void HostDevice::adopt_folder(UniqueFd folder) {
+std::shared_ptr<HostFolder> HostDevice::folder_now() {
     MutexLock lock(mutex_);
-    folder_tried_ = static_cast<bool>(folder);
-    folder_ = std::move(folder);
+    return folder_;
+}
+
+std::optional<int> HostDevice::folder() {
+    auto folder = folder_now();
+    if (!folder) return std::nullopt;
+    return folder->fd();
+}
+
+Status HostDevice::adopt_folder(UniqueFd folder) {
+    auto adopted = TRY(HostFolder::adopt(std::move(folder)));
+    MutexLock lock(mutex_);
+    folder_tried_ = true;
+    folder_ = std::move(adopted);
+    return {};
+}
+
+void HostDevice::remove_files(const std::function<bool(uint64_t key)>& is_used) {
+    if (auto folder = folder_now()) folder->clean(is_used);
 }
 
 uint64_t HostDevice::unaccounted_bytes() {
-    struct statfs all = {};
-    MutexLock lock(mutex_);
-    if (!folder_ || fstatfs(folder_.get(), &all) != 0) return 0;
-    const uint64_t used = (all.f_blocks - all.f_bfree) * static_cast<uint64_t>(all.f_bsize);
+    auto folder = folder_now();
+    const uint64_t used = folder ? folder->used_bytes() : 0;
     return used - std::min(used, files_->used());
 }
 
-Result<UniqueFd> HostDevice::make_file() {
-    MutexLock lock(mutex_);
-    if (!folder_tried_) {
-        folder_tried_ = true;
-        if (auto folder = make_private_tmpfs(info_.capacity_bytes)) folder_ = std::move(*folder);
+Result<std::unique_ptr<Extent>> HostDevice::make_file() {
+    std::shared_ptr<HostFolder> folder;
+    {
+        MutexLock lock(mutex_);
+        if (!folder_tried_) {
+            folder_tried_ = true;
+            if (auto made = HostFolder::create(info_.capacity_bytes)) folder_ = std::move(*made);
+        }
+        folder = folder_;
     }
-    auto file = folder_ ? UniqueFd::adopt(openat(folder_.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600))
-                        : UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC));
-    if (!file || fchmod(file.get(), 0600) != 0) return fail_errno("cannot make a shared-memory file");
-    return file;
+    if (folder) {
+        auto made = TRY(folder->make());
+        auto file = std::make_unique<HostFile>(std::move(folder), std::move(made.name), false, files_);
+        file->add_opened(std::move(made.fd));
+        return file;
+    }
+    auto fd = UniqueFd::adopt(memfd_create("gshm", MFD_CLOEXEC));
+    if (!fd || fchmod(fd.get(), 0600) != 0) return fail_errno("cannot make a shared-memory file");
+    return std::make_unique<HostFile>(nullptr, std::move(fd), files_);
 }
 
 Result<std::unique_ptr<Extent>> HostDevice::import_fd(int fd, uint64_t size_bytes, Access access) {

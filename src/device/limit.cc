@@ -43,6 +43,13 @@ Result<std::unique_ptr<Extent>> LimitDevice::restore(UniqueFd fd, uint64_t size_
     return extent;
 }
 
+Result<std::unique_ptr<Extent>> LimitDevice::restore_file(uint64_t key) {
+    auto extent = TRY(upstream_->restore_file(key));
+    charge(*extent, 0);
+    TRY(extent->file()->status());  // counts its bytes
+    return extent;
+}
+
 void LimitDevice::charge(Extent& extent, uint64_t size_bytes) {
     if (auto* file = extent.file()) file->charge_to(budget_, size_bytes);
     else extent.on_release([budget = budget_, size_bytes] { budget->give(size_bytes); });

@@ -26,6 +26,7 @@ public:
     // Counted even beyond the limit: the memory exists.
     Result<std::unique_ptr<Extent>> restore(UniqueFd fd, uint64_t size_bytes, const AllocateOptions& options,
                                             const FabricHandle* handle) override;
+    Result<std::unique_ptr<Extent>> restore_file(uint64_t key) override;
 
     Status register_host_memory(std::span<std::byte> memory) override {
         return upstream_->register_host_memory(memory);

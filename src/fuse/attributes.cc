@@ -47,6 +47,8 @@ Result<std::string_view> strip_prefix(std::string_view name, int otherwise) {
 
 // The size of the memory behind a handle of the object. A file may have any size, a mapping has whole pages.
 uint64_t physical_bytes(const Object& object, uint64_t granularity) {
+    // An importer of its handle maps memory of its own.
+    if (object.extent->unmapped) return round_up(object.size_bytes, granularity);
     return round_up(object.extent->size_bytes, granularity);
 }
 
@@ -187,7 +189,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));
     // The object would have to leave its slab, and processes that map it there, or may, would keep the old memory.
-    const bool used = !Files::is_unshared(*object) || object->extent->handle_given;
+    const bool used = (!Files::is_unshared(*object) && !object->extent->unmapped) || object->extent->handle_given;
     if (object->extent->slab_group != nullptr && used) return refuse(EBUSY);
     Work work(backend_, object, Work::kPin);
     lock.unlock();
@@ -196,6 +198,7 @@ Result<std::string> FileSystem::fabric_handle(NodeId id) {
     TRY(make_exportable(work));
     std::shared_lock gate_lock(work.gate->mutex);
     if (!work.gate->memory) return refuse(ENODATA);
+    if (work.gate->in_slab) return refuse(EBUSY);  // a process has opened it meanwhile
     auto handle = work.gate->memory->export_fabric();
     if (!handle) {
         log_warning("user.fabric_handle of node {}: {}. If no process uses the old handle any more, `setfattr -x "

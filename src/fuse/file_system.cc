@@ -205,7 +205,8 @@ int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
     if (!passthrough_ || file == nullptr) return 0;
     if (int32_t known = backend_.files().backing_of(object.id)) return known;
-    auto opened = kernel_.open_backing(file->fd());
+    auto fd = file->open();
+    auto opened = fd ? kernel_.open_backing((*fd)->get()) : std::unexpected(fd.error());
     if (opened) {
         auto noted = backend_.files().note_backing(object, *opened);
         if (noted) return *opened;

@@ -123,13 +123,17 @@ private:
                       std::span<std::byte> scratch, uint64_t* ret_copied) EXCLUDES(store_lock);
     // Moves the object into memory of at least capacity_bytes, with its first kept_bytes. The caller holds the gate
     // exclusively. A move with a condition is cancelled (ECANCELED): `unless_opened`
-    // when a client opens the object meanwhile, `tidy` also when the object loses its last name.
-    enum class Move { needed, unless_opened, tidy };
+    // when a client opens the object meanwhile, `tidy` also when the object loses its last name. `needed` and `tidy` may
+    // choose a place in a slab that no process maps, if capacity_bytes is size_bytes; the others give it memory of its
+    // own.
+    enum class Move { needed, own, unless_opened, tidy };
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed) EXCLUDES(store_lock);
     // Repeats an operation that a full device refuses, when memory has been freed. The caller holds no gate.
     Status with_room(const Work& work, const std::function<Status()>& operation) EXCLUDES(store_lock);
     uint64_t free_bytes(DeviceIndex device);
+    // See Store::may_share().
+    bool may_share(const Work& work, uint64_t size_bytes) EXCLUDES(store_lock);
     // Waits until the memory that is being freed is small compared with the free memory.
     void wait_for_departures(const Work& work, uid_t uid) EXCLUDES(store_lock);
     // Answers with the status, and reports an error to the daemon, since the device may be lost.

@@ -275,7 +275,9 @@ void FileSystem::seek(Call& call) {
     if ((*in)->offset >= size) return call.fail(ENXIO);
     fuse_lseek_out out = {};
     if (auto* file = (*object)->extent->memory->file()) {
-        off_t found = lseek(file->fd(), static_cast<off_t>((*in)->offset), static_cast<int>((*in)->whence));
+        auto fd = file->open();
+        if (!fd) return call.fail(fd.error());
+        off_t found = lseek((*fd)->get(), static_cast<off_t>((*in)->offset), static_cast<int>((*in)->whence));
         if (found < 0) return call.fail(errno);
         out.offset = static_cast<uint64_t>(found);
     } else {

@@ -1,6 +1,7 @@
 // The bytes of a file. On a device whose resizable extents are files (host) a file of the mount is one, and is resized
 // in place. Elsewhere it is an extent, which is replaced by another when the file outgrows it; docs/mount.md has the
-// effect on its holders.
+// effect on its holders. A small file is in a slab until a process needs its memory, or until it grows by a write; the
+// close after that puts it into a slab again.
 #include <algorithm>
 #include <linux/falloc.h>
 #include <mutex>
@@ -64,9 +65,10 @@ std::shared_ptr<Mapping> FileSystem::mapped_bytes(Work& work, uint64_t offset, u
 Result<size_t> FileSystem::read_bytes(Work& work, uint64_t offset, std::span<std::byte> into) {
     std::shared_lock gate_lock(work.gate->mutex);
     if (auto* file = file_of(*work.gate)) {
+        auto fd = TRY(file->open());
         ssize_t got = 0;
         do {
-            got = pread(file->fd(), into.data(), into.size(), static_cast<off_t>(offset));
+            got = pread(fd->get(), into.data(), into.size(), static_cast<off_t>(offset));
         } while (got < 0 && errno == EINTR);
         if (got < 0) return fail_errno("pread");
         return static_cast<size_t>(got);
@@ -128,6 +130,18 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     }
     const uint64_t size = size_of(*work.gate);
     const uint64_t capacity = capacity_of(*work.gate);
+    // Most small files are written at once, and more follows a full request. The bytes before the offset are zero.
+    if (!work.gate->memory && from.size() < kMostBytes && may_share(work, end)) {
+        TRY(move_to(work, end, 0, end));
+        auto copied = work.gate->memory->copy_in(work.gate->offset + offset, from);
+        if (copied) {
+            written();
+            return {};
+        }
+        StoreLock lock(backend_.store_mutex());
+        backend_.files().replace_memory(*work.object, nullptr, 0);
+        return copied;
+    }
     if (end > capacity) {
         // Twice the capacity, so that a byte of a file written in pieces is copied a constant number of times on
         // average. The excess is freed when the file is closed. If the device does not have that much left, less may be
@@ -145,7 +159,17 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
     return backend_.mover().resize(
         *work.object, *work.gate,
-        {capacity_bytes, kept_bytes, size_bytes, reason == Move::tidy, reason != Move::needed});
+        {.capacity_bytes = capacity_bytes,
+         .kept_bytes = kept_bytes,
+         .size_bytes = size_bytes,
+         .for_tidiness = reason == Move::tidy,
+         .unless_opened = reason == Move::tidy || reason == Move::unless_opened,
+         .may_share = reason == Move::needed || reason == Move::tidy});
+}
+
+bool FileSystem::may_share(const Work& work, uint64_t size_bytes) {
+    StoreLock lock(backend_.store_mutex());
+    return backend_.files().store().may_share(*work.object, work.device(), size_bytes);
 }
 
 uint64_t FileSystem::free_bytes(DeviceIndex device) {
@@ -166,12 +190,14 @@ void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
 Status FileSystem::make_dedicated(Work& work) {
     std::unique_lock gate_lock(work.gate->mutex);
     uint64_t size = 0;
+    bool unmapped = false;
     {
         StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->slab_group == nullptr) return {};
         size = work.object->size_bytes;
+        unmapped = work.object->extent->unmapped;
     }
-    auto moved = move_to(work, size, size, size, Move::unless_opened);
+    auto moved = move_to(work, size, size, size, unmapped ? Move::own : Move::unless_opened);
     if (!moved && moved.error().code == ECANCELED) return {};  // it stays in the slab
     return moved;
 }
@@ -230,7 +256,7 @@ Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     }
     uint64_t needed = round_up(size_bytes, info.granularity_bytes);
     bool fits = work.gate->memory && !in_slab && size_bytes <= work.gate->memory->size();
-    bool too_large = fits && unshared && needed < work.gate->memory->size();
+    bool too_large = fits && unshared && (needed < work.gate->memory->size() || may_share(work, size_bytes));
     if (fits && size_bytes > old) TRY(work.gate->memory->fill(old, size_bytes - old, 0));
     if (!fits || too_large) {
         auto moved = move_to(work, size_bytes, std::min(old, size_bytes), size_bytes);
@@ -268,8 +294,8 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
         if (punch) {
             if (offset < size)
                 TRY(work.gate->memory->fill(work.gate->offset + offset, std::min(end, size) - offset, 0));
-        } else if (end > capacity) {
-            TRY(move_to(work, end, size, size));
+        } else if (end > capacity && (mode != 0 || !may_share(work, end))) {
+            TRY(move_to(work, end, size, size));  // otherwise resize() finds a place
         }
         StoreLock lock(backend_.store_mutex());
         backend_.files().modified(*work.object);
@@ -295,6 +321,7 @@ Status FileSystem::settle(Work& work) {
     if (!work.gate->memory) return {};
     const DeviceInfo& info = backend_.device(work.device()).info();
     uint64_t size = 0;
+    bool shares = false;
     {
         StoreLock lock(backend_.store_mutex());
         if (work.object->extent == nullptr || work.object->extent->slab_group != nullptr) return {};
@@ -304,9 +331,10 @@ Status FileSystem::settle(Work& work) {
         if (work.object->extent->handle_given) return {};
         backend_.files().refresh(*work.object);
         size = work.object->size_bytes;
+        shares = backend_.files().store().may_share(*work.object, work.device(), size);
     }
     if (file_of(*work.gate) != nullptr || size == 0) return {};
-    if (round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
+    if (!shares && round_up(size, info.granularity_bytes) == work.gate->memory->size()) return {};
     // The excess was reserved with fallocate() or by growth in advance. Without room for a move it stays.
     (void)move_to(work, size, size, size, Move::tidy);
     return {};

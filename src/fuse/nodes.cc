@@ -175,7 +175,7 @@ void FileSystem::set_attributes(Call& call) {
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
     // A slab has only objects of the same rights. An object that a process maps stays: the slab is closed instead.
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->slab_group != nullptr &&
-                 Files::is_unshared(*object) && !object->extent->handle_given;
+                 !object->extent->unmapped && Files::is_unshared(*object) && !object->extent->handle_given;
     if (size || moves) {
         if (auto usable = backend_.check(object->device); !usable) return call.fail(usable.error());
         {

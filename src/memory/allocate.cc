@@ -163,7 +163,7 @@ Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t 
 Result<std::shared_ptr<Extent>> Allocator::attempt_at_once(DeviceIndex device, uint64_t bytes,
                                                            const AllocateOptions& options) {
     std::shared_ptr<Extent> extent = TRY(devices_.device(device).allocate(bytes, options));
-    if (!options.shared) return extent;
+    if (!options.shared || extent->file() != nullptr) return extent;
     // Exporting is the slow part of sharing, so it is done here. The extent still exists at this point, so a lack of
     // descriptors is distinguished from a lack of memory.
     auto descriptor = extent->descriptor(Access::write);

@@ -31,8 +31,9 @@ void Departures::end(DeviceIndex device, Ticket ticket, bool freed) {
     OfDevice& of = devices_[device];
     if (auto ended = of.departures.extract(ticket); !ended.empty() && ended.mapped().kind == Kind::reclaim) {
         auto pile = of.piles.find(ended.mapped().uid);
-        pile->second -= ended.mapped().bytes;
-        if (pile->second == 0) of.piles.erase(pile);
+        // An empty pile is erased while further departures of no bytes are under way.
+        if (pile != of.piles.end()) pile->second -= ended.mapped().bytes;
+        if (pile != of.piles.end() && pile->second == 0) of.piles.erase(pile);
     }
     if (freed) this->freed(device);
     else look_later();

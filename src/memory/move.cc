@@ -23,6 +23,14 @@ AllocateOptions Mover::options(const Device& device, bool compressible) const {
 Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     const DeviceIndex device = gate.device;
     const DeviceInfo& info = devices_.device(device).info();
+    if (wanted.may_share && wanted.capacity_bytes == wanted.size_bytes) {
+        StoreLock lock(scheduler_.store_mutex());
+        const bool shares = store_.may_share(object, device, wanted.size_bytes);
+        lock.unlock();
+        // EAGAIN: it needs memory of its own after all.
+        auto resized = shares ? resize_in_slab(object, gate, wanted) : Status(fail(EAGAIN, ""));
+        if (resized || resized.error().code != EAGAIN) return resized;
+    }
     const uint64_t bytes = info.files ? wanted.size_bytes : round_up(wanted.capacity_bytes, info.granularity_bytes);
     Departures& departures = allocator_.departures();
     bool compressible = false;
@@ -65,6 +73,93 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     StoreLock lock(scheduler_.store_mutex());
     departures.end(device, ticket, freed);
     return moved;
+}
+
+Result<Place> Mover::place_in_slab(Object& object, DeviceIndex device, uint64_t size_bytes) {
+    for (;;) {
+        ExtentNeed need;
+        {
+            StoreLock lock(scheduler_.store_mutex());
+            TRY(devices_.check(device));
+            auto placed = store_.place_unmapped(object, size_bytes);
+            if (auto* place = std::get_if<Place>(&placed)) return *place;
+            need = std::get<ExtentNeed>(placed);
+        }
+        const AllocateOptions options{.compressible = need.compressible, .resizable = false, .shared = true};
+        auto slab = allocator_.attempt(device, need.size_bytes, options);
+        if (!slab && slab.error().code == ENOSPC) slab = allocator_.attempt(device, need.min_bytes, options);
+        if (!slab) return std::unexpected(slab.error());
+        StoreLock lock(scheduler_.store_mutex());
+        store_.extents().add(need, std::move(*slab));
+    }
+}
+
+Status Mover::resize_in_slab(Object& object, Gate& gate, const Resize& wanted) {
+    const Place place = TRY(place_in_slab(object, gate.device, wanted.size_bytes));
+    // Places in slabs are zero.
+    Status moved;
+    if (wanted.kept_bytes > 0) {
+        moved = place.extent->memory->copy_from(place.offset, *gate.memory, gate.offset, wanted.kept_bytes);
+    }
+    StoreLock lock(scheduler_.store_mutex());
+    if (moved && wanted.for_tidiness && object.links == 0) {
+        moved = fail(ECANCELED, "the file was removed while it moved");
+    }
+    // A session that has opened it meanwhile may use its memory without the gate.
+    if (moved && !store_.may_share(object, gate.device, wanted.size_bytes)) {
+        moved = fail(wanted.unless_opened ? ECANCELED : EAGAIN, "the file was opened while it moved");
+    }
+    if (moved) {
+        Files(store_).drop_backing(object.id);
+        store_.replace_memory(&object, place, wanted.size_bytes);
+    } else {
+        store_.extents().detach(place, wanted.size_bytes, false, object.uid);
+    }
+    return moved;
+}
+
+void Mover::give_own_memory(std::vector<Object*> objects, OwnDone done) {
+    struct Job {
+        Object* object;
+        std::shared_ptr<Gate> gate;
+        Status status = {};
+    };
+    if (!worker_) {
+        std::unordered_map<NodeId, Error> failed;
+        for (const Object* object : objects) failed.emplace(object->id, Error{EAGAIN, "gshmd is ending"});
+        return done(std::move(failed));
+    }
+    std::vector<Job> jobs;
+    for (Object* object : objects) {
+        store_.pin(object, Access::read);
+        jobs.push_back({object, Store::gate(object)});
+    }
+    worker_->submit([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
+        for (Job& job : jobs) job.status = give_own_memory(*job.object, *job.gate);
+        scheduler_.post([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
+            store_lock.assert_held();
+            std::unordered_map<NodeId, Error> failed;
+            for (Job& job : jobs) {
+                if (!job.status) failed.emplace(job.object->id, job.status.error());
+                store_.unpin(job.object, Access::read);
+            }
+            done(std::move(failed));
+        });
+    });
+}
+
+Status Mover::give_own_memory(Object& object, Gate& gate) {
+    auto attempt = [&]() -> Status {
+        std::unique_lock gate_lock(gate.mutex);
+        uint64_t size = 0;
+        {
+            StoreLock lock(scheduler_.store_mutex());
+            if (object.extent == nullptr || !object.extent->unmapped) return {};
+            size = object.size_bytes;
+        }
+        return resize(object, gate, {.capacity_bytes = size, .kept_bytes = size, .size_bytes = size});
+    };
+    return allocator_.retry(gate.device, object.id, attempt, [](bool) { return true; });
 }
 
 Status Mover::leave_slab(Object& object) {

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "base/worker.h"
 #include "memory/allocate.h"
@@ -19,16 +21,21 @@ public:
 
     // ---- dedicated memory on the same device; sessions keep their mappings ----
     struct Resize {
-        uint64_t capacity_bytes = 0;  // minimum capacity of the memory
+        uint64_t capacity_bytes = 0;  // minimum capacity of the memory; in a slab exactly the size
         uint64_t kept_bytes = 0;      // copied from the beginning
         uint64_t size_bytes = 0;      // of the object after the resize
         bool for_tidiness = false;    // cancelled (ECANCELED) when the object loses its last name
         bool unless_opened =
             false;  // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
+        bool may_share = false;  // a place in a slab is enough, see Store::may_share()
     };
     // From a thread that has pinned the object and holds its gate exclusively. Does not wait for
     // memory of other objects: see Allocator::retry().
     Status resize(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
+    // Objects in slabs that no process maps get memory of their own, before a process maps them. Calls `done` in the
+    // loop, with the errors of the objects that stay.
+    using OwnDone = std::move_only_function<void(std::unordered_map<NodeId, Error> failed)>;
+    void give_own_memory(std::vector<Object*> objects, OwnDone done) REQUIRES(store_lock);
     // At most 1 MiB, on a device with host memory, for an object without work in progress.
     Status leave_slab(Object& object) REQUIRES(store_lock);
 
@@ -57,6 +64,9 @@ private:
         ExtentNeed need;
     };
     Status run(const Job& job) EXCLUDES(store_lock);
+    Status resize_in_slab(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
+    Result<Place> place_in_slab(Object& object, DeviceIndex device, uint64_t size_bytes) EXCLUDES(store_lock);
+    Status give_own_memory(Object& object, Gate& gate) EXCLUDES(store_lock);
     Result<Target> allocate(const Job& job) EXCLUDES(store_lock);
     void give_back(const Job& job, Target& target) EXCLUDES(store_lock);
     Status copy(const Job& job, const Target& target, Extent& source, uint64_t offset) EXCLUDES(store_lock);

@@ -22,17 +22,33 @@ void Reclaim::release(DeviceIndex device, std::shared_ptr<Extent> memory, const 
         if (!awaits_commit_) zero_now(std::exchange(zeroing_, {}));
         return;
     }
-    // Closing a small file takes less time than waking a thread.
-    constexpr uint64_t kSmallBytes = 1 << 20;
-    if (memory->file() != nullptr && memory->size() <= kSmallBytes) {
-        memory.reset();
-        return departures_->freed(device);
-    }
+    if (memory->file() != nullptr) return release_file(device, std::move(memory), former.uid);
     free(device, std::move(memory), former.uid);
 }
 
+void Reclaim::release_file(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) {
+    if (stopped_) return;
+    const auto ticket = departures_->begin(device, Departures::Kind::reclaim, memory->size(), uid);
+    files_.push_back({device, std::move(memory), uid, ticket});
+    if (!awaits_commit_) remove_now(std::exchange(files_, {}));
+}
+
+void Reclaim::remove_now(std::vector<FreedFile> freed) {
+    // Removing a small file takes less time than waking a thread.
+    constexpr uint64_t kSmallBytes = 1 << 20;
+    for (auto& [device, memory, uid, ticket] : freed) {
+        memory->file()->discard();
+        const bool small = memory->size() <= kSmallBytes;
+        if (small) memory.reset();
+        else free(device, std::move(memory), uid);
+        departures_->end(device, ticket, small);
+    }
+}
+
 void Reclaim::committed() {
-    if (!stopped_ && !zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
+    if (stopped_) return;
+    if (!zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
+    if (!files_.empty()) remove_now(std::exchange(files_, {}));
 }
 
 void Reclaim::zero_now(std::vector<Zeroing> freed) {

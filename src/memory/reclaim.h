@@ -25,7 +25,7 @@ public:
     void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
     // The catalog has all changes of the store.
     void committed() REQUIRES(store_lock);
-    bool is_pending() const REQUIRES(store_lock) { return !zeroing_.empty(); }
+    bool is_pending() const REQUIRES(store_lock) { return !zeroing_.empty() || !files_.empty(); }
     // Called when large memory has been freed here. Calls `done` under the lock when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
@@ -47,6 +47,15 @@ private:
         uint64_t bytes = 0;
         FormerUse former;
     };
+    // A file with a name. The next daemon finds it, so it is removed only when the catalog does not name it any more.
+    struct FreedFile {
+        DeviceIndex device = 0;
+        std::shared_ptr<Extent> memory;
+        uid_t uid = 0;
+        Departures::Ticket ticket = 0;
+    };
+    void release_file(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) REQUIRES(store_lock);
+    void remove_now(std::vector<FreedFile> freed) REQUIRES(store_lock);
     void zero_now(std::vector<Zeroing> freed) REQUIRES(store_lock);
     void zero_whole(Zeroing whole) REQUIRES(store_lock);
     void free(DeviceIndex device, std::shared_ptr<Extent> memory, uid_t uid) REQUIRES(store_lock);
@@ -59,6 +68,7 @@ private:
     Departures* departures_ = nullptr;
     AfterFree after_free_;
     std::vector<Zeroing> zeroing_ GUARDED_BY(store_lock);
+    std::vector<FreedFile> files_ GUARDED_BY(store_lock);
     bool awaits_commit_ = false;
     bool stopped_ GUARDED_BY(store_lock) = false;
     bool drops_idle_ GUARDED_BY(store_lock) = false;  // a timer is set

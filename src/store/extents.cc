@@ -105,6 +105,7 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
         group.next_size_bytes = std::min(added->size_bytes * 2, limits::kSlabBytesMax);
         added->slab_group = &group;
         ++group.slabs;
+        added->unmapped = need.slab->is_unmapped();
         added->protects = need.protects;
         added->slab.emplace(added->size_bytes);
         enlist(added, true);
@@ -187,8 +188,10 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
     --extent->objects;
     if (extent->slab_group == nullptr) return erase(extent);
     if (sealed) change_slab(extent, [](StoredExtent& changed) { --changed.sealed; });
-    // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time.
-    bool kept = !extent->closed && !extent->spoilt && extent->slab_group->by_room.size() == 1;
+    // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time. Not
+    // one of files: the device is empty when all files are removed.
+    bool kept =
+        !extent->closed && !extent->spoilt && !extent->unmapped && extent->slab_group->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
     if (extent->objects == 0) keep_empty(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);

@@ -27,6 +27,13 @@ struct SlabKey {
     std::string reach;  // the directories above it that restrict access; see Tree::reach()
 
     auto operator<=>(const SlabKey&) const = default;
+
+    // Slabs of small files of the mount. No process gets a descriptor or a handle of them, so the files may have any
+    // owner and rights. A file gets memory of its own before a process maps it.
+    static SlabKey unmapped(DeviceIndex device, bool compressible) {
+        return {device, 0, 0, 0, compressible, "unmapped"};
+    }
+    bool is_unmapped() const { return reach == "unmapped"; }
 };
 
 struct SlabGroup;
@@ -41,6 +48,7 @@ struct StoredExtent {
     std::shared_ptr<Extent> memory;
     uint32_t objects = 0;
     SlabGroup* slab_group = nullptr;  // null: dedicated
+    bool unmapped = false;            // a slab that no process maps; see SlabKey::unmapped()
     bool closed = false;              // a slab that only its owner and root map, and that gets no further objects
     bool protects = false;  // a slab: while it has sealed objects, no further session gets a writable descriptor
     uint32_t sealed = 0;    // number of sealed objects

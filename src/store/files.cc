@@ -19,7 +19,7 @@ Node* Files::child(const Directory& parent, std::string_view name) {
 Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = in(parent).make_object(parent, maker);
     object->device = parent.device.value_or(0);
-    object->flags = kCreateKeep | kCreateDedicated;
+    object->flags = kCreateKeep | kCreateDedicated | kMountFile;
     store_.unnamed_.insert(object->id);
     store_.accounts_.update(*object);
     return object;
@@ -158,7 +158,8 @@ void Files::close(FileId file) {
     Access access = found->second.access;
     store_.erase_note(found->second.slot);
     store_.files_.erase(found);
-    --object->open_files;
+    // The kernel has as many backing files as there are open ones.
+    if (--object->open_files == 0) store_.drop_backing(object->id);
     object->awaited = false;
     store_.refresh(object);
     store_.unpin(object, access);

@@ -5,6 +5,14 @@
 #include "store/store.h"
 
 namespace gshm::core {
+namespace {
+
+std::variant<Place, ExtentNeed> reserved(std::variant<Place, ExtentNeed> placed) {
+    if (auto* place = std::get_if<Place>(&placed)) Extents::reserve(*place);
+    return placed;
+}
+
+}  // namespace
 
 Result<Object*> Store::find_movable(SessionId session, std::string_view name) const {
     const Credentials& who = at(session).who;
@@ -36,21 +44,35 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     const Link* link = object.any_link();
     SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
     if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    if (may_share(object, device, object.size_bytes)) {
+        key = SlabKey::unmapped(device, compressible);
+        return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));
+    }
     const bool small = object.size_bytes <= limits::kSmallObjectBytes && (object.flags & kCreateDedicated) == 0;
     if (!small || !fits_slab(object, key)) {
         const uint64_t bytes = info.files ? object.size_bytes : round_up(object.size_bytes, info.granularity_bytes);
         return ExtentNeed{device, bytes, bytes, compressible, std::nullopt, false, object.uid};
     }
-    auto placed = extents_.place_small(key, object.size_bytes, info, std::nullopt);
-    if (auto* place = std::get_if<Place>(&placed)) Extents::reserve(*place);
-    return placed;
+    return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));
+}
+
+bool Store::may_share(const Object& object, DeviceIndex device, uint64_t size_bytes) const {
+    return (object.flags & kMountFile) != 0 && object.session_leases == 0 && !devices_[device].files &&
+           size_bytes > 0 && size_bytes <= limits::kSmallObjectBytes;
+}
+
+std::variant<Place, ExtentNeed> Store::place_unmapped(const Object& object, uint64_t size_bytes) {
+    const DeviceInfo& info = devices_[object.device];
+    const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
+    const SlabKey key = SlabKey::unmapped(object.device, compressible);
+    return reserved(extents_.place_small(key, size_bytes, info, std::nullopt));
 }
 
 // keep_old: sessions that map the old memory keep it.
 void Store::leave_place(Object* object, bool keep_old) {
     if (object->extent == nullptr) return;
     const Place old{object->extent, object->offset};
-    if (!keep_old) return extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
+    if (!keep_old || old.extent->unmapped) return extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
     if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
     object->retired->push_back({old, object->size_bytes});
 }
@@ -70,6 +92,18 @@ void Store::replace_memory(Object* object, std::shared_ptr<Extent> memory, uint6
     }
     object->flags |= kCreateDedicated;
     place(object, {extent, 0}, size_bytes);
+}
+
+void Store::replace_memory(Object* object, const Place& to, uint64_t size_bytes) {
+    if (object->gate) {
+        object->gate->memory = to.extent->memory;
+        object->gate->offset = to.offset;
+        object->gate->in_slab = true;
+    }
+    leave_place(object, object->session_leases > 0);
+    place(object, to, size_bytes);
+    Extents::unreserve(to);
+    if (object->state == ObjectState::sealed) extents_.note_sealed(to.extent);
 }
 
 void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_old) {

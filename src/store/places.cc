@@ -43,7 +43,7 @@ void Store::rights_changed(Node& node) {
             uint64_t end = 0;
             for (const Link* link : directory->order.after(0, SIZE_MAX, &end)) pending.push_back(link->node);
         } else if (auto* object = as_object(at); object != nullptr && object->extent != nullptr &&
-                                                 object->extent->slab_group != nullptr &&
+                                                 object->extent->slab_group != nullptr && !object->extent->unmapped &&
                                                  !fits_slab(*object, object->extent->slab_group->key)) {
             extents_.close_slab(object->extent);
         }
@@ -54,6 +54,7 @@ Status Store::begin_mapping(SessionId id, Object* object, Access access) {
     StoredExtent* extent = object->extent;
     Session& session = at(id);
     if (extent == nullptr || extent->slab_group == nullptr) return {};
+    if (extent->unmapped) return fail(EAGAIN, "the object has no memory of its own yet");
     if (extent->closed && !session.who.is_root() && session.who.uid != extent->slab_group->key.uid) {
         return fail(EACCES,
                     "the object shares its memory with objects that you may not open: rights were changed after they "

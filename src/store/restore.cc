@@ -33,6 +33,7 @@ Status Restorer::add(SavedExtent saved) {
         group.next_size_bytes = added->size_bytes;
         ++group.slabs;
         added->slab_group = &group;
+        added->unmapped = saved.slab->is_unmapped();
         added->closed = saved.closed;
         added->protects = store_.devices_[added->device].read_only_exports;
         added->slab.emplace();  // without free ranges until these are zeroed
@@ -217,6 +218,12 @@ Status Restorer::restore_leases(const std::vector<Ledger::Slot>& slots, bool wit
         // A killed daemon leaves leases in the ledger whose objects are not in the catalog yet, or no longer.
         store_.ledger_->remove(slot);
     }
+    // Backing files are for open files. Older daemons kept others.
+    std::erase_if(store_.backing_, [&](const auto& entry) {
+        if (store_.object(entry.first)->open_files > 0) return false;
+        store_.former_backing_.push_back(entry.second);
+        return true;
+    });
     return {};
 }
 

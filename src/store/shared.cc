@@ -91,7 +91,9 @@ const Node* SharedStore::stat(SessionId id, std::string_view name) const {
 
 bool SharedStore::may_map(SessionId id, const Object& object) const {
     const StoredExtent* extent = object.extent;
-    if (extent == nullptr || extent->slab_group == nullptr || !extent->closed) return true;
+    if (extent == nullptr || extent->slab_group == nullptr) return true;
+    if (extent->unmapped) return false;
+    if (!extent->closed) return true;
     const Credentials& who = store_.at(id).who;
     return who.is_root() || who.uid == extent->slab_group->key.uid;
 }

@@ -28,6 +28,8 @@ enum CreateFlag : uint32_t {
     kCreateOwner = 32,
     kCreateEmpty = 64,
 };
+// Of the flags of an object, not of the interface: a file of the mount, which may be in a slab that no process maps.
+inline constexpr uint32_t kMountFile = uint32_t{1} << 16;
 
 struct CreateSpec {
     std::string_view name;
@@ -152,6 +154,13 @@ public:
     std::variant<Place, ExtentNeed> place_elsewhere(const Object& object, DeviceIndex device);
     // The bytes are in that place now. The gate is held exclusively.
     void move(Object* object, DeviceIndex device, const Place& place, bool keep_old);
+    // Whether the object may be in a slab that no process maps: a small file of the mount that no session has open.
+    // (A session's ring would use its memory without the gate.)
+    bool may_share(const Object& object, DeviceIndex device, uint64_t size_bytes) const;
+    // A reserved place in such a slab, or the slab that is needed first.
+    std::variant<Place, ExtentNeed> place_unmapped(const Object& object, uint64_t size_bytes);
+    // The bytes are in that reserved place now. The gate is held exclusively.
+    void replace_memory(Object* object, const Place& place, uint64_t size_bytes);
     // The same for dedicated memory on its device; null: no memory.
     void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
     // Only for an object without memory.

@@ -192,8 +192,12 @@ TEST_F(Exhausted, Descriptors) {
             code = create(client.get(), "many/" + device + std::to_string(i), 50'000, device,
                           GSHM_DEDICATED | GSHM_KEEP | GSHM_NO_MAP, &object);
         }
-        EXPECT_EQ(code, -EMFILE) << gshm_last_error();
-        EXPECT_NE(std::string(gshm_last_error()).find("descriptors"), std::string::npos) << gshm_last_error();
+        // Host files are opened on demand.
+        const bool on_demand = device == "host" && geteuid() == 0;
+        EXPECT_EQ(code, on_demand ? 0 : -EMFILE) << gshm_last_error();
+        if (!on_demand) {
+            EXPECT_NE(std::string(gshm_last_error()).find("descriptors"), std::string::npos) << gshm_last_error();
+        }
         EXPECT_EQ(gshm_ping(client.get()), 0);
     }
     // New clients get the error too.

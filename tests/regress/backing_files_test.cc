@@ -9,14 +9,17 @@ namespace {
 
 class BackingFiles : public ::testing::Test {
 protected:
-    // A closed file whose inode the kernel is about to forget.
-    NodeId make(std::string_view name) {
+    RigAnswer make_open(std::string_view name) {
         auto made = rig_.create(name);
         EXPECT_TRUE(made.is_good());
-        const auto out = made.open_out();
-        EXPECT_NE(out.backing_id, 0);
-        EXPECT_TRUE(rig_.write(made.node(), out.file, "bytes").is_good());
-        rig_.release(made.node(), out.file);
+        EXPECT_NE(made.open_out().backing_id, 0);
+        EXPECT_TRUE(rig_.write(made.node(), made.open_out().file, "bytes").is_good());
+        return made;
+    }
+    // A closed file.
+    NodeId make(std::string_view name) {
+        auto made = make_open(name);
+        rig_.release(made.node(), made.open_out().file);
         return made.node();
     }
     // Opens the file as the kernel does, which uses the given backing file.
@@ -41,8 +44,9 @@ protected:
 
 TEST_F(BackingFiles, OneThatIsClosedIsNotHandedOut) {
     const NodeId node = make("file");
+    const auto opened = rig_.open(node, O_RDONLY);
     rig_.kill_at(KillPoint::closed_backing);
-    rig_.forget(node, 1);
+    rig_.release(node, opened.open_out().file);
     ASSERT_TRUE(rig_.is_dead());
     rig_.restart();
     check_opens("file");
@@ -51,8 +55,9 @@ TEST_F(BackingFiles, OneThatIsClosedIsNotHandedOut) {
 // It would keep the memory until the mount ends.
 TEST_F(BackingFiles, OneThatWasToBeClosedIsClosedByTheNext) {
     const NodeId node = make("file");
+    const auto opened = rig_.open(node, O_RDONLY);
     rig_.kill_at(KillPoint::close_backing);
-    rig_.forget(node, 1);
+    rig_.release(node, opened.open_out().file);
     ASSERT_TRUE(rig_.is_dead());
     EXPECT_EQ(rig_.kernel.backing_count(), 1u);
     rig_.restart();
@@ -61,7 +66,7 @@ TEST_F(BackingFiles, OneThatWasToBeClosedIsClosedByTheNext) {
 }
 
 TEST_F(BackingFiles, OneThatWasNotNotedIsClosedByTheNext) {
-    make("kept");
+    const auto kept = make_open("kept");
     rig_.kill_at(KillPoint::opened_backing);
     EXPECT_FALSE(rig_.create("file").given);
     EXPECT_EQ(rig_.kernel.backing_count(), 2u);
@@ -70,7 +75,22 @@ TEST_F(BackingFiles, OneThatWasNotNotedIsClosedByTheNext) {
     auto opened = rig_.resend();
     ASSERT_EQ(opened.size(), 1u);
     check_is_backed(opened[0].node(), opened[0]);
-    check_opens("kept");
+    check_is_backed(kept.node(), kept);
+}
+
+// The kernel held a file for every inode that it knew. The files that are not open are given back.
+TEST_F(BackingFiles, ThereAreAsManyAsOpenFiles) {
+    std::vector<NodeId> nodes;
+    for (int i = 0; i < 20; ++i) nodes.push_back(make("file" + std::to_string(i)));
+    EXPECT_EQ(rig_.kernel.backing_count(), 0u);
+    auto first = rig_.open(nodes[0]);
+    auto second = rig_.open(nodes[0]);
+    EXPECT_EQ(first.open_out().backing_id, second.open_out().backing_id);
+    rig_.release(nodes[0], first.open_out().file);
+    EXPECT_EQ(rig_.kernel.backing_count(), 1u);
+    check_is_backed(nodes[0], second);
+    rig_.release(nodes[0], second.open_out().file);
+    EXPECT_EQ(rig_.kernel.backing_count(), 0u);
 }
 
 // While a file is open, the kernel keeps its backing file and accepts no other for the inode.
@@ -104,9 +124,9 @@ TEST_F(BackingFiles, OneOfOtherMemoryIsNotHandedOut) {
         auto* object = as_object(rig_.files().find(node));
         auto device = HostDevice::create(1 << 20);
         std::shared_ptr<Extent> memory = *(*device)->allocate(5, {false, true});
-        const int fd = memory->file()->fd();
+        const auto fd = *memory->file()->open();
         rig_.files().replace_memory(*object, std::move(memory), 5);
-        ASSERT_TRUE(rig_.files().note_backing(*object, *rig_.kernel.open_backing(fd)));
+        ASSERT_TRUE(rig_.files().note_backing(*object, *rig_.kernel.open_backing(fd->get())));
     }
     rig_.restart();
     EXPECT_EQ(rig_.kernel.backing_count(), 0u);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <fmt/format.h>
 
@@ -55,6 +56,11 @@ KeeperProcess examine(const Machine& machine, const std::string& pid) {
         struct stat status = {};
         if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
             keeper.bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+        }
+        // The private tmpfs of host files has no path.
+        struct statfs files = {};
+        if (S_ISDIR(status.st_mode) && target == "/" && ::statfs(path.c_str(), &files) == 0) {
+            keeper.bytes += (files.f_blocks - files.f_bfree) * static_cast<uint64_t>(files.f_bsize);
         }
         if (!S_ISDIR(status.st_mode)) ++keeper.descriptors;
     }

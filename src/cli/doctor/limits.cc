@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 constexpr uint64_t kSharedMemoryBytes = uint64_t{1} << 30;
-// The first is the minimum: the daemon's own files, its keeper and a few clients. Every large object needs one more.
+// The first is the minimum: the daemon's own files, its keeper and a few clients. Every large object on a GPU needs one more.
 constexpr uint64_t kFewestDescriptors = 256;
 constexpr uint64_t kEnoughDescriptors = 16384;
 constexpr int kCapIpcLock = 14;

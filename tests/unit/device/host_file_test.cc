@@ -1,4 +1,6 @@
+#include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <linux/falloc.h>
 #include <unistd.h>
 
@@ -55,7 +57,7 @@ TEST_F(HostFileTest, TakesFromTheDeviceWhatItHas) {
     EXPECT_EQ(device.used_bytes(), 2 * kMiB);
     EXPECT_EQ(extent->file()->allocate(FALLOC_FL_KEEP_SIZE, 4 * kMiB, 8 * kMiB).error().code, ENOSPC);
     // Another process writes to it.
-    ASSERT_EQ(pwrite(extent->file()->fd(), "x", 1, 0), 1);
+    ASSERT_EQ(pwrite((*extent->file()->open())->get(), "x", 1, 0), 1);
     ASSERT_TRUE(extent->file()->status());
     EXPECT_GT(device.used_bytes(), 2 * kMiB);
     ASSERT_TRUE(extent->file()->resize(0));
@@ -66,10 +68,10 @@ TEST_F(HostFileTest, TakesFromTheDeviceWhatItHas) {
 
 TEST_F(HostFileTest, AReadersDescriptorStaysOne) {
     auto extent = make(kMiB);
-    int fd = *extent->descriptor(Access::read);
-    EXPECT_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
-    EXPECT_EQ(ftruncate(fd, 0), -1);
-    auto imported = device.import_fd(*extent->descriptor(Access::write), kMiB, Access::write);
+    auto reader = *extent->export_fd(Access::read);
+    EXPECT_EQ(fcntl(reader.get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+    EXPECT_EQ(ftruncate(reader.get(), 0), -1);
+    auto imported = device.import_fd(extent->export_fd(Access::write)->get(), kMiB, Access::write);
     ASSERT_TRUE(imported);
     ASSERT_TRUE((*imported)->copy_in(5, bytes("shared")));
     EXPECT_EQ(bytes_at(*extent, 5, 6), "shared");
@@ -81,7 +83,7 @@ TEST_F(HostFileTest, OneThatIsTakenAwayIsNoSignal) {
     ASSERT_TRUE(mapping);
     EXPECT_TRUE(guarded_copy((*mapping)->data() + 100, "here", 4));
     EXPECT_EQ(bytes_at(*extent, 100, 4), "here");
-    ASSERT_EQ(ftruncate(extent->file()->fd(), 0), 0);
+    ASSERT_EQ(ftruncate((*extent->file()->open())->get(), 0), 0);
     EXPECT_FALSE(guarded_copy((*mapping)->data() + 100, "gone", 4));
     EXPECT_TRUE(extent->copy_in(0, bytes("again")));  // the file stays usable
     EXPECT_EQ(bytes_at(*extent, 0, 5), "again");
@@ -91,7 +93,7 @@ TEST_F(HostFileTest, TheKernelMayStillUseItsBytes) {
     auto extent = make(2 * kMiB);
     if (!static_cast<HostDevice&>(device.upstream()).folder()) GTEST_SKIP() << "no private tmpfs: needs root";
     EXPECT_EQ(device.unaccounted_bytes(), 0u);
-    auto holder = UniqueFd::clone(extent->file()->fd());  // as a process that has not ended its close() yet
+    auto holder = UniqueFd::clone((*extent->file()->open())->get());  // as a process that has not ended its close() yet
     ASSERT_TRUE(holder);
     extent.reset();
     EXPECT_EQ(device.used_bytes(), 0u);
@@ -107,6 +109,99 @@ TEST_F(HostFileTest, CopiesFromOthers) {
     ASSERT_TRUE(target->copy_from(100, *source, kMiB, kMiB + 5));
     EXPECT_EQ(bytes_at(*target, 99, 2), std::string("\0\11", 2));
     EXPECT_EQ(target->file()->status()->size_bytes, kMiB + 105);
+}
+
+class HostFolderTest : public HostFileTest {
+protected:
+    void SetUp() override {
+        make(0);
+        if (!host().folder()) GTEST_SKIP() << "no private tmpfs: needs root";
+    }
+    HostDevice& host() { return static_cast<HostDevice&>(device.upstream()); }
+    // A second process of gshmd.
+    std::unique_ptr<HostDevice> next() {
+        auto device = *HostDevice::create(8 * kMiB);
+        EXPECT_TRUE(device->adopt_folder(*UniqueFd::clone(*host().folder())));
+        return device;
+    }
+    static size_t open_descriptors() {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return static_cast<size_t>(std::distance(begin(all), end(all)));
+    }
+};
+
+TEST_F(HostFolderTest, FilesTakeNoDescriptors) {
+    const size_t before = open_descriptors();
+    std::vector<std::unique_ptr<Extent>> all;
+    for (int i = 0; i < 1000; ++i) {
+        all.push_back(make(1));
+        ASSERT_TRUE(all.back()->copy_in(0, bytes("0123456789" + std::to_string(i))));
+        ASSERT_TRUE(all.back()->file()->mapping());
+    }
+    for (int i = 0; i < 1000; ++i) {
+        const std::string expected = "0123456789" + std::to_string(i);
+        EXPECT_EQ(bytes_at(*all[static_cast<size_t>(i)], 0, expected.size()), expected);
+    }
+    EXPECT_LE(open_descriptors(), before + HostFolder::kMostOpen);
+    all.clear();
+    EXPECT_LE(open_descriptors(), before);
+    EXPECT_EQ(device.unaccounted_bytes(), 0u);
+}
+
+// One that is used stays open, whatever happens to the others.
+TEST_F(HostFolderTest, OneInUseStaysOpen) {
+    auto extent = make(kMiB);
+    auto fd = extent->file()->open();
+    auto mapping = extent->file()->mapping();
+    ASSERT_TRUE(fd && mapping);
+    std::vector<std::unique_ptr<Extent>> others;
+    for (size_t i = 0; i < 2 * HostFolder::kMostOpen; ++i) others.push_back(make(1));
+    ASSERT_EQ(pwrite((*fd)->get(), "used", 4, 0), 4);
+    EXPECT_EQ(memcmp((*mapping)->data(), "used", 4), 0);
+    EXPECT_EQ(bytes_at(*extent, 0, 4), "used");
+}
+
+TEST_F(HostFolderTest, AKeptOneIsRestoredByItsKey) {
+    auto extent = make(5000);
+    ASSERT_TRUE(extent->copy_in(0, bytes("kept")));
+    ASSERT_TRUE(extent->file()->keep(77).value());
+    EXPECT_EQ(extent->file()->held_fd(), -1);
+    extent.reset();
+    auto later = next();
+    EXPECT_EQ(later->restore_file(78).error().code, ENOENT);
+    auto restored = later->restore_file(77);
+    ASSERT_TRUE(restored);
+    EXPECT_EQ((*restored)->size(), 5000u);
+    EXPECT_EQ(bytes_at(**restored, 0, 4), "kept");
+    (*restored)->file()->discard();
+    restored->reset();
+    EXPECT_EQ(later->restore_file(77).error().code, ENOENT);
+}
+
+// Files that were made and not kept, and keys that nothing names.
+TEST_F(HostFolderTest, RemainsAreRemoved) {
+    auto kept = make(1);
+    auto dropped = make(1);
+    auto unfinished = make(kMiB);
+    ASSERT_TRUE(kept->file()->keep(1) && dropped->file()->keep(2));
+    auto later = next();
+    later->remove_files([](uint64_t key) { return key == 1; });
+    EXPECT_TRUE(later->restore_file(1));
+    EXPECT_EQ(later->restore_file(2).error().code, ENOENT);
+    EXPECT_EQ(unfinished->export_fd(Access::read).error().code, ENOENT);
+}
+
+// Before files had names, the keeper had their descriptors.
+TEST_F(HostFolderTest, OneWithoutANameGetsOne) {
+    auto unnamed = UniqueFd::adopt(openat(*host().folder(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    ASSERT_EQ(pwrite(unnamed.get(), "older", 5, 0), 5);
+    auto extent = device.restore(std::move(unnamed), 5, {.compressible = false, .resizable = true}, nullptr);
+    ASSERT_TRUE(extent);
+    EXPECT_GE((*extent)->file()->held_fd(), 0);
+    ASSERT_TRUE((*extent)->file()->keep(5).value());
+    EXPECT_EQ((*extent)->file()->held_fd(), -1);
+    extent->reset();
+    EXPECT_EQ(bytes_at(**next()->restore_file(5), 0, 5), "older");
 }
 
 }  // namespace
