@@ -112,8 +112,8 @@ private:
     // A request refused because of leases of other clients is served again after the pending packets of the others are
     // read. True: it will be.
     bool try_again_later(const wire::Request& request, wire::Bytes packet) REQUIRES(store_lock);
-    // The objects get memory of their own, see Mover::give_own_memory(). Then the request is served again. Called instead
-    // of a reply.
+    // The objects get memory of their own, see Mover::give_own_memory(). Then the request is served again. Called
+    // instead of a reply.
     void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
     // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
     Result<bool> needs_own_memory(const Object& object) const REQUIRES(store_lock);

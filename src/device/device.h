@@ -90,8 +90,8 @@ public:
     virtual ~ExtentFile() = default;
     // Files are opened on demand: the descriptor may be closed when the result is destroyed.
     virtual Result<SharedFd> open() = 0;
-    // From now on the file outlives the process under that key, for Device::restore_file(). False: the file has no name,
-    // and its descriptor must be kept. Called before other threads use the file.
+    // From now on the file outlives the process under that key, for Device::restore_file(). False: the file has no
+    // name, and its descriptor must be kept. Called before other threads use the file.
     virtual Result<bool> keep(uint64_t key) = 0;
     // The descriptor that must be kept; -1: the file has a name.
     virtual int held_fd() const = 0;

@@ -1,5 +1,5 @@
-// Host memory: a sealed memfd per extent of fixed size; for resizable extents files of a private tmpfs, which are opened
-// on demand (or memfds without seals, if mounting is not permitted).
+// Host memory: a sealed memfd per extent of fixed size; for resizable extents files of a private tmpfs, which are
+// opened on demand (or memfds without seals, if mounting is not permitted).
 #pragma once
 
 #include <optional>

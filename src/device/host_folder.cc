@@ -75,7 +75,8 @@ std::string HostFolder::name_of(uint64_t key) {
 }
 
 Status HostFolder::rename(const std::string& name, const std::string& new_name) const {
-    if (renameat(fd(), name.c_str(), fd(), new_name.c_str()) != 0) return fail_errno("cannot name a shared-memory file");
+    if (renameat(fd(), name.c_str(), fd(), new_name.c_str()) != 0)
+        return fail_errno("cannot name a shared-memory file");
     return {};
 }
 

@@ -72,7 +72,9 @@ std::variant<Place, ExtentNeed> Store::place_unmapped(const Object& object, uint
 void Store::leave_place(Object* object, bool keep_old) {
     if (object->extent == nullptr) return;
     const Place old{object->extent, object->offset};
-    if (!keep_old || old.extent->unmapped) return extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
+    if (!keep_old || old.extent->unmapped) {
+        return extents_.detach(old, object->size_bytes, object->state == ObjectState::sealed, object->uid);
+    }
     if (!object->retired) object->retired = std::make_unique<std::vector<Object::Retired>>();
     object->retired->push_back({old, object->size_bytes});
 }

@@ -64,8 +64,8 @@ std::string verify_keeper(gshm_client* client, const std::string& dir) {
     if (int code = gshm_daemon(client, &daemon); code != 0) return failed("daemon", code);
     const int64_t kept = kept_descriptors(dir);
     const auto extents = static_cast<int64_t>(daemon.extents);
-    // Those of all extents but host files, which have names in a folder. In addition the ledger, and possibly the mount and
-    // that folder.
+    // Those of all extents but host files, which have names in a folder. In addition the ledger, and possibly the mount
+    // and that folder.
     const int64_t fewest = geteuid() == 0 ? 1 : extents + 1;
     if (kept >= fewest && kept <= extents + 3) return {};
     return "the keeper holds " + std::to_string(kept) + " descriptors, and there are " + std::to_string(extents) +
