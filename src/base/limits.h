@@ -28,6 +28,10 @@ inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as in the kernel
 // For all attributes of a node.
 inline constexpr size_t kAttributesBytes = 1 << 20;
 
+// Symbolic links in 3fs-virt/iovs of the mount. All users together; root is not bounded by that.
+inline constexpr size_t kIovLinksOfUser = 4096;
+inline constexpr size_t kIovLinks = 64 << 10;
+
 // Protocol. A message must fit the socket buffer of an unprivileged process.
 inline constexpr size_t kMessageBytes = 128 << 10;
 inline constexpr size_t kMessageDescriptors = 200;  // the kernel's limit is 253

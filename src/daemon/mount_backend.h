@@ -11,6 +11,7 @@ struct MountSettings {
     std::string runtime_dir;
     bool passthrough = true;  // if the kernel has it
     bool io_uring = false;    // if the kernel has it; such a mount ends with the daemon
+    uint32_t generation = 0;  // see fuse::Backend
 };
 
 class MountBackend final : public fuse::Backend {
@@ -31,6 +32,7 @@ public:
     Status record() override;
     bool can_record() const override;
     const std::string& runtime_dir() const override { return settings_.runtime_dir; }
+    uint32_t generation() const override { return settings_.generation; }
     bool may_pass_through() const override { return settings_.passthrough; }
     bool may_use_io_uring() const override { return settings_.io_uring; }
 

@@ -13,30 +13,6 @@
 
 namespace gshm::core {
 
-uint64_t process_started(pid_t pid) {
-    if (pid <= 0) return 0;
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string line;
-    if (!std::getline(file, line)) return 0;
-    // "pid (name) state ...": the name may contain any character, parentheses too. The state is the 3rd field, the
-    // start time the 22nd.
-    size_t end = line.rfind(')');
-    if (end == std::string::npos) return 0;
-    std::istringstream fields(line.substr(end + 1));
-    std::string field;
-    for (int i = 3; i <= 22; ++i) {
-        fields >> field;
-        if (i == 3 && (field == "Z" || field == "X")) return 0;  // ended, but not reaped yet
-    }
-    return std::strtoull(field.c_str(), nullptr, 10);
-}
-
-bool process_lives(pid_t pid, uint64_t started) {
-    if (pid <= 0) return true;
-    uint64_t now = process_started(pid);
-    return now != 0 && (started == 0 || now == started);
-}
-
 void kill_if_named(pid_t pid, const std::string& name) {
     std::string found;
     std::ifstream file(fmt::format("/proc/{}/comm", pid));

@@ -14,6 +14,7 @@
 #include "base/runtime_dir.h"
 #include "daemon/folder_reserve.h"
 #include "daemon/process.h"
+#include "fuse/iov_folder.h"
 #include "wire/message.h"
 
 namespace gshm::core {
@@ -235,6 +236,8 @@ void RuntimeFolder::clean() {
     unlink(socket_path(dir_).c_str());
     unlink(log_path().c_str());
     unlink(lock_path().c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_ + "/" + fuse::IovFolder::kKeptName, ignored);
     if (made_) rmdir(dir_.c_str());
     lock_.reset();
 }

@@ -279,52 +279,6 @@ std::optional<SessionId> Server::resume_session(const Store::SessionSecret& secr
     return session;
 }
 
-std::function<void()> Server::on_unmounted() {
-    // After any unmount, by gshmd or by another process, the daemon goes on without a mount.
-    return [this] {
-        loop_.post([this] {
-            store_lock.assert_held();
-            survival_.drop_mount();
-            survival_.note_mount("");
-            if (auto set = survival_.set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
-            janitor_->submit([mount = std::move(mount_)]() mutable { mount.reset(); });
-        });
-    };
-}
-
-Status Server::mount(const std::string& path, MountSettings settings) {
-    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
-    mount_ = TRY(fuse::Mount::create(*mount_backend_, path, on_unmounted()));
-    return keep_mount();
-}
-
-Status Server::resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) {
-    const std::string setting = survival_.setting("passthrough");
-    const bool passthrough = setting.starts_with("1");
-    auto read_done = [&] {
-        StoreLock lock(loop_.store_mutex());
-        return survival_.done();
-    };
-    auto done = TRY(read_done());
-    mount_backend_ = std::make_unique<MountBackend>(*this, std::move(settings));
-    mount_ =
-        TRY(fuse::Mount::resume(*mount_backend_, path, std::move(fd), passthrough, std::move(done), on_unmounted()));
-    // Not fatal: the earlier daemon has already recorded the mountpoint.
-    if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
-    return {};
-}
-
-Status Server::keep_mount() {
-    StoreLock lock(loop_.store_mutex());
-    survival_.note_mount(mount_->note());
-    // Recorded also for a mount that cannot be resumed: the next daemon then mounts anew. Recorded before the keeper
-    // gets the mount: the next daemon could not resume a mount without its path, and its processes would wait for ever.
-    TRY(survival_.set_setting("mountpoint", mount_->path()));
-    TRY(survival_.set_setting("passthrough", mount_->has_passthrough() ? "1" : "0"));
-    if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
-    return {};
-}
-
 void Server::hand_over(std::shared_ptr<Session> to, uint64_t request) {
     log_info("another gshmd takes over");
     successor_ = std::move(to);
@@ -421,15 +375,6 @@ bool Server::end(int folder_lock) {
     successor_->builder();
     successor_->reply(takeover_request_, wire::ReplyBody::NONE, 0, descriptors);
     return true;
-}
-
-void Server::unmount(bool lazily, std::move_only_function<void(Status)> done) {
-    if (!mount_) return done(fail(EINVAL, "nothing is mounted"));
-    janitor_->submit([this, mount = mount_, lazily, done = std::move(done)]() mutable {
-        Status status = mount->unmount(lazily);
-        mount.reset();  // the last reference must not go in the loop, which would wait for the mount's threads
-        loop_.post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
-    });
 }
 
 bool Server::wait_for_slab(const SlabKey& key, EventLoop::Task resume) {

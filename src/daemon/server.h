@@ -118,6 +118,7 @@ private:
     Status await_session(SessionId session, const Restorer::Process& process) REQUIRES(store_lock);
     void end_awaited(SessionId session) REQUIRES(store_lock);
     std::function<void()> on_unmounted();
+    Result<uint32_t> mount_generation();
     Status keep_mount() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);

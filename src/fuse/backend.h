@@ -48,6 +48,8 @@ public:
     virtual bool can_record() const = 0;
     // The runtime folder, by which clients find this daemon.
     virtual const std::string& runtime_dir() const = 0;
+    // Distinguishes the nodes from those of another store that had the same ids.
+    virtual uint32_t generation() const { return 0; }
     virtual bool may_pass_through() const = 0;
     virtual bool may_use_io_uring() const = 0;
 };

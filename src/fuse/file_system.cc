@@ -34,7 +34,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     constexpr uint64_t kWanted =
         FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
         FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
-        FUSE_NO_OPENDIR_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough | kHasResend;
+        FUSE_NO_OPENDIR_SUPPORT | FUSE_EXPORT_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough | kHasResend;
     uint64_t taken = offered & kWanted;
     // Only root may register backing files.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
@@ -95,6 +95,7 @@ void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> d
 }
 
 void FileSystem::begin() {
+    iovs_.load();
     backend_.files().set_observer(this);
     backend_.files().set_close_backing([this](int32_t id) { kernel_.close_backing(id); });
 }

@@ -7,6 +7,7 @@
 
 #include "fuse/backend.h"
 #include "fuse/call.h"
+#include "fuse/iov_folder.h"
 #include "fuse/kernel_requests.h"
 #include "fuse/known_nodes.h"
 
@@ -17,7 +18,8 @@ public:
     // The most bytes of data in one request.
     static constexpr size_t kMostBytes = size_t{1} << 20;
 
-    FileSystem(Backend& backend, KernelRequests& kernel) : backend_(backend), kernel_(kernel) {}
+    FileSystem(Backend& backend, KernelRequests& kernel)
+        : backend_(backend), kernel_(kernel), iovs_(backend.runtime_dir()) {}
     ~FileSystem() override;
 
     // Answers the kernel's first request. EPROTO if the kernel is too old, or if the request is not INIT. make_uring is
@@ -44,6 +46,8 @@ public:
 private:
     // ---- nodes.cc: lookup and metadata ----
     void lookup(Call& call);
+    // For the handle of a file: a lookup of "." or ".." in a node of any kind.
+    void lookup_by_id(Call& call, bool parent);
     void forget(Call& call);
     void forget_many(Call& call);
     void get_attributes(Call& call);
@@ -56,6 +60,10 @@ private:
     void drop_set_id(Node& node, const fuse_in_header& by) REQUIRES(store_lock);
     fuse_attr to_attr(Node& node) REQUIRES(store_lock);
     fuse_entry_out to_entry(Node& node) REQUIRES(store_lock);
+    // The entry of the root that is not in the store, and not in listings.
+    static bool is_iov_folder(NodeId parent, std::string_view name) {
+        return parent == Files::kRoot && name == IovFolder::kName;
+    }
     // Answers with the node, and counts the lookup.
     void reply_entry(Call& call, Node& node) REQUIRES(store_lock);
 
@@ -172,6 +180,7 @@ private:
 
     Backend& backend_;
     KernelRequests& kernel_;
+    IovFolder iovs_;
     std::function<bool(bool)> waiting_ = [](bool) { return false; };
     bool passthrough_ = false;
     bool resumable_ = false;

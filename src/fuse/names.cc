@@ -1,9 +1,9 @@
 // Names in directories: create, list, rename, remove.
-#include <cstring>
 #include <dirent.h>
 #include <sys/stat.h>
 
 #include "base/limits.h"
+#include "fuse/entry_buffer.h"
 #include "fuse/work.h"
 
 namespace gshm::core::fuse {
@@ -18,38 +18,6 @@ unsigned char entry_type(const Node& node) {
     }
     return DT_UNKNOWN;
 }
-
-// Directory entries in the kernel's format.
-class EntryBuffer {
-public:
-    EntryBuffer(std::span<std::byte> space, bool with_attributes) : space_(space), with_attributes_(with_attributes) {}
-
-    // False: no room.
-    bool add(std::string_view name, uint64_t id, uint64_t next_offset, unsigned char type,
-             const fuse_entry_out& entry) {
-        size_t head = with_attributes_ ? sizeof(fuse_entry_out) : 0;
-        size_t bytes = head + FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + name.size());
-        if (bytes > space_.size() - used_) return false;
-        std::byte* at = space_.data() + used_;
-        memset(at, 0, bytes);
-        if (with_attributes_) memcpy(at, &entry, sizeof entry);
-        fuse_dirent out = {};
-        out.ino = id;
-        out.off = next_offset;
-        out.namelen = static_cast<uint32_t>(name.size());
-        out.type = type;
-        memcpy(at + head, &out, FUSE_NAME_OFFSET);
-        memcpy(at + head + FUSE_NAME_OFFSET, name.data(), name.size());
-        used_ += bytes;
-        return true;
-    }
-    std::span<const std::byte> bytes() const { return space_.first(used_); }
-
-private:
-    std::span<std::byte> space_;
-    bool with_attributes_;
-    size_t used_ = 0;
-};
 
 }  // namespace
 
@@ -112,6 +80,7 @@ void FileSystem::link(Call& call) {
     auto in = call.part<fuse_link_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
+    if (IovFolder::has((*in)->oldnodeid)) return call.fail(EPERM);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
@@ -133,6 +102,7 @@ void FileSystem::unlink(Call& call) {
 void FileSystem::remove_directory(Call& call) {
     auto name = call.text();
     if (!name) return call.fail(EINVAL);
+    if (is_iov_folder(call.node(), *name)) return call.fail(EBUSY);
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
@@ -155,6 +125,8 @@ void FileSystem::rename(Call& call, bool with_flags) {
     auto name = call.text();
     auto new_name = call.text();
     if (!name || !new_name) return call.fail(EINVAL);
+    if (is_iov_folder(call.node(), *name) || is_iov_folder(new_parent, *new_name)) return call.fail(EBUSY);
+    if (IovFolder::has(new_parent)) return call.fail(EPERM);
     StoreLock lock(backend_.store_mutex());
     auto from = find_directory(call.node());
     auto to = find_directory(new_parent);
@@ -172,18 +144,13 @@ void FileSystem::read_directory(Call& call, bool with_attributes) {
     backend_.files().accessed(directory);
     auto space = call.scratch().first(std::min<size_t>((*in)->size, call.scratch().size()));
     EntryBuffer buffer(space, with_attributes);
-    // "." and ".." have the offsets 1 and 2, the entries follow.
-    constexpr uint64_t kDots = 2;
-    uint64_t offset = (*in)->offset;
+    const uint64_t offset = (*in)->offset;
     const fuse_entry_out unknown = {};
-    bool room = true;
-    if (offset < 1) room = buffer.add(".", directory.id, 1, DT_DIR, unknown);
     const Directory* up = directory.parent() == nullptr ? &directory : directory.parent();
-    if (room && offset < kDots) room = buffer.add("..", up->id, kDots, DT_DIR, unknown);
-    if (room) {
-        uint64_t end = 0;
+    if (add_dots(buffer, offset, directory.id, up->id)) {
         size_t most = space.size() / (FUSE_NAME_OFFSET + 8) + 1;
-        for (const Link* link : directory.order.after(offset < kDots ? 0 : offset - kDots, most, &end)) {
+        for (const Link* link : directory.order.before(listed_position(offset), most)) {
+            if (is_iov_folder(directory.id, link->name)) continue;  // made by the library
             fuse_entry_out entry = with_attributes ? to_entry(*link->node) : unknown;
             if (!buffer.add(link->name, link->node->id, link->cookie + kDots, entry_type(*link->node), entry)) break;
             if (with_attributes) KnownNodes::hold(*link->node);

@@ -94,6 +94,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
 fuse_entry_out FileSystem::to_entry(Node& node) {
     fuse_entry_out out = {};
     out.nodeid = node.id;
+    out.generation = backend_.generation();
     out.entry_valid = kRememberedS;
     out.attr = to_attr(node);
     out.attr_valid = remembered_s(node);
@@ -109,11 +110,22 @@ void FileSystem::lookup(Call& call) {
     auto name = call.text();
     if (!name) return call.fail(EINVAL);
     if (name->size() > limits::kNamePartBytes) return call.fail(ENAMETOOLONG);
+    if (*name == "." || *name == "..") return lookup_by_id(call, *name == "..");
+    if (is_iov_folder(call.node(), *name)) return call.reply(IovFolder::entry());
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
     Node* node = Files::child(**parent, *name);
     if (node == nullptr) return call.fail(ENOENT);
+    reply_entry(call, *node);
+}
+
+void FileSystem::lookup_by_id(Call& call, bool parent) {
+    StoreLock lock(backend_.store_mutex());
+    Node* node = backend_.files().find(call.node());
+    // Without a name it can be opened only while the kernel knows it, and then the kernel does not ask.
+    if (node == nullptr || node->links == 0) return call.fail(ENOENT);
+    if (parent && node->any_link() != nullptr) node = node->any_link()->parent;
     reply_entry(call, *node);
 }
 
@@ -219,7 +231,7 @@ void FileSystem::stat_device(Call& call) {
     uint64_t nodes = 0;
     {
         StoreLock lock(backend_.store_mutex());
-        auto node = find(call.node());
+        auto node = find(IovFolder::has(call.node()) ? Files::kRoot : call.node());
         if (!node) return call.fail(node.error());
         if (auto* object = as_object(*node)) device = object->device;
         else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);

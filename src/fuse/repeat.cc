@@ -135,6 +135,7 @@ bool FileSystem::answer_again(Call& call) {
 }
 
 void FileSystem::handle(Call& call) {
+    if (IovFolder::has(call.node()) && call.header().opcode != FUSE_STATFS) return iovs_.handle(call);
     call.set_recording(this);
     if ((call.header().unique & kResent) != 0 && answer_again(call)) return take_back_refused();
     // No further change while the last one cannot be recorded.

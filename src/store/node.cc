@@ -65,6 +65,18 @@ uint64_t EntryOrder::add(Link* link) {
     return next_cookie_++;
 }
 
+void EntryOrder::put(uint64_t cookie, Link* link) {
+    assert(cookie < next_cookie_);
+    auto found = entries_.begin() + (find(cookie) - entries_.cbegin());
+    if (found == entries_.end() || found->cookie != cookie) {
+        entries_.insert(found, {cookie, link});
+        return;
+    }
+    assert(found->link == nullptr);
+    found->link = link;
+    --removed_;
+}
+
 void EntryOrder::restore(Link* link) {
     assert(link->cookie >= next_cookie_);
     entries_.push_back({link->cookie, link});
@@ -98,6 +110,17 @@ std::vector<const Link*> EntryOrder::after(uint64_t cookie, size_t most, uint64_
     }
     bool more = std::any_of(entry, entries_.end(), [](const Entry& rest) { return rest.link != nullptr; });
     *ret_cookie = more ? last : 0;
+    return links;
+}
+
+std::vector<const Link*> EntryOrder::before(uint64_t cookie, size_t most) const {
+    std::vector<const Link*> links;
+    for (auto entry = find(cookie); entry != entries_.begin() && links.size() < most;) {
+        --entry;
+        if (entry->link == nullptr) continue;
+        fetch(entry->link);
+        links.push_back(entry->link);
+    }
     return links;
 }
 

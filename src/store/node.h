@@ -153,17 +153,23 @@ struct Special final : Node {
 void fetch(const Link* first_link);
 
 // Entries in the order of their creation, each with a cookie. A listing that continues at a cookie neither skips nor
-// repeats an entry, even if others are created and removed meanwhile. One vector, since listings read it sequentially.
+// repeats an entry, even if others are created and removed meanwhile. A name that is given to another node, and a node
+// that is renamed in its directory, keep their cookie. One vector, since listings read it sequentially.
 class EntryOrder {
 public:
     // Returns the cookie, never 0.
     uint64_t add(Link* link);
+    // Adds a link with the cookie of a removed one.
+    void put(uint64_t cookie, Link* link);
     // Adds a link that has its cookie already. Called in the order of the cookies.
     void restore(Link* link);
     void remove(uint64_t cookie);
     uint64_t next_cookie() const { return next_cookie_; }
     // At most `most` entries after a cookie. Sets ret_cookie to the cookie to continue at; 0: no more entries.
     std::vector<const Link*> after(uint64_t cookie, size_t most, uint64_t* ret_cookie) const;
+    // At most `most` entries before a cookie, the last one first. A listing in this order does not reach entries that
+    // are added meanwhile.
+    std::vector<const Link*> before(uint64_t cookie, size_t most) const;
 
 private:
     struct Entry {

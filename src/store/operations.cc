@@ -133,6 +133,7 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
     if (Tree::is_inside(to, node)) return fail(EINVAL, "cannot move \"{}\" into itself", Tree::path_of(node));
     Link* old = to.children.find(name);
     Node* replaced = old == nullptr ? nullptr : old->node;
+    uint64_t position = 0;  // in listings: the name keeps it, so that no listing misses the name
     if (old != nullptr) {
         if (!replace) return fail(EEXIST, "\"{}\" exists already", path_in(to, name));
         if (replaced == &node) return {};  // as rename(2): no effect between two names of one object
@@ -143,6 +144,7 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         if (directory != nullptr && !directory->children.empty()) {
             return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(to, name));
         }
+        position = old->cookie;
         store_.tree_.remove(old, true);
     }
     if (link == nullptr) {
@@ -150,12 +152,12 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         const bool first = object != nullptr && object->links == 0;
         if (first) object->replaced = false;
         store_.unnamed_.erase(node.id);
-        store_.tree_.insert(&to, name, &node);
+        store_.tree_.insert(&to, name, &node, position);
         // The accounts no longer count it as unlinked.
         if (first) store_.accounts_.update(*object);
     } else {
         Directory* from = link->parent;
-        store_.tree_.move(link, &to, name);
+        store_.tree_.move(link, &to, name, position);
         store_.tree_.prune(from);
     }
     store_.rights_changed(node);

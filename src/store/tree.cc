@@ -236,10 +236,12 @@ void Tree::detach(Node* node) {
     }
 }
 
-void Tree::hook(Link* link, Directory* parent, std::string_view name) {
+void Tree::hook(Link* link, Directory* parent, std::string_view name, uint64_t cookie) {
     link->name = name;
     link->parent = parent;
-    link->cookie = parent->order.add(link);
+    if (cookie == 0) cookie = parent->order.add(link);
+    else parent->order.put(cookie, link);
+    link->cookie = cookie;
     parent->children.insert(link);
     if (link->node->kind == NodeKind::directory) ++parent->subdirectories;
     touch(parent);
@@ -278,11 +280,13 @@ void Tree::remove(Link* link, bool replaced) {
     if (!last.empty()) node->first_link.name = std::move(last);
 }
 
-void Tree::move(Link* link, Directory* parent, std::string_view name) {
+void Tree::move(Link* link, Directory* parent, std::string_view name, uint64_t cookie) {
     std::string kept(name);  // `name` may refer to the link's own
     tell([&](NameListener& listener) { listener.moving(*link, *parent, kept); });
+    // A listing under way has the file once, by its old or its new name.
+    if (cookie == 0 && link->parent == parent) cookie = link->cookie;
     unhook(link);
-    hook(link, parent, kept);
+    hook(link, parent, kept, cookie);
     tell([&](NameListener& listener) { listener.moved(*link); });
 }
 
@@ -292,8 +296,9 @@ void Tree::exchange(Link* a, Link* b) {
     unhook(b);
     std::string name = a->name;
     Directory* parent = a->parent;
-    hook(a, b->parent, std::string(b->name));
-    hook(b, parent, name);
+    const uint64_t cookie = a->cookie;
+    hook(a, b->parent, std::string(b->name), b->cookie);
+    hook(b, parent, name, cookie);
     tell([&](NameListener& listener) { listener.exchanged(*a, *b); });
 }
 

@@ -93,16 +93,18 @@ public:
     void detach(Node* node);
 
     // ---- by directory and name; the caller has checked the rights ----
-    void insert(Directory* parent, std::string_view name, Node* node) {
+    // `cookie` is the position in listings: that of the link that had the name before. 0: the last.
+    void insert(Directory* parent, std::string_view name, Node* node, uint64_t cookie = 0) {
         Link* link = node->new_link();
-        hook(link, parent, name);
+        hook(link, parent, name, cookie);
         report(*node);
         tell([&](NameListener& listener) { listener.added(*link); });
     }
     // replaced: the link that is inserted or moved next gets the name.
     void remove(Link* link, bool replaced = false);
-    // Gives the link that name, which must be free.
-    void move(Link* link, Directory* parent, std::string_view name);
+    // Gives the link that name, which must be free. `cookie` as for insert(), but 0 keeps the position in the same
+    // directory.
+    void move(Link* link, Directory* parent, std::string_view name, uint64_t cookie = 0);
     void exchange(Link* a, Link* b);
     // Removes the directory, and those above it, if they are implicit and empty.
     void prune(Directory* directory);
@@ -149,7 +151,7 @@ private:
     }
     Result<Spot> find_spot(const Credentials& who, std::string_view path) const;
     Status check_removable(const Credentials& who, const Link& link) const;
-    void hook(Link* link, Directory* parent, std::string_view name);
+    void hook(Link* link, Directory* parent, std::string_view name, uint64_t cookie);
     void unhook(Link* link);
     void touch(Directory* directory);
 

@@ -82,7 +82,7 @@ private:
     test::ManualClock clock_;
     test::ImmediateReclaimer reclaimer_;
     Answer answer_;
-    std::string runtime_dir_ = "/run/gshm";
+    std::string runtime_dir_ = "/nonexistent/gshm";  // requests of the fuzzer make no files
 
 public:
     Store store;

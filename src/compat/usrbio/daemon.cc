@@ -27,6 +27,9 @@ Connections& connections() {
     return *made;
 }
 
+// A gshmd that ends each time is not started without end.
+constexpr int kAttempts = 32;
+
 bool is_runtime_folder(const std::string& path) {
     struct stat status = {};
     return stat((path + "/" GSHM_SOCKET_NAME).c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
@@ -63,6 +66,19 @@ Result<std::shared_ptr<Daemon>> Daemon::find(const char* mount_point) {
     known = daemon;
     log_info("connected to the gshmd at {}", dir);
     return daemon;
+}
+
+Result<Object> Daemon::create(const std::string& name, const std::function<Result<Object>()>& make) const {
+    for (int attempt = 1;; ++attempt) {
+        auto made = make();
+        if (made || made.error().code != ECONNRESET || attempt == kAttempts) return made;
+        log_info("gshmd has ended while it made {}; making it again", name);
+        auto removed = client_.unlink(name);
+        for (int again = 1; !removed && removed.error().code == ECONNRESET && again < kAttempts; ++again) {
+            removed = client_.unlink(name);
+        }
+        if (!removed && removed.error().code != ENOENT) return std::move(removed).error();
+    }
 }
 
 }  // namespace gshm::usrbio

@@ -2,6 +2,7 @@
 // last of them. Everything that the process made ends with the connection.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,6 +16,9 @@ public:
     static Result<std::shared_ptr<Daemon>> find(const char* mount_point);
 
     const Client& client() const { return client_; }
+    // Makes an object whose name no other process uses. If gshmd ends in the middle, it may have made the object: the
+    // next gshmd removes it, and makes it again.
+    Result<Object> create(const std::string& name, const std::function<Result<Object>()>& make) const;
     // Identifies the daemon as long as its objects exist.
     uint64_t instance() const { return instance_; }
 

@@ -95,10 +95,12 @@ Result<void> publish(Iov& iov) {
     spec.flags = GSHM_EMPTY | GSHM_NO_MAP;
     spec.attributes = &attribute;
     spec.attribute_count = 1;
-    gshm_object* made = nullptr;
-    if (int code = gshm_create(iov.daemon->client().get(), &spec, &made); code != 0)
-        return Error{-code, gshm_last_error()};
-    iov.publication = Object::adopt(made);
+    iov.publication = TRY(iov.daemon->create(name, [&]() -> Result<Object> {
+        gshm_object* made = nullptr;
+        if (int code = gshm_create(iov.daemon->client().get(), &spec, &made); code != 0)
+            return Error{-code, gshm_last_error()};
+        return Object::adopt(made);
+    }));
     iov.name = std::move(name);
     return {};
 }

@@ -126,8 +126,10 @@ Result<std::unique_ptr<Iov>> create_iov(std::shared_ptr<Daemon> daemon, size_t s
     made->id = make_id();
     std::string name = name_of(made->id);
     // An extent of its own on host, since programs expect whole pages.
-    made->object = TRY(
-        daemon->client().create({.name = name, .size_bytes = size, .device = device, .dedicated = device == "host"}));
+    made->object = TRY(daemon->create(name, [&] {
+        return daemon->client().create(
+            {.name = name, .size_bytes = size, .device = device, .dedicated = device == "host"});
+    }));
     made->name = std::move(name);
     made->daemon = std::move(daemon);
     made->size = size;
