@@ -39,6 +39,9 @@ gshm_pkgconfig(gshm gshm ${CMAKE_INSTALL_INCLUDEDIR} "/dev/shm for GPU memory")
 gshm_pkgconfig(gshm-usrbio gshm_usrbio ${CMAKE_INSTALL_INCLUDEDIR}/gshm/compat "The usrbio interface of 3FS over gshm" gshm)
 gshm_pkgconfig(gshm-vineyard gshm_vineyard ${CMAKE_INSTALL_INCLUDEDIR}/gshm/compat "GPU buffers of vineyard over gshm" gshm)
 
+# ---- mount -t fuse.gshm ----
+install(PROGRAMS packaging/mount.fuse.gshm DESTINATION ${CMAKE_INSTALL_SBINDIR})
+
 # ---- systemd; the prefix is known when it is installed ----
 install(CODE "
     file(READ \"${CMAKE_SOURCE_DIR}/packaging/gshmd.service\" unit)

@@ -268,6 +268,7 @@ concept CopyDestination =
 // The C structs. The functions here fill in struct_size. Their char arrays end in NUL.
 using DaemonInfo = gshm_daemon_info;
 using DeviceInfo = gshm_device_info;
+using MountInfo = gshm_mount_info;
 using StatInfo = gshm_stat_info;
 using Holder = gshm_holder;
 using HandleInfo = gshm_handle_info;
@@ -294,6 +295,12 @@ struct UnlinkedEntry {  // memory that has no name but is still held; see gshm_l
 struct Attribute {
     std::string name;
     std::string value;  // arbitrary bytes
+};
+
+struct MountOptions {  // see gshm_mount_options
+    bool read_only = false;
+    std::string subdirectory = {};
+    std::string source = {};
 };
 
 struct ConnectOptions {
@@ -696,8 +703,25 @@ public:
     Result<void> shutdown(bool keep = false) const {
         return detail::call({}, [&] { return gshm_shutdown(get(), keep ? uint32_t{GSHM_KEEP} : 0u); });
     }
-    Result<void> unmount(bool lazily = false) const {  // see gshm_unmount()
+    Result<void> unmount(bool lazily = false) const {  // all mounts; see gshm_unmount()
         return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
+    }
+    Result<void> unmount_at(const std::string& path, bool lazily = false) const {
+        return detail::call({path}, [&] {
+            return gshm_unmount_at(get(), path.c_str(), lazily ? uint32_t{GSHM_LAZY} : 0u);
+        });
+    }
+    Result<void> mount(const std::string& path, const MountOptions& options = {}) const {  // see gshm_mount()
+        auto wanted = detail::sized<gshm_mount_options>();
+        wanted.flags = options.read_only ? uint32_t{GSHM_MOUNT_READ_ONLY} : 0u;
+        wanted.subdirectory = options.subdirectory.c_str();
+        wanted.source = options.source.c_str();
+        return detail::call({path, options.subdirectory, options.source},
+                            [&] { return gshm_mount(get(), path.c_str(), &wanted); });
+    }
+    Result<std::vector<MountInfo>> mounts() const {
+        return detail::fetch_array<MountInfo>(
+            {}, [&](MountInfo* items, size_t room, size_t* count) { return gshm_mounts(get(), items, room, count); });
     }
     Result<std::vector<DeviceInfo>> devices() const {
         return detail::fetch_array<DeviceInfo>(

@@ -28,7 +28,16 @@ struct LsArgs {
     bool exact_bytes = false;
 };
 
+struct MountArgs {
+    std::optional<std::string> path;  // none: list the mounts
+    bool read_only = false;
+    std::string subdirectory;
+    std::string source;
+};
+
 struct UmountArgs {
+    std::optional<std::string> path;  // none: the only one
+    bool all = false;
     bool lazy = false;
 };
 
@@ -151,6 +160,7 @@ int cmd_wait(Context& context, const WaitArgs& args);
 int cmd_watch(Context& context, const WatchArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);
 int cmd_shutdown(Context& context, const ShutdownArgs& args);
+int cmd_mount(Context& context, const MountArgs& args);
 int cmd_umount(Context& context, const UmountArgs& args);
 
 }  // namespace gshm::cli

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
+#include "cli/support/mounts.h"
 #include "cli/support/table.h"
 #include "cli/support/text.h"
 
@@ -101,17 +102,21 @@ int cmd_df(Context& context, const DfArgs& args) {
                        size(device.unlinked_bytes), size(available(device)),
                        fmt::format("{:.0f}%", used_percent(device)), device_state_text(device)});
     }
+    const auto mounts = context.mounts();
     const auto holds = unlinked ? list_holds(context) : std::vector<Hold>();
     Accounts accounts;
     if (context.json()) {
         std::vector<Record> held;
         for (const auto& hold : holds) held.push_back(hold_record(hold, accounts));
         Record record;
-        record.add("devices", std::move(records)).add("unlinked", std::move(held));
+        record.add("devices", std::move(records))
+            .add("unlinked", std::move(held))
+            .add("mounts", mount_records(mounts));
         context.print(record);
     } else {
         context.print(table.text());
         if (!holds.empty()) context.print(holds_text(holds, accounts, args.exact_bytes));
+        if (!mounts.empty()) context.print(fmt::format("\nMounted at {}\n", mounts_text(mounts)));
     }
     return 0;
 }

@@ -237,7 +237,18 @@ void Parser::add_daemon_commands() {
     const auto df = add("df", cmd_df, "show the used and free memory of each device", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
-    const auto umount = add("umount", cmd_umount, "unmount gshmd's mount; its objects stay", "gshm umount");
+    const auto mount = add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",
+                           "gshm mount /mnt/models --read-only --subdir models");
+    mount.optional_text("DIR", &MountArgs::path, "an existing directory, as gshmd sees it");
+    mount.flag("-r,--read-only", &MountArgs::read_only, "no changes through this mount");
+    unmark(mount.app->add_option("--subdir", mount.args->subdirectory, "a directory of the objects' names as the root"))
+        ->type_name("NAME");
+    unmark(mount.app->add_option("--source", mount.args->source, "the text that mount and df show; default: gshm"))
+        ->type_name("TEXT");
+
+    const auto umount = add("umount", cmd_umount, "unmount; the objects stay", "gshm umount /mnt/models");
+    umount.optional_text("DIR", &UmountArgs::path, "one of several mounts");
+    umount.flag("-a,--all", &UmountArgs::all, "all mounts");
     umount.flag("-l,--lazy", &UmountArgs::lazy, "even if files in it are open");
 
     const auto shutdown = add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown --keep");

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/support/context.h"
+#include "cli/support/mounts.h"
 
 namespace gshm::cli {
 
@@ -25,7 +26,8 @@ int cmd_ping(Context& context) {
             .add("objects", info.objects)
             .add("extents", info.extents)
             .add("keeper_pid", info.keeper)
-            .add("round_trip_us", round_trip.count());
+            .add("round_trip_us", round_trip.count())
+            .add("mounts", mount_records(context.mounts()));
         context.print(record);
     } else {
         context.print(fmt::format("gshmd {} (pid {}) at {}: {} objects in {} extents, {} sessions, {:.0f} us\n",

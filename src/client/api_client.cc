@@ -108,17 +108,6 @@ int gshm_shutdown(gshm_client* client, uint32_t flags) noexcept {
     });
 }
 
-int gshm_unmount(gshm_client* client, uint32_t flags) noexcept {
-    return with_client(client, [&](Core& core) -> Status {
-        TRY(check_flags(flags, GSHM_UNMOUNT_LAZY, "unmount"));
-        TRY(core.connection().call(
-            wire::RequestBody::Unmount,
-            [&](auto& builder) { return wire::CreateUnmount(builder, (flags & GSHM_UNMOUNT_LAZY) != 0).Union(); },
-            Lost::report));
-        return {};
-    });
-}
-
 int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) noexcept {
     return with_client(client, [&](Core& core) -> Status {
         auto answer = TRY(core.connection().call(

@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/limits.h"
@@ -391,6 +392,10 @@ int gshm_open_path(gshm_client* client, const char* path, uint32_t flags, gshm_o
     return guarded([&]() -> Status {
         TRY(check_argument(path != nullptr && ret_object != nullptr, "path or ret_object is NULL"));
         std::string dir = TRY(read_file_attribute(path, "user.gshm.dir"));
+        // Memory that is mapped for writing changes without the kernel's notice.
+        struct statvfs mount = {};
+        if ((flags & GSHM_WRITE) != 0 && statvfs(path, &mount) == 0 && (mount.f_flag & ST_RDONLY) != 0)
+            return fail(EROFS, "{} is in a mount that is read-only", path);
         gshm_client own;
         if (client == nullptr) {
             own.core = TRY(Core::create(dir, gshm_connect_options GSHM_CONNECT_OPTIONS_INIT.timeout_ms));

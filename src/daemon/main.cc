@@ -178,16 +178,45 @@ private:
     std::function<void()> action_;
 };
 
-// Resumes the mount of the earlier daemon, or mounts at the path of the options or of the earlier daemon.
-Status mount(Server& server, const Options& options, const std::string& earlier, UniqueFd fd) {
-    const std::string& wanted = options.mountpoint.empty() ? earlier : options.mountpoint;
-    if (wanted.empty()) return {};
-    MountSettings settings{options.dir, options.passthrough, options.io_uring};
-    if (fd) return server.resume_mount(wanted, std::move(fd), settings);
-    auto mounted = server.mount(wanted, settings);
-    if (mounted || !options.mountpoint.empty()) return mounted;
-    log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
+bool has_place(const std::vector<MountRecord>& mounts, const std::string& path) {
+    return std::ranges::any_of(mounts, [&](const MountRecord& mount) { return mount.path == path; });
+}
+
+// Whether the options name places where the earlier daemon was not mounted. Then its mounts end.
+bool wants_other_mounts(const Options& options, const std::vector<MountRecord>& earlier) {
+    return !std::ranges::all_of(options.mountpoints, [&](const auto& path) { return has_place(earlier, path); });
+}
+
+// Resumes the mounts of the earlier daemon, or mounts at the paths of the options or of the earlier daemon.
+Status mount(Server& server, const Options& options, std::vector<MountRecord> earlier, UniqueFd fd) {
+    server.set_mount_settings({options.dir, options.passthrough, options.io_uring});
+    if (wants_other_mounts(options, earlier)) {
+        earlier.clear();
+        for (const auto& path : options.mountpoints) earlier.push_back({path});
+    }
+    if (earlier.empty()) return {};
+    if (fd) return server.resume_mount(earlier[0].path, std::move(fd));
+    for (const auto& record : earlier) {
+        auto mounted = server.mount(record);
+        if (mounted) continue;
+        if (std::ranges::find(options.mountpoints, record.path) != options.mountpoints.end()) return mounted;
+        log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
+    }
     return {};
+}
+
+// The kernel's mount table has real paths. The parent is resolved, not the mountpoint itself: a request to the mount of
+// a dead daemon would block until this one serves it.
+std::string real_mountpoint(const std::string& given) {
+    auto folder = std::filesystem::absolute(given).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    std::error_code error;
+    auto parent = std::filesystem::canonical(folder.parent_path(), error);
+    auto real = error ? folder : parent / folder.filename();
+    if (!fuse::MountPoint::find(real).is_mounted()) {
+        if (auto followed = std::filesystem::canonical(folder, error); !error) real = followed;
+    }
+    return real;
 }
 
 Status serve(Options options, Readiness& readiness) {
@@ -240,21 +269,17 @@ Status serve(Options options, Readiness& readiness) {
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
     recall(options, *survival);
-    std::string earlier_mount = survival->setting("mountpoint");
-    if (earlier_mount.empty() && survival->is_salvaging()) {
-        if (auto noted = fuse::MountPoint::from_note(survival->noted_mount())) earlier_mount = noted->path();
-    }
+    auto earlier_places = earlier_mounts(*survival);
     UniqueFd mount_fd = survival->take_mount();
     // Unmounted by another process while no gshmd ran. Not tested in a salvage: an interrupted salvage may have
     // unmounted it itself.
     const bool was_unmounted = mount_fd && !survival->is_salvaging() && fuse::Mount::has_ended(mount_fd.get());
     if (was_unmounted) {
         mount_fd.reset();
-        earlier_mount.clear();
+        earlier_places.clear();
     }
     // After a salvage the nodes may differ from those that the kernel knows.
-    const bool other_mount =
-        survival->is_salvaging() || (!options.mountpoint.empty() && options.mountpoint != earlier_mount);
+    const bool other_mount = survival->is_salvaging() || wants_other_mounts(options, earlier_places);
     auto devices = TRY(DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
     {
@@ -280,21 +305,27 @@ Status serve(Options options, Readiness& readiness) {
         StoreLock lock(loop->store_mutex());
         if (!with_mount) survival->drop_mount();
         if (was_unmounted) {
-            survival->note_mount("");
-            if (auto set = survival->set_setting("mountpoint", ""); !set) log_error("{}", set.error().message);
+            survival->note_mounts({});
+            for (const char* key : {"mountpoint", "mounts"}) {
+                if (auto set = survival->set_setting(key, ""); !set) log_error("{}", set.error().message);
+            }
         }
     }
     if (mount_fd && other_mount) {
         mount_fd.reset();
-        if (auto gone = fuse::MountPoint::find(earlier_mount).unmount(true); !gone)
-            log_warning("{}", gone.error().message);
+        for (const auto& earlier : earlier_places) {
+            if (auto gone = fuse::MountPoint::find(earlier.path).unmount(true); !gone)
+                log_warning("{}", gone.error().message);
+        }
     } else if (!mount_fd) {
-        if (auto stale = fuse::MountPoint::from_note(survival->noted_mount())) stale->give_up();
+        for (const auto& note : survival->noted_mounts()) {
+            if (auto stale = fuse::MountPoint::from_note(note)) stale->give_up();
+        }
     }
     stages.end("objects");
     // With systemd as the keeper the memory stays: systemd decides between a restart and an end.
     server->set_keep(options.keeper == "systemd");
-    if (auto mounted = mount(*server, options, earlier_mount, std::move(mount_fd)); !mounted) {
+    if (auto mounted = mount(*server, options, std::move(earlier_places), std::move(mount_fd)); !mounted) {
         if (resuming) close_survival();
         return mounted;
     }
@@ -387,18 +418,6 @@ int main(int argc, char** argv) {
     if (!*options) return 0;
     // The child changes its working directory, so paths must be absolute.
     (*options)->dir = std::filesystem::absolute((*options)->dir);
-    if (auto& point = (*options)->mountpoint; !point.empty()) {
-        // The kernel's mount table has real paths. The parent is resolved, not the mountpoint itself: a request to the
-        // mount of a dead daemon would block until this one serves it.
-        auto folder = std::filesystem::absolute(point).lexically_normal();
-        if (!folder.has_filename()) folder = folder.parent_path();
-        std::error_code error;
-        auto parent = std::filesystem::canonical(folder.parent_path(), error);
-        auto real = error ? folder : parent / folder.filename();
-        if (!gshm::core::fuse::MountPoint::find(real).is_mounted()) {
-            if (auto followed = std::filesystem::canonical(folder, error); !error) real = followed;
-        }
-        point = real;
-    }
+    for (auto& point : (*options)->mountpoints) point = gshm::core::real_mountpoint(point);
     return (*options)->foreground ? gshm::core::run(**options, {}) : gshm::core::run_in_background(**options);
 }

@@ -14,14 +14,14 @@ namespace gshm::core {
 namespace {
 
 constexpr const char* kUsage =
-    R"(usage: gshmd [MOUNTPOINT] [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
+    R"(usage: gshmd [MOUNTPOINT]... [-f] [-d] [--dir DIR] [--device SPEC]... [--limit BYTES] [--takeover]
 
 Owns GPU and host memory for every process on this machine. Goes to the background once it is ready to serve;
 end it with `gshm shutdown` or SIGTERM. With a MOUNTPOINT the memory is there as files as well; unmounting it
-(`gshm umount`, `fusermount3 -u`) ends the mount, not gshmd.
+(`gshm umount`, `fusermount3 -u`) ends the mount, not gshmd. `gshm mount DIR` mounts while gshmd runs.
 
 Should gshmd be killed, gshm-keeper holds the memory. Start gshmd again, and all is there as it was: objects,
-clients, the mount, and the options --device, --limit and --staging where none are given now.
+clients, the mounts, and the options --device, --limit and --staging where none are given now.
 
   -f, --foreground    stay in the foreground, log to stderr
   -d, --debug         log every request that fails and every session
@@ -132,8 +132,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
             default: return fail(EINVAL, "see gshmd --help");
         }
     }
-    if (optind < argc) options.mountpoint = argv[optind++];
-    if (optind < argc) return fail(EINVAL, "unexpected argument '{}'; see gshmd --help", argv[optind]);
+    while (optind < argc) options.mountpoints.emplace_back(argv[optind++]);
     if (options.takeover + options.discard + options.salvage > 1) {
         return fail(EINVAL, "--takeover, --discard and --salvage exclude each other");
     }

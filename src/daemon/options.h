@@ -13,7 +13,7 @@ namespace gshm::core {
 
 struct Options {
     std::string dir;
-    std::string mountpoint;
+    std::vector<std::string> mountpoints;
     std::vector<std::string> devices;
     uint64_t limit_bytes = 0;    // 0: none
     uint64_t staging_bytes = 0;  // 0: the default

@@ -189,16 +189,6 @@ void Session::takeover(uint64_t request) {
     server_.hand_over(shared_from_this(), request);
 }
 
-void Session::unmount(uint64_t request, const wire::Unmount& unmount) {
-    const Credentials& who = server_.store().credentials(id_);
-    if (!who.is_root() && who.uid != server_.owner().uid) {
-        return reply_error(request, {EPERM, "only root and the user who runs gshmd may unmount"});
-    }
-    server_.unmount(unmount.lazily(), [request, self = weak_from_this()](Status status) {
-        if (auto session = self.lock()) session->reply_status(request, status);
-    });
-}
-
 void Session::open(uint64_t request, const wire::OpenObjects& open) {
     Store& store = server_.store();
     const Access access = open.write() ? Access::write : Access::read;

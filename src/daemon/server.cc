@@ -132,6 +132,7 @@ Server::~Server() {
     keeper_waits_.reset();
     freed_memory_.reset();
     // Their threads use all other members. The janitor may still have a mount to destroy.
+    finish_mounting();
     mount_.reset();
     janitor_.reset();
     successor_.reset();  // so that the end of its session does not call keep_serving()
@@ -141,6 +142,7 @@ Server::~Server() {
     watches_.set_wake({});
     waits_.set_wake({});
     loop_.unwatch(listener_.get());
+    if (mount_table_) loop_.unwatch(mount_table_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
     {
         StoreLock lock(loop_.store_mutex());
@@ -343,6 +345,7 @@ void Server::finish_transfers() {
 }
 
 bool Server::end(int folder_lock) {
+    finish_mounting();
     client_loops_->stop();
     {
         StoreLock lock(loop_.store_mutex());

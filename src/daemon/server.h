@@ -17,6 +17,7 @@
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
+#include "daemon/mount_records.h"
 #include "daemon/reapers.h"
 #include "daemon/ring_service.h"
 #include "daemon/session.h"
@@ -89,14 +90,21 @@ public:
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
-    // Before the loop runs. Clients find the daemon by its runtime folder.
-    Status mount(const std::string& path, MountSettings settings) EXCLUDES(store_lock);
-    // Resumes the mount of an earlier daemon.
-    Status resume_mount(const std::string& path, UniqueFd fd, MountSettings settings) EXCLUDES(store_lock);
+    // ---- server_mount.cc ----
+    // Before the first mount. Clients find the daemon by its runtime folder.
+    void set_mount_settings(MountSettings settings) { mount_settings_ = std::move(settings); }
+    // Mounts, also at a further place. Not in the loop's thread while it runs.
+    Status mount(const MountRecord& record) EXCLUDES(store_lock);
+    // The same in another thread. `done` is called under the lock.
+    void mount(MountRecord record, std::move_only_function<void(Status)> done) REQUIRES(store_lock);
+    // Resumes the mounts of an earlier daemon. Before the loop runs. `path` is one of their places.
+    Status resume_mount(const std::string& path, UniqueFd fd) EXCLUDES(store_lock);
+    // As of the last change that gshmd has noticed.
+    const std::vector<MountRecord>& mounts() const REQUIRES(store_lock) { return mounts_; }
     // "": none.
-    std::string mountpoint() const { return mount_ ? mount_->path() : std::string(); }
-    // `done` is called under the lock. EINVAL if nothing is mounted.
-    void unmount(bool lazily, std::move_only_function<void(Status)> done) REQUIRES(store_lock);
+    std::string mountpoint() const REQUIRES(store_lock) { return mounts_.empty() ? std::string() : mounts_[0].path; }
+    // path "": all mounts. `done` is called under the lock. EINVAL if nothing is mounted there.
+    void unmount(std::string path, bool lazily, std::move_only_function<void(Status)> done) REQUIRES(store_lock);
 
     // Whether the memory stays for the next daemon when the loop has ended.
     void set_keep(bool keep) { keep_ = keep; }
@@ -119,7 +127,16 @@ private:
     void end_awaited(SessionId session) REQUIRES(store_lock);
     std::function<void()> on_unmounted();
     Result<uint32_t> mount_generation();
+    // The present mount; null: none. An ended one is destroyed first.
+    std::shared_ptr<fuse::Mount> find_mount() EXCLUDES(store_lock);
+    void use_mount(std::unique_ptr<fuse::Mount> mount) EXCLUDES(store_lock);
+    void forget_mount() REQUIRES(store_lock);
+    // Records the places of the mount, for the next daemon.
     Status keep_mount() EXCLUDES(store_lock);
+    void watch_mounts();
+    void refresh_mounts() EXCLUDES(store_lock);
+    // Returns when no mount is being made or removed; none begins afterwards.
+    void finish_mounting() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
     // Cancels the takeover.
@@ -158,6 +175,13 @@ private:
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
+    std::weak_ptr<fuse::Mount> last_mount_;
+    uint64_t mount_number_ = 0;  // of mount_
+    MountSettings mount_settings_;
+    std::vector<MountRecord> mounts_ GUARDED_BY(store_lock);
+    UniqueFd mount_table_;  // readable when any mount of this machine has changed
+    std::atomic<bool> mounts_changed_ = false;
+    std::atomic<bool> refuses_mounts_ = false;
     bool keep_ = false;
     std::atomic<bool> ending_ = false;
     std::shared_ptr<Session> successor_;  // null: no takeover

@@ -165,7 +165,12 @@ private:
         REQUIRES(store_lock);
     void copy(uint64_t request, const wire::Copy& copy) REQUIRES(store_lock);
     void fill(uint64_t request, const wire::Fill& fill) REQUIRES(store_lock);
+    // mount_requests.cc
+    // False: it is not permitted, and the request is answered.
+    bool may_mount(uint64_t request) REQUIRES(store_lock);
+    void mount(uint64_t request, const wire::Mount& mount) REQUIRES(store_lock);
     void unmount(uint64_t request, const wire::Unmount& unmount) REQUIRES(store_lock);
+    void list_mounts(uint64_t request) REQUIRES(store_lock);
     void export_object(uint64_t request, const wire::Export& what) REQUIRES(store_lock);
     void move_object(uint64_t request, const wire::Move& move) REQUIRES(store_lock);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access) REQUIRES(store_lock);

@@ -35,7 +35,8 @@ Result<std::unique_ptr<Survival>> Survival::create(EventLoop& loop, const std::s
     auto* self = made.get();
     StoreLock lock(loop.store_mutex());
     self->kind_ = kind;
-    std::getline(std::ifstream(self->mount_note_path()), self->noted_mount_, '\0');
+    std::ifstream notes(self->mount_note_path());
+    for (std::string note; std::getline(notes, note, '\0');) self->noted_mounts_.push_back(note);
     if (kind != KeeperKind::process && TRY(holds_something(dir))) {
         if (earlier != Earlier::begin) {
             return fail(EBUSY,
@@ -166,12 +167,16 @@ void Survival::remove_files() {
     reserve_.remove();
 }
 
-void Survival::note_mount(const std::string& note) {
+void Survival::note_mounts(const std::vector<std::string>& notes) {
     unlink(mount_note_path().c_str());
-    if (note.empty()) return;
+    if (notes.empty()) return;
+    // With a NUL between them: an earlier gshmd, which had one mount, reads the first.
+    std::string text;
+    for (const auto& note : notes) text += note + '\0';
+    text.pop_back();
     // Not by a stream, whose file could be written by others if the umask permits it.
     auto file = UniqueFd::adopt(open(mount_note_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!file || write(file.get(), note.data(), note.size()) != static_cast<ssize_t>(note.size())) {
+    if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
         log_warning("cannot write {}", mount_note_path());
     }
 }

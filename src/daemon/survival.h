@@ -52,9 +52,9 @@ public:
     UniqueFd take_mount() { return take(kMount); }
     // The pages of fences, by object.
     std::vector<std::pair<NodeId, UniqueFd>> take_fences() { return std::move(fences_); }
-    // Identifies the earlier mount, even if its descriptor was not kept; "": none. See fuse::MountPoint.
-    const std::string& noted_mount() const { return noted_mount_; }
-    void note_mount(const std::string& note);
+    // Identify the earlier mounts, even if their descriptor was not kept. See fuse::MountPoint.
+    const std::vector<std::string>& noted_mounts() const { return noted_mounts_; }
+    void note_mounts(const std::vector<std::string>& notes);
 
     // Uses the earlier daemon's gshm-maker, or starts one, if a device has fabric handles. Handles of its memory
     // outlive gshmd. EPROTO: the earlier daemon was newer.
@@ -170,7 +170,7 @@ private:
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
     Store* store_ GUARDED_BY(store_lock) = nullptr;  // set by load()
     DeviceSet* devices_ = nullptr;
-    std::string noted_mount_;
+    std::vector<std::string> noted_mounts_;
     int mount_fd_ GUARDED_BY(store_lock) = -1;
     bool host_folder_kept_ GUARDED_BY(store_lock) = false;
     std::set<FabricHandle> handles_;         // of the catalog's extents, during load()

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <unordered_map>
 
@@ -42,26 +43,61 @@ bool moves_much(const Call& call) {
 
 }  // namespace
 
-Mount::Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end)
+Mount::Mount(Backend& backend, std::string path, std::string device, UniqueFd fd, std::function<void()> on_end)
     : backend_(backend),
-      point_(std::move(point)),
+      path_(std::move(path)),
+      device_(std::move(device)),
       connection_(std::move(fd)),
       files_(backend, connection_),
       on_end_(std::move(on_end)) {
     files_.set_waiting([this](bool begins) { return set_waiting(begins); });
 }
 
-Result<std::unique_ptr<Mount>> Mount::create(Backend& backend, const std::string& path, std::function<void()> on_end) {
+Result<std::unique_ptr<Mount>> Mount::create(Backend& backend, const std::string& path, const MountOptions& options,
+                                             std::function<void()> on_end) {
     UniqueFd fd;
-    auto point = TRY(MountPoint::create(path, &fd));
-    std::unique_ptr<Mount> mount(new Mount(backend, std::move(point), std::move(fd), std::move(on_end)));
+    const bool plain = !options.read_only && options.subdirectory.empty();
+    if (geteuid() != 0 || plain) {
+        auto point = TRY(MountPoint::create(path, options, &fd));
+        std::unique_ptr<Mount> mount(new Mount(backend, path, point.device(), std::move(fd), std::move(on_end)));
+        TRY(mount->start());
+        return mount;
+    }
+    // Answers are needed to find the subdirectory, and the file system itself must not be read-only.
+    auto detached = TRY(MountPoint::create_detached(&fd));
+    std::unique_ptr<Mount> mount(new Mount(backend, path, {}, std::move(fd), std::move(on_end)));
     TRY(mount->start());
+    struct stat root = {};
+    if (fstat(detached.get(), &root) != 0) return fail_errno("the mount does not answer");
+    mount->device_ = fmt::format("{}:{}", major(root.st_dev), minor(root.st_dev));
+    TRY(mount->add(path, options));
     return mount;
 }
 
-Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string& path, UniqueFd fd, bool passthrough,
+Status Mount::add(const std::string& path, const MountOptions& options) {
+    TRY(MountPoint::add(path, options, connection_.fd()));
+    log_info("mounted at {}{}{}", path, options.read_only ? ", read-only" : "",
+             options.subdirectory.empty() ? "" : ", with the root " + options.subdirectory);
+    return {};
+}
+
+Status Mount::unmount(const std::string& path, bool lazily) {
+    bool found = false;
+    Status status;
+    for (const auto& point : points()) {
+        if (!path.empty() && point.path() != path) continue;
+        found = true;
+        if (auto done = point.unmount(lazily); !done) status = done;
+    }
+    if (!found) return gshm::core::fail(EINVAL, "nothing is mounted{}", path.empty() ? "" : " by gshmd at " + path);
+    return status;
+}
+
+Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string& path, const std::string& device,
+                                             UniqueFd fd, bool passthrough,
                                              std::unordered_map<uint64_t, NodeId> done, std::function<void()> on_end) {
-    std::unique_ptr<Mount> mount(new Mount(backend, MountPoint::find(path), std::move(fd), std::move(on_end)));
+    const std::string known = device.empty() ? MountPoint::find(path).device() : device;
+    std::unique_ptr<Mount> mount(new Mount(backend, path, known, std::move(fd), std::move(on_end)));
     prepare_signal();
     mount->files_.resume(passthrough, std::move(done));
     mount->connection_.resend();
@@ -104,6 +140,7 @@ Status Mount::start() {
     // Without io_uring all requests come through the descriptor, with io_uring those without an answer.
     start_threads(over_uring ? 1 : thread_count());
     leave();
+    if (device_.empty()) return {};  // not mounted yet
     struct stat root = {};
     if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
     log_info("mounted at {}{}{}", path(), has_passthrough() ? ", host files by passthrough" : "",
@@ -193,8 +230,9 @@ Mount::~Mount() {
     if (stays_mounted_) return;
     connection_.finish_notices();  // they may wait for our answers, and call files_
     stopping_ = true;
-    if (auto done = unmount(false); !done) {
-        if (auto detached = unmount(true); !detached) log_error("{}", detached.error().message);
+    for (const auto& point : points()) {
+        if (point.unmount(false)) continue;
+        if (auto detached = point.unmount(true); !detached) log_error("{}", detached.error().message);
     }
     stop_threads();
     files_.end();

@@ -21,29 +21,37 @@ class Mount {
 public:
     // Returns when the mount answers. on_end is called, from one of the threads, when it was unmounted by another
     // process or by unmount().
-    static Result<std::unique_ptr<Mount>> create(Backend& backend, const std::string& path,
+    static Result<std::unique_ptr<Mount>> create(Backend& backend, const std::string& path, const MountOptions& options,
                                                  std::function<void()> on_end);
-    // Continues the mount of an earlier daemon, through its descriptor. See FileSystem::resume().
-    static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, UniqueFd fd,
-                                                 bool passthrough, std::unordered_map<uint64_t, NodeId> done,
+    // Continues the mounts of an earlier daemon, through their descriptor. See FileSystem::resume(). `device` is the
+    // number of the file system; "": that of the mount at the path.
+    static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, const std::string& device,
+                                                 UniqueFd fd, bool passthrough,
+                                                 std::unordered_map<uint64_t, NodeId> done,
                                                  std::function<void()> on_end);
+    // Mounts at a further place. The kernel may send requests, which need the store lock.
+    Status add(const std::string& path, const MountOptions& options) EXCLUDES(store_lock);
     // Whether the mount of that descriptor was unmounted, and no process has a file open in it.
     static bool has_ended(int fd);
-    // Unmounts, lazily if it is busy, unless leave_mounted() was called.
+    // Unmounts everywhere, lazily if it is busy, unless leave_mounted() was called.
     ~Mount();
     // Answers the requests that were read, and no more. The mount stays, for another process with the descriptor.
     void leave_mounted() EXCLUDES(store_lock);
     bool can_be_resumed() const { return files_.can_be_resumed(); }
     int fd() const { return connection_.fd(); }
 
-    std::string note() const { return point_.note(); }
-    const std::string& path() const { return point_.path(); }
+    // Where it is mounted now. Other processes mount and unmount it, too.
+    std::vector<MountPoint> points() const { return MountPoint::all_of(device_); }
+    const std::string& device() const { return device_; }
+    // The first mountpoint, for messages.
+    const std::string& path() const { return path_; }
     bool has_passthrough() const { return files_.has_passthrough(); }
-    // See MountPoint::unmount(). The kernel may still send requests, which need the store lock.
-    Status unmount(bool lazily) EXCLUDES(store_lock) { return point_.unmount(lazily); }
+    // See MountPoint::unmount(). path: one of points(), EINVAL otherwise; "": all. The kernel may still send requests,
+    // which need the store lock.
+    Status unmount(const std::string& path, bool lazily) EXCLUDES(store_lock);
 
 private:
-    Mount(Backend& backend, MountPoint point, UniqueFd fd, std::function<void()> on_end);
+    Mount(Backend& backend, std::string path, std::string device, UniqueFd fd, std::function<void()> on_end);
     Status start();
     static void prepare_signal();
     void start_threads(size_t count);
@@ -63,7 +71,8 @@ private:
     size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake);
 
     Backend& backend_;
-    MountPoint point_;
+    const std::string path_;
+    std::string device_;  // as in MountPoint
     Connection connection_;
     FileSystem files_;
     std::function<void()> on_end_;

@@ -29,6 +29,19 @@ LAYOUT(gshm_daemon_info, version, 40, 32);
 LAYOUT(gshm_daemon_info, mountpoint, 72, 256);
 LAYOUT(gshm_daemon_info, keeper, 328, 4);
 
+LAYOUT_SIZE(gshm_mount_options, 24);
+LAYOUT(gshm_mount_options, struct_size, 0, 4);
+LAYOUT(gshm_mount_options, flags, 4, 4);
+LAYOUT(gshm_mount_options, subdirectory, 8, 8);
+LAYOUT(gshm_mount_options, source, 16, 8);
+
+LAYOUT_SIZE(gshm_mount_info, 2312);
+LAYOUT(gshm_mount_info, struct_size, 0, 4);
+LAYOUT(gshm_mount_info, flags, 4, 4);
+LAYOUT(gshm_mount_info, path, 8, 1024);
+LAYOUT(gshm_mount_info, subdirectory, 1032, 1024);
+LAYOUT(gshm_mount_info, source, 2056, 256);
+
 LAYOUT_SIZE(gshm_device_info, 344);
 LAYOUT(gshm_device_info, struct_size, 0, 4);
 LAYOUT(gshm_device_info, handle_kinds, 4, 4);

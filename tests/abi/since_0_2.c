@@ -168,6 +168,26 @@ static void shared_ring(gshm_client* client) {
     fclose(stream);
 }
 
+/* The daemon of this test has no mount; tests/mount has those with one. */
+static void mounts(gshm_client* client) {
+    size_t count = 7;
+    CHECK_OK(gshm_mounts(client, NULL, 0, &count));
+    CHECK(count == 0);
+    CHECK_STATUS(gshm_mounts(client, NULL, 1, &count), -EINVAL);
+    CHECK_STATUS(gshm_mounts(client, NULL, 0, NULL), -EINVAL);
+    CHECK_STATUS(gshm_mount(client, "relative", NULL), -EINVAL);
+    CHECK_STATUS(gshm_mount(client, NULL, NULL), -EINVAL);
+    gshm_mount_options options = GSHM_MOUNT_OPTIONS_INIT;
+    options.flags = 1u << 31;
+    CHECK_STATUS(gshm_mount(client, "/", &options), -EINVAL);
+    options.flags = GSHM_MOUNT_READ_ONLY;
+    options.subdirectory = "../up";
+    CHECK_STATUS(gshm_mount(client, "/", &options), -EINVAL);
+    CHECK_STATUS(gshm_mount(client, "/nowhere/at/all", NULL), -ENOENT);
+    CHECK_STATUS(gshm_unmount_at(client, "/", 0), -EINVAL);
+    CHECK_STATUS(gshm_unmount_at(client, "", 0), -EINVAL);
+}
+
 void test_since_0_2(const char* dir) {
     logging();
     gshm_connect_options options = GSHM_CONNECT_OPTIONS_INIT;
@@ -186,5 +206,6 @@ void test_since_0_2(const char* dir) {
     attributes(client);
     naming(client);
     shared_ring(client);
+    mounts(client);
     gshm_disconnect(client);
 }

@@ -13,8 +13,8 @@ protected:
         auto client = connect();
         gshm_listing* listing = nullptr;
         const std::string folder = ".usrbio-" + std::to_string(geteuid());
-        if (gshm_list(client.get(), folder.c_str(), &listing) != 0) return 0;
-        return gshm_listing_size(Listing(listing).get());
+        if (gshm_list(client.get(), folder.c_str(), 0, &listing) != 0) return 0;
+        return gshm_listing_count(Listing(listing).get());
     }
     // The result of the call. If gshmd ends meanwhile, it is started again, by this thread: the daemon ends with the
     // thread that started it.

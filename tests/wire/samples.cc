@@ -194,6 +194,12 @@ void add_requests(Samples& all) {
         const auto name = text(o, "models/a");
         return wire::CreateMove(o, name, text(o, "cuda:0"), true).Union();
     });
+    all.request(Mount, [&](auto& o) {
+        const auto path = text(o, "/mnt/gshm");
+        const auto subdirectory = text(o, "models");
+        return wire::CreateMount(o, path, true, subdirectory, text(o, "gshm")).Union();
+    });
+    all.request(Mounts, [](auto& o) { return wire::CreateMounts(o).Union(); });
 }
 
 void add_replies(Samples& all) {
@@ -251,6 +257,13 @@ void add_replies(Samples& all) {
         const auto names = o.CreateVectorOfStrings(kNames);
         const auto old_names = o.CreateVectorOfStrings({"models/old", ""});
         return wire::CreateWatchReply(o, records.first, names, old_names, records.sized).Union();
+    });
+    all.reply(MountList, [](auto& o) {
+        const auto path = o.CreateString("/mnt/gshm");
+        const auto subdirectory = o.CreateString("models");
+        const auto source = o.CreateString("gshm");
+        const auto record = wire::CreateMountRecord(o, path, true, subdirectory, source);
+        return wire::CreateMountList(o, o.CreateVector(std::vector{record})).Union();
     });
     all.reply_without_body("reply-ok", 115, 0, "");
     all.reply_without_body("reply-ok-takeover", 115, 0, "", "the listening socket, the lock of the runtime folder");

@@ -8,6 +8,7 @@
 #include "cli/doctor/finding.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
+#include "cli/support/mounts.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -128,12 +129,12 @@ void check_daemon(const Machine& machine, Context& context, const DaemonState& d
     ret_findings.push_back(std::move(finding));
     check_devices(daemon, ret_findings);
     check_keeper(machine, info, ret_findings);
-    ret_findings.push_back(
-        {.check = "mount",
-         .health = info.mountpoint[0] ? Health::ok : Health::missing,
-         .found = info.mountpoint[0] ? fmt::format("mounted at {}", printable(info.mountpoint))
-                                     : "its objects are not mounted as files",
-         .remedy = info.mountpoint[0] ? "" : "start it with a mountpoint if they are to be: `gshmd DIR`"});
+    const auto mounts = context.mounts();
+    ret_findings.push_back({.check = "mount",
+                            .health = mounts.empty() ? Health::missing : Health::ok,
+                            .found = mounts.empty() ? "its objects are not mounted as files"
+                                                    : fmt::format("mounted at {}", mounts_text(mounts)),
+                            .remedy = mounts.empty() ? "`gshm mount DIR` mounts them, if they are to be" : ""});
 }
 
 }  // namespace gshm::cli

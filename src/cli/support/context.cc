@@ -98,6 +98,15 @@ std::vector<UnlinkedEntry> Context::unlinked() {
     return check(std::move(entries), {});
 }
 
+std::vector<MountInfo> Context::mounts() {
+    auto mounts = client().mounts();
+    if (mounts || mounts.error().code != EOPNOTSUPP) return check(std::move(mounts), {});
+    const auto daemon = check(client().daemon(), {});
+    MountInfo only = GSHM_MOUNT_INFO_INIT;
+    std::string_view(daemon.mountpoint).copy(only.path, sizeof only.path - 1);
+    return only.path[0] == '\0' ? std::vector<MountInfo>() : std::vector{only};
+}
+
 StatInfo Context::stat(const std::string& name) {
     return check(client().stat(name), name);
 }

@@ -40,6 +40,8 @@ public:
     // Opens without a mapping, so that CUDA is never initialized here.
     Object open(const std::string& name, bool write = false);
     std::vector<DeviceInfo> devices() { return check(client().devices(), {}); }
+    // Of a daemon that is too old to list them: its only one.
+    std::vector<MountInfo> mounts();
     // Unlinked objects that are still held; empty if the daemon is too old to list them.
     std::vector<UnlinkedEntry> unlinked();
     StatInfo stat(const std::string& name);
