@@ -103,6 +103,7 @@ std::vector<MountInfo> Context::mounts() {
     if (mounts || mounts.error().code != EOPNOTSUPP) return check(std::move(mounts), {});
     const auto daemon = check(client().daemon(), {});
     MountInfo only = GSHM_MOUNT_INFO_INIT;
+    std::string_view("gshm").copy(only.source, sizeof only.source - 1);
     std::string_view(daemon.mountpoint).copy(only.path, sizeof only.path - 1);
     return only.path[0] == '\0' ? std::vector<MountInfo>() : std::vector{only};
 }
