@@ -207,8 +207,8 @@ int gshm_shutdown(gshm_client* client, uint32_t flags) GSHM_NOEXCEPT;
  * disappears from the tree at once and ends with the last open file. -EINVAL: nothing is mounted. */
 int gshm_unmount(gshm_client* client, uint32_t flags) GSHM_NOEXCEPT;
 
-/* Mounts of one gshmd show the same files, with the same inode numbers, locks and caches. Since 0.2; a gshmd of 0.1 gives
- * -EOPNOTSUPP. */
+/* Mounts of one gshmd show the same files, with the same inode numbers, locks and caches. Since 0.2; a gshmd of 0.1
+ * gives -EOPNOTSUPP. */
 enum gshm_mount_flags { GSHM_MOUNT_READ_ONLY = 1 }; /* the kernel refuses changes through this mount, with EROFS */
 typedef struct gshm_mount_options {
     uint32_t struct_size;
@@ -218,8 +218,8 @@ typedef struct gshm_mount_options {
 } gshm_mount_options;
 #define GSHM_MOUNT_OPTIONS_INIT {sizeof(gshm_mount_options), 0, NULL, NULL}
 /* Mounts at a directory, in addition to other mounts. The path is absolute, and gshmd looks it up. The mount outlives
- * gshmd as its objects do. options may be NULL. Permitted to root and the daemon's own user.
- * -EBUSY: a gshmd is mounted there. -EOPNOTSUPP: a gshmd that root has not started has one mount, of the whole store. */
+ * gshmd as its objects do. options may be NULL. Permitted to root and the daemon's own user. -EBUSY: a gshmd is mounted
+ * there. -EOPNOTSUPP: a gshmd that root has not started has one mount, of the whole store. */
 int gshm_mount(gshm_client* client, const char* path, const gshm_mount_options* options) GSHM_NOEXCEPT;
 /* As gshm_unmount(), which ends all mounts, for the mount at that path. -EINVAL: nothing is mounted there. */
 int gshm_unmount_at(gshm_client* client, const char* path, uint32_t flags) GSHM_NOEXCEPT;
@@ -227,13 +227,13 @@ int gshm_unmount_at(gshm_client* client, const char* path, uint32_t flags) GSHM_
 typedef struct gshm_mount_info {
     uint32_t struct_size;
     uint32_t flags; /* gshm_mount_flags */
-    char path[1024]; /* longer texts are cut */
+    char path[1024];         /* longer texts are cut */
     char subdirectory[1024]; /* "": the whole store */
     char source[256];
 } gshm_mount_info;
 #define GSHM_MOUNT_INFO_INIT {sizeof(gshm_mount_info), 0, "", "", ""}
-/* Lists the mounts that gshmd can see, also those made with mount(8). Writes at most capacity entries; *ret_count is the
- * number of mounts. ret_mounts may be NULL if capacity is 0. */
+/* Lists the mounts that gshmd can see, also those made with mount(8). Writes at most capacity entries; *ret_count is
+ * the number of mounts. ret_mounts may be NULL if capacity is 0. */
 int gshm_mounts(gshm_client* client, gshm_mount_info* ret_mounts, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
 
 /* ---- Devices --------------------------------------------------------------------------------------------------- */

@@ -707,9 +707,8 @@ public:
         return detail::call({}, [&] { return gshm_unmount(get(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
     }
     Result<void> unmount_at(const std::string& path, bool lazily = false) const {
-        return detail::call({path}, [&] {
-            return gshm_unmount_at(get(), path.c_str(), lazily ? uint32_t{GSHM_LAZY} : 0u);
-        });
+        return detail::call({path},
+                            [&] { return gshm_unmount_at(get(), path.c_str(), lazily ? uint32_t{GSHM_LAZY} : 0u); });
     }
     Result<void> mount(const std::string& path, const MountOptions& options = {}) const {  // see gshm_mount()
         auto wanted = detail::sized<gshm_mount_options>();

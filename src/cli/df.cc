@@ -109,9 +109,7 @@ int cmd_df(Context& context, const DfArgs& args) {
         std::vector<Record> held;
         for (const auto& hold : holds) held.push_back(hold_record(hold, accounts));
         Record record;
-        record.add("devices", std::move(records))
-            .add("unlinked", std::move(held))
-            .add("mounts", mount_records(mounts));
+        record.add("devices", std::move(records)).add("unlinked", std::move(held)).add("mounts", mount_records(mounts));
         context.print(record);
     } else {
         context.print(table.text());

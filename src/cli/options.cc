@@ -237,8 +237,9 @@ void Parser::add_daemon_commands() {
     const auto df = add("df", cmd_df, "show the used and free memory of each device", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
-    const auto mount = add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",
-                           "gshm mount /mnt/models --read-only --subdir models");
+    const auto mount =
+        add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",
+            "gshm mount /mnt/models --read-only --subdir models");
     mount.optional_text("DIR", &MountArgs::path, "an existing directory, as gshmd sees it");
     mount.flag("-r,--read-only", &MountArgs::read_only, "no changes through this mount");
     unmark(mount.app->add_option("--subdir", mount.args->subdirectory, "a directory of the objects' names as the root"))

@@ -38,8 +38,8 @@ int cmd_umount(Context& context, const UmountArgs& args) {
     const auto mounts = context.mounts();
     const std::string path = choose(context, args, mounts);
     // A gshmd with one mount may be too old to be told which.
-    const auto done =
-        mounts.size() == 1 || path.empty() ? context.client().unmount(args.lazy) : context.client().unmount_at(path, args.lazy);
+    const auto done = mounts.size() == 1 || path.empty() ? context.client().unmount(args.lazy)
+                                                         : context.client().unmount_at(path, args.lazy);
     if (!done) {
         throw Failure::of_error(done.error(), {},
                                 done.error().code == EBUSY ? "close the files, or use `gshm umount --lazy`" : "");
@@ -51,8 +51,8 @@ int cmd_umount(Context& context, const UmountArgs& args) {
             record.add("mountpoint", mount.path);
             context.print(record);
         } else {
-            context.print(fmt::format("{} is unmounted; gshmd goes on (end it with `gshm shutdown`)\n",
-                                      printable(mount.path)));
+            context.print(
+                fmt::format("{} is unmounted; gshmd goes on (end it with `gshm shutdown`)\n", printable(mount.path)));
         }
     }
     return 0;

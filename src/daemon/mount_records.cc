@@ -10,7 +10,8 @@ namespace {
 std::string escaped(std::string_view text) {
     std::string out;
     for (char c : text) {
-        if (c == ' ' || c == '\t' || c == '\n' || c == '\\') out += fmt::format("\\{:03o}", static_cast<unsigned char>(c));
+        if (c == ' ' || c == '\t' || c == '\n' || c == '\\')
+            out += fmt::format("\\{:03o}", static_cast<unsigned char>(c));
         else out += c;
     }
     return out;

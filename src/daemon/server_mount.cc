@@ -131,8 +131,8 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd) {
     mount_settings_.generation =
         static_cast<uint32_t>(std::strtoul(survival_.setting(kGeneration).c_str(), nullptr, 10));
     mount_backend_ = std::make_unique<MountBackend>(*this, mount_settings_);
-    use_mount(TRY(fuse::Mount::resume(*mount_backend_, path, survival_.setting(kMountDevice), std::move(fd), passthrough,
-                                      std::move(done), on_unmounted())));
+    use_mount(TRY(fuse::Mount::resume(*mount_backend_, path, survival_.setting(kMountDevice), std::move(fd),
+                                      passthrough, std::move(done), on_unmounted())));
     // Not fatal: the earlier daemon has already recorded the mountpoint.
     if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
     return {};
@@ -174,7 +174,7 @@ void Server::watch_mounts() {
     auto watched = loop_.watch(mount_table_.get(), EPOLLPRI, [this](uint32_t) {
         if (mounts_changed_.exchange(true)) return;
         janitor_->submit([this] {
-                mounts_changed_ = false;
+            mounts_changed_ = false;
             refresh_mounts();
         });
     });

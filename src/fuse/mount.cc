@@ -94,8 +94,8 @@ Status Mount::unmount(const std::string& path, bool lazily) {
 }
 
 Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string& path, const std::string& device,
-                                             UniqueFd fd, bool passthrough,
-                                             std::unordered_map<uint64_t, NodeId> done, std::function<void()> on_end) {
+                                             UniqueFd fd, bool passthrough, std::unordered_map<uint64_t, NodeId> done,
+                                             std::function<void()> on_end) {
     const std::string known = device.empty() ? MountPoint::find(path).device() : device;
     std::unique_ptr<Mount> mount(new Mount(backend, path, known, std::move(fd), std::move(on_end)));
     prepare_signal();

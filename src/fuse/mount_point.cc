@@ -162,9 +162,12 @@ Result<UniqueFd> make_detached(int fd, const MountOptions& options) {
     auto context = UniqueFd::adopt(fsopen("fuse", FSOPEN_CLOEXEC));
     if (!context) return fail_errno("fsopen");
     const std::string number = std::to_string(fd);
-    const std::pair<const char*, const char*> texts[] = {{"source", options.source.c_str()}, {"subtype", "gshm"},
-                                                         {"fd", number.c_str()},             {"rootmode", "40000"},
-                                                         {"user_id", "0"},                   {"group_id", "0"}};
+    const std::pair<const char*, const char*> texts[] = {{"source", options.source.c_str()},
+                                                         {"subtype", "gshm"},
+                                                         {"fd", number.c_str()},
+                                                         {"rootmode", "40000"},
+                                                         {"user_id", "0"},
+                                                         {"group_id", "0"}};
     for (const auto& [key, value] : texts) {
         if (fsconfig(context.get(), FSCONFIG_SET_STRING, key, value, 0) != 0)
             return fail(errno, "the kernel refuses {}={}: {}", key, value, strerror(errno));
@@ -186,8 +189,7 @@ Result<UniqueFd> clone_below(int mount, const std::string& directory) {
     open_how how = {};
     how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
-    auto at = UniqueFd::adopt(
-        static_cast<int>(syscall(SYS_openat2, mount, directory.c_str(), &how, sizeof how)));
+    auto at = UniqueFd::adopt(static_cast<int>(syscall(SYS_openat2, mount, directory.c_str(), &how, sizeof how)));
     if (!at) return fail(errno, "cannot mount the subdirectory \"{}\": {}", directory, strerror(errno));
     auto made = UniqueFd::adopt(open_tree(at.get(), "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH));
     if (!made) {
@@ -208,8 +210,7 @@ std::string escaped(const std::string& text) {
 }
 
 Result<UniqueFd> mount_as_user(const std::string& path, const MountOptions& options) {
-    if (!options.subdirectory.empty())
-        return fail(EOPNOTSUPP, "a subdirectory can be mounted by a gshmd of root only");
+    if (!options.subdirectory.empty()) return fail(EOPNOTSUPP, "a subdirectory can be mounted by a gshmd of root only");
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair");
     auto ours = UniqueFd::adopt(ends[0]);

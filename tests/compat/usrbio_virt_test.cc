@@ -69,7 +69,8 @@ TEST_F(UsrbioVirt, CallsOfThePythonBinding) {
 }
 
 TEST_F(UsrbioVirt, CallsOfNixl) {
-    auto* memory = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* memory =
+        static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(static_cast<void*>(memory), MAP_FAILED);
     memset(memory, 5, kBytes);
     // nixlHf3fsDramZCMetadata: the program's memory becomes shared memory in place.

@@ -1,7 +1,7 @@
 // The folder 3fs-virt/iovs: its rights, and the life of the links in it.
 #include <dirent.h>
-#include <filesystem>
 #include <fcntl.h>
+#include <filesystem>
 #include <set>
 #include <sys/stat.h>
 
@@ -56,35 +56,39 @@ TEST_P(MountIovFolder, IsThereAndNotListed) {
     });
     EXPECT_EQ(result, "");
     EXPECT_EQ(run_cli({"ls", "-r"}).out.find("3fs-virt"), std::string::npos);
-    EXPECT_NE(run_cli({"ping", "--json"}).out.find("\"objects\": 0"), std::string::npos) << run_cli({"ping", "--json"}).out;
+    EXPECT_NE(run_cli({"ping", "--json"}).out.find("\"objects\": 0"), std::string::npos)
+        << run_cli({"ping", "--json"}).out;
 }
 
 TEST_P(MountIovFolder, ALinkGoesWithItsProcess) {
     start_it();
     Peer maker([&](Peer& peer) {
-        EXPECT_EQ(run_as(user(), [&]() -> std::string {
-            // A second process makes a link, and ends before this one.
-            const pid_t child = fork();
-            if (child == 0) _exit(symlink(kTarget, link(kOther).c_str()) == 0 ? 0 : 1);
-            int status = -1;
-            waitpid(child, &status, 0);
-            if (status != 0) return "the child could not make a link";
-            if (symlink(kTarget, link().c_str()) != 0) return failed("symlink");
-            if (target(link(kOther)) != "") return "the link of the ended process is there";
-            peer.go_on();
-            peer.wait();
-            if (target(link()) != kTarget) return "after the restart it leads to " + target(link());
-            return "";
-        }), "");
+        EXPECT_EQ(run_as(user(),
+                         [&]() -> std::string {
+                             // A second process makes a link, and ends before this one.
+                             const pid_t child = fork();
+                             if (child == 0) _exit(symlink(kTarget, link(kOther).c_str()) == 0 ? 0 : 1);
+                             int status = -1;
+                             waitpid(child, &status, 0);
+                             if (status != 0) return "the child could not make a link";
+                             if (symlink(kTarget, link().c_str()) != 0) return failed("symlink");
+                             if (target(link(kOther)) != "") return "the link of the ended process is there";
+                             peer.go_on();
+                             peer.wait();
+                             if (target(link()) != kTarget) return "after the restart it leads to " + target(link());
+                             return "";
+                         }),
+                  "");
     });
     maker.wait();
     auto names = [&] {
         std::string all;
         EXPECT_EQ(by_user([&]() -> std::string {
-            const bool own = names_in(at("3fs-virt/iovs")).contains(kName);
-            const bool other = names_in(at("3fs-virt/iovs")).contains(kOther);
-            return other ? "a stale link" : own ? "" : "no link";
-        }), "");
+                      const bool own = names_in(at("3fs-virt/iovs")).contains(kName);
+                      const bool other = names_in(at("3fs-virt/iovs")).contains(kOther);
+                      return other ? "a stale link" : own ? "" : "no link";
+                  }),
+                  "");
     };
     names();
     kill();
@@ -93,9 +97,10 @@ TEST_P(MountIovFolder, ALinkGoesWithItsProcess) {
     maker.go_on();
     EXPECT_EQ(maker.finish(), 0);
     EXPECT_EQ(by_user([&]() -> std::string {
-        if (names_in(at("3fs-virt/iovs")) != std::set<std::string>{".", ".."}) return "the link is there";
-        return target(link()) == "" ? "" : "it leads somewhere";
-    }), "");
+                  if (names_in(at("3fs-virt/iovs")) != std::set<std::string>{".", ".."}) return "the link is there";
+                  return target(link()) == "" ? "" : "it leads somewhere";
+              }),
+              "");
 }
 
 // As in /tmp.
@@ -103,22 +108,26 @@ TEST_P(MountIovFolder, OthersDoNotRemoveIt) {
     if (GetParam() == Way::user) GTEST_SKIP() << "the mount is closed to others";
     start_it();
     Peer maker([&](Peer& peer) {
-        EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-            if (symlink(kTarget, link().c_str()) != 0) return failed("symlink");
-            peer.go_on();
-            peer.wait();
-            return target(link()) == "" ? "" : "root could not remove it";
-        }), "");
+        EXPECT_EQ(run_as(kNobody,
+                         [&]() -> std::string {
+                             if (symlink(kTarget, link().c_str()) != 0) return failed("symlink");
+                             peer.go_on();
+                             peer.wait();
+                             return target(link()) == "" ? "" : "root could not remove it";
+                         }),
+                  "");
     });
     maker.wait();
     struct stat info = {};
     ASSERT_EQ(lstat(link().c_str(), &info), 0);
     EXPECT_EQ(info.st_uid, kNobody);
-    EXPECT_EQ(run_as(1000, [&]() -> std::string {
-        if (unlink(link().c_str()) == 0 || errno != EPERM) return failed("unlink");
-        if (rename(link().c_str(), link(kOther).c_str()) == 0) return "it can be renamed";
-        return "";
-    }), "");
+    EXPECT_EQ(run_as(1000,
+                     [&]() -> std::string {
+                         if (unlink(link().c_str()) == 0 || errno != EPERM) return failed("unlink");
+                         if (rename(link().c_str(), link(kOther).c_str()) == 0) return "it can be renamed";
+                         return "";
+                     }),
+              "");
     EXPECT_EQ(unlink(link().c_str()), 0) << strerror(errno);
     maker.go_on();
     EXPECT_EQ(maker.finish(), 0);

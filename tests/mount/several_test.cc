@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "daemon/mount_records.h"
 #include "integration/other_user.h"
 #include "mount/survival_fixture.h"
 
@@ -40,14 +41,16 @@ protected:
         if (!mounts) return texts;
         for (const auto& mount : *mounts) {
             texts.push_back(fmt::format("{} {} {} {}", mount.source, mount.path,
-                                        *mount.subdirectory ? mount.subdirectory : "/", mount.flags != 0 ? "ro" : "rw"));
+                                        *mount.subdirectory ? mount.subdirectory : "/",
+                                        mount.flags != 0 ? "ro" : "rw"));
         }
         return texts;
     }
     static bool refuses_changes(const std::string& folder) {
         auto refused = [](int result) { return result < 0 && errno == EROFS; };
         const std::string file = folder + "/f";
-        return refused(open(file.c_str(), O_RDWR)) && refused(open((folder + "/new").c_str(), O_CREAT | O_RDWR, 0644)) &&
+        return refused(open(file.c_str(), O_RDWR)) &&
+               refused(open((folder + "/new").c_str(), O_CREAT | O_RDWR, 0644)) &&
                refused(mkdir((folder + "/dir").c_str(), 0755)) && refused(unlink(file.c_str())) &&
                refused(chmod(file.c_str(), 0600)) && refused(truncate(file.c_str(), 1)) &&
                refused(rename(file.c_str(), (folder + "/g").c_str())) &&
@@ -143,6 +146,12 @@ TEST_P(MountSeveral, EachOutlivesGshmd) {
     EXPECT_EQ(listed(), (std::vector<std::string>{before[1], before[2]}));
     EXPECT_EQ(read_file(second + "/models/f"), "bytes");
     close(fd);
+    // A salvage makes the mounts anew.
+    kill();
+    ASSERT_TRUE(again({"--salvage"})) << log();
+    EXPECT_EQ(listed(), (std::vector<std::string>{before[1], before[2]}));
+    EXPECT_EQ(read_file(third + "/f"), "bytes");
+    EXPECT_TRUE(refuses_changes(third)) << strerror(errno);
     EXPECT_EQ(stop(), 0);
     EXPECT_FALSE(is_mounted(second) || is_mounted(third));
 }
@@ -208,7 +217,8 @@ TEST_P(MountSeveral, TheHelperOfMount) {
     ASSERT_TRUE(write_file(at("models/f"), "bytes", O_CREAT));
     const std::string sbin = scratch() + "/prefix/sbin";
     std::filesystem::create_directories(sbin);
-    std::filesystem::create_directory_symlink(std::filesystem::path(bin("gshm")).parent_path(), scratch() + "/prefix/bin");
+    std::filesystem::create_directory_symlink(std::filesystem::path(bin("gshm")).parent_path(),
+                                              scratch() + "/prefix/bin");
     std::filesystem::copy(GSHM_SOURCE_DIR "/packaging/mount.fuse.gshm", sbin);
     const std::string second = place("second");
     auto helper = [&](const std::vector<std::string>& args) {
@@ -223,8 +233,8 @@ TEST_P(MountSeveral, TheHelperOfMount) {
     EXPECT_EQ(helper({"models", second, "-f", "-o", "ro"}).exit_code, 0);
     EXPECT_FALSE(is_mounted(second));
     EXPECT_EQ(helper({"models", scratch() + "/nowhere", "-o", "rw"}).exit_code, 32);
-    const auto done =
-        helper({"models", second, "-t", "fuse.gshm", "-o", "ro,nosuid,nodev,subdir=models,x-systemd.requires=gshmd.service"});
+    const auto done = helper(
+        {"models", second, "-t", "fuse.gshm", "-o", "ro,nosuid,nodev,subdir=models,x-systemd.requires=gshmd.service"});
     ASSERT_EQ(done.exit_code, 0) << done.err;
     EXPECT_EQ(source_of(second), "models");
     EXPECT_TRUE(refuses_changes(second)) << strerror(errno);
@@ -234,6 +244,14 @@ TEST_P(MountSeveral, TheHelperOfMount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, MountSeveral, ::testing::Values(Way::passthrough), way_of);
+
+TEST(MountRecords, AreReadAsTheyWereWritten) {
+    const std::vector<MountRecord> records = {
+        {"/mnt/gshm"},
+        {"/mnt/with blanks\tand\nlines\\", {.read_only = true, .subdirectory = "a b/c", .source = "my source"}}};
+    EXPECT_EQ(parse_mounts(mounts_text(records)), records);
+    EXPECT_EQ(parse_mounts("broken\n\nx /y z ro\n"), std::vector<MountRecord>());
+}
 
 class MountOfAUser : public SurvivalTest {};
 
@@ -247,9 +265,11 @@ TEST_P(MountOfAUser, IsOneAtATime) {
     EXPECT_NE(refused.err.find("one mount at a time"), std::string::npos) << refused.err;
     ASSERT_EQ(run_cli({"umount"}).exit_code, 0);
     ASSERT_EQ(run_cli({"mount", second, "--read-only", "--source", "a,b"}).exit_code, 0) << log();
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        return mkdir((second + "/d").c_str(), 0755) < 0 && errno == EROFS ? "" : failed("mkdir");
-    }), "");
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         return mkdir((second + "/d").c_str(), 0755) < 0 && errno == EROFS ? "" : failed("mkdir");
+                     }),
+              "");
     EXPECT_EQ(run_cli({"umount", second}).exit_code, 0);
 }
 

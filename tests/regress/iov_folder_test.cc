@@ -18,8 +18,7 @@ protected:
         EXPECT_TRUE(links.is_good()) << links.error;
         return links.node();
     }
-    RigAnswer make(NodeId folder, std::string_view name = kName, std::string_view target = kTarget,
-                   uint32_t user = 0) {
+    RigAnswer make(NodeId folder, std::string_view name = kName, std::string_view target = kTarget, uint32_t user = 0) {
         return rig_.ask(RigRequest(FUSE_SYMLINK, folder, user).add_text(name).add_text(target));
     }
     RigAnswer remove(NodeId folder, std::string_view name = kName) {

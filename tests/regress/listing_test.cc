@@ -113,40 +113,41 @@ protected:
 TEST_P(MountListing, EndsWhileFilesAreRenamed) {
     start_it();
     EXPECT_EQ(as_user([&]() -> std::string {
-        constexpr int kFiles = 3000;
-        const std::string folder = at("d");
-        if (mkdir(folder.c_str(), 0755) != 0) return failed("mkdir");
-        for (int i = 0; i < kFiles; ++i) {
-            if (mknod((folder + "/some-longer-name-" + std::to_string(i)).c_str(), S_IFREG | 0644, 0) != 0)
-                return failed("mknod");
-        }
-        DIR* listing = opendir(folder.c_str());
-        size_t count = 0;
-        long middle = 0;
-        std::string after_middle;
-        while (const dirent* entry = readdir(listing)) {
-            if (++count > 2 * kFiles) return "the listing does not end";
-            if (entry->d_name[0] == '.') continue;
-            const std::string name = folder + "/" + entry->d_name;
-            if (rename(name.c_str(), (name + "+").c_str()) != 0) return failed("rename");
-        }
-        if (count != kFiles + 2) return "there were " + std::to_string(count);
-        // New entries come after a rewind, and a position stays valid.
-        if (mkdir((folder + "/new").c_str(), 0755) != 0) return failed("mkdir new");
-        rewinddir(listing);
-        bool has_new = false;
-        for (count = 0; const dirent* entry = readdir(listing); ++count) {
-            has_new |= std::string_view(entry->d_name) == "new";
-            if (count == 1500) middle = telldir(listing);
-            if (count == 1501) after_middle = entry->d_name;
-        }
-        if (!has_new || count != kFiles + 3) return "after the rewind there were " + std::to_string(count);
-        seekdir(listing, middle);
-        const dirent* entry = readdir(listing);
-        if (entry == nullptr || entry->d_name != after_middle) return "the position leads elsewhere";
-        closedir(listing);
-        return "";
-    }), "");
+                  constexpr int kFiles = 3000;
+                  const std::string folder = at("d");
+                  if (mkdir(folder.c_str(), 0755) != 0) return failed("mkdir");
+                  for (int i = 0; i < kFiles; ++i) {
+                      if (mknod((folder + "/some-longer-name-" + std::to_string(i)).c_str(), S_IFREG | 0644, 0) != 0)
+                          return failed("mknod");
+                  }
+                  DIR* listing = opendir(folder.c_str());
+                  size_t count = 0;
+                  long middle = 0;
+                  std::string after_middle;
+                  while (const dirent* entry = readdir(listing)) {
+                      if (++count > 2 * kFiles) return "the listing does not end";
+                      if (entry->d_name[0] == '.') continue;
+                      const std::string name = folder + "/" + entry->d_name;
+                      if (rename(name.c_str(), (name + "+").c_str()) != 0) return failed("rename");
+                  }
+                  if (count != kFiles + 2) return "there were " + std::to_string(count);
+                  // New entries come after a rewind, and a position stays valid.
+                  if (mkdir((folder + "/new").c_str(), 0755) != 0) return failed("mkdir new");
+                  rewinddir(listing);
+                  bool has_new = false;
+                  for (count = 0; const dirent* entry = readdir(listing); ++count) {
+                      has_new |= std::string_view(entry->d_name) == "new";
+                      if (count == 1500) middle = telldir(listing);
+                      if (count == 1501) after_middle = entry->d_name;
+                  }
+                  if (!has_new || count != kFiles + 3) return "after the rewind there were " + std::to_string(count);
+                  seekdir(listing, middle);
+                  const dirent* entry = readdir(listing);
+                  if (entry == nullptr || entry->d_name != after_middle) return "the position leads elsewhere";
+                  closedir(listing);
+                  return "";
+              }),
+              "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, MountListing, ::testing::Values(Way::passthrough, Way::user), way_of);
@@ -202,7 +203,8 @@ TEST_P(FileHandles, AreValidAsLongAsTheFileExists) {
         const int opened = open_handle(folder, O_RDONLY | O_DIRECTORY);
         ASSERT_GE(opened, 0) << strerror(-opened);
         EXPECT_EQ(read_all(openat(opened, "f", O_RDONLY)), "bytes");
-        EXPECT_EQ(read_all(openat(opened, "../../removed", O_RDONLY)), "other") << "the folder is connected to the root";
+        EXPECT_EQ(read_all(openat(opened, "../../removed", O_RDONLY)), "other")
+            << "the folder is connected to the root";
         close(opened);
         const int top = open_handle(root, O_RDONLY | O_DIRECTORY);
         EXPECT_GE(top, 0);
@@ -222,10 +224,13 @@ TEST_P(FileHandles, AreValidAsLongAsTheFileExists) {
     EXPECT_EQ(open_handle(removed), -ESTALE);
     mount_anew();
     EXPECT_EQ(open_handle(removed), -ESTALE);
-    EXPECT_EQ(run_as(kNobody, [&]() -> std::string {
-        const int fd = open_handle(file);
-        return fd == -EPERM ? "" : "it gives " + std::to_string(fd);
-    }), "") << "the rights of directories hold";
+    EXPECT_EQ(run_as(kNobody,
+                     [&]() -> std::string {
+                         const int fd = open_handle(file);
+                         return fd == -EPERM ? "" : "it gives " + std::to_string(fd);
+                     }),
+              "")
+        << "the rights of directories hold";
 }
 
 TEST_P(FileHandles, OfAnotherStoreAreStale) {
