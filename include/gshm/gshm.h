@@ -203,7 +203,7 @@ int gshm_daemon(gshm_client* client, gshm_daemon_info* ret_info) GSHM_NOEXCEPT;
 /* Ends the daemon and frees its objects. With GSHM_KEEP everything stays for the next gshmd: objects, the mount, and
  * memory that clients map. Permitted to root and the daemon's own user. */
 int gshm_shutdown(gshm_client* client, uint32_t flags) GSHM_NOEXCEPT;
-/* Ends all mounts. Objects and clients are not affected. -EBUSY while files of the mount are open. With GSHM_LAZY the mount
+/* Ends all mounts. Objects and clients are not affected. -EBUSY while files are open there. With GSHM_LAZY a mount
  * disappears from the tree at once and ends with the last open file. -EINVAL: nothing is mounted. */
 int gshm_unmount(gshm_client* client, uint32_t flags) GSHM_NOEXCEPT;
 
