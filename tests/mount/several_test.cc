@@ -36,7 +36,7 @@ protected:
     std::vector<std::string> listed() {
         std::vector<std::string> texts;
         auto client = Client::connect({.dir = dir()});
-        auto mounts = client ? client->mounts() : Result<std::vector<MountInfo>>(Error{EIO, "no client"});
+        auto mounts = client ? client->mounts() : gshm::Result<std::vector<MountInfo>>(gshm::Error{EIO, "no client"});
         EXPECT_TRUE(mounts);
         if (!mounts) return texts;
         for (const auto& mount : *mounts) {
