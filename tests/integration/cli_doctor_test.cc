@@ -129,7 +129,7 @@ TEST_F(Doctor, TheDaemonItsDevicesItsKeeper) {
     expect(found["daemon-device"], "ok", {"cuda:0"}, 0);
     expect(found["daemon-device"], "ok", {"host", "64M"}, 1);
     expect(found["keeper"], "ok", {std::to_string(keeper_pid())});
-    expect(found["mount"], "missing", {"gshmd DIR"});
+    expect(found["mount"], "missing", {"gshm mount DIR"});
     stop();
     ASSERT_TRUE(start({"--device", "host:64M", "--keeper", "none"})) << log();
     found = examine();
