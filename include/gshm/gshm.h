@@ -226,7 +226,7 @@ int gshm_unmount_at(gshm_client* client, const char* path, uint32_t flags) GSHM_
 
 typedef struct gshm_mount_info {
     uint32_t struct_size;
-    uint32_t flags; /* gshm_mount_flags */
+    uint32_t flags;          /* gshm_mount_flags */
     char path[1024];         /* longer texts are cut */
     char subdirectory[1024]; /* "": the whole store */
     char source[256];

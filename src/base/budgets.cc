@@ -11,14 +11,15 @@ namespace {
 struct Kind {
     limits::UserBudget budget;
     int error;
-    const char* what;    // "user 7 has 8 <what>"
+    const char* what;  // "user 7 has 8 <what>"
     const char* remedy;
 };
 
 constexpr Kind kinds[] = {
     {limits::kUserConnections, EUSERS, "connections", "end some of the processes that use gshmd"},
     {limits::kUserGreetings, EUSERS, "connections that have not said Hello", "end the processes that opened them"},
-    {limits::kUserDescriptors, EMFILE, "descriptors in gshmd", "close connections, rings and their files, or remove objects"},
+    {limits::kUserDescriptors, EMFILE, "descriptors in gshmd",
+     "close connections, rings and their files, or remove objects"},
     {limits::kUserJobs, EAGAIN, "requests under way", "wait for their replies"},
     {limits::kUserReplyBytes, ENOBUFS, "bytes of unread replies", "read them"},
     {limits::kUserWaits, EAGAIN, "waits for names", "end some of them"},
@@ -83,8 +84,8 @@ uint64_t Budgets::User::allowed(Resource kind) const {
 
 Error Budgets::User::refusal(Resource kind) const {
     const Kind& of = kinds[index(kind)];
-    return {of.error, fmt::format("user {} has {} {}, and one user may not have more now: {}", uid_, held(kind), of.what,
-                                  of.remedy)};
+    return {of.error, fmt::format("user {} has {} {}, and one user may not have more now: {}", uid_, held(kind),
+                                  of.what, of.remedy)};
 }
 
 bool Budgets::User::take(Resource kind, uint64_t amount) {

@@ -61,10 +61,10 @@ inline constexpr unsigned kGreetingSeconds = 10;
 // One descriptor in so many is kept back from users, for gshmd itself and for root.
 inline constexpr uint64_t kDescriptorReserve = 16;
 struct UserBudget {
-    uint64_t most;                   // in all
-    uint64_t descriptors_for_one;    // gshmd's descriptor limit allows one for so many; 0: it does not matter
-    uint64_t memory_bytes_for_one;   // the machine's memory allows one for so many bytes; 0: it does not matter
-    uint64_t least;                  // every user may hold so many at any time
+    uint64_t most;                  // in all
+    uint64_t descriptors_for_one;   // gshmd's descriptor limit allows one for so many; 0: it does not matter
+    uint64_t memory_bytes_for_one;  // the machine's memory allows one for so many bytes; 0: it does not matter
+    uint64_t least;                 // every user may hold so many at any time
 };
 inline constexpr UserBudget kUserConnections{16384, 4, 0, 8};
 inline constexpr UserBudget kUserGreetings{4096, 16, 0, 4};  // connections without a Hello

@@ -256,9 +256,8 @@ Status Catalog::load_nodes(Restorer& restorer) {
     }
     // Half of the time goes to SQLite. Its rows are read in another thread.
     NodeQueue queue;
-    std::thread reader([&] {
-        queue.end(each_row("nodes", [&](RowReader& row) { return read_node(row, queue.next()); }));
-    });
+    std::thread reader(
+        [&] { queue.end(each_row("nodes", [&](RowReader& row) { return read_node(row, queue.next()); })); });
     Status good;
     for (auto nodes = queue.take(); !nodes.empty(); nodes = queue.take()) {
         for (SavedNode& node : nodes) {

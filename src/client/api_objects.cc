@@ -4,9 +4,9 @@
 #include <cstring>
 #include <filesystem>
 #include <linux/magic.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/limits.h"

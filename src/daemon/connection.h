@@ -82,7 +82,7 @@ private:
     EventLoop& loop_;
     Reapers& reapers_;
     const std::shared_ptr<Budgets::User> user_;  // of the peer
-    UniqueFd socket_;  // constant until the destructor
+    UniqueFd socket_;                            // constant until the destructor
     UniqueFd process_;
     const std::weak_ptr<Handler> handler_;
     Budgets::Charge descriptors_;

@@ -34,9 +34,10 @@ Status EventLoop::watch_in_group(uint64_t number, int fd, uint32_t events, Callb
     auto& group = groups_[number];
     if (!group) {
         auto made = std::make_shared<Group>(number, UniqueFd::adopt(epoll_create1(EPOLL_CLOEXEC)));
-        auto added = made->epoll ? add(made->epoll.get(), EPOLLIN, [this, made](uint32_t) { run_group(*made); }, caller,
-                                       nullptr)
-                                 : fail_errno("epoll_create");
+        auto added =
+            made->epoll ? add(
+                              made->epoll.get(), EPOLLIN, [this, made](uint32_t) { run_group(*made); }, caller, nullptr)
+                        : fail_errno("epoll_create");
         if (!added) {
             groups_.erase(number);
             return added;

@@ -86,14 +86,22 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         kVersion
     };
     const option long_options[] = {
-        {"foreground", no_argument, nullptr, 'f'},         {"debug", no_argument, nullptr, 'd'},
-        {"dir", required_argument, nullptr, kDir},         {"device", required_argument, nullptr, kDevice},
-        {"limit", required_argument, nullptr, kLimit},     {"staging", required_argument, nullptr, kStaging},
-        {"threads", required_argument, nullptr, kThreads}, {"no-passthrough", no_argument, nullptr, kNoPassthrough},
-        {"io-uring", no_argument, nullptr, kIoUring},      {"takeover", no_argument, nullptr, kTakeover},
-        {"keeper", required_argument, nullptr, kKeeper},   {"discard", no_argument, nullptr, kDiscard},
-        {"salvage", no_argument, nullptr, kSalvage},       {"help", no_argument, nullptr, 'h'},
-        {"version", no_argument, nullptr, kVersion},       {"user-share", required_argument, nullptr, kUserShare},
+        {"foreground", no_argument, nullptr, 'f'},
+        {"debug", no_argument, nullptr, 'd'},
+        {"dir", required_argument, nullptr, kDir},
+        {"device", required_argument, nullptr, kDevice},
+        {"limit", required_argument, nullptr, kLimit},
+        {"staging", required_argument, nullptr, kStaging},
+        {"threads", required_argument, nullptr, kThreads},
+        {"no-passthrough", no_argument, nullptr, kNoPassthrough},
+        {"io-uring", no_argument, nullptr, kIoUring},
+        {"takeover", no_argument, nullptr, kTakeover},
+        {"keeper", required_argument, nullptr, kKeeper},
+        {"discard", no_argument, nullptr, kDiscard},
+        {"salvage", no_argument, nullptr, kSalvage},
+        {"help", no_argument, nullptr, 'h'},
+        {"version", no_argument, nullptr, kVersion},
+        {"user-share", required_argument, nullptr, kUserShare},
         {},
     };
     Options options;

@@ -51,8 +51,8 @@ void Session::ring_create(uint64_t request, const wire::RingCreate& create, std:
     const uid_t uid = who.uid;
     auto& user = server_.rings().user(uid);
     user.submit([&server = server_, &user, uid, self = weak_from_this(), request, number,
-                 staging = server_.rings().staging(), rights = RingService::rights_of(who),
-                 rings = std::move(rings), kept = std::move(kept), descriptors = std::move(descriptors)]() mutable {
+                 staging = server_.rings().staging(), rights = RingService::rights_of(who), rings = std::move(rings),
+                 kept = std::move(kept), descriptors = std::move(descriptors)]() mutable {
         auto make = [&]() -> Result<std::shared_ptr<ClientRing>> {
             auto consumer = TRY(ring::Consumer::create(descriptors[0], std::move(descriptors[1])));
             auto engine = TRY(user.engine(staging.get(), rights));

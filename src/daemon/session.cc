@@ -31,8 +31,8 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socke
     server.client_loops().after_arrived(session->connection_->loop(), [weak = std::weak_ptr(session->connection_)] {
         if (auto begun = weak.lock()) begun->hold(false);
     });
-    session->greeting_timer_ = server.loop().after(
-        std::chrono::seconds(limits::kGreetingSeconds), [weak = std::weak_ptr(session)] {
+    session->greeting_timer_ =
+        server.loop().after(std::chrono::seconds(limits::kGreetingSeconds), [weak = std::weak_ptr(session)] {
             store_lock.assert_held();
             auto late = weak.lock();
             if (!late || late->greeted_) return;

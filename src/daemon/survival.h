@@ -98,7 +98,7 @@ private:
     static constexpr uint64_t kHostFolder = kSpecial | 2;
     static constexpr uint64_t kMaker = kSpecial | 3;
     static constexpr uint64_t kLedger = kSpecial | 4;
-    static constexpr uint64_t kUnmappedSlab = 2;  // in the ledger; of other slabs 1
+    static constexpr uint64_t kUnmappedSlab = 2;                      // in the ledger; of other slabs 1
     static constexpr uint64_t kFence = kSpecial | uint64_t{1} << 62;  // with the object's id
 
     Survival(EventLoop& loop, std::string dir) : loop_(loop), dir_(std::move(dir)), reserve_(dir_) {}

@@ -103,9 +103,7 @@ Status HostFolder::set_times(const std::string& name, const timespec (&times)[2]
 }
 
 Result<UniqueFd> HostFolder::open(const std::string& name, int access) {
-    auto attempt = [&] {
-        return UniqueFd::adopt(openat(fd(), name.c_str(), access | O_CLOEXEC | O_NOFOLLOW, 0600));
-    };
+    auto attempt = [&] { return UniqueFd::adopt(openat(fd(), name.c_str(), access | O_CLOEXEC | O_NOFOLLOW, 0600)); };
     auto opened = attempt();
     if (!opened && (errno == EMFILE || errno == ENFILE)) {
         // Those that are open for a later use make room.

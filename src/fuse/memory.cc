@@ -157,14 +157,13 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
 }
 
 Status FileSystem::move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes, Move reason) {
-    return backend_.mover().resize(
-        *work.object, *work.gate,
-        {.capacity_bytes = capacity_bytes,
-         .kept_bytes = kept_bytes,
-         .size_bytes = size_bytes,
-         .for_tidiness = reason == Move::tidy,
-         .unless_opened = reason == Move::tidy || reason == Move::unless_opened,
-         .may_share = reason == Move::needed || reason == Move::tidy});
+    return backend_.mover().resize(*work.object, *work.gate,
+                                   {.capacity_bytes = capacity_bytes,
+                                    .kept_bytes = kept_bytes,
+                                    .size_bytes = size_bytes,
+                                    .for_tidiness = reason == Move::tidy,
+                                    .unless_opened = reason == Move::tidy || reason == Move::unless_opened,
+                                    .may_share = reason == Move::needed || reason == Move::tidy});
 }
 
 bool FileSystem::may_share(const Work& work, uint64_t size_bytes) {

@@ -26,7 +26,7 @@ public:
         uint64_t size_bytes = 0;      // of the object after the resize
         bool for_tidiness = false;    // cancelled (ECANCELED) when the object loses its last name
         bool unless_opened =
-            false;  // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
+            false;               // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
         bool may_share = false;  // a place in a slab is enough, see Store::may_share()
     };
     // From a thread that has pinned the object and holds its gate exclusively. Does not wait for

@@ -118,7 +118,8 @@ StoredExtent* Extents::add(const ExtentNeed& need, std::shared_ptr<Extent> memor
 
 Status Extents::check_descriptors(uid_t uid) const {
     const auto user = budgets_.user(uid);
-    return user->is_full(Resource::descriptors) ? Status(std::unexpected(user->refusal(Resource::descriptors))) : Status();
+    return user->is_full(Resource::descriptors) ? Status(std::unexpected(user->refusal(Resource::descriptors)))
+                                                : Status();
 }
 
 void Extents::count(StoredExtent& extent, uid_t uid) {
@@ -190,8 +191,7 @@ void Extents::detach(const Place& place, uint64_t bytes, bool sealed, uid_t uid)
     if (sealed) change_slab(extent, [](StoredExtent& changed) { --changed.sealed; });
     // One empty slab of a group is kept, so that creating and freeing one small object does not allocate each time. Not
     // one of files: the device is empty when all files are removed.
-    bool kept =
-        !extent->closed && !extent->spoilt && !extent->unmapped && extent->slab_group->by_room.size() == 1;
+    bool kept = !extent->closed && !extent->spoilt && !extent->unmapped && extent->slab_group->by_room.size() == 1;
     if (extent->objects == 0 && !kept) return erase(extent);
     if (extent->objects == 0) keep_empty(extent);
     reclaimer_.zero(extent->device, extent->id, extent->memory, place.offset, Slab::rounded(bytes), uid);

@@ -51,8 +51,9 @@ void Nodes::count_again(Node& node, uint32_t bytes) {
 
 Status Nodes::check_room(uid_t uid, uint64_t bytes) {
     if (budgets_.is_folder_full()) {
-        return fail(ENOSPC, "gshmd's runtime folder is full: names and attributes can be removed, and none added, until it "
-                            "has space again");
+        return fail(ENOSPC,
+                    "gshmd's runtime folder is full: names and attributes can be removed, and none added, until it "
+                    "has space again");
     }
     Budgets::User& by = user(uid);
     if (!by.take(Resource::name_bytes, bytes)) return std::unexpected(by.refusal(Resource::name_bytes));

@@ -12,8 +12,10 @@ Tree::Step step_of(const Link& link) {
 }
 
 std::unexpected<Error> too_many(std::string_view name) {
-    return fail(EAGAIN, "the waits of the session, or of its user, have too many directories on their ways to wait for "
-                        "\"{}\" as well", name);
+    return fail(EAGAIN,
+                "the waits of the session, or of its user, have too many directories on their ways to wait for "
+                "\"{}\" as well",
+                name);
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ TEST_F(PoolMalloc, TorchGetsItsOwnErrorIfTheDeviceIsFull) {
     EXPECT_EQ(thrown_by(too_much), "nothing") << "for a MemPool: torch frees its cache and tries again";
     torch.change_current_allocator(true);
     const std::string full = thrown_by(too_much);
-    EXPECT_TRUE(full.starts_with("N3c1016OutOfMemoryErrorE: CUDA out of memory: gshm: no 8388608 bytes on cuda:0")) << full;
+    EXPECT_TRUE(full.starts_with("N3c1016OutOfMemoryErrorE: CUDA out of memory: gshm: no 8388608 bytes on cuda:0"))
+        << full;
     EXPECT_TRUE(full.ends_with("(at libgshm:gshm_malloc)")) << full;
     const std::string no_device = thrown_by([] { gshm_malloc(100, 7, nullptr); });
     EXPECT_TRUE(no_device.starts_with("St13runtime_error: gshm: no 100 bytes on cuda:7")) << no_device;

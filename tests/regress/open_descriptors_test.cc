@@ -27,8 +27,8 @@ protected:
     }
     // Without the capability gshmd cannot raise the limit.
     static std::vector<std::string> limited() {
-        const std::string script = "ulimit -n " + std::to_string(kLimit) +
-                                   " && exec /usr/bin/setpriv --bounding-set=-sys_resource -- \"$@\"";
+        const std::string script =
+            "ulimit -n " + std::to_string(kLimit) + " && exec /usr/bin/setpriv --bounding-set=-sys_resource -- \"$@\"";
         return {"/bin/sh", "-c", script, "sh"};
     }
     std::string name(int i) const { return at("d" + std::to_string(i % 7) + "/f" + std::to_string(i)); }
@@ -88,8 +88,8 @@ TEST_P(OpenDescriptors, OfTheLibraryAreFewerThanObjects) {
     auto client = gshm::Client::connect({.dir = dir()});
     ASSERT_TRUE(client);
     for (int i = 0; i < kObjects; ++i) {
-        auto made = client->create(
-            {.name = "o/" + std::to_string(i), .size_bytes = 5000, .keep = true, .dedicated = true});
+        auto made =
+            client->create({.name = "o/" + std::to_string(i), .size_bytes = 5000, .keep = true, .dedicated = true});
         ASSERT_TRUE(made) << made.error().message;
         memcpy(made->data(), content(i).data(), content(i).size());
     }

@@ -23,9 +23,9 @@ protected:
     }
     // gshmd has 2000 descriptors for all users, and may not raise its limit.
     void start_small() {
-        ASSERT_TRUE(start({"--device", "host:256M"}, {},
-                          {"/usr/bin/prlimit", "--nofile=2000:2000", "/usr/bin/setpriv", "--bounding-set",
-                           "-sys_resource"}))
+        ASSERT_TRUE(
+            start({"--device", "host:256M"}, {},
+                  {"/usr/bin/prlimit", "--nofile=2000:2000", "/usr/bin/setpriv", "--bounding-set", "-sys_resource"}))
             << log();
     }
     void start_with_share(const char* percent) {
@@ -195,11 +195,9 @@ TEST_F(UserBudgets, FilesOfRingsAreBoundedInAllSessions) {
     RawClient::Reply refused;
     uint32_t files = 0;
     for (; refused.error <= 0 && files < 2000; ++files) {
-        refused = client->ask(wire::RequestBody::RingFile,
-                              [&](RawClient::Builder& builder) {
-                                  return wire::CreateRingFile(builder, 0, files).Union();
-                              },
-                              {file.get()});
+        refused = client->ask(
+            wire::RequestBody::RingFile,
+            [&](RawClient::Builder& builder) { return wire::CreateRingFile(builder, 0, files).Union(); }, {file.get()});
     }
     EXPECT_LT(files, 500u);
     EXPECT_EQ(refused.error, EMFILE);
@@ -221,12 +219,12 @@ TEST_F(UserBudgets, DescriptorsAreNotReceivedFromAUserWhoHasTooMany) {
     ASSERT_EQ(client->create_ring(0, ring.memory(), ring.doorbell()).error, 0);
     auto file = UniqueFd::adopt(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
     auto null = UniqueFd::adopt(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    for (uint32_t i = 0; client->ask(wire::RequestBody::RingFile,
-                                     [&](RawClient::Builder& builder) {
-                                         return wire::CreateRingFile(builder, 0, i).Union();
-                                     },
-                                     {file.get()})
-                             .error == 0;
+    for (uint32_t i = 0;
+         client
+             ->ask(wire::RequestBody::RingFile,
+                   [&](RawClient::Builder& builder) { return wire::CreateRingFile(builder, 0, i).Union(); },
+                   {file.get()})
+             .error == 0;
          ++i) {}
     // The last ones are taken by connections: one has one or two, a file two.
     std::vector<std::unique_ptr<RawClient>> more;
@@ -301,7 +299,8 @@ TEST_F(UserBudgets, ManyConnectionsHaveNoLargerPartOfAThread) {
     ASSERT_TRUE(start({"--device", "host:256M", "--threads", "1"})) << log();
     auto root = library_as(0);
     for (int i = 0; i < 300; ++i) {
-        ASSERT_TRUE(root.create({.name = "d/" + std::to_string(i), .size_bytes = 1, .mode = 0644, .keep = true, .map = false}));
+        ASSERT_TRUE(
+            root.create({.name = "d/" + std::to_string(i), .size_bytes = 1, .mode = 0644, .keep = true, .map = false}));
     }
     std::vector<std::unique_ptr<RawClient>> many;
     for (int i = 0; i < kMany; ++i) many.push_back(connect_as(kUser));

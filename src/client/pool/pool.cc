@@ -16,9 +16,9 @@ constexpr uint64_t kUnit = PoolBins::kUnit;
 constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
 constexpr uint64_t kLargestSlab = uint64_t{1} << 30;  // unless a single allocation needs more
 constexpr uint64_t kMostBytes = uint64_t{1} << 48;
-constexpr size_t kMarksLooked = 32;  // from this number of marks on, a lane checks which are passed
+constexpr size_t kMarksLooked = 32;      // from this number of marks on, a lane checks which are passed
 constexpr uint64_t kTurnsUnlooked = 16;  // a check costs as much as a mark
-constexpr size_t kMarks = 256;       // the maximum; then the last mark is moved
+constexpr size_t kMarks = 256;           // the maximum; then the last mark is moved
 
 void set_start(PoolSlab& slab, const PoolBlock& block, bool used) {
     const uint64_t unit = (block.address - slab.address) / kUnit;

@@ -55,8 +55,9 @@ struct OutOfMemoryError {
         const Loaded base("libc10.so");
         const Loaded cuda("libc10_cuda.so");
         OutOfMemoryError found;
-        found.construct = reinterpret_cast<Construct>(base.find("_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_"
-                                                                "stringIcSt11char_traitsIcESaIcEEE"));
+        found.construct =
+            reinterpret_cast<Construct>(base.find("_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_"
+                                                  "stringIcSt11char_traitsIcESaIcEEE"));
         found.type = static_cast<std::type_info*>(cuda.find("_ZTIN3c1016OutOfMemoryErrorE"));
         found.vtable = static_cast<void**>(cuda.find("_ZTVN3c1016OutOfMemoryErrorE"));
         return found;

@@ -1,9 +1,8 @@
-#include "base/budgets.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/budgets.h"
 #include "base/limits.h"
 
 namespace gshm::core::test {

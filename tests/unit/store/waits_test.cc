@@ -265,7 +265,7 @@ TEST_F(WaitsTest, OneUserHasAPartOfTheWaitsCheckedAtOnce) {
     begin(Waits::Until::gone, (*rig.store.stat(session, "d/x"))->id, told_gone);
     ASSERT_TRUE(rig.store.unlink(session, "d/x"));
     EXPECT_LE(told_gone, 2 * Waits::kAtOnce);  // the directory goes too
-    ASSERT_TRUE(rig.create(session, "d/x"));  // another object of that name
+    ASSERT_TRUE(rig.create(session, "d/x"));   // another object of that name
     check_due();
     EXPECT_EQ(told_gone, kMany);
     EXPECT_EQ(waits.count(), 0u);
