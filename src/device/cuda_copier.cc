@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/awake.h"
 #include "base/mutex.h"
 #include "device/refusing_copier.h"
 
@@ -69,7 +68,6 @@ public:
         {
             MutexLock lock(mutex_);
             jobs_.push_back(std::move(job));
-            has_jobs_.store(true, std::memory_order_relaxed);
         }
         job_came_.notify_one();
     }
@@ -94,7 +92,6 @@ private:
             while (!jobs.empty()) {
                 const bool small = is_small(jobs.front());
                 Copies copies = begin(current.status(), jobs);
-                if (small) stay_awake_.extend();
                 if (copies.dones.empty()) continue;
                 if (small && ends_soon(copies.event)) {
                     Status ended = driver_.check("cuEventQuery", driver_.event_query(copies.event));
@@ -111,11 +108,9 @@ private:
 
     // False: there will be no more.
     bool take_jobs(std::deque<Job>& jobs) EXCLUDES(mutex_) {
-        while (!has_jobs_.load(std::memory_order_relaxed) && stay_awake_.is_due()) {}
         MutexLock lock(mutex_);
         while (jobs_.empty() && !ending_) lock.wait(job_came_);
         jobs.swap(jobs_);
-        has_jobs_.store(false, std::memory_order_relaxed);
         return !jobs.empty();
     }
 
@@ -231,9 +226,7 @@ private:
     Mutex mutex_;
     std::condition_variable job_came_;
     std::condition_variable copy_began_;
-    std::deque<Job> jobs_ GUARDED_BY(mutex_);  // not yet on the stream
-    std::atomic<bool> has_jobs_ = false;
-    StayAwake stay_awake_;                                  // of the first thread
+    std::deque<Job> jobs_ GUARDED_BY(mutex_);               // not yet on the stream
     std::deque<Copies> copies_ GUARDED_BY(mutex_);          // on the stream, in its order
     std::vector<cuda::CUevent> events_ GUARDED_BY(mutex_);  // unused
     bool ending_ GUARDED_BY(mutex_) = false;

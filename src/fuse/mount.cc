@@ -31,7 +31,6 @@ void on_wake(int) {}
 // A process that reads or writes a file in large pieces sends the next request at once, and waking a thread on another
 // core takes as long as the copy of a piece.
 constexpr std::chrono::microseconds kAwake{100};
-constexpr int kMostAwake = 4;  // more threads are in each other's way at the kernel's lock of the requests
 
 bool moves_much(const Call& call) {
     constexpr size_t kMuch = 128 << 10;
@@ -252,15 +251,14 @@ void Mount::stop_threads() {
     threads_.clear();
 }
 
-size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds awake) {
+size_t Mount::next_request(std::span<std::byte> into, std::chrono::microseconds awake) const {
     pollfd readable{connection_.fd(), POLLIN, 0};
-    if (awake.count() > 0 && staying_awake_.fetch_add(1) < kMostAwake) {
+    if (awake.count() > 0) {
         const auto sleep_at = std::chrono::steady_clock::now() + awake;
         while (poll(&readable, 1, 0) == 0 && std::chrono::steady_clock::now() < sleep_at) {
             sched_yield();  // the sender of the next request may need this core
         }
     }
-    if (awake.count() > 0) --staying_awake_;
     for (;;) {
         ssize_t got = read(connection_.fd(), into.data(), into.size());
         if (got >= static_cast<ssize_t>(sizeof(fuse_in_header))) return static_cast<size_t>(got);

@@ -68,7 +68,7 @@ private:
     void serve();
     void serve_uring(UringEntry& entry);
     // Reads one request. Polls for `awake` before it sleeps. 0: no more requests.
-    size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake);
+    size_t next_request(std::span<std::byte> into, std::chrono::microseconds awake) const;
 
     Backend& backend_;
     const std::string path_;
@@ -80,7 +80,6 @@ private:
     std::atomic<bool> stopping_ = false;
     bool stays_mounted_ = false;
     std::atomic<size_t> running_ = 0;
-    std::atomic<int> staying_awake_ = 0;  // threads that poll
     Mutex threads_mutex_;
     std::vector<std::thread> threads_ GUARDED_BY(threads_mutex_);
     size_t waiting_ GUARDED_BY(threads_mutex_) = 0;  // number of waiting threads

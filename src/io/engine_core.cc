@@ -86,14 +86,13 @@ Status EngineCore::open(MakeQueue& make_queue) {
 void EngineCore::run() {
     Event events[kEvents];
     for (;;) {
-        const bool stays_awake = stay_awake_.is_due();
-        poll_sources(!stays_awake);
+        poll_sources();
         begin_waiting();
         while (!finished_.empty()) finish(*finished_.pop());
         if (ending_ && std::ranges::none_of(slots_, [](const SourceSlot& slot) { return slot.source != nullptr; }))
             return;
         // Work started by done() is handled before the engine sleeps.
-        const bool block = !stays_awake && awake_.empty() && finished_.empty();
+        const bool block = awake_.empty() && finished_.empty();
         const size_t count = queue_->wait(events, block);
         for (size_t i = 0; i < count; ++i) handle(events[i]);
     }
@@ -124,19 +123,17 @@ void EngineCore::read_mail() {
     for (auto& command : mailbox_->take_commands()) command();
 }
 
-// Before the engine sleeps, each source is told that its doorbell is needed, and polled once more: later work rings the
-// doorbell.
-void EngineCore::poll_sources(bool before_sleep) {
+// Each source is told that its doorbell is needed, and polled once more: later work rings the doorbell, so the engine
+// may sleep.
+void EngineCore::poll_sources() {
     for (size_t i = 0; i < awake_.size(); ++i) {
         SourceSlot& slot = *awake_[i];
-        if (before_sleep) {
-            slot.is_awake = false;
-            slot.source->sleep(true);
-        }
+        slot.is_awake = false;
+        slot.source->sleep(true);
         current_ = &slot;
         slot.source->poll();
     }
-    if (before_sleep) awake_.clear();
+    awake_.clear();
 }
 
 void EngineCore::wake(SourceSlot& slot) {

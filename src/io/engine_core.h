@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/awake.h"
 #include "io/engine.h"
 #include "io/mailbox.h"
 #include "io/piece.h"
@@ -37,7 +36,7 @@ private:
     void run();
     void handle(const Event& event);
     void read_mail();
-    void poll_sources(bool before_sleep);
+    void poll_sources();
     void wake(SourceSlot& slot);
     Status add_slot(Source& source);
     void poke_slot(Source& source);
@@ -88,7 +87,6 @@ private:
     UniqueFd zeros_;
     bool uses_uring_ = false;
     bool ending_ = false;
-    StayAwake stay_awake_;  // after small transfers
 
     std::deque<SourceSlot> slots_;  // free if without a source
     uint32_t watches_ = 0;          // total number so far

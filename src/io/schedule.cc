@@ -108,7 +108,6 @@ void EngineCore::finish(Transfer& transfer) {
     SourceSlot& slot = *transfer.slot_;
     if (transfer.trial_ != 0) end_trial(transfer);
     --slot.transfers;
-    if (!transfer.is_large_) stay_awake_.extend();
     wake(slot);
     current_ = &slot;
     if (transfer.error_ != nullptr) transfer.done(std::unexpected(std::move(*transfer.error_)));

@@ -5,7 +5,7 @@ usage: torch_pool.py [BUNDLE]
 
 Starts a gshmd of its own and makes libgshm torch's allocator. Tensors are computed with and checked; another process opens one
 by what gshm_pool_locate() says, without a copy, reads it and writes to it; what is freed is free; what does not fit is torch's
-OutOfMemoryError, also with a MemPool, where torch frees its cache and tries again first. Prints PASS, SKIP with the
+OutOfMemoryError, also with a MemPool. Prints PASS, SKIP with the
 reason, or FAIL; exit status 0, 77 or 1. GSHM_BIN is the folder of gshmd (default: bin or build/bin of BUNDLE).
 """
 import ctypes
@@ -133,7 +133,7 @@ def on_pool(torch, lib, library, directory):
 
 
 def on_mem_pool(torch, lib, library, directory):
-    """torch's own cache over segments of gshm: when the GPU is full, torch frees its cache and tries again."""
+    """torch's own cache over segments of gshm. On a full GPU torch raises OutOfMemoryError; after empty_cache() it fits."""
     allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
     pool = torch.cuda.MemPool(allocator.allocator())
     free, total = torch.cuda.mem_get_info()
@@ -143,6 +143,11 @@ def on_mem_pool(torch, lib, library, directory):
         numbers = torch.arange(COUNT, dtype=torch.float32, device="cuda:0") % 1000
         location = locate(lib, numbers)
         check(location.size_bytes >= COUNT * 4, "the allocation is smaller than the tensor")
+        try:
+            torch.empty(free // 2, dtype=torch.uint8, device="cuda:0")
+            check(False, "a tensor was made in memory that torch has cached")
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
         after = torch.empty(free // 2, dtype=torch.uint8, device="cuda:0")
         after[-1] = 2
         check(int(after[-1]) == 2, "the tensor after the retry is wrong")
@@ -167,7 +172,7 @@ def run(programs, library, directory, with_mem_pool):
     os.environ["GSHM_DIR"] = str(directory)
     if with_mem_pool:
         on_mem_pool(torch, load(library), library, directory)
-        print(f"a MemPool of torch {torch.__version__} over gshm: torch frees its cache and tries again", flush=True)
+        print(f"a MemPool of torch {torch.__version__} over gshm: a full GPU is an error, and fits after empty_cache()", flush=True)
         os._exit(0)  # torch frees the pool after CUDA at its end
     allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "gshm_malloc", "gshm_free")
     torch.cuda.memory.change_current_allocator(allocator)  # before the first GPU allocation

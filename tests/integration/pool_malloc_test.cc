@@ -119,7 +119,7 @@ TEST_F(PoolMalloc, TorchGetsItsOwnErrorIfTheDeviceIsFull) {
     auto too_much = [] { EXPECT_EQ(gshm_malloc(8 << 20, 0, nullptr), nullptr); };
     EXPECT_EQ(thrown_by(too_much), "nothing") << "without torch";
     FakeTorch torch;
-    EXPECT_EQ(thrown_by(too_much), "nothing") << "for a MemPool: torch frees its cache and tries again";
+    EXPECT_EQ(thrown_by(too_much), "nothing") << "for a MemPool: torch checks the result";
     torch.change_current_allocator(true);
     const std::string full = thrown_by(too_much);
     EXPECT_TRUE(full.starts_with("N3c1016OutOfMemoryErrorE: CUDA out of memory: gshm: no 8388608 bytes on cuda:0"))
