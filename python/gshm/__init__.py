@@ -45,7 +45,7 @@ from .fences import Fence
 from .mirrors import Mirror
 from .objects import Handle, Object, import_object
 from .pools import Location, Pool, PoolStats, locate
-from .records import Daemon, Device, Holder, Stat, Unlinked, read_devices
+from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices
 from .references import connect
 from .rings import AsyncRing, Completion, Ring
 from .snapshots import Snapshot, snapshot

@@ -28,6 +28,7 @@ SONAME = "libgshm.so.0"
 KEEP, COMPRESSIBLE, DEDICATED, REPLACE, UNNAMED, OWNER, EMPTY = (1 << bit for bit in range(7))
 NO_MAP, WRITE, SEALED_ONLY, RECURSIVE, LAZY, FORMER = (1 << bit for bit in range(8, 14))
 MOVE_KEEP_HOLDERS = 1
+MOUNT_READ_ONLY = 1
 CHANGE_MODE, CHANGE_OWNER, CHANGE_KEEP = 1, 2, 4
 WAIT_EXISTS, WAIT_SEALED, WAIT_GONE = 1, 2, 3
 KINDS = {1: "object", 2: "directory", 3: "symlink", 4: "special"}
@@ -84,6 +85,16 @@ class DaemonInfo(Sized):
         (c_char * 256, "mountpoint"),
         (c_int32, "keeper"),
         (c_uint32, "reserved"),
+    )
+
+
+class MountOptions(Sized):
+    _fields_ = _fields((c_uint32, "flags"), (c_char_p, "subdirectory source"))
+
+
+class MountInfo(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"), (c_char * 1024, "path"), (c_char * 1024, "subdirectory"), (c_char * 256, "source")
     )
 
 
@@ -230,7 +241,7 @@ _LETTERS: Dict[str, Any] = {
 }
 SIGNATURES = """
 version:s last_error:s set_log:ippi connect:ipp runtime_dir:ipz find_daemon:ispz disconnect:vp client_dir:ippz ping:ip
-daemon:ipp shutdown:ipu unmount:ipu devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
+daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
 unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp

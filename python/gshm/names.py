@@ -10,7 +10,7 @@ from . import _abi
 from ._abi import lib, name_of, optional_text, text
 from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
-from .records import Daemon, Device, Holder, Stat, Unlinked, read_devices, read_holders
+from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
 
@@ -124,8 +124,26 @@ class Names:
         """Ends the daemon and frees its objects; with `keep` everything stays for the next one."""
         self._call(lib.shutdown, _abi.KEEP if keep else 0)
 
-    def unmount(self, *, lazy: bool = False) -> None:
-        self._call(lib.unmount, _abi.LAZY if lazy else 0)
+    def mount(self, path: str, *, read_only: bool = False, subdirectory: str = "", source: str = "") -> None:
+        """Shows objects as files at a directory, in addition to other mounts. For root and the daemon's own user."""
+        options = _abi.MountOptions(
+            struct_size=ctypes.sizeof(_abi.MountOptions),
+            flags=_abi.MOUNT_READ_ONLY if read_only else 0,
+            subdirectory=os.fsencode(subdirectory),
+            source=os.fsencode(source),
+        )
+        self._call(lib.mount, text(os.path.abspath(path)), ctypes.byref(options))
+
+    def mounts(self) -> List[Mount]:
+        return read_mounts(lib.mounts, self._need().handle)
+
+    def unmount(self, path: Optional[str] = None, *, lazy: bool = False) -> None:
+        """Ends the mount at the path, or all mounts."""
+        flags = _abi.LAZY if lazy else 0
+        if path is None:
+            self._call(lib.unmount, flags)
+        else:
+            self._call(lib.unmount_at, text(os.path.abspath(path)), flags)
 
     # ---- names ----
     def seal(self, name: str) -> None:

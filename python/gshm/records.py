@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any, List, NamedTuple, Tuple
 
 from . import _abi
@@ -18,6 +19,13 @@ class Daemon(NamedTuple):
     objects: int
     extents: int
     mountpoint: str
+
+
+class Mount(NamedTuple):
+    path: str
+    subdirectory: str  # "": the whole store
+    source: str
+    read_only: bool
 
 
 class Device(NamedTuple):
@@ -110,6 +118,24 @@ class Unlinked(NamedTuple):
     name: str  # its last name
     stat: Stat
     holders: List[Holder]
+
+
+def read_mounts(function: Any, *arguments: Any) -> List[Mount]:
+    count = ctypes.c_size_t(0)
+    capacity = 16
+    while True:
+        infos = (_abi.MountInfo * capacity)()
+        infos[0].struct_size = ctypes.sizeof(_abi.MountInfo)
+        check(function(*arguments, infos, capacity, ctypes.byref(count)))
+        if count.value <= capacity:
+            return [
+                Mount(
+                    os.fsdecode(info.path), os.fsdecode(info.subdirectory), os.fsdecode(info.source),
+                    bool(info.flags & _abi.MOUNT_READ_ONLY),
+                )
+                for info in infos[: count.value]
+            ]
+        capacity = count.value
 
 
 def read_devices(function: Any, *arguments: Any) -> List[Device]:

@@ -102,6 +102,9 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
     Database database;
     database.database_.reset(opened);
     if (code != SQLITE_OK) return failure(opened, code);
+    // SQLite opens a file for reading if it cannot be opened for writing.
+    if (sqlite3_db_readonly(opened, "main") == 1)
+        return fail(EROFS, "the catalog: {} cannot be opened for writing", path);
     sqlite3_extended_result_codes(opened, 1);
     if (mode == Mode::existing) sqlite3_db_config(opened, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
     return database;

@@ -38,6 +38,9 @@ static int call_shutdown(uint32_t flags) {
 static int call_unmount(uint32_t flags) {
     return gshm_unmount(client, flags);
 }
+static int call_unmount_at(uint32_t flags) {
+    return gshm_unmount_at(client, "/", flags);
+}
 static int call_create(uint32_t flags) {
     const gshm_create_spec spec = spec_with(flags);
     return gshm_create(client, &spec, &made[0]);
@@ -177,6 +180,7 @@ static const struct {
 } calls[] = {
     {"shutdown", call_shutdown, GSHM_SHUTDOWN_KEEP},
     {"unmount", call_unmount, GSHM_UNMOUNT_LAZY},
+    {"unmount_at", call_unmount_at, GSHM_UNMOUNT_LAZY},
     {"create", call_create, CREATE},
     {"create_batch", call_create_batch, CREATE},
     {"open", call_open, OPEN},

@@ -75,6 +75,11 @@ static int transfer_with(const void* options) {
     return gshm_write_file(object, 0, file, 0, 64, options, NULL);
 }
 
+static int mount_with(const void* options) {
+    int status = gshm_mount(client, "/no/such/folder/of/abi-structs", options);
+    return status == -EINVAL || status == -E2BIG ? status : 0; /* the struct was accepted */
+}
+
 static int ring_with(const void* options) {
     gshm_ring* made = NULL;
     int status = gshm_ring_create(client, options, &made);
@@ -141,6 +146,8 @@ static void inputs(void) {
     changes.what = GSHM_CHANGE_MODE;
     changes.mode = 0600;
     INPUT(gshm_changes, 20, change_with, &changes);
+    gshm_mount_options mount = GSHM_MOUNT_OPTIONS_INIT;
+    INPUT(gshm_mount_options, 24, mount_with, &mount);
     gshm_mirror_options mirror = GSHM_MIRROR_OPTIONS_INIT;
     INPUT(gshm_mirror_options, 32, mirror_with, &mirror);
     gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
@@ -198,6 +205,14 @@ static int event_into(void* ret) {
     gshm_watch_destroy(watch);
     return status;
 }
+static int mounts_into(void* ret) {
+    size_t count = 0;
+    int status = gshm_mounts(client, ret, 1, &count);
+    uint32_t size = 0;
+    memcpy(&size, ret, sizeof size);
+    if (status == 0 && count == 0) memset((char*)ret + sizeof size, 0, size - sizeof size); /* no mount was written */
+    return status;
+}
 static int pool_stats_into(void* ret) {
     return gshm_pool_get_stats(pool, ret);
 }
@@ -248,6 +263,7 @@ static void outputs(void) {
     OUTPUT(gshm_stat_info, 104, wait_into);
     OUTPUT(gshm_holder, 52, holders_into);
     OUTPUT(gshm_event, 80, event_into);
+    OUTPUT(gshm_mount_info, 2312, mounts_into);
     OUTPUT(gshm_pool_stats, 48, pool_stats_into);
     OUTPUT(gshm_location, 48, location_into);
     OUTPUT(gshm_handle_info, 32, export_into);
