@@ -155,8 +155,8 @@ TEST_P(ManyClients, AThousandKilledAtOnceLeaveNothing) {
         if (now.mappings <= before.mappings + kCached) now.mappings = before.mappings;
         return now == before;
     };
-    EXPECT_TRUE(in_the_end(is_back))
-        << "before: " << ::testing::PrintToString(before) << "\nafter:  " << ::testing::PrintToString(footprint());
+    EXPECT_TRUE(in_the_end(is_back)) << "before: " << ::testing::PrintToString(before)
+                                     << "\nafter:  " << ::testing::PrintToString(footprint());
     int all_ms = since();
     for (pid_t client : clients) waitpid(client, nullptr, 0);
     RecordProperty("leases_ms", leases_ms);
