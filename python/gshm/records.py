@@ -27,6 +27,11 @@ class Mount(NamedTuple):
     source: str
     read_only: bool
 
+    @classmethod
+    def read(cls, info: _abi.MountInfo) -> Mount:
+        read_only = bool(info.flags & _abi.MOUNT_READ_ONLY)
+        return cls(os.fsdecode(info.path), os.fsdecode(info.subdirectory), os.fsdecode(info.source), read_only)
+
 
 class Device(NamedTuple):
     name: str
@@ -120,34 +125,25 @@ class Unlinked(NamedTuple):
     holders: List[Holder]
 
 
-def read_mounts(function: Any, *arguments: Any) -> List[Mount]:
+def read_all(kind: Any, function: Any, *arguments: Any) -> List[Any]:
+    """The structs that a call writes to an array, however many there are."""
     count = ctypes.c_size_t(0)
     capacity = 16
     while True:
-        infos = (_abi.MountInfo * capacity)()
-        infos[0].struct_size = ctypes.sizeof(_abi.MountInfo)
+        infos = (kind * capacity)()
+        infos[0].struct_size = ctypes.sizeof(kind)
         check(function(*arguments, infos, capacity, ctypes.byref(count)))
         if count.value <= capacity:
-            return [
-                Mount(
-                    os.fsdecode(info.path), os.fsdecode(info.subdirectory), os.fsdecode(info.source),
-                    bool(info.flags & _abi.MOUNT_READ_ONLY),
-                )
-                for info in infos[: count.value]
-            ]
+            return list(infos[: count.value])
         capacity = count.value
+
+
+def read_mounts(function: Any, *arguments: Any) -> List[Mount]:
+    return [Mount.read(info) for info in read_all(_abi.MountInfo, function, *arguments)]
 
 
 def read_devices(function: Any, *arguments: Any) -> List[Device]:
-    count = ctypes.c_size_t(0)
-    capacity = 16
-    while True:
-        infos = (_abi.DeviceInfo * capacity)()
-        infos[0].struct_size = ctypes.sizeof(_abi.DeviceInfo)
-        check(function(*arguments, infos, capacity, ctypes.byref(count)))
-        if count.value <= capacity:
-            return [Device.read(infos[i]) for i in range(count.value)]
-        capacity = count.value
+    return [Device.read(info) for info in read_all(_abi.DeviceInfo, function, *arguments)]
 
 
 def read_holders(call: Any) -> List[Holder]:

@@ -278,8 +278,8 @@ private:
     void leave_place(Object* object, bool keep_old);
     static Status check_may_open(const Credentials& who, const Object& object, std::string_view name, Access access);
     Status reserve_note() { return ledger_ == nullptr ? Status{} : ledger_->reserve(1); }
-    // Room for a further lease in the ledger and in the budget of the session's user, whom it is counted for in steps:
-    // threads that open objects at the same time then seldom count in the same place.
+    // Room for a further lease in the ledger and in the budget of the session's user. Leases are counted in steps, so that
+    // threads that open objects at the same time seldom write the same counter.
     Status reserve_lease(Session& session);
     static bool charge_lease(Session& session);
     static void uncharge_leases(Session& session);
