@@ -38,7 +38,7 @@ foreach(folder unit conformance sim)
     preset_test(asan ${folder} ${sanitized} ${asan_dir}/tests/${folder}_tests --gtest_brief=1)
 endforeach()
 # Long tests that repeat others in a variant run in the ordinary build only.
-set(long "PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|SmallGpuFiles.KeepTheirBytesWhile|Reuse\\.")
+set(long "PosixTest.*/(through|user)|TwentyKills/(through|cuda)|ReadingAHole|FormerOwner/(passthrough|through|user)|Reuse\\.")
 preset_parts(asan integration 4 --but ${long})
 preset_parts(asan mount 4 --but ${long})
 preset_parts(asan regress 2 --but ${long})

@@ -257,7 +257,8 @@ TEST_F(SmallGpuFiles, KeepTheirBytesWhileGshmdIsKilled) {
             std::string& text = expected[i];
             const uint64_t seed = random.below(1 << 30);
             bool done = true;
-            switch (random.below(7)) {
+            const uint64_t step = random.below(7);
+            switch (step) {
                 case 0:
                     text = bytes(1 + random.below(600 * kKiB), seed);
                     done = write_file(name(i), text, O_TRUNC);
@@ -293,7 +294,7 @@ TEST_F(SmallGpuFiles, KeepTheirBytesWhileGshmdIsKilled) {
                     break;
                 default: break;
             }
-            if (!done) wrong = std::string("step failed: ") + strerror(errno);
+            if (!done) wrong = "step " + std::to_string(step) + " failed: " + strerror(errno);
             for (const auto& [number, content] : expected) {
                 if (!content.empty() && read_file(name(number)) != content && wrong.empty())
                     wrong = name(number) + " has other bytes after step " + std::to_string(steps);
@@ -315,7 +316,7 @@ TEST_F(SmallGpuFiles, KeepTheirBytesWhileGshmdIsKilled) {
     ends = true;
     if (!running()) kill_keeper();
     user.join();
-    EXPECT_EQ(wrong, "");
+    EXPECT_EQ(wrong, "") << log();
 }
 
 }  // namespace
