@@ -12,6 +12,9 @@ namespace {
 
 constexpr uint64_t kMailTag = 1;
 constexpr size_t kEvents = 256;
+// After so many events the sources hear of completions and are asked for work: if all waited for the last event, the disk
+// would be idle until the sources have prepared their next work.
+constexpr size_t kEventsAtOnce = 8;
 
 // Odd, like all tags of watches, and never reused: a late event of an old doorbell is not mistaken for that of the next
 // one in its slot. The lower half is the slot, the upper half the number of the watch.
@@ -94,7 +97,10 @@ void EngineCore::run() {
         // Work started by done() is handled before the engine sleeps.
         const bool block = awake_.empty() && finished_.empty();
         const size_t count = queue_->wait(events, block);
-        for (size_t i = 0; i < count; ++i) handle(events[i]);
+        for (size_t i = 0; i < count; ++i) {
+            if (i % kEventsAtOnce == kEventsAtOnce - 1) serve_sources();
+            handle(events[i]);
+        }
     }
 }
 
@@ -134,6 +140,14 @@ void EngineCore::poll_sources() {
         slot.source->poll();
     }
     awake_.clear();
+}
+
+void EngineCore::serve_sources() {
+    for (size_t i = 0; i < awake_.size(); ++i) {
+        current_ = awake_[i];
+        current_->source->poll();
+    }
+    begin_waiting();
 }
 
 void EngineCore::wake(SourceSlot& slot) {

@@ -37,6 +37,7 @@ private:
     void handle(const Event& event);
     void read_mail();
     void poll_sources();
+    void serve_sources();
     void wake(SourceSlot& slot);
     Status add_slot(Source& source);
     void poke_slot(Source& source);
