@@ -48,6 +48,7 @@ public:
     }
     ~Call() {
         if (!answered_) fail(EIO);
+        send();
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -92,6 +93,11 @@ public:
     void reply_text(std::string_view text) { answer(0, std::as_bytes(std::span(text))); }
     // For FORGET and other requests without an answer.
     void no_answer() { answered_ = true; }
+    // Sends a small answer, which is held back until then: an answer that is sent under the store's lock wakes its
+    // receiver, whose next request would wait for the lock.
+    void send() {
+        if (held_bytes_ > 0) send_parts(std::exchange(held_bytes_, 0));
+    }
 
 private:
     void skip(size_t bytes) {
@@ -110,8 +116,18 @@ private:
         out.unique = header_.unique;
         out.error = -code;
         out.len = static_cast<uint32_t>(sizeof out + body.size());
-        iovec parts[2] = {{&out, sizeof out}, {const_cast<std::byte*>(body.data()), body.size()}};
-        channel_.send({parts, body.empty() ? 1u : 2u});
+        if (out.len > sizeof held_) {
+            iovec parts[2] = {{&out, sizeof out}, {const_cast<std::byte*>(body.data()), body.size()}};
+            return channel_.send(parts);
+        }
+        memcpy(held_, &out, sizeof out);
+        if (!body.empty()) memcpy(held_ + sizeof out, body.data(), body.size());
+        held_bytes_ = out.len;
+    }
+    void send_parts(uint32_t bytes) {
+        constexpr size_t kHead = sizeof(fuse_out_header);
+        iovec parts[2] = {{held_, kHead}, {held_ + kHead, bytes - kHead}};
+        channel_.send({parts, bytes == kHead ? 1u : 2u});
     }
 
     Channel& channel_;
@@ -122,6 +138,8 @@ private:
     Recording* recording_ = nullptr;
     std::string_view name_;  // the first text of the request; valid until the answer
     bool answered_ = false;
+    uint32_t held_bytes_ = 0;
+    alignas(8) std::byte held_[256];
 };
 
 }  // namespace gshm::core::fuse

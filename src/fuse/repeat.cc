@@ -137,12 +137,16 @@ bool FileSystem::answer_again(Call& call) {
 void FileSystem::handle(Call& call) {
     if (IovFolder::has(call.node()) && call.header().opcode != FUSE_STATFS) return iovs_.handle(call);
     call.set_recording(this);
-    if ((call.header().unique & kResent) != 0 && answer_again(call)) return take_back_refused();
+    if ((call.header().unique & kResent) != 0 && answer_again(call)) {
+        call.send();
+        return take_back_refused();
+    }
     // No further change while the last one cannot be recorded.
     if (changes_something(call.header().opcode)) {
         if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error());
     }
     dispatch(call);
+    call.send();
     take_back_refused();
     (void)backend_.record();  // requests without an answer may change the store, too
 }
