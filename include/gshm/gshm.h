@@ -986,9 +986,9 @@ typedef struct gshm_tensor_info {
     uint32_t struct_size;
     uint32_t dimensions; /* 0: one element */
     const char* name;    /* UTF-8; a valid name of an object as well */
-    const char*
-        dtype; /* as in the header: BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ
-                              I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64 */
+    /* as in the header: BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32
+     * U32 F32 C64 F64 I64 U64 */
+    const char* dtype;
     const uint64_t* shape; /* `dimensions` numbers */
     uint64_t offset;       /* of the first byte, from the beginning of the file or object */
     uint64_t bytes;        /* 0 if a dimension is 0 */
