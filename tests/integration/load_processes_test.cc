@@ -183,8 +183,9 @@ TEST_P(LoadUsers, AnotherUserWaitsForTheOwnerOfTheFile) {
     std::filesystem::permissions(file, std::filesystem::perms(0644));
     Process loader([&](Process& self) {
         auto half = options();
+        bool is_stopped = false;
         half.progress = [&](uint64_t done, uint64_t) {
-            if (done == 0) return 0;
+            if (done == 0 || std::exchange(is_stopped, true)) return 0;
             self.tell(done);
             raise(SIGSTOP);
             return 0;
