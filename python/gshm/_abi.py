@@ -53,6 +53,9 @@ HANDLES = {1: "fd", 2: "fabric", 4: "dmabuf", 8: "ipc"}
 RING_SHARED = 1
 IO_READ, IO_WRITE = 1, 2
 TENSOR_READ_ONLY, TENSOR_COPIED = 1, 2
+LAYOUT_FILE = 1
+LOAD_EXISTING = 1 << 14
+PART_SHARED = 1
 HANDLE_BYTES = 64
 NO_STREAM = -1
 
@@ -225,6 +228,37 @@ class TensorSpec(Sized):
     )
 
 
+class TensorInfo(Sized):
+    _fields_ = _fields(
+        (c_uint32, "dimensions"), (c_char_p, "name dtype"), (c_void_p, "shape"), (c_uint64, "offset bytes"), (c_size_t, "file")
+    )
+
+
+class TensorChoice(Sized):
+    _fields_ = _fields((c_int32, "dimension"), (c_char_p, "name device"), (c_uint64, "begin end"))
+    _defaults_ = {"dimension": -1}
+
+
+class LoadSpec(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"),
+        (c_char_p, "path name device"),
+        (c_uint32, "mode"),
+        (c_int32, "timeout_ms"),
+        (c_void_p, "choices"),
+        (c_size_t, "choice_count"),
+        (PROGRESS, "progress"),
+        (c_void_p, "context"),
+    )
+    _defaults_ = {"timeout_ms": -1}
+
+
+class ModelPart(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"), (c_void_p, "object tensors"), (c_char_p, "name file device"), (c_uint64, "read_bytes")
+    )
+
+
 LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 # ---- functions: result and parameters, a letter each ----
@@ -256,7 +290,10 @@ pool_locate:ipp malloc:pnip free:vpnip export_fd:ippp export_dmabuf:ippp export_
 import_fd:isipup import_dmabuf:isipup import_fabric:isppup import_ipc:isppup wrap:ipqp sync:ip clone:ipqqp dlpack:ippp
 dlpack_versioned:ippp dlpack_device:ippp dlpack_capsule:ppp read_file:ipqiqqpp write_file:ipqiqqpp put_file:ipsppp
 put_fd:ipippp get_file:ipsspp ring_create:ippp ring_destroy:vp ring_entries:zp ring_add_file:ipip ring_remove_file:ipu
-ring_prepare:ipp ring_submit:ip ring_wait:ippzzi ring_wake:vp
+ring_prepare:ipp ring_submit:ip ring_wait:ippzzi ring_wake:vp tensors_of_path:isp tensors_of_memory:ipzp
+tensors_of_object:ipp tensors_layout:ipzpzup tensors_free:vp tensors_count:zp tensors_get:ipzpzp tensors_find:ipsp
+tensors_file_count:zp tensors_file:spz tensors_size:qpz tensors_header:ppzp tensors_metadata_count:zpz
+tensors_metadata:ppzz load:ippp model_close:vp model_count:zp model_get_part:ipzp model_take:ppz
 """
 
 

@@ -172,6 +172,17 @@ enum {
              GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP,
     OPEN = GSHM_OPEN_NO_MAP | GSHM_OPEN_WRITE | GSHM_OPEN_SEALED_ONLY,
 };
+static int call_layout(uint32_t flags) {
+    gshm_tensors* table = NULL;
+    return gshm_tensors_layout(NULL, 0, NULL, 0, flags, &table);
+}
+static int call_load(uint32_t flags) {
+    gshm_load_spec spec = GSHM_LOAD_SPEC_INIT;
+    spec.path = "/nonexistent/file";
+    spec.flags = flags;
+    gshm_model* model = NULL;
+    return gshm_load(client, &spec, &model);
+}
 
 static const struct {
     const char* name;
@@ -210,6 +221,8 @@ static const struct {
     {"get_file", call_get_file, GSHM_TRANSFER_VERIFY},
     {"ring_create", call_ring_create, GSHM_RING_SHARED},
     {"ring_prepare", call_ring_prepare, 0},
+    {"tensors_layout", call_layout, GSHM_LAYOUT_FILE},
+    {"load", call_load, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING},
 };
 
 void test_flags(const char* dir) {

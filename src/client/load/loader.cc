@@ -78,8 +78,11 @@ Loader::Loader(gshm_client* client, const gshm_load_spec& spec, Source source, s
 }
 
 Loader::~Loader() {
-    if (reader_) reader_->stop();
-    for (auto& work : work_) drop_claim(work);
+    try {
+        if (reader_) reader_->stop();
+        for (auto& work : work_) drop_claim(work);
+    } catch (const std::exception&) {  // a lack of memory: the objects end with the session
+    }
 }
 
 // The caller first.
@@ -251,15 +254,17 @@ Result<bool> Loader::claim(size_t index) {
             work.claimed = std::move(*made);
             return true;
         }
-        if (made.error().code == EEXIST) return false;
-        if (made.error().code != ECONNRESET) {
-            const SourceFile& file = source_.files[parts_[index].file];
-            return fail(made.error().code, "{}: {}", file.path, made.error().message);
+        const int code = made.error().code;
+        if (code == EEXIST) return false;
+        const bool is_lost = code == ECONNRESET || code == ENOMEM;  // the object may exist, without a handle here
+        if (is_lost) {
+            const auto text = attribute_of(client_, name);
+            const auto facts = text ? tensors::parse_facts(*text) : std::unexpected(text.error());
+            if (facts && facts->loader == nonce_) (void)gshm_unlink(client_, name.c_str());
         }
-        // The connection was lost before the reply. An object of this call has no handle here, and is made again.
-        const auto text = attribute_of(client_, name);
-        const auto facts = text ? tensors::parse_facts(*text) : Result<tensors::Facts>(std::unexpected(text.error()));
-        if (facts && facts->loader == nonce_) (void)gshm_unlink(client_, name.c_str());
+        if (code != ECONNRESET) {
+            return fail(code, "{}: {}", source_.files[parts_[index].file].path, made.error().message);
+        }
     }
 }
 

@@ -25,8 +25,11 @@ Result<Reader> Reader::create(const std::shared_ptr<Core>& core) {
 
 Reader::~Reader() {
     if (!ring_) return;
-    stop();
-    if (!is_stopped_) Ring::put_aside(std::move(ring_));
+    try {
+        stop();
+        if (!is_stopped_) Ring::put_aside(std::move(ring_));
+    } catch (const std::exception&) {  // a lack of memory: the ring ends
+    }
 }
 
 Status Reader::add(size_t key, gshm_object& object, const SourceFile& file, const std::vector<Run>& runs) {
