@@ -652,7 +652,7 @@ void gshm_fence_close(gshm_fence* fence) GSHM_NOEXCEPT;
 
 /* A pool cuts allocations from slabs, which are objects of the daemon, so other processes can open any allocation; see
  * gshm_pool_locate(). While a slab has room, neither the daemon nor the driver is called. Slabs end with the process,
- * however it ends. Several threads may use a pool at the same time, and it may outlive its client. When gshmd dies the
+ * however it ends, unless they are kept or sealed. Several threads may use a pool at the same time, and it may outlive its client. When gshmd dies the
  * memory stays valid; the next slab comes from the next gshmd.
  *   Memory is freed in stream order, as by cudaFreeAsync(): it can be reused at once on the same stream, and on another
  *   stream after that stream has waited for the earlier work. Streams are CUstream or cudaStream_t; NULL is the legacy
@@ -661,6 +661,12 @@ void gshm_fence_close(gshm_fence* fence) GSHM_NOEXCEPT;
 /* allocate: for any stream, at once; deallocate: no longer in use anywhere */
 #define GSHM_NO_STREAM ((void*)(intptr_t)-1)
 
+enum gshm_pool_flags {
+    /* Slabs outlive the pool and the process, however it ends, under their names. The pool still removes slabs that have
+     * become unused; gshm_pool_destroy() leaves those with allocations. Since 0.2. */
+    GSHM_POOL_KEEP = GSHM_KEEP,
+};
+
 typedef struct gshm_pool_options {
     uint32_t struct_size;
     uint32_t mode;        /* permission bits of the slabs; 0 means 0600 */
@@ -668,8 +674,10 @@ typedef struct gshm_pool_options {
     const char* name;     /* directory for the slabs; NULL: a unique name, pool-PID-... */
     uint64_t slab_bytes;  /* size of the first slabs; later ones grow with the pool. 0: 64 MiB */
     uint64_t limit_bytes; /* for all slabs together; 0: the device's limit only */
+    uint32_t flags;       /* GSHM_POOL_...; since 0.2 */
+    uint32_t reserved;
 } gshm_pool_options;
-#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0}
+#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0, 0, 0}
 
 /* options may be NULL. Allocates no memory yet. -ENODEV: no such device, or this process cannot use it. */
 int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool) GSHM_NOEXCEPT;
@@ -693,6 +701,11 @@ int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, voi
 /* Frees unused slabs until at most keep_bytes remain in slabs. Waits for pending work on them. (A pool keeps one unused
  * slab otherwise.) */
 int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) GSHM_NOEXCEPT;
+/* Seals the slabs that have allocations: their bytes are immutable from then on, and they outlive the pool and the process
+ * under their names until they are unlinked. Later allocations come from other slabs; memory that is freed in a sealed slab
+ * is not used again. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
+ * On failure nothing more is allocated from the slabs that are not sealed, and the call can be repeated. Since 0.2. */
+int gshm_pool_seal(gshm_pool* pool) GSHM_NOEXCEPT;
 
 typedef struct gshm_pool_stats {
     uint32_t struct_size;
@@ -719,8 +732,13 @@ typedef struct gshm_location {
 #define GSHM_LOCATION_INIT {sizeof(gshm_location), 0, 0, 0, 0, ""}
 /* For any address in memory allocated from a pool of this process; otherwise -EINVAL. -ESTALE: the daemon that knew the
  * object is gone for good. An open of the object keeps the memory alive, but the pool still manages it: after the
- * allocation is freed, its bytes are reused. Notify readers first, and do not seal the object. */
+ * allocation is freed, its bytes are reused. Notify readers first. To seal the object, use gshm_pool_seal(). */
 int gshm_pool_locate(const void* memory, gshm_location* ret_location) GSHM_NOEXCEPT;
+
+/* The same, for memory of a pool and for memory of an object that a tensor of gshm_dlpack() or gshm_dlpack_versioned() in this
+ * process refers to; size_bytes is then up to the end of the object. Also writes the runtime folder of the daemon, with a
+ * terminating NUL. -EINVAL: neither. -ERANGE: capacity is too small. Since 0.2. */
+int gshm_locate(const void* memory, gshm_location* ret_location, char* ret_dir, size_t capacity) GSHM_NOEXCEPT;
 
 /* The process's default pools, one per GPU, with the signatures of torch.cuda.memory.CUDAPluggableAllocator. device is
  * the ordinal in this process. The pools use the daemon that gshm_connect(NULL, ...) finds and are made on first use.
@@ -730,6 +748,11 @@ int gshm_pool_locate(const void* memory, gshm_location* ret_location) GSHM_NOEXC
  * check the result. */
 void* gshm_malloc(ssize_t size, int device, void* stream);
 void gshm_free(void* memory, ssize_t size, int device, void* stream) GSHM_NOEXCEPT;
+/* A further handle of the pool that gshm_malloc() uses for the device, for the calls above; gshm_pool_destroy() ends the
+ * handle alone. Makes the pool if there is none: with the options, whose device is ignored, and the environment's values
+ * for sizes that are 0. options NULL: the present pool, or one with the environment's options. -EBUSY: options are given, but
+ * the pool exists already. Since 0.2. */
+int gshm_malloc_pool(int device, const gshm_pool_options* options, gshm_pool** ret_pool) GSHM_NOEXCEPT;
 
 /* ---- Handles for other programs --------------------------------------------------------------------------------- */
 

@@ -62,7 +62,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Imported when they are first used: they need torch, or other packages.
+_LATER = ("torch",)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module("gshm." + name)
     if name != "__version__":
         raise AttributeError(f"module 'gshm' has no attribute {name!r}")
     try:  # written when a wheel is built

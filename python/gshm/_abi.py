@@ -167,7 +167,7 @@ class MirrorOptions(Sized):
 
 
 class PoolOptions(Sized):
-    _fields_ = _fields((c_uint32, "mode"), (c_char_p, "device name"), (c_uint64, "slab_bytes limit_bytes"))
+    _fields_ = _fields((c_uint32, "mode"), (c_char_p, "device name"), (c_uint64, "slab_bytes limit_bytes"), (c_uint32, "flags reserved"))
 
 
 class PoolStats(Sized):
@@ -285,8 +285,8 @@ get_attributes:ipspzp attribute_list_count:zp attribute_list_item:ppz attribute_
 size:qp id:qp device:sp copy_in:ipqpz copy_out:ipqpz fill:ipqqb map_peer:ips mirror_create:ippp mirror_data:pp mirror_size:qp
 mirror_mark:ipqq mirror_unmark:vp mirror_flush:ip mirror_flush_range:ipqq mirror_load:ipqq mirror_destroy:ip keep_pinned:vq
 fence_open:ipup fence_publish:ippp fence_wait:ippqip fence_check:ipq fence_published:qp fence_close:vp pool_create:ippp
-pool_destroy:vp pool_allocate:ipqqpp pool_allocate_object:ipqqpp pool_deallocate:ippqp pool_trim:ipq pool_get_stats:ipp
-pool_locate:ipp malloc:pnip free:vpnip export_fd:ippp export_dmabuf:ippp export_fabric:ippp export_ipc:ippp allocate:isqup
+pool_destroy:vp pool_allocate:ipqqpp pool_allocate_object:ipqqpp pool_deallocate:ippqp pool_trim:ipq pool_seal:ip pool_get_stats:ipp
+pool_locate:ipp locate:ipppz malloc:pnip malloc_pool:iipp free:vpnip export_fd:ippp export_dmabuf:ippp export_fabric:ippp export_ipc:ippp allocate:isqup
 import_fd:isipup import_dmabuf:isipup import_fabric:isppup import_ipc:isppup wrap:ipqp sync:ip clone:ipqqp dlpack:ippp
 dlpack_versioned:ippp dlpack_device:ippp dlpack_capsule:ppp read_file:ipqiqqpp write_file:ipqiqqpp put_file:ipsppp
 put_fd:ipippp get_file:ipsspp ring_create:ippp ring_destroy:vp ring_entries:zp ring_add_file:ipip ring_remove_file:ipu
@@ -311,6 +311,10 @@ def _find() -> ctypes.CDLL:
             else "install gshm (cmake --install build; ldconfig), or set GSHM_LIBRARY to the path of libgshm.so.0"
         )
         raise ImportError(f"libgshm cannot be loaded: {error}; {remedy}") from None
+
+
+def library_path() -> str:
+    return str(_find()._name)
 
 
 class Library:

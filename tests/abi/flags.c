@@ -151,6 +151,12 @@ static int call_get_file(uint32_t flags) {
     const gshm_transfer_options options = transfer_options(flags);
     return gshm_get_file(client, kName, "/nonexistent/file", &options, NULL);
 }
+static int call_pool_create(uint32_t flags) {
+    gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
+    options.flags = flags;
+    gshm_pool* more = NULL;
+    return gshm_pool_create(client, &options, &more);
+}
 static int call_ring_create(uint32_t flags) {
     gshm_ring_options options = GSHM_RING_OPTIONS_INIT;
     options.flags = flags;
@@ -219,6 +225,7 @@ static const struct {
     {"put_file", call_put_file_spec, CREATE | GSHM_PUT_REPLACE},
     {"put_fd, options", call_put_options, GSHM_TRANSFER_VERIFY},
     {"get_file", call_get_file, GSHM_TRANSFER_VERIFY},
+    {"pool_create", call_pool_create, GSHM_POOL_KEEP},
     {"ring_create", call_ring_create, GSHM_RING_SHARED},
     {"ring_prepare", call_ring_prepare, 0},
     {"tensors_layout", call_layout, GSHM_LAYOUT_FILE},

@@ -152,13 +152,15 @@ LAYOUT(gshm_mirror_options, offset, 8, 8);
 LAYOUT(gshm_mirror_options, size_bytes, 16, 8);
 LAYOUT(gshm_mirror_options, stream, 24, 8);
 
-LAYOUT_SIZE(gshm_pool_options, 40);
+LAYOUT_SIZE(gshm_pool_options, 48);
 LAYOUT(gshm_pool_options, struct_size, 0, 4);
 LAYOUT(gshm_pool_options, mode, 4, 4);
 LAYOUT(gshm_pool_options, device, 8, 8);
 LAYOUT(gshm_pool_options, name, 16, 8);
 LAYOUT(gshm_pool_options, slab_bytes, 24, 8);
 LAYOUT(gshm_pool_options, limit_bytes, 32, 8);
+LAYOUT(gshm_pool_options, flags, 40, 4);
+LAYOUT(gshm_pool_options, reserved, 44, 4);
 
 LAYOUT_SIZE(gshm_pool_stats, 48);
 LAYOUT(gshm_pool_stats, struct_size, 0, 4);

@@ -106,9 +106,12 @@
     X(gshm_pool_allocate, int, (gshm_pool*, uint64_t, uint64_t, void*, void**))                                        \
     X(gshm_pool_deallocate, int, (gshm_pool*, void*, uint64_t, void*))                                                 \
     X(gshm_pool_trim, int, (gshm_pool*, uint64_t))                                                                     \
+    X(gshm_pool_seal, int, (gshm_pool*))                                                                               \
     X(gshm_pool_get_stats, int, (gshm_pool*, gshm_pool_stats*))                                                        \
     X(gshm_pool_locate, int, (const void*, gshm_location*))                                                            \
     X(gshm_malloc, void*, (ssize_t, int, void*))                                                                       \
+    X(gshm_locate, int, (const void*, gshm_location*, char*, size_t))                                                  \
+    X(gshm_malloc_pool, int, (int, const gshm_pool_options*, gshm_pool**))                                             \
     X(gshm_free, void, (void*, ssize_t, int, void*))                                                                   \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                                \
