@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 import ctypes
-import json
+import os
 import struct
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from ._abi import lib
-from .arrays import Lease, product
-from .errors import make_error
+from . import _abi
+from ._abi import lib, text
+from .errors import check
+
+if TYPE_CHECKING:
+    from .objects import Object
 
 ATTRIBUTE = "gshm.tensors"  # marks objects in this form
-ALIGNMENT = 256
 
 # The names of types in headers, in the order of the safetensors library: name, bits, name of the type in torch and here.
 TYPES: Dict[str, Tuple[int, Optional[str]]] = {
@@ -58,55 +60,109 @@ class Tensor(NamedTuple):
 
 
 class Table:
-    """Tensors with their places, in the order of the bytes."""
+    """Tensors with their places, in the order of files and bytes. The library reads and makes the headers."""
 
-    def __init__(self, tensors: List[Tensor], metadata: Dict[str, str], header: bytes, size: int) -> None:
-        self.tensors, self.metadata, self.header, self.size = tensors, metadata, header, size
+    def __init__(self, handle: int) -> None:
+        """Copies a gshm_tensors, which stays the caller's."""
+        count = lib.tensors_count(handle)
+        infos = (_abi.TensorInfo * max(count, 1))()
+        infos[0].struct_size = ctypes.sizeof(_abi.TensorInfo)
+        if count:
+            check(lib.tensors_get(handle, 0, infos, count, None))
+        self.tensors = list(_read_infos(infos, count))
+        files = range(lib.tensors_file_count(handle))
+        self.files: List[str] = [os.fsdecode(lib.tensors_file(handle, one)) for one in files]
+        self.sizes: List[int] = [lib.tensors_size(handle, one) for one in files]
+        self.headers: List[bytes] = [_read_header(handle, one) for one in files]
+        self.all_metadata: List[Dict[str, str]] = [_read_metadata(handle, one) for one in files]
 
     @classmethod
-    def layout(cls, tensors: Iterable[Tensor], metadata: Mapping[str, str], *, file: bool = False) -> Table:
+    def _made(cls, function: Any, *arguments: Any, name: Optional[str] = None) -> Table:
+        handle = ctypes.c_void_p()
+        check(function(*arguments, ctypes.byref(handle)), name)
+        try:
+            return cls(handle.value or 0)
+        finally:
+            lib.tensors_free(handle)
+
+    @classmethod
+    def of_path(cls, path: Any) -> Table:
+        """Of a safetensors file, or a folder with such files."""
+        return cls._made(lib.tensors_of_path, os.fsencode(path), name=os.fsdecode(path))
+
+    @classmethod
+    def of_memory(cls, data: Any) -> Table:
+        """Of the bytes of a file."""
+        block = data if isinstance(data, bytes) else bytes(data)
+        return cls._made(lib.tensors_of_memory, block, len(block))
+
+    @classmethod
+    def of_object(cls, opened: Object) -> Table:
+        made = ctypes.c_void_p()
+        opened._need().call(lib.tensors_of_object, ctypes.byref(made))
+        try:
+            return cls(made.value or 0)
+        finally:
+            lib.tensors_free(made)
+
+    @classmethod
+    def layout(cls, tensors: Iterable[Tensor], metadata: Optional[Mapping[str, str]] = None, *, file: bool = False) -> Table:
         """Places for new tensors, of which name, type and shape are used: in an object, or in a file."""
-        order = list(TYPES)
+        from .attributes import attribute_array
+
         many = list(tensors)
-        if file:
-            many.sort(key=lambda one: (-order.index(one.dtype), one.name))
-        step = 1 if file else ALIGNMENT
-        placed, at = [], 0
-        described: Dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-        for one in many:
-            at += -at % step
-            nbytes = product(one.shape) * TYPES[one.dtype][0] // 8
-            described[one.name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [at, at + nbytes]}
-            placed.append(one._replace(offset=at, nbytes=nbytes))
-            at += nbytes
-        text = json.dumps(described, separators=(",", ":")).encode()
-        text += b" " * (-(8 + len(text)) % (8 if file else ALIGNMENT))
-        header = struct.pack("<Q", len(text)) + text
-        placed = [one._replace(offset=one.offset + len(header)) for one in placed]
-        return cls(placed, dict(metadata), header, at + len(header))
+        infos = (_abi.TensorInfo * max(len(many), 1))()
+        shapes = []
+        for info, one in zip(infos, many):
+            shapes.append((ctypes.c_uint64 * len(one.shape))(*one.shape))
+            info.struct_size = ctypes.sizeof(_abi.TensorInfo)
+            info.dimensions, info.shape = len(one.shape), ctypes.addressof(shapes[-1])
+            info.name, info.dtype = text(one.name), one.dtype.encode()
+        array, _kept = attribute_array(metadata or {})
+        given = array if len(array) else None
+        flags = _abi.LAYOUT_FILE if file else 0
+        return cls._made(lib.tensors_layout, infos, len(many), given, len(array), flags)
 
-    @classmethod
-    def of_object(cls, lease: Lease) -> Table:
-        def read(offset: int, size: int) -> bytes:
-            buffer = ctypes.create_string_buffer(size)
-            lease.call(lib.copy_out, offset, buffer, size)
-            return buffer.raw
+    @property
+    def header(self) -> bytes:
+        """Of a table with one file: the bytes before the first tensor."""
+        return self.headers[0]
 
-        if lease.size_bytes < 8:
-            raise make_error(74, "the object has no table of tensors")
-        (length,) = struct.unpack("<Q", read(0, 8))
-        if length > lease.size_bytes - 8:
-            raise make_error(74, "the object has no table of tensors")
-        text = read(8, length)
-        described = json.loads(text)
-        metadata = described.pop("__metadata__", {})
-        tensors = []
-        for name, one in described.items():
-            begin, end = one["data_offsets"]
-            tensors.append(Tensor(name, one["dtype"], tuple(one["shape"]), begin + 8 + length, end - begin))
-        return cls(tensors, metadata, struct.pack("<Q", length) + text, lease.size_bytes)
+    @property
+    def size(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        return self.all_metadata[0] if self.all_metadata else {}
 
     def attribute(self) -> str:
         """The value of the attribute that marks an object with this table."""
-        length = struct.unpack("<Q", self.header[:8])[0]
-        return json.dumps({"format": 1, "tensors": len(self.tensors), "header_bytes": length})
+        length = int.from_bytes(self.header[:8], "little")
+        return f'{{"format": 1, "tensors": {len(self.tensors)}, "header_bytes": {length}}}'
+
+
+_INFO = struct.Struct("<IIQQQQQQ")  # gshm_tensor_info, which thousands of tensors have
+
+
+def _read_infos(infos: Any, count: int) -> Iterator[Tensor]:
+    types: Dict[int, str] = {}
+    for _, dimensions, name, kind, shape, offset, nbytes, file in _INFO.iter_unpack(bytes(infos)[: count * _INFO.size]):
+        if kind not in types:
+            types[kind] = ctypes.string_at(kind).decode()
+        numbers = struct.unpack(f"<{dimensions}Q", ctypes.string_at(shape, 8 * dimensions)) if dimensions else ()
+        yield Tensor(ctypes.string_at(name).decode(), types[kind], numbers, offset, nbytes, file)
+
+
+def _read_header(handle: int, file: int) -> bytes:
+    size = ctypes.c_size_t()
+    data = lib.tensors_header(handle, file, ctypes.byref(size))
+    return ctypes.string_at(data, size.value)
+
+
+def _read_metadata(handle: int, file: int) -> Dict[str, str]:
+    found = {}
+    for index in range(lib.tensors_metadata_count(handle, file)):
+        item = ctypes.cast(lib.tensors_metadata(handle, file, index), ctypes.POINTER(_abi.Attribute)).contents
+        found[item.name.decode()] = ctypes.string_at(item.value, item.value_bytes).decode()
+    return found

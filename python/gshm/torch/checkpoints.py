@@ -165,7 +165,7 @@ def load_state(name: str, *, client: Optional[Client] = None, wait: Optional[flo
     """The state of save(). Its tensors are views of the sealed object, and must not be written; with `copy` they are private.
     Of other objects of tensors: a dict."""
     opened = (client or default_client()).open(name, wait=wait, sealed=True)
-    table = Table.of_object(opened._need())
+    table = Table.of_object(opened)
     tensors = views(opened, table.tensors)
     if copy:
         tensors = {key: one.clone() for key, one in tensors.items()}

@@ -108,7 +108,7 @@ def attach_module(module: Any, name: str, *, client: Optional[Client] = None, wa
     """Gives a module of the same class and shapes, also one on the device meta, the parameters of share_module() in another
     process, without a copy, and copies of its buffers. Mismatch names what does not fit; the module is unchanged then."""
     opened = (client or default_client()).open(name, wait=wait, sealed=True)
-    table = Table.of_object(opened._need())
+    table = Table.of_object(opened)
     if STAMP not in table.metadata:
         raise Mismatch(name, ["the object was not made by share_module()"])
     stamp = json.loads(table.metadata[STAMP])

@@ -12,13 +12,25 @@ KEY = "gshm.state"  # in the metadata of an object
 _PLAIN = (str, int, float, bool, type(None))
 
 
+def is_name(name: str) -> bool:
+    """Whether a header may have it: such names are names of objects, too."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return False
+    parts = encoded.split(b"/")
+    return len(encoded) < 4000 and b"\0" not in encoded and all(0 < len(one) < 250 and one not in (b".", b"..") for one in parts)
+
+
 def flatten(state: Any) -> Tuple[Dict[str, Any], str]:
     """The tensors of a state by name, each one once, and the text that puts them together again."""
     tensors: Dict[str, Any] = {}
     known: Dict[Any, str] = {}
 
     def name_for(path: Tuple[str, ...]) -> str:
-        name = ".".join(path) or "tensor"
+        name = ".".join(path)
+        if not is_name(name):
+            name = "tensor"
         chosen, number = name, 1
         while chosen in tensors:
             number += 1

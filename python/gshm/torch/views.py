@@ -54,27 +54,25 @@ def whole(array: Array, offset: int = 0) -> Any:
     return torch.from_dlpack(array.view(UINT8, (array.nbytes - offset,), offset))
 
 
+def view(everything: Any, tensor: Tensor, begin: int = 0) -> Any:
+    """A tensor in the bytes of an object, which begins there. It has the storage of the bytes, but is no view in the sense of
+    autograd: a change of one is no change of the others."""
+    try:
+        kind = torch_type(tensor.dtype)
+    except TypeError as error:
+        raise TypeError(f"{tensor.name}: {error}") from None
+    shape = tensor.packed_shape
+    if tensor.nbytes == 0:
+        return torch.empty(shape, dtype=kind, device=None if everything is None else everything.device)
+    made = torch.empty(0, dtype=kind, device=everything.device)
+    offset = (everything.storage_offset() + begin + tensor.offset) // made.element_size()
+    return made.set_(storage_of(everything), offset, shape, strides_of(shape))
+
+
 def views(array: Array, tensors: Iterable[Tensor]) -> Dict[str, Any]:
-    """A tensor for each entry of the object's table. All have one storage, which keeps one lease. They are no views in the
-    sense of autograd: a change of one is no change of the others."""
+    """A tensor for each entry of the object's table. All have one storage, which keeps one lease."""
     everything = whole(array)
-    storage, device = storage_of(everything), everything.device
-    empty: Dict[str, Any] = {}
-    found = {}
-    for one in tensors:
-        base = empty.get(one.dtype)
-        if base is None:
-            try:
-                base = empty[one.dtype] = torch.empty(0, dtype=torch_type(one.dtype), device=device)
-            except TypeError as error:
-                raise TypeError(f"{one.name}: {error}") from None
-        shape = one.packed_shape
-        if one.nbytes == 0:
-            found[one.name] = torch.empty(shape, dtype=base.dtype, device=device)
-        else:
-            made = torch.empty(0, dtype=base.dtype, device=device)
-            found[one.name] = made.set_(storage, one.offset // base.element_size(), shape, strides_of(shape))
-    return found
+    return {one.name: view(everything, one) for one in tensors}
 
 
 def torch_device(device: Any) -> Any:
