@@ -152,7 +152,7 @@ def _position(fd: int, header: bytes) -> int:
     begin = os.pread(fd, len(header), 0)
     if len(begin) < len(header) or begin[8:] != header[8:]:
         return 0
-    (number,) = struct.unpack("<Q", begin[:8])
+    number = int.from_bytes(begin[:8], "little")
     return number - UNFINISHED if number >= UNFINISHED else 0
 
 

@@ -31,7 +31,7 @@ def without_warmup() -> Iterator[None]:
 def folder_of(path: Any, revision: Optional[str]) -> str:
     """A folder, or the snapshot of a model of the hub."""
     if os.path.isdir(path):
-        return os.fspath(path)
+        return str(os.fspath(path))
     hub: Any = importlib.import_module("huggingface_hub")
     return str(hub.snapshot_download(os.fspath(path), revision=revision))
 

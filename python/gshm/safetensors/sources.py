@@ -1,6 +1,7 @@
 """The tensors of a loaded file for a framework. On the host the memory is mapped privately: what is written is copied then."""
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 from typing import Any, Dict, Optional
@@ -9,6 +10,7 @@ from ..arrays import Lease
 from ..client import Client
 from ..loads import Part
 from ..tables import TYPES, Tensor
+from .errors import SafetensorError
 
 PAGE = mmap.PAGESIZE
 
@@ -80,17 +82,13 @@ class NumpySource:
 
 
 def numpy_array(tensor: Tensor, buffer: Any, begin: int) -> Any:
-    import numpy
-
-    from .errors import SafetensorError
-
+    numpy: Any = importlib.import_module("numpy")
     kind: Any = TYPES[tensor.dtype][1]
     try:
         chosen = numpy.dtype(kind)
     except TypeError:
         try:
-            import ml_dtypes  # type: ignore[import, unused-ignore]
-
+            ml_dtypes: Any = importlib.import_module("ml_dtypes")
             chosen = numpy.dtype(getattr(ml_dtypes, kind))
         except (ImportError, AttributeError, TypeError):
             raise SafetensorError(f"Dtype not understood: {tensor.dtype}; the package ml_dtypes may have it") from None

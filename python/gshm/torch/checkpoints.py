@@ -1,9 +1,10 @@
 """States as sealed objects, written to disk in the background."""
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from typing import Any, Optional
+from typing import Any, Callable, List, Optional
 
 from .._abi import REPLACE, lib, text
 from ..client import Client
@@ -99,7 +100,7 @@ def save(
         lease.sealed, made._unnamed = True, False
         saved._sealed.set()
 
-    steps = [publish]
+    steps: List[Callable[[], Any]] = [publish]
     event = _event_of_copies(tensors, made)
     if event is not None:
         steps.insert(0, event.synchronize)
@@ -107,7 +108,7 @@ def save(
         publish()
         steps = []
     if to is not None:
-        steps.append(lambda: _store(made, name, to, progress))
+        steps.append(functools.partial(_store, made, name, to, progress))
     if steps:
         threading.Thread(target=saved._run, args=steps, name="gshm-save").start()
     else:
