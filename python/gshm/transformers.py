@@ -72,8 +72,14 @@ def from_pretrained(
         options["dtype" if _has_short_name(transformers.__version__) else "torch_dtype"] = "auto"
     if set(map(str, device_map.values())) != {"cpu"}:  # None leaves the weights on the CPU
         options["device_map"] = device_map
-    with without_warmup():
-        model = cls.from_pretrained(folder, *arguments, state_dict=tensors, **options)
+    if options.get("config") is None:
+        trusted = {key: options[key] for key in ("trust_remote_code",) if key in options}
+        options["config"] = transformers.AutoConfig.from_pretrained(folder, **trusted)
+    with without_warmup():  # transformers takes either a path or a state
+        model = cls.from_pretrained(None, *arguments, state_dict=tensors, **options)
+    if getattr(model, "generation_config", None) is not None:  # otherwise read from the path
+        if os.path.exists(os.path.join(folder, "generation_config.json")):
+            model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return model

@@ -97,7 +97,9 @@ class Model(torch.nn.Module):
         utils = sys.modules["transformers.modeling_utils"]
         utils.caching_allocator_warmup(None, {}, None)
         cls.calls.append((path, arguments, options))
+        assert path is None, "transformers takes either a path or a state"
         made = cls()
+        made.generation_config = "default"
         for name, tensor in state_dict.items():
             setattr(made, name, torch.nn.Parameter(tensor[...].to("cpu", torch.float32)))
         return made
@@ -108,12 +110,18 @@ def test_transformers(monkeypatch, file, client, version, key):
     def warmup(*_):
         raise MemoryError("the whole model's size")
 
-    module("transformers", monkeypatch, __version__=version)
+    class Config:
+        from_pretrained = staticmethod(lambda folder, **options: (folder, options))
+
+    (file.parent / "generation_config.json").write_text("{}")
+    module("transformers", monkeypatch, __version__=version, AutoConfig=Config, GenerationConfig=Config)
     utils = module("transformers.modeling_utils", monkeypatch, caching_allocator_warmup=warmup)
     first = gshm.transformers.from_pretrained(Model, file.parent, 1, device="cpu", trust_remote_code=True)
     second = gshm.transformers.from_pretrained(Model, str(file.parent), device_map={"": "cpu"})
     assert utils.caching_allocator_warmup is warmup, "as before"
-    assert Model.calls[-2] == (str(file.parent), (1,), {"trust_remote_code": True, key: "auto"})
+    folder = str(file.parent)
+    expected = {"trust_remote_code": True, key: "auto", "config": (folder, {"trust_remote_code": True})}
+    assert Model.calls[-2] == (None, (1,), expected) and first.generation_config == (folder, {})
     assert torch.equal(first.w, second.w) and not first.w.requires_grad
     shared = gshm.torch.load(file.parent, "cpu")
     assert gshm.locate(first.w.data_ptr()).id == gshm.locate(shared["w"].data_ptr()).id, "no copy"
