@@ -86,13 +86,13 @@ def remove_others(path: str, own: str) -> None:
 
 def store_object(
     source: Object,
+    table: Table,
     path: str,
     *,
     progress: Optional[Progress] = None,
     is_current: Callable[[], bool] = lambda: True,
 ) -> bool:
     """Writes the tensors of a sealed object to the file. False: is_current() became false, and the file is unchanged."""
-    table = Table.of_object(source)
     instance = source.client.instance
     marked = {**table.metadata, "gshm.object": f"{instance:x}-{source.id:x}"}
     of_file = Table.layout([one._replace(offset=0, nbytes=0) for one in table.tensors], marked, file=True)

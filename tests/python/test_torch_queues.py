@@ -39,20 +39,20 @@ def other():
     process.join()
 
 
-def test_tensors_of_objects_and_pools(client, on_host, other):
-    with client.create("a", (4, 4), "float32") as made:
-        made.torch()[...] = torch.arange(16.0).view(4, 4)
+def test_tensors_of_objects_and_pools(client, device, place, other):
+    with client.create("a", (4, 4), "float32", device) as made:
+        made.torch()[...] = torch.arange(16.0, device=place).view(4, 4)
     tensor = torch.from_dlpack(client.open("a"))
     assert reduce_tensor(tensor)[0].__module__ == "gshm.torch.reductions"
     assert other(tensor) == (120, (4, 4), "Tensor")
     assert other(tensor[1:, 2]) == (6 + 10 + 14, (3,), "Tensor") and other(tensor.t()[3]) == (3 + 7 + 11 + 15, (4,), "Tensor")
     assert other(torch.nn.Parameter(tensor, requires_grad=False)) == (120, (4, 4), "Parameter")
-    pool = client.pool("host", slab_bytes=1 << 20)
+    pool = client.pool(device, slab_bytes=1 << 20)
     block = pool.empty((2, 3), "int64").torch()
     block[...] = 5
     assert reduce_tensor(block)[0].__module__ == "gshm.torch.reductions" and other(block) == (30, (2, 3), "Tensor")
     assert other(torch.ones(3)) == (3, (3,), "Tensor"), "torch's own way for others"
-    gshm.torch.save({"w": torch.full((3,), 2.0)}, "s", client=client)
+    gshm.torch.save({"w": torch.full((3,), 2.0, device=place)}, "s", client=client).wait()
     assert other(gshm.torch.load_state("s", client=client)["w"]) == (6, (3,), "Tensor")
 
 
@@ -63,16 +63,17 @@ c = gshm.connect(sys.argv[1])
 pool = c.pool("host", name="kept", slab_bytes=1 << 20, keep=True)
 t = pool.empty((4,), "float32").torch()
 t[...] = 3
+if t.is_cuda: torch.cuda.synchronize()
 sys.stdout.buffer.write(bytes(ForkingPickler.dumps(t)))
 sys.stdout.flush()
 import os; os.kill(os.getpid(), 9)
 """
 
 
-def test_the_sender_may_be_gone(client, gshmd, on_host):
+def test_the_sender_may_be_gone(client, gshmd, device, place):
     import pickle
 
-    ended = subprocess.run([sys.executable, "-c", SENDER, str(gshmd.dir)], capture_output=True)
+    ended = subprocess.run([sys.executable, "-c", SENDER, str(gshmd.dir), device], capture_output=True)
     assert ended.returncode == -9, ended.stderr
     tensor = pickle.loads(ended.stdout)
     assert tensor.tolist() == [3, 3, 3, 3]
@@ -81,8 +82,8 @@ def test_the_sender_may_be_gone(client, gshmd, on_host):
     assert tensor.tolist() == [3, 3, 3, 3], "the tensor keeps it"
 
 
-def test_kept_pools_can_be_sealed(client, on_host):
-    pool = client.pool("host", name="kept", slab_bytes=1 << 20)
+def test_kept_pools_can_be_sealed(client, device, place):
+    pool = client.pool(device, name="kept", slab_bytes=1 << 20)
     first = pool.empty((4,), "int32")
     first.torch()[...] = 1
     pool.seal()
@@ -95,13 +96,13 @@ def test_kept_pools_can_be_sealed(client, on_host):
     assert [info.state for _, info in client.list("kept")] == ["sealed"]
 
 
-def test_an_address_belongs_to_the_object_while_there_are_tensors(client, on_host):
-    with client.create("a", 4096) as made:
+def test_an_address_belongs_to_the_object_while_there_are_tensors(client, device, place):
+    with client.create("a", 4096, device=device) as made:
         made.fill(1)
     opened = client.open("a")
     first, second = torch.from_dlpack(opened), torch.from_dlpack(opened.view(shape=(4,), offset=8))
     address = opened.ptr
-    assert gshm.locate(address + 4095) == (opened.id, 4095, 1, "host", client.dir)
+    assert gshm.locate(address + 4095) == (opened.id, 4095, 1, device, client.dir)
     for outside in (address - 1, address + 4096):
         with pytest.raises(gshm.Invalid):
             gshm.locate(outside)
@@ -115,19 +116,19 @@ def test_an_address_belongs_to_the_object_while_there_are_tensors(client, on_hos
     assert reduce_tensor(tensor)[0].__module__ != "gshm.torch.reductions", "others cannot open it any more"
 
 
-def test_a_gradient_does_not_cross_processes(client, on_host):
-    with client.create("a", (4,), "float32") as made:
+def test_a_gradient_does_not_cross_processes(client, device, place):
+    with client.create("a", (4,), "float32", device) as made:
         made.fill(0)
     tensor = torch.from_dlpack(client.open("a")).requires_grad_(True) * 2
     with pytest.raises(RuntimeError, match="autograd"):
         reduce_tensor(tensor)
 
 
-def test_references_leave_nothing(client, on_host):
+def test_references_leave_nothing(client, device, place):
     import pickle
     from multiprocessing.reduction import ForkingPickler
 
-    with client.create("a", (4,), "float32") as made:
+    with client.create("a", (4,), "float32", device) as made:
         made.fill(0)
     tensor = torch.from_dlpack(client.open("a"))
     assert leases(client, "a") == 1

@@ -35,11 +35,11 @@ def read_safetensors(path):
     return found, metadata
 
 
-def training_state(seed=0):
+def training_state(place, seed=0):
     torch.manual_seed(seed)
-    model = torch.nn.Linear(8, 4)
+    model = torch.nn.Linear(8, 4).to(place)
     optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(8)).sum().backward()
+    model(torch.ones(8, device=place)).sum().backward()
     optimizer.step()
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 7, "loss": 0.5, "name": "run"}
 
@@ -54,8 +54,8 @@ def same(one, other):
     return one == other and type(one) is type(other)
 
 
-def test_a_state_comes_back(client, on_host, tmp_path):
-    state = training_state()
+def test_a_state_comes_back(client, place, tmp_path):
+    state = training_state(place)
     kept = {name: one.clone() for name, one in state["model"].items()}
     saved = gshm.torch.save(state, "run/7", path=tmp_path / "7.safetensors", client=client)
     for one in state["model"].values():
@@ -66,7 +66,7 @@ def test_a_state_comes_back(client, on_host, tmp_path):
     assert (seen["step"], seen["loss"], seen["name"]) == (7, 0.5, "run")
     found, metadata = read_safetensors(tmp_path / "7.safetensors")
     kind, shape, data = found["model.weight"]
-    assert (kind, shape, data) == ("F32", [4, 8], kept["weight"].numpy().tobytes()) and metadata["format"] == "pt"
+    assert (kind, shape, data) == ("F32", [4, 8], kept["weight"].cpu().numpy().tobytes()) and metadata["format"] == "pt"
     assert os.listdir(tmp_path) == ["7.safetensors"]
     assert "gshm.store" not in client.attributes("run/7") and json.loads(client.attributes("run/7")["gshm.tensors"])["format"] == 1
     mine = gshm.torch.load_state("run/7", client=client, copy=True)
@@ -74,23 +74,23 @@ def test_a_state_comes_back(client, on_host, tmp_path):
     assert same(seen["model"]["weight"], kept["weight"])
 
 
-def test_the_next_state_replaces_the_last(client, on_host):
-    gshm.torch.save({"a": torch.zeros(3)}, "s", client=client)
+def test_the_next_state_replaces_the_last(client, place):
+    gshm.torch.save({"a": torch.zeros(3, device=place)}, "s", client=client).wait()
     old = gshm.torch.load_state("s", client=client)
-    gshm.torch.save({"a": torch.ones(3)}, "s", client=client)
+    gshm.torch.save({"a": torch.ones(3, device=place)}, "s", client=client).wait()
     assert gshm.torch.load_state("s", client=client)["a"].tolist() == [1, 1, 1] and old["a"].tolist() == [0, 0, 0]
     with pytest.raises(FileExistsError):
-        gshm.torch.save({"a": torch.zeros(3)}, "s", client=client, replace=False)
+        gshm.torch.save({"a": torch.zeros(3, device=place)}, "s", client=client, replace=False).wait()
 
 
-def test_tied_and_strided_tensors(client, on_host):
-    whole = torch.arange(12.0).view(3, 4)
-    gshm.torch.save({"a": whole, "b": whole, "turned": whole.t(), "part": whole[1:, 1]}, "s", client=client)
+def test_tied_and_strided_tensors(client, place):
+    whole = torch.arange(12.0, device=place).view(3, 4)
+    gshm.torch.save({"a": whole, "b": whole, "turned": whole.t(), "part": whole[1:, 1]}, "s", client=client).wait()
     seen = gshm.torch.load_state("s", client=client)
     assert seen["a"] is seen["b"] and torch.equal(seen["turned"], whole.t()) and seen["part"].tolist() == [5, 9]
 
 
-def test_what_cannot_be_saved_is_named(client, on_host):
+def test_what_cannot_be_saved_is_named(client, place):
     for state, text in (
         ({"a": {"b": object()}}, "a.b is a object"),
         ({"a": {(1, 2): 3}}, "a has a key that is a tuple"),
@@ -133,13 +133,14 @@ def die_after(fd, at):
     if len(notes) == 4: os.kill(os.getpid(), 9)
     return at
 stores._note = die_after
-gshm.torch.save({"a": torch.arange(20000.0), "b": torch.ones(3)}, "s", path=sys.argv[2], client=gshm.connect(sys.argv[1])).wait()
+state = {"a": torch.arange(20000.0, device=sys.argv[3]), "b": torch.ones(3)}
+gshm.torch.save(state, "s", path=sys.argv[2], client=gshm.connect(sys.argv[1])).wait()
 """
 
 
-def test_a_killed_writer_is_continued(client, gshmd, on_host, tmp_path, monkeypatch):
+def test_a_killed_writer_is_continued(client, gshmd, place, tmp_path, monkeypatch):
     path = tmp_path / "s.safetensors"
-    assert run_python(WRITER, gshmd.dir, path).returncode == -9
+    assert run_python(WRITER, gshmd.dir, path, place).returncode == -9
     (partial,) = os.listdir(tmp_path)
     assert partial.endswith(".part") and not path.exists(), "nothing that is half complete has the name"
     assert gshm.torch.load_state("s", client=client)["a"][-1] == 19999, "the object is there"
@@ -155,38 +156,39 @@ def test_a_killed_writer_is_continued(client, gshmd, on_host, tmp_path, monkeypa
     assert gshm.torch.store("s", client=client) is None
 
 
-def test_a_broken_partial_file_is_written_anew(client, gshmd, on_host, tmp_path):
+def test_a_broken_partial_file_is_written_anew(client, gshmd, place, tmp_path):
     path = tmp_path / "s.safetensors"
-    assert run_python(WRITER, gshmd.dir, path).returncode == -9
+    assert run_python(WRITER, gshmd.dir, path, place).returncode == -9
     (partial,) = tmp_path.iterdir()
     partial.write_bytes(b"\0" * 50)
     gshm.torch.store("s", client=client)
     assert read_safetensors(path)[0]["a"][2] == torch.arange(20000.0).numpy().tobytes()
 
 
-def test_a_newer_state_wins(client, gshmd, on_host, tmp_path):
+def test_a_newer_state_wins(client, gshmd, place, tmp_path):
     """The older one is still being written when the newer one is complete."""
     path = tmp_path / "s.safetensors"
-    assert run_python(WRITER, gshmd.dir, path).returncode == -9
+    assert run_python(WRITER, gshmd.dir, path, place).returncode == -9
     old = client.open("s")
-    gshm.torch.save({"a": torch.zeros(2)}, "s", path=path, client=client).wait()
+    gshm.torch.save({"a": torch.zeros(2, device=place)}, "s", path=path, client=client).wait()
     assert [one.name for one in tmp_path.iterdir()] == [path.name], "the rest of the older one is removed"
+    from gshm.tables import Table
     from gshm.torch.checkpoints import _store
 
-    _store(old, "s", str(path), None)
+    _store(old, Table.of_object(old), "s", str(path), None)
     assert read_safetensors(path)[0]["a"][2] == bytes(8) and len(os.listdir(tmp_path)) == 1
 
 
-def test_two_processes_write_the_same_state(client, gshmd, on_host, tmp_path):
+def test_two_processes_write_the_same_state(client, gshmd, place, tmp_path):
     path = tmp_path / "s.safetensors"
-    assert run_python(WRITER, gshmd.dir, path).returncode == -9
+    assert run_python(WRITER, gshmd.dir, path, place).returncode == -9
     code = "import sys, gshm, gshm.torch; gshm.torch.store('s', client=gshm.connect(sys.argv[1]), path=sys.argv[2])"
     running = [subprocess.Popen([sys.executable, "-c", code, str(gshmd.dir), str(path)]) for _ in range(3)]
     assert [one.wait() for one in running] == [0, 0, 0]
     assert read_safetensors(path)[0]["a"][2] == torch.arange(20000.0).numpy().tobytes() and os.listdir(tmp_path) == [path.name]
 
 
-def test_a_daemon_is_killed_during_a_write(client, gshmd, on_host, tmp_path, monkeypatch):
+def test_a_daemon_is_killed_during_a_write(client, gshmd, place, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "PIECE", 4096)
     monkeypatch.setattr(stores, "WINDOW", 16384)
     killed = threading.Event()
@@ -198,12 +200,12 @@ def test_a_daemon_is_killed_during_a_write(client, gshmd, on_host, tmp_path, mon
             killed.set()
 
     path = tmp_path / "s.safetensors"
-    gshm.torch.save({"a": torch.arange(20000.0)}, "s", path=path, client=client, progress=progress).wait()
+    gshm.torch.save({"a": torch.arange(20000.0, device=place)}, "s", path=path, client=client, progress=progress).wait()
     assert killed.is_set() and read_safetensors(path)[0]["a"][2] == torch.arange(20000.0).numpy().tobytes()
 
 
-def test_errors_of_the_background_are_raised(client, on_host, tmp_path):
+def test_errors_of_the_background_are_raised(client, place, tmp_path):
     saved = gshm.torch.save({"a": torch.zeros(2)}, "s", path=tmp_path / "none" / "s", client=client)
     with pytest.raises(FileNotFoundError):
         saved.wait()
-    assert saved.wait is not None and gshm.torch.load_state("s", client=client)["a"].tolist() == [0, 0]
+    assert gshm.torch.load_state("s", client=client)["a"].tolist() == [0, 0]

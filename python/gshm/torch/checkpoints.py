@@ -81,7 +81,7 @@ def save(
     connection = client or default_client()
     tensors, skeleton = flatten(state)
     to = None if path is None else os.path.abspath(path)
-    made, _ = write_object(
+    made, table, _ = write_object(
         connection,
         name,
         tensors,
@@ -108,7 +108,7 @@ def save(
         publish()
         steps = []
     if to is not None:
-        steps.append(functools.partial(_store, made, name, to, progress))
+        steps.append(functools.partial(_store, made, table, name, to, progress))
     if steps:
         threading.Thread(target=saved._run, args=steps, name="gshm-save").start()
     else:
@@ -126,7 +126,7 @@ def _event_of_copies(tensors: Any, made: Object) -> Any:
     return event
 
 
-def _store(made: Object, name: str, path: str, progress: Optional[Progress]) -> None:
+def _store(made: Object, table: Table, name: str, path: str, progress: Optional[Progress]) -> None:
     client = made.client
 
     def is_current() -> bool:
@@ -135,7 +135,7 @@ def _store(made: Object, name: str, path: str, progress: Optional[Progress]) -> 
         except NotFound:
             return False
 
-    if store_object(made, path, progress=progress, is_current=is_current):
+    if store_object(made, table, path, progress=progress, is_current=is_current):
         try:
             attributes = client.attributes(name)
             if is_current() and attributes.get(PATH) == os.fsencode(path):
@@ -158,7 +158,7 @@ def store(
         to = os.fsdecode(noted)
     else:
         to = os.path.abspath(path)
-    _store(opened, name, to, progress)
+    _store(opened, Table.of_object(opened), name, to, progress)
     return to
 
 

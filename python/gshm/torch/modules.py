@@ -90,7 +90,7 @@ def share_module(
         "tied": {name: first for name, first in ties.items() if name != first},
         "buffers": [one.name for one in all_slots if not one.is_parameter],
     }
-    made, placed = write_object(
+    made, _, placed = write_object(
         connection,
         name,
         kept,

@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from ..client import Client
 from ..objects import Object
 from ..tables import ATTRIBUTE, Table
-from .views import daemon_device, describe, torch, views
+from .views import daemon_device, describe, torch, view, whole
 
 
 def check_tensor(name: str, tensor: Any) -> None:
@@ -34,8 +34,8 @@ def write_object(
     mode: int,
     replace: bool,
     attributes: Optional[Mapping[str, Any]] = None,
-) -> Tuple[Object, Dict[str, Any]]:
-    """An object without a name, and its tensors, to which those given are copied in the order of torch's current stream. The
+) -> Tuple[Object, Table, Dict[str, Any]]:
+    """An object without a name, its table, and its tensors, to which those given are copied in the order of torch's current stream. The
     caller publishes it when the copies are complete."""
     for key, one in tensors.items():
         check_tensor(key, one)
@@ -49,15 +49,19 @@ def write_object(
         unnamed=True,
         attributes={ATTRIBUTE: table.attribute(), **(attributes or {})},
     )
-    made.write(table.header)
-    placed = views(made, table.tensors)
+    everything = whole(made)
+    placed = {one.name: view(everything, one) for one in table.tensors}
     with torch.no_grad():
+        header = torch.frombuffer(bytearray(table.header), dtype=torch.uint8)
+        if everything.is_cuda:  # not made.write(), which waits for the default stream
+            header = header.pin_memory()
+        everything[: header.numel()].copy_(header, non_blocking=True)
         for key, one in tensors.items():
             to = placed[key]
             if one.dtype != to.dtype or one.element_size() == 1:  # older versions copy no float8
                 one, to = _bytes(one), _bytes(to)
             to.copy_(one, non_blocking=one.device.type == to.device.type == "cuda")
-    return made, placed
+    return made, table, placed
 
 
 def _bytes(tensor: Any) -> Any:
