@@ -11,6 +11,8 @@ _lock = threading.Lock()
 _changed: List[Tuple[Any, str, Any]] = []  # module, name, former value
 _modules: Dict[str, Optional[ModuleType]] = {}  # of sys.modules, before
 
+_paths: List[str] = []  # of the original
+
 _PARTS = ("", ".torch", ".numpy")
 
 
@@ -36,6 +38,14 @@ def _replacements() -> Dict[int, Any]:
     return found
 
 
+def original_attribute(module: str, name: str) -> Any:
+    """What gshm.safetensors does not have is the original's, while that is replaced."""
+    original = None if name.startswith("__") else _modules.get(module)
+    if original is None:
+        raise AttributeError(f"module 'gshm.{module}' has no attribute {name!r}")
+    return getattr(original, name)
+
+
 def patch(*, shared: bool = False) -> None:
     """From now on transformers, diffusers, vLLM and others that use safetensors load files through gshm; also those that are
     imported already. With `shared` tensors on a GPU are the shared memory, for programs that copy or only read them."""
@@ -56,6 +66,10 @@ def patch(*, shared: bool = False) -> None:
                 if id(value) in replacements:
                     _changed.append((module, key, value))
                     setattr(module, key, replacements[id(value)])
+        # Other parts of the original (safetensors.flax, ...) are found as before.
+        original = sys.modules.get("safetensors")
+        _paths.extend(getattr(original, "__path__", []))
+        ours.__path__.extend(_paths)
         for part in _PARTS:
             made = _import("gshm.safetensors" + part)
             if made is not None:
@@ -72,7 +86,10 @@ def unpatch() -> None:
             else:
                 sys.modules[name] = module
         _modules.clear()
+        ours = importlib.import_module("gshm.safetensors")
+        while _paths:
+            ours.__path__.remove(_paths.pop())
         while _changed:
             module, key, value = _changed.pop()
             setattr(module, key, value)
-        importlib.import_module("gshm.safetensors").shared(False)
+        ours.shared(False)

@@ -32,7 +32,7 @@ def module(name, monkeypatch, **content):
 
 
 @pytest.fixture
-def original(monkeypatch):
+def original(monkeypatch, tmp_path):
     """A package safetensors, and a program that has imported its names."""
 
     class safe_open:
@@ -44,8 +44,10 @@ def original(monkeypatch):
     class SafetensorError(Exception):
         pass
 
-    package = module("safetensors", monkeypatch, safe_open=safe_open, SafetensorError=SafetensorError, __path__=[])
-    package.torch = module("safetensors.torch", monkeypatch, load_file=load_file, safe_open=safe_open)
+    (tmp_path / "flax.py").write_text("from safetensors import safe_open")
+    package = module("safetensors", monkeypatch, safe_open=safe_open, SafetensorError=SafetensorError, __path__=[str(tmp_path)])
+    package.torch = module("safetensors.torch", monkeypatch, load_file=load_file, safe_open=safe_open, _private=7)
+    monkeypatch.delitem(sys.modules, "safetensors.flax", raising=False)
     program = module("program", monkeypatch, safe_open=safe_open, load=load_file, st=package.torch, Error=SafetensorError, other=1)
     yield program, package
     gshm.unpatch()
@@ -63,10 +65,15 @@ def test_names_that_are_imported_already(original, file):
     from safetensors import safe_open
 
     assert safe_open is gshm.safetensors.safe_open and safetensors.torch.load_file(file)["w"].shape == (2, 3)
+    import safetensors.flax
+
+    assert safetensors.flax.safe_open is safe_open, "parts that gshm does not have are the original's"
+    assert safetensors.torch._private == 7 and not hasattr(safetensors.torch, "nothing")
     with pytest.raises(program.Error):
         program.safe_open(__file__, "pt")
     gshm.unpatch()
-    assert vars(program) == before and sys.modules["safetensors"] is package
+    assert vars(program) == before and sys.modules["safetensors"] is package and len(gshm.safetensors.__path__) == 1
+    assert not hasattr(gshm.safetensors.torch, "_private")
     gshm.unpatch()
 
 

@@ -143,6 +143,8 @@ def test_unusual_files(tmp_path, case):
 def test_errors_are_those_of_the_original(file, tmp_path):
     with pytest.raises(FileNotFoundError, match="No such file or directory: none"):
         safe_open("none", "pt")
+    with pytest.raises(SafetensorError, match="is a directory"):
+        safe_open(tmp_path, "pt")
     with safe_open(file, "pt") as opened:
         for call in (opened.get_tensor, opened.get_slice):
             with pytest.raises(SafetensorError, match="File does not contain tensor nope"):
@@ -182,6 +184,13 @@ def test_what_is_not_saved(tmp_path):
     assert os.listdir(tmp_path) == []
     with pytest.raises(TypeError):
         st_torch.save({"a": whole}, {"a": 1})
+
+
+def test_storages():
+    whole = torch.zeros(4, 4)
+    assert st_torch.storage_ptr(whole[1:]) == whole.data_ptr() and st_torch.storage_size(whole[1:]) == 64
+    meta = torch.empty(3, device="meta")
+    assert st_torch.storage_ptr(meta) == 0 and st_torch.storage_size(meta) == 12
 
 
 def test_models_with_tied_weights(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List, Mapping, Optional
 
+from ..patching import original_attribute
 from ..tables import Table
 from .errors import header_errors
 from .opening import safe_open
@@ -11,6 +12,10 @@ from .serializing import TensorSpec, serialize, serialize_file
 from .sources import numpy_array
 
 __all__ = ["load", "load_file", "save", "save_file"]
+
+
+def __getattr__(name: str) -> Any:
+    return original_attribute("safetensors.numpy", name)
 
 
 def _flatten(tensors: Mapping[str, Any], kept: List[Any]) -> Dict[str, TensorSpec]:

@@ -32,6 +32,8 @@ class safe_open:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             raise FileNotFoundError(f"No such file or directory: {os.fsdecode(path)}") from None
+        if os.path.isdir(path):
+            raise SafetensorError(f"Error while deserializing header: {os.fsdecode(path)} is a directory")
         where = device_of(device)
         if where != "cpu" and kind != "pytorch":
             raise SafetensorError(f"Device {where} is not supported for framework {kind}")

@@ -4,14 +4,33 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..patching import original_attribute
 from ..tables import Table
+from ..torch.views import storage_of, view
 from .errors import header_errors
 from .opening import safe_open
 from .serializing import TensorSpec, serialize, serialize_file
 
-__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
+__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model", "storage_ptr", "storage_size"]
 
 torch: Any = importlib.import_module("torch")
+
+
+def __getattr__(name: str) -> Any:
+    return original_attribute("safetensors.torch", name)
+
+
+def storage_ptr(tensor: Any) -> int:
+    """The address of a tensor's storage; 0 on the device meta."""
+    if tensor.device.type == "meta":
+        return 0
+    return int(storage_of(tensor).data_ptr())
+
+
+def storage_size(tensor: Any) -> int:
+    if tensor.device.type == "meta":
+        return int(tensor.nelement() * tensor.element_size())
+    return int(storage_of(tensor).nbytes())
 
 
 def load_file(filename: Any, device: Any = "cpu", *, backend: str = "mmap") -> Dict[str, Any]:
@@ -20,8 +39,6 @@ def load_file(filename: Any, device: Any = "cpu", *, backend: str = "mmap") -> D
 
 
 def load(data: bytes) -> Dict[str, Any]:
-    from ..torch.views import view
-
     with header_errors("Error while deserializing"):
         table = Table.of_memory(data)
     found = {}

@@ -130,10 +130,11 @@ def _store(made: Object, table: Table, name: str, path: str, progress: Optional[
     client = made.client
 
     def is_current() -> bool:
+        """Whether no newer state has the name."""
         try:
             return client.stat(name).id == made.id
         except NotFound:
-            return False
+            return True
 
     if store_object(made, table, path, progress=progress, is_current=is_current):
         try:
