@@ -76,6 +76,8 @@ typedef struct gshm_mirror gshm_mirror;                 /* a copy of an object's
 typedef struct gshm_fence gshm_fence;                   /* tells readers when an object's bytes are complete */
 typedef struct gshm_watch gshm_watch;                   /* events for changes of names */
 typedef struct gshm_pool gshm_pool;                     /* allocations of any size, cut from objects */
+typedef struct gshm_tensors gshm_tensors;               /* a table of tensors: names, types, shapes, places */
+typedef struct gshm_model gshm_model;                   /* the result of gshm_load() */
 
 /* "major.minor.patch" of the library. */
 const char* gshm_version(void) GSHM_NOEXCEPT;
@@ -650,7 +652,7 @@ void gshm_fence_close(gshm_fence* fence) GSHM_NOEXCEPT;
 
 /* A pool cuts allocations from slabs, which are objects of the daemon, so other processes can open any allocation; see
  * gshm_pool_locate(). While a slab has room, neither the daemon nor the driver is called. Slabs end with the process,
- * however it ends. Several threads may use a pool at the same time, and it may outlive its client. When gshmd dies the
+ * however it ends, unless they are kept or sealed. Several threads may use a pool at the same time, and it may outlive its client. When gshmd dies the
  * memory stays valid; the next slab comes from the next gshmd.
  *   Memory is freed in stream order, as by cudaFreeAsync(): it can be reused at once on the same stream, and on another
  *   stream after that stream has waited for the earlier work. Streams are CUstream or cudaStream_t; NULL is the legacy
@@ -659,6 +661,12 @@ void gshm_fence_close(gshm_fence* fence) GSHM_NOEXCEPT;
 /* allocate: for any stream, at once; deallocate: no longer in use anywhere */
 #define GSHM_NO_STREAM ((void*)(intptr_t)-1)
 
+enum gshm_pool_flags {
+    /* Slabs outlive the pool and the process, however it ends, under their names. The pool still removes slabs that have
+     * become unused; gshm_pool_destroy() leaves those with allocations. Since 0.2. */
+    GSHM_POOL_KEEP = GSHM_KEEP,
+};
+
 typedef struct gshm_pool_options {
     uint32_t struct_size;
     uint32_t mode;        /* permission bits of the slabs; 0 means 0600 */
@@ -666,8 +674,10 @@ typedef struct gshm_pool_options {
     const char* name;     /* directory for the slabs; NULL: a unique name, pool-PID-... */
     uint64_t slab_bytes;  /* size of the first slabs; later ones grow with the pool. 0: 64 MiB */
     uint64_t limit_bytes; /* for all slabs together; 0: the device's limit only */
+    uint32_t flags;       /* GSHM_POOL_...; since 0.2 */
+    uint32_t reserved;
 } gshm_pool_options;
-#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0}
+#define GSHM_POOL_OPTIONS_INIT {sizeof(gshm_pool_options), 0600, NULL, NULL, 0, 0, 0, 0}
 
 /* options may be NULL. Allocates no memory yet. -ENODEV: no such device, or this process cannot use it. */
 int gshm_pool_create(gshm_client* client, const gshm_pool_options* options, gshm_pool** ret_pool) GSHM_NOEXCEPT;
@@ -691,6 +701,11 @@ int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, voi
 /* Frees unused slabs until at most keep_bytes remain in slabs. Waits for pending work on them. (A pool keeps one unused
  * slab otherwise.) */
 int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) GSHM_NOEXCEPT;
+/* Seals the slabs that have allocations: their bytes are immutable from then on, and they outlive the pool and the process
+ * under their names until they are unlinked. Later allocations come from other slabs; memory that is freed in a sealed slab
+ * is not used again. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
+ * On failure nothing more is allocated from the slabs that are not sealed, and the call can be repeated. Since 0.2. */
+int gshm_pool_seal(gshm_pool* pool) GSHM_NOEXCEPT;
 
 typedef struct gshm_pool_stats {
     uint32_t struct_size;
@@ -717,8 +732,13 @@ typedef struct gshm_location {
 #define GSHM_LOCATION_INIT {sizeof(gshm_location), 0, 0, 0, 0, ""}
 /* For any address in memory allocated from a pool of this process; otherwise -EINVAL. -ESTALE: the daemon that knew the
  * object is gone for good. An open of the object keeps the memory alive, but the pool still manages it: after the
- * allocation is freed, its bytes are reused. Notify readers first, and do not seal the object. */
+ * allocation is freed, its bytes are reused. Notify readers first. To seal the object, use gshm_pool_seal(). */
 int gshm_pool_locate(const void* memory, gshm_location* ret_location) GSHM_NOEXCEPT;
+
+/* The same, for memory of a pool and for memory of an object that a tensor of gshm_dlpack() or gshm_dlpack_versioned() in this
+ * process refers to; size_bytes is then up to the end of the object. Also writes the runtime folder of the daemon, with a
+ * terminating NUL. -EINVAL: neither. -ERANGE: capacity is too small. Since 0.2. */
+int gshm_locate(const void* memory, gshm_location* ret_location, char* ret_dir, size_t capacity) GSHM_NOEXCEPT;
 
 /* The process's default pools, one per GPU, with the signatures of torch.cuda.memory.CUDAPluggableAllocator. device is
  * the ordinal in this process. The pools use the daemon that gshm_connect(NULL, ...) finds and are made on first use.
@@ -728,6 +748,11 @@ int gshm_pool_locate(const void* memory, gshm_location* ret_location) GSHM_NOEXC
  * check the result. */
 void* gshm_malloc(ssize_t size, int device, void* stream);
 void gshm_free(void* memory, ssize_t size, int device, void* stream) GSHM_NOEXCEPT;
+/* A further handle of the pool that gshm_malloc() uses for the device, for the calls above; gshm_pool_destroy() ends the
+ * handle alone. Makes the pool if there is none: with the options, whose device is ignored, and the environment's values
+ * for sizes that are 0. options NULL: the present pool, or one with the environment's options. -EBUSY: options are given, but
+ * the pool exists already. Since 0.2. */
+int gshm_malloc_pool(int device, const gshm_pool_options* options, gshm_pool** ret_pool) GSHM_NOEXCEPT;
 
 /* ---- Handles for other programs --------------------------------------------------------------------------------- */
 
@@ -969,6 +994,149 @@ int gshm_ring_wait(gshm_ring* ring, gshm_completion* ret_completions, size_t cap
 /* From any thread, while the ring exists: the current gshm_ring_wait(), or else the next one that would block, returns
  * at once with the completions available. */
 void gshm_ring_wake(gshm_ring* ring) GSHM_NOEXCEPT;
+
+/* ---- Tensors: safetensors files as objects --------------------------------------------------------------------- */
+
+/* A file of tensors becomes one object for each device. The object has the form of a safetensors file: 8 bytes with the
+ * length of the header, the header (JSON), and the tensors. Unlike in the file, each tensor begins at a multiple of 256
+ * bytes of the object, and the gaps are zeros. The attribute below marks such an object, with a JSON object:
+ *   {"format": 1, "tensors": COUNT, "header_bytes": BYTES OF THE JSON}, and for loaded files "identity" and "source".
+ * docs/tensors.md has the details. Everything in this part is since 0.2. */
+#define GSHM_TENSORS_ATTRIBUTE "gshm.tensors"
+#define GSHM_TENSORS_ALIGNMENT 256
+
+typedef struct gshm_tensor_info {
+    uint32_t struct_size;
+    uint32_t dimensions; /* 0: one element */
+    const char* name;    /* UTF-8; a valid name of an object as well */
+    /* as in the header: BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32
+     * U32 F32 C64 F64 I64 U64 */
+    const char* dtype;
+    const uint64_t* shape; /* `dimensions` numbers */
+    uint64_t offset;       /* of the first byte, from the beginning of the file or object */
+    uint64_t bytes;        /* 0 if a dimension is 0 */
+    size_t file;           /* index of the file in the table */
+} gshm_tensor_info;
+#define GSHM_TENSOR_INFO_INIT {sizeof(gshm_tensor_info), 0, NULL, NULL, NULL, 0, 0, 0}
+
+/* Tables of tensors. A table never changes and may be used by several threads. Its strings and arrays are valid as long
+ * as the table. No daemon is needed. -EBADMSG: the header or the index is malformed; gshm_last_error() has the reason.
+ * Headers above 100,000,000 bytes are malformed. So are names of tensors that are no valid names of objects. */
+
+/* Of a safetensors file, or of a folder with such files:
+ *   model.safetensors; else the files that model.safetensors.index.json names; else the same with "consolidated"; else the
+ *   only index in the folder; else all *.safetensors files.
+ * A symbolic link in the folder may lead to a place in the folder or, in a snapshot of the Hugging Face hub, to its blobs;
+ * anywhere else gives -EXDEV. -ENOENT: there is no such file. */
+int gshm_tensors_of_path(const char* path, gshm_tensors** ret_tensors) GSHM_NOEXCEPT;
+/* Of a whole file in memory. The bytes are not used after the call. */
+int gshm_tensors_of_memory(const void* data, size_t bytes, gshm_tensors** ret_tensors) GSHM_NOEXCEPT;
+/* Of an open object, whose header is read. Gaps between the tensors are permitted. */
+int gshm_tensors_of_object(gshm_object* object, gshm_tensors** ret_tensors) GSHM_NOEXCEPT;
+
+enum gshm_layout_flags {
+    /* the layout of a file: without gaps, in the order of the safetensors library. Otherwise that of an object, in the order of
+     * the array */
+    GSHM_LAYOUT_FILE = 1u << 0,
+};
+/* Lays out new tensors: name, dtype, dimensions and shape of the array are used. Afterwards the table has the offsets,
+ * gshm_tensors_header() the first bytes and gshm_tensors_size() the size of the object or file. metadata (may be NULL)
+ * becomes "__metadata__": UTF-8 names and values. -EINVAL: an unknown dtype, a name that is not valid or that occurs twice. */
+int gshm_tensors_layout(const gshm_tensor_info* tensors, size_t count, const gshm_attribute* metadata,
+                        size_t metadata_count, uint32_t flags, gshm_tensors** ret_tensors) GSHM_NOEXCEPT;
+/* NULL is ignored. */
+void gshm_tensors_free(gshm_tensors* tensors) GSHM_NOEXCEPT;
+
+/* For NULL the functions that return a size return 0. Tensors are ordered by file and offset. */
+size_t gshm_tensors_count(const gshm_tensors* tensors) GSHM_NOEXCEPT;
+/* Writes tensors from the index `first` on, at most capacity of them. *ret_count (may be NULL) is the number written. */
+int gshm_tensors_get(const gshm_tensors* tensors, size_t first, gshm_tensor_info* ret_infos, size_t capacity,
+                     size_t* ret_count) GSHM_NOEXCEPT;
+/* -ENOENT: no tensor has the name. */
+int gshm_tensors_find(const gshm_tensors* tensors, const char* name, size_t* ret_index) GSHM_NOEXCEPT;
+/* 1 for a table that is not of a folder. */
+size_t gshm_tensors_file_count(const gshm_tensors* tensors) GSHM_NOEXCEPT;
+/* The path of a file, relative to the folder; the last part of the path for a table of one file; "" for other tables. NULL
+ * past the end. */
+const char* gshm_tensors_file(const gshm_tensors* tensors, size_t file) GSHM_NOEXCEPT;
+/* The bytes of the whole file or object. 0 past the end. */
+uint64_t gshm_tensors_size(const gshm_tensors* tensors, size_t file) GSHM_NOEXCEPT;
+/* The beginning of the file or object, up to the first tensor: the length, the JSON and its padding. NULL past the end. */
+const void* gshm_tensors_header(const gshm_tensors* tensors, size_t file, size_t* ret_bytes) GSHM_NOEXCEPT;
+/* "__metadata__" of a file, by name. A byte NUL follows the value, beyond value_bytes. */
+size_t gshm_tensors_metadata_count(const gshm_tensors* tensors, size_t file) GSHM_NOEXCEPT;
+const gshm_attribute* gshm_tensors_metadata(const gshm_tensors* tensors, size_t file, size_t index) GSHM_NOEXCEPT;
+
+/* Selects a tensor for gshm_load(). A tensor may be selected once for each device. */
+typedef struct gshm_tensor_choice {
+    uint32_t struct_size;
+    int32_t dimension;  /* of the slice; -1: the whole tensor */
+    const char* name;   /* -ENOENT: no such tensor */
+    const char* device; /* NULL: that of the spec */
+    uint64_t begin;     /* of the slice, inclusive */
+    uint64_t end;       /* exclusive; -EINVAL unless begin <= end <= shape[dimension] */
+} gshm_tensor_choice;
+#define GSHM_TENSOR_CHOICE_INIT {sizeof(gshm_tensor_choice), -1, NULL, NULL, 0, 0}
+
+enum gshm_load_flags {
+    GSHM_LOAD_NO_MAP = GSHM_NO_MAP, /* the objects are opened with GSHM_OPEN_NO_MAP */
+    GSHM_LOAD_EXISTING = 1u << 14,  /* reads no file's tensors: -ENOENT if they are not loaded already */
+};
+
+typedef struct gshm_load_spec {
+    uint32_t struct_size;
+    uint32_t flags;                    /* GSHM_LOAD_... */
+    const char* path;                  /* a file or a folder, as for gshm_tensors_of_path() */
+    const char* name;                  /* see below; NULL: made from the path of each file */
+    const char* device;                /* "cuda:0", "host"; NULL: the daemon's first */
+    uint32_t mode;                     /* of new objects; 0: the rights to read the file */
+    int32_t timeout_ms;                /* for the call as a whole; < 0: no limit */
+    const gshm_tensor_choice* choices; /* the tensors to load; NULL: all of them */
+    size_t choice_count;
+    /* As in gshm_transfer_options: called by the calling thread, also while it waits for another process. Bytes of tensors that
+     * are loaded already count as done. A return value other than 0 ends the call with -ECANCELED. */
+    int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
+    void* context;
+} gshm_load_spec;
+#define GSHM_LOAD_SPEC_INIT {sizeof(gshm_load_spec), 0, NULL, NULL, NULL, 0, -1, NULL, 0, NULL, NULL}
+
+/* Loads the tensors of a file or folder: opens the objects that have them already, and makes the missing ones. A file's
+ * tensors are read once for all processes: a call that finds another process loading them waits for it, and takes over if
+ * that process fails or dies. New objects are sealed and get their names when they are complete; a failed call leaves no
+ * incomplete object. A file that has changed since (another inode, size or modification time, or another blob of the hub)
+ * becomes a new version, which replaces the old one as gshm_replace() does.
+ *   Names. An explicit name is that of the object of a file, or of the directory with the objects of a folder. Any user with the
+ *   rights may share it: the objects there are trusted. Without a name an object is loaded/UID/PATH@DEVICE, below the caller's
+ *   uid or, if root or the file's owner has loaded it, below theirs; objects of other users are not used. Several devices
+ *   add "@DEVICE" to an explicit name. A part of a file's tensors adds "+" and a hash of the selection.
+ * -EBADMSG, -EXDEV, -ENOENT: as gshm_tensors_of_path(). -EEXIST: another object has the explicit name. -ENOSPC: the device is
+ * full. -ENODATA: the file became shorter. -EBUSY: the file changed meanwhile. -ETIMEDOUT. -ECANCELED. */
+int gshm_load(gshm_client* client, const gshm_load_spec* spec, gshm_model** ret_model) GSHM_NOEXCEPT;
+/* Ends the leases of its objects and frees the tables. NULL is ignored. */
+void gshm_model_close(gshm_model* model) GSHM_NOEXCEPT;
+
+enum gshm_model_part_flags {
+    GSHM_PART_SHARED = 1u << 0, /* the object was loaded by another call: nothing was read */
+};
+/* The tensors of one file on one device. The pointers belong to the model. */
+typedef struct gshm_model_part {
+    uint32_t struct_size;
+    uint32_t flags;              /* GSHM_PART_... */
+    gshm_object* object;         /* open for reading; NULL after gshm_model_take() */
+    const gshm_tensors* tensors; /* of the object, with the shapes of slices */
+    const char* name;            /* of the object */
+    const char* file;            /* as gshm_tensors_file() */
+    const char* device;          /* of the object */
+    uint64_t read_bytes;         /* read from the file by this call */
+} gshm_model_part;
+#define GSHM_MODEL_PART_INIT {sizeof(gshm_model_part), 0, NULL, NULL, NULL, NULL, NULL, 0}
+
+/* The number of parts, in the order of files and devices; 0 for NULL. Files of which no tensor is selected have no part. */
+size_t gshm_model_count(const gshm_model* model) GSHM_NOEXCEPT;
+/* -EINVAL: past the end. */
+int gshm_model_get_part(const gshm_model* model, size_t index, gshm_model_part* ret_part) GSHM_NOEXCEPT;
+/* The part's object, which belongs to the caller afterwards, and may outlive the model. NULL: past the end, or taken. */
+gshm_object* gshm_model_take(gshm_model* model, size_t index) GSHM_NOEXCEPT;
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

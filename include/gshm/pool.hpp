@@ -48,6 +48,7 @@ struct PoolOptions {
     std::string name = {};     // directory for the slabs; "": a unique one
     uint64_t slab_bytes = 0;   // 0: 64 MiB
     uint64_t limit_bytes = 0;  // 0: no limit
+    bool keep = false;         // slabs outlive the pool and the process
 };
 
 using Location = gshm_location;
@@ -74,7 +75,9 @@ public:
                                          options.device.empty() ? nullptr : options.device.c_str(),
                                          options.name.empty() ? nullptr : options.name.c_str(),
                                          options.slab_bytes,
-                                         options.limit_bytes};
+                                         options.limit_bytes,
+                                         options.keep ? GSHM_POOL_KEEP : 0u,
+                                         0};
             return gshm_pool_create(client.get(), &c, &handle);
         });
         if (!made) return std::move(made).error();
@@ -99,6 +102,10 @@ public:
     }
     Result<void> trim(uint64_t keep_bytes = 0) const {
         return detail::call({}, [&] { return gshm_pool_trim(get(), keep_bytes); });
+    }
+    // The slabs with allocations become immutable and outlive the process.
+    Result<void> seal() const {
+        return detail::call({}, [&] { return gshm_pool_seal(get()); });
     }
     Result<PoolStats> stats() const {
         PoolStats stats = {};

@@ -42,8 +42,10 @@ from .errors import (
     check,
 )
 from .fences import Fence
+from .loads import Model, Part, load
 from .mirrors import Mirror
 from .objects import Handle, Object, import_object
+from .patching import patch, unpatch
 from .pools import Location, Pool, PoolStats, locate
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices
 from .references import connect
@@ -55,14 +57,20 @@ from .watches import Event, Watch
 __all__ = [
     "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
     "DTYPES", "DType", "Error", "Event", "Exists", "Fence", "Forked", "Full", "Handle", "Holder", "Invalid", "IsDirectory",
-    "Location", "Mirror", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Pool", "PoolStats", "Ring",
+    "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
     "Snapshot", "Stale", "Stat", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
-    "find_daemon", "import_object", "keep_pinned", "library_version", "local_devices", "locate", "runtime_dir", "set_log",
-    "snapshot", "wrap",
+    "find_daemon", "import_object", "keep_pinned", "library_version", "load", "local_devices", "locate", "patch", "runtime_dir", "set_log",
+    "snapshot", "unpatch", "wrap",
 ]  # fmt: skip
 
 
+# Imported when they are first used: they need torch, or other packages.
+_LATER = ("torch", "safetensors", "transformers")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module("gshm." + name)
     if name != "__version__":
         raise AttributeError(f"module 'gshm' has no attribute {name!r}")
     try:  # written when a wheel is built

@@ -53,6 +53,9 @@ HANDLES = {1: "fd", 2: "fabric", 4: "dmabuf", 8: "ipc"}
 RING_SHARED = 1
 IO_READ, IO_WRITE = 1, 2
 TENSOR_READ_ONLY, TENSOR_COPIED = 1, 2
+LAYOUT_FILE = 1
+LOAD_EXISTING = 1 << 14
+PART_SHARED = 1
 HANDLE_BYTES = 64
 NO_STREAM = -1
 
@@ -164,7 +167,7 @@ class MirrorOptions(Sized):
 
 
 class PoolOptions(Sized):
-    _fields_ = _fields((c_uint32, "mode"), (c_char_p, "device name"), (c_uint64, "slab_bytes limit_bytes"))
+    _fields_ = _fields((c_uint32, "mode"), (c_char_p, "device name"), (c_uint64, "slab_bytes limit_bytes"), (c_uint32, "flags reserved"))
 
 
 class PoolStats(Sized):
@@ -225,6 +228,37 @@ class TensorSpec(Sized):
     )
 
 
+class TensorInfo(Sized):
+    _fields_ = _fields(
+        (c_uint32, "dimensions"), (c_char_p, "name dtype"), (c_void_p, "shape"), (c_uint64, "offset bytes"), (c_size_t, "file")
+    )
+
+
+class TensorChoice(Sized):
+    _fields_ = _fields((c_int32, "dimension"), (c_char_p, "name device"), (c_uint64, "begin end"))
+    _defaults_ = {"dimension": -1}
+
+
+class LoadSpec(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"),
+        (c_char_p, "path name device"),
+        (c_uint32, "mode"),
+        (c_int32, "timeout_ms"),
+        (c_void_p, "choices"),
+        (c_size_t, "choice_count"),
+        (PROGRESS, "progress"),
+        (c_void_p, "context"),
+    )
+    _defaults_ = {"timeout_ms": -1}
+
+
+class ModelPart(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"), (c_void_p, "object tensors"), (c_char_p, "name file device"), (c_uint64, "read_bytes")
+    )
+
+
 LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 # ---- functions: result and parameters, a letter each ----
@@ -251,12 +285,15 @@ get_attributes:ipspzp attribute_list_count:zp attribute_list_item:ppz attribute_
 size:qp id:qp device:sp copy_in:ipqpz copy_out:ipqpz fill:ipqqb map_peer:ips mirror_create:ippp mirror_data:pp mirror_size:qp
 mirror_mark:ipqq mirror_unmark:vp mirror_flush:ip mirror_flush_range:ipqq mirror_load:ipqq mirror_destroy:ip keep_pinned:vq
 fence_open:ipup fence_publish:ippp fence_wait:ippqip fence_check:ipq fence_published:qp fence_close:vp pool_create:ippp
-pool_destroy:vp pool_allocate:ipqqpp pool_allocate_object:ipqqpp pool_deallocate:ippqp pool_trim:ipq pool_get_stats:ipp
-pool_locate:ipp malloc:pnip free:vpnip export_fd:ippp export_dmabuf:ippp export_fabric:ippp export_ipc:ippp allocate:isqup
+pool_destroy:vp pool_allocate:ipqqpp pool_allocate_object:ipqqpp pool_deallocate:ippqp pool_trim:ipq pool_seal:ip pool_get_stats:ipp
+pool_locate:ipp locate:ipppz malloc:pnip malloc_pool:iipp free:vpnip export_fd:ippp export_dmabuf:ippp export_fabric:ippp export_ipc:ippp allocate:isqup
 import_fd:isipup import_dmabuf:isipup import_fabric:isppup import_ipc:isppup wrap:ipqp sync:ip clone:ipqqp dlpack:ippp
 dlpack_versioned:ippp dlpack_device:ippp dlpack_capsule:ppp read_file:ipqiqqpp write_file:ipqiqqpp put_file:ipsppp
 put_fd:ipippp get_file:ipsspp ring_create:ippp ring_destroy:vp ring_entries:zp ring_add_file:ipip ring_remove_file:ipu
-ring_prepare:ipp ring_submit:ip ring_wait:ippzzi ring_wake:vp
+ring_prepare:ipp ring_submit:ip ring_wait:ippzzi ring_wake:vp tensors_of_path:isp tensors_of_memory:ipzp
+tensors_of_object:ipp tensors_layout:ipzpzup tensors_free:vp tensors_count:zp tensors_get:ipzpzp tensors_find:ipsp
+tensors_file_count:zp tensors_file:spz tensors_size:qpz tensors_header:ppzp tensors_metadata_count:zpz
+tensors_metadata:ppzz load:ippp model_close:vp model_count:zp model_get_part:ipzp model_take:ppz
 """
 
 
@@ -274,6 +311,10 @@ def _find() -> ctypes.CDLL:
             else "install gshm (cmake --install build; ldconfig), or set GSHM_LIBRARY to the path of libgshm.so.0"
         )
         raise ImportError(f"libgshm cannot be loaded: {error}; {remedy}") from None
+
+
+def library_path() -> str:
+    return str(_find()._name)
 
 
 class Library:

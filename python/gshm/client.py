@@ -268,6 +268,7 @@ class Client(Names):
         mode: int = 0o600,
         slab_bytes: int = 0,
         limit_bytes: int = 0,
+        keep: bool = False,
     ) -> Pool:
-        """Shareable allocations of any size."""
-        return Pool(self, device, name, mode, slab_bytes, limit_bytes)
+        """Shareable allocations of any size. With `keep` the slabs outlive the process, in the directory `name`."""
+        return Pool(self, device, name, mode, slab_bytes, limit_bytes, keep)

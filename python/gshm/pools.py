@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from . import _abi
@@ -25,19 +26,21 @@ class PoolStats(NamedTuple):
 
 
 class Location(NamedTuple):
-    """The place of pool memory for other processes: offset bytes into the object."""
+    """The place of memory for other processes: offset bytes into the object."""
 
     id: int
     offset: int
     size_bytes: int
     device: str
+    dir: str  # runtime folder of the daemon
 
 
 def locate(address: int) -> Location:
-    """Of any address in memory from a pool of this process."""
+    """Of any address in memory from a pool of this process, or in an object that has been handed out as a tensor."""
     info = _abi.Location()
-    check(lib.pool_locate(address, ctypes.byref(info)))
-    return Location(info.id, info.offset, info.size_bytes, info.device.decode())
+    dir = ctypes.create_string_buffer(4096)
+    check(lib.locate(address, ctypes.byref(info), dir, len(dir)))
+    return Location(info.id, info.offset, info.size_bytes, info.device.decode(), os.fsdecode(dir.value))
 
 
 def open_allocation(
@@ -62,19 +65,35 @@ class _Handle:
             self._destroy(handle)
 
 
+def pool_options(
+    device: Optional[str], name: Optional[str], mode: int, slab_bytes: int, limit_bytes: int, keep: bool
+) -> _abi.PoolOptions:
+    return _abi.PoolOptions(
+        mode=mode,
+        device=optional_text(device),
+        name=optional_text(name),
+        slab_bytes=slab_bytes,
+        limit_bytes=limit_bytes,
+        flags=_abi.KEEP if keep else 0,
+    )
+
+
+def read_stats(handle: int) -> PoolStats:
+    info = _abi.PoolStats()
+    check(lib.pool_get_stats(handle, ctypes.byref(info)))
+    return PoolStats(
+        info.slabs, info.reserved_bytes, info.used_bytes, info.peak_used_bytes, info.allocations, info.stream_waits
+    )
+
+
 class Pool:
     """Cuts arrays from slabs. Its memory lasts until the last array, view or tensor of it is gone."""
 
     def __init__(
-        self, client: Client, device: Optional[str], name: Optional[str], mode: int, slab_bytes: int, limit_bytes: int
+        self, client: Client, device: Optional[str], name: Optional[str], mode: int, slab_bytes: int, limit_bytes: int,
+        keep: bool = False,
     ) -> None:
-        options = _abi.PoolOptions(
-            mode=mode,
-            device=optional_text(device),
-            name=optional_text(name),
-            slab_bytes=slab_bytes,
-            limit_bytes=limit_bytes,
-        )
+        options = pool_options(device, name, mode, slab_bytes, limit_bytes, keep)
         handle = ctypes.c_void_p()
         client._call(lib.pool_create, ctypes.byref(options), ctypes.byref(handle))
         self._client = client
@@ -114,16 +133,12 @@ class Pool:
         check(lib.pool_trim(self._need().handle, keep_bytes))
 
     def stats(self) -> PoolStats:
-        info = _abi.PoolStats()
-        check(lib.pool_get_stats(self._need().handle, ctypes.byref(info)))
-        return PoolStats(
-            info.slabs,
-            info.reserved_bytes,
-            info.used_bytes,
-            info.peak_used_bytes,
-            info.allocations,
-            info.stream_waits,
-        )
+        return read_stats(self._need().handle)
+
+    def seal(self) -> None:
+        """The slabs with arrays become immutable and outlive the process, under their names. GPU work that writes them must
+        be complete. Later arrays come from other slabs."""
+        check(lib.pool_seal(self._need().handle))
 
     def close(self) -> None:
         self._pool = None

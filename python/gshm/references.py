@@ -26,6 +26,13 @@ def connect(dir: Any = None, *, timeout: float = 2.0) -> Client:
     return Client(handle.value or 0)
 
 
+def default_client() -> Client:
+    """The connection of this process to the daemon that connect() finds."""
+    buffer = ctypes.create_string_buffer(4096)
+    check(lib.runtime_dir(buffer, len(buffer)))
+    return shared_client(os.fsdecode(buffer.value))
+
+
 _shared: Dict[Tuple[int, str], Client] = {}
 _shared_lock = threading.Lock()
 os.register_at_fork(after_in_child=_shared_lock._at_fork_reinit)  # type: ignore[attr-defined]

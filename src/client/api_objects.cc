@@ -13,7 +13,9 @@
 #include "base/runtime_dir.h"
 #include "client/api.h"
 #include "client/batch.h"
+#include "client/pool/registry.h"
 #include "client/ring/ring.h"
+#include "client/tensor_places.h"
 #include "wire/records.h"
 
 using namespace gshm::core;
@@ -378,6 +380,19 @@ int gshm_client_dir(gshm_client* client, char* ret_dir, size_t capacity) noexcep
     return with_client(client, [&](Core& core) -> Status {
         TRY(check_argument(ret_dir != nullptr, "ret_dir is NULL"));
         return copy_path(core.connection().dir(), ret_dir, capacity);
+    });
+}
+
+int gshm_locate(const void* memory, gshm_location* ret_location, char* ret_dir, size_t capacity) noexcept {
+    return guarded([&]() -> Status {
+        TRY(check_argument(ret_location != nullptr && ret_dir != nullptr, "ret_location or ret_dir is NULL"));
+        std::string dir;
+        auto found = PoolRegistry::instance().locate(memory, &dir);
+        if (!found && found.error().code == EINVAL) found = TensorPlaces::instance().locate(memory, &dir);
+        const gshm_location location = TRY(std::move(found));
+        TRY(check_output(ret_location));
+        TRY(copy_path(dir, ret_dir, capacity));
+        return write_struct(ret_location, location);
     });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/size.h"
 #include "client/api.h"
+#include "client/tensor_places.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
@@ -27,6 +28,7 @@ struct Managed {
         guarded([&]() -> Status {
             std::unique_ptr<Managed> gone(static_cast<Managed*>(tensor->manager_ctx));
             TRY(check_fork_count(gone->generation));
+            if (gone->object->core) TensorPlaces::instance().remove(*gone->object);
             let_go_of_object(gone->object);
             return {};
         });
@@ -117,6 +119,7 @@ Result<std::unique_ptr<Managed<Tensor>>> make_tensor(gshm_object& object, const 
     made->object = &object;
     made->tensor.manager_ctx = made.get();
     made->tensor.deleter = Managed<Tensor>::destroy;
+    if (object.core) TensorPlaces::instance().add(object);
     hold_object(object);
     return made;
 }

@@ -44,6 +44,10 @@ GSHM_STRUCT_RULE(gshm_transfer_options, 24, GSHM_TRANSFER_OPTIONS_INIT)
 GSHM_STRUCT_RULE(gshm_ring_options, 8, GSHM_RING_OPTIONS_INIT)
 GSHM_STRUCT_RULE(gshm_io, 48, GSHM_IO_INIT)
 GSHM_STRUCT_RULE(gshm_tensor_spec, 40, GSHM_TENSOR_SPEC_INIT)
+GSHM_STRUCT_RULE(gshm_tensor_info, 56, GSHM_TENSOR_INFO_INIT)
+GSHM_STRUCT_RULE(gshm_tensor_choice, 40, GSHM_TENSOR_CHOICE_INIT)
+GSHM_STRUCT_RULE(gshm_load_spec, 72, GSHM_LOAD_SPEC_INIT)
+GSHM_STRUCT_RULE(gshm_model_part, 56, GSHM_MODEL_PART_INIT)
 #undef GSHM_STRUCT_RULE
 
 // No struct becomes larger. The limit catches a struct_size that the caller forgot to set.

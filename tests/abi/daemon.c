@@ -387,6 +387,10 @@ static void pools(gshm_client* client) {
     CHECK_OK(gshm_pool_deallocate(pool, memory, 100, GSHM_NO_STREAM));
     CHECK_OK(gshm_pool_trim(pool, 0));
     CHECK_STATUS(gshm_pool_trim(NULL, 0), -EINVAL);
+    CHECK_STATUS(gshm_pool_seal(NULL), -EINVAL);
+    CHECK_OK(gshm_pool_seal(pool));
+    CHECK_STATUS(gshm_malloc_pool(-1, NULL, &pool), -EINVAL);
+    CHECK_STATUS(gshm_malloc_pool(0, NULL, NULL), -EINVAL);
     CHECK_OK(gshm_pool_allocate(pool, 100, 0, NULL, &memory));
     gshm_pool_destroy(pool);
     gshm_pool_destroy(NULL);

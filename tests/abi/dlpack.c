@@ -269,6 +269,33 @@ static void lifetimes(void) {
     CHECK(holders() == 0);
 }
 
+/* An address leads to its object while a tensor refers to it. */
+static void places(void) {
+    gshm_object* opened = NULL;
+    CHECK_OK(gshm_open(client, kName, 0, &opened));
+    const char* address = gshm_data(opened);
+    gshm_location place = GSHM_LOCATION_INIT;
+    char folder[4096];
+    CHECK_STATUS(gshm_locate(address, &place, folder, sizeof folder), -EINVAL);
+    struct DLManagedTensor* made = NULL;
+    gshm_tensor_spec spec = floats();
+    CHECK_OK(gshm_dlpack(opened, &spec, &made));
+    CHECK_OK(gshm_locate(address + 8, &place, folder, sizeof folder));
+    CHECK(place.id == gshm_id(opened) && place.offset == 8 && place.size_bytes == gshm_size(opened) - 8);
+    CHECK(strcmp(place.device, gshm_device(opened)) == 0);
+    char own[4096];
+    CHECK_OK(gshm_client_dir(client, own, sizeof own));
+    CHECK(strcmp(folder, own) == 0);
+    CHECK_STATUS(gshm_locate(address + gshm_size(opened), &place, folder, sizeof folder), -EINVAL);
+    CHECK_STATUS(gshm_locate(address, &place, folder, 1), -ERANGE);
+    CHECK_STATUS(gshm_locate(address, NULL, folder, sizeof folder), -EINVAL);
+    CHECK_STATUS(gshm_locate(address, &place, NULL, 0), -EINVAL);
+    gshm_close(opened);
+    CHECK_OK(gshm_locate(address, &place, folder, sizeof folder));
+    made->deleter(made);
+    CHECK_STATUS(gshm_locate(address, &place, folder, sizeof folder), -EINVAL);
+}
+
 static void pools(void) {
     gshm_pool* pool = NULL;
     gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
@@ -298,6 +325,9 @@ static void pools(void) {
     gshm_pool_destroy(pool); /* with the last object */
     CHECK_OK(gshm_fill(memory, 0, BYTES, 7));
     CHECK_OK(gshm_pool_locate(address, &place));
+    char folder[4096];
+    CHECK_OK(gshm_locate(address, &place, folder, sizeof folder));
+    CHECK(place.size_bytes >= BYTES && folder[0] != '\0');
     gshm_close(memory);
     CHECK_STATUS(gshm_pool_locate(address, &place), -EINVAL);
 }
@@ -321,6 +351,7 @@ void test_dlpack(const char* dir) {
     gshm_close(object);
     lifetimes();
     capsules();
+    places();
     pools();
     CHECK_OK(gshm_open(client, kName, 0, &object));
     struct DLManagedTensor* last = NULL;

@@ -151,6 +151,12 @@ static int call_get_file(uint32_t flags) {
     const gshm_transfer_options options = transfer_options(flags);
     return gshm_get_file(client, kName, "/nonexistent/file", &options, NULL);
 }
+static int call_pool_create(uint32_t flags) {
+    gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
+    options.flags = flags;
+    gshm_pool* more = NULL;
+    return gshm_pool_create(client, &options, &more);
+}
 static int call_ring_create(uint32_t flags) {
     gshm_ring_options options = GSHM_RING_OPTIONS_INIT;
     options.flags = flags;
@@ -172,6 +178,17 @@ enum {
              GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP,
     OPEN = GSHM_OPEN_NO_MAP | GSHM_OPEN_WRITE | GSHM_OPEN_SEALED_ONLY,
 };
+static int call_layout(uint32_t flags) {
+    gshm_tensors* table = NULL;
+    return gshm_tensors_layout(NULL, 0, NULL, 0, flags, &table);
+}
+static int call_load(uint32_t flags) {
+    gshm_load_spec spec = GSHM_LOAD_SPEC_INIT;
+    spec.path = "/nonexistent/file";
+    spec.flags = flags;
+    gshm_model* model = NULL;
+    return gshm_load(client, &spec, &model);
+}
 
 static const struct {
     const char* name;
@@ -208,8 +225,11 @@ static const struct {
     {"put_file", call_put_file_spec, CREATE | GSHM_PUT_REPLACE},
     {"put_fd, options", call_put_options, GSHM_TRANSFER_VERIFY},
     {"get_file", call_get_file, GSHM_TRANSFER_VERIFY},
+    {"pool_create", call_pool_create, GSHM_POOL_KEEP},
     {"ring_create", call_ring_create, GSHM_RING_SHARED},
     {"ring_prepare", call_ring_prepare, 0},
+    {"tensors_layout", call_layout, GSHM_LAYOUT_FILE},
+    {"load", call_load, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING},
 };
 
 void test_flags(const char* dir) {

@@ -70,6 +70,52 @@ LAYOUT(gshm_tensor_spec, type_lanes, 38, 2);
 VALUE(GSHM_TENSOR_READ_ONLY, 1);
 VALUE(GSHM_TENSOR_COPIED, 2);
 
+LAYOUT_SIZE(gshm_tensor_info, 56);
+LAYOUT(gshm_tensor_info, struct_size, 0, 4);
+LAYOUT(gshm_tensor_info, dimensions, 4, 4);
+LAYOUT(gshm_tensor_info, name, 8, 8);
+LAYOUT(gshm_tensor_info, dtype, 16, 8);
+LAYOUT(gshm_tensor_info, shape, 24, 8);
+LAYOUT(gshm_tensor_info, offset, 32, 8);
+LAYOUT(gshm_tensor_info, bytes, 40, 8);
+LAYOUT(gshm_tensor_info, file, 48, 8);
+VALUE(GSHM_LAYOUT_FILE, 1);
+VALUE(GSHM_TENSORS_ALIGNMENT, 256);
+
+LAYOUT_SIZE(gshm_tensor_choice, 40);
+LAYOUT(gshm_tensor_choice, struct_size, 0, 4);
+LAYOUT(gshm_tensor_choice, dimension, 4, 4);
+LAYOUT(gshm_tensor_choice, name, 8, 8);
+LAYOUT(gshm_tensor_choice, device, 16, 8);
+LAYOUT(gshm_tensor_choice, begin, 24, 8);
+LAYOUT(gshm_tensor_choice, end, 32, 8);
+
+LAYOUT_SIZE(gshm_load_spec, 72);
+LAYOUT(gshm_load_spec, struct_size, 0, 4);
+LAYOUT(gshm_load_spec, flags, 4, 4);
+LAYOUT(gshm_load_spec, path, 8, 8);
+LAYOUT(gshm_load_spec, name, 16, 8);
+LAYOUT(gshm_load_spec, device, 24, 8);
+LAYOUT(gshm_load_spec, mode, 32, 4);
+LAYOUT(gshm_load_spec, timeout_ms, 36, 4);
+LAYOUT(gshm_load_spec, choices, 40, 8);
+LAYOUT(gshm_load_spec, choice_count, 48, 8);
+LAYOUT(gshm_load_spec, progress, 56, 8);
+LAYOUT(gshm_load_spec, context, 64, 8);
+VALUE(GSHM_LOAD_NO_MAP, 1 << 8);
+VALUE(GSHM_LOAD_EXISTING, 1 << 14);
+
+LAYOUT_SIZE(gshm_model_part, 56);
+LAYOUT(gshm_model_part, struct_size, 0, 4);
+LAYOUT(gshm_model_part, flags, 4, 4);
+LAYOUT(gshm_model_part, object, 8, 8);
+LAYOUT(gshm_model_part, tensors, 16, 8);
+LAYOUT(gshm_model_part, name, 24, 8);
+LAYOUT(gshm_model_part, file, 32, 8);
+LAYOUT(gshm_model_part, device, 40, 8);
+LAYOUT(gshm_model_part, read_bytes, 48, 8);
+VALUE(GSHM_PART_SHARED, 1);
+
 LAYOUT_SIZE(gshm_attribute, 24);
 LAYOUT(gshm_attribute, name, 0, 8);
 LAYOUT(gshm_attribute, value, 8, 8);
@@ -106,13 +152,15 @@ LAYOUT(gshm_mirror_options, offset, 8, 8);
 LAYOUT(gshm_mirror_options, size_bytes, 16, 8);
 LAYOUT(gshm_mirror_options, stream, 24, 8);
 
-LAYOUT_SIZE(gshm_pool_options, 40);
+LAYOUT_SIZE(gshm_pool_options, 48);
 LAYOUT(gshm_pool_options, struct_size, 0, 4);
 LAYOUT(gshm_pool_options, mode, 4, 4);
 LAYOUT(gshm_pool_options, device, 8, 8);
 LAYOUT(gshm_pool_options, name, 16, 8);
 LAYOUT(gshm_pool_options, slab_bytes, 24, 8);
 LAYOUT(gshm_pool_options, limit_bytes, 32, 8);
+LAYOUT(gshm_pool_options, flags, 40, 4);
+LAYOUT(gshm_pool_options, reserved, 44, 4);
 
 LAYOUT_SIZE(gshm_pool_stats, 48);
 LAYOUT(gshm_pool_stats, struct_size, 0, 4);

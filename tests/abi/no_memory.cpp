@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <string>
+#include <unistd.h>
 
 #include <gshm/gshm.h>
 
@@ -50,6 +52,21 @@ template <typename Handle>
 int freed(int status, Handle* handle, void (*free)(Handle*)) {
     free(handle);
     return status;
+}
+
+// A file of one tensor. Returns its path.
+std::string write_tensors(const gshm_tensor_info& tensor) {
+    gshm_tensors* table = nullptr;
+    gshm_tensors_layout(&tensor, 1, nullptr, 0, GSHM_LAYOUT_FILE, &table);
+    size_t bytes = 0;
+    const void* header = gshm_tensors_header(table, 0, &bytes);
+    std::string path = "/tmp/gshm-no-memory-XXXXXX";
+    const int fd = mkstemp(path.data());
+    const bool written = write(fd, header, bytes) == static_cast<ssize_t>(bytes) && write(fd, "x", 1) == 1;
+    check(written, "a file of tensors", 0, 0);
+    close(fd);
+    gshm_tensors_free(table);
+    return path;
 }
 
 }  // namespace
@@ -124,6 +141,29 @@ int main() {
         return freed(gshm_clone(memory, 0, 64, &made), made, gshm_close);
     });
     gshm_close(memory);
+    gshm_tensor_info tensor = GSHM_TENSOR_INFO_INIT;
+    tensor.name = "a";
+    tensor.dtype = "U8";
+    exhaust("gshm_tensors_layout", [&] {
+        gshm_tensors* table = nullptr;
+        return freed(gshm_tensors_layout(&tensor, 1, nullptr, 0, GSHM_LAYOUT_FILE, &table), table, gshm_tensors_free);
+    });
+    const std::string path = write_tensors(tensor);
+    exhaust("gshm_tensors_of_path", [&] {
+        gshm_tensors* table = nullptr;
+        return freed(gshm_tensors_of_path(path.c_str(), &table), table, gshm_tensors_free);
+    });
+    gshm_load_spec load_spec = GSHM_LOAD_SPEC_INIT;
+    load_spec.path = path.c_str();
+    load_spec.name = "no-memory/model";
+    for (const char* what : {"gshm_load", "gshm_load of a loaded file"}) {
+        exhaust(what, [&] {
+            gshm_model* model = nullptr;
+            return freed(gshm_load(client, &load_spec, &model), model, gshm_model_close);
+        });
+    }
+    gshm_unlink(client, load_spec.name);
+    std::remove(path.c_str());
     exhaust("gshm_seal", [&] { return gshm_seal(object); });
     gshm_close(object);
     gshm_unlink(client, spec.name);

@@ -20,6 +20,8 @@ static void* pool_memory;
 static gshm_ring* ring;
 static int file; /* as long as the object */
 static const char* const kName = "abi-structs/object";
+static char tensor_path[] = "/tmp/abi-structs-XXXXXX"; /* of a file of one tensor */
+static gshm_model* model;
 
 /* ---- input ---- */
 
@@ -103,6 +105,30 @@ static int prepare_with(const void* io) {
     return 0;
 }
 
+static int layout_with(const void* info) {
+    gshm_tensors* table = NULL;
+    int status = gshm_tensors_layout(info, 1, NULL, 0, 0, &table);
+    gshm_tensors_free(table);
+    return status;
+}
+
+static int load_with(const void* spec) {
+    gshm_model* loaded = NULL;
+    int status = gshm_load(client, spec, &loaded);
+    gshm_model_close(loaded);
+    return status;
+}
+
+static int choose_with(const void* choice) {
+    gshm_load_spec spec = GSHM_LOAD_SPEC_INIT;
+    spec.path = tensor_path;
+    spec.name = "abi-structs/model";
+    spec.device = "host";
+    spec.choices = choice;
+    spec.choice_count = 1;
+    return load_with(&spec);
+}
+
 /* Calls with `size` bytes of the struct, of which those after `known` are zero except for the last. */
 static int call_with(int (*call)(const void*), const void* given, uint32_t known, uint32_t size, char last) {
     char* bytes = calloc(1, ROOM);
@@ -170,6 +196,18 @@ static void inputs(void) {
     INPUT(gshm_io, 48, prepare_with, &io);
     gshm_tensor_spec tensor = GSHM_TENSOR_SPEC_INIT;
     INPUT(gshm_tensor_spec, 40, tensor_with, &tensor);
+    gshm_tensor_info info = GSHM_TENSOR_INFO_INIT;
+    info.name = "a";
+    info.dtype = "F32";
+    INPUT(gshm_tensor_info, 56, layout_with, &info);
+    gshm_load_spec load = GSHM_LOAD_SPEC_INIT;
+    load.path = tensor_path;
+    load.name = "abi-structs/model";
+    load.device = "host";
+    INPUT(gshm_load_spec, 72, load_with, &load);
+    gshm_tensor_choice choice = GSHM_TENSOR_CHOICE_INIT;
+    choice.name = "a";
+    INPUT(gshm_tensor_choice, 40, choose_with, &choice);
 }
 
 /* ---- output ---- */
@@ -230,6 +268,15 @@ static int transfer_into(void* ret) {
     return gshm_write_file(object, 0, file, 0, 64, NULL, ret);
 }
 
+static int tensor_into(void* ret) {
+    gshm_model_part part = GSHM_MODEL_PART_INIT;
+    CHECK_OK(gshm_model_get_part(model, 0, &part));
+    return gshm_tensors_get(part.tensors, 0, ret, 1, NULL);
+}
+static int part_into(void* ret) {
+    return gshm_model_get_part(model, 0, ret);
+}
+
 static int is_all(const unsigned char* bytes, size_t begin, size_t end, unsigned char value) {
     while (begin < end && bytes[begin] == value) ++begin;
     return begin == end;
@@ -268,6 +315,22 @@ static void outputs(void) {
     OUTPUT(gshm_location, 48, location_into);
     OUTPUT(gshm_handle_info, 32, export_into);
     OUTPUT(gshm_transfer_info, 24, transfer_into);
+    OUTPUT(gshm_tensor_info, 56, tensor_into);
+    OUTPUT(gshm_model_part, 56, part_into);
+}
+
+static void load_model(void) {
+    static const char kJson[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}   ";
+    const uint64_t length = sizeof kJson - 1;
+    int fd = mkstemp(tensor_path);
+    CHECK(fd >= 0);
+    CHECK(write(fd, &length, 8) == 8 && write(fd, kJson, length) == (ssize_t)length && write(fd, "1234", 4) == 4);
+    close(fd);
+    gshm_load_spec spec = GSHM_LOAD_SPEC_INIT;
+    spec.path = tensor_path;
+    spec.name = "abi-structs/model";
+    spec.device = "host";
+    CHECK_OK(gshm_load(client, &spec, &model));
 }
 
 /* The size in the first element is the distance of the elements. */
@@ -320,12 +383,16 @@ void test_structs(const char* dir) {
     CHECK_OK(gshm_ring_create(client, NULL, &ring));
     FILE* stream = tmpfile();
     file = fileno(stream);
-    if (object && pool && ring) {
+    load_model();
+    if (object && pool && ring && model) {
         inputs();
         outputs();
         arrays();
     }
     fclose(stream);
+    unlink(tensor_path);
+    gshm_model_close(model);
+    CHECK_OK(gshm_unlink(client, "abi-structs/model"));
     gshm_ring_destroy(ring);
     gshm_pool_destroy(pool);
     gshm_close(object);

@@ -106,9 +106,12 @@
     X(gshm_pool_allocate, int, (gshm_pool*, uint64_t, uint64_t, void*, void**))                                        \
     X(gshm_pool_deallocate, int, (gshm_pool*, void*, uint64_t, void*))                                                 \
     X(gshm_pool_trim, int, (gshm_pool*, uint64_t))                                                                     \
+    X(gshm_pool_seal, int, (gshm_pool*))                                                                               \
     X(gshm_pool_get_stats, int, (gshm_pool*, gshm_pool_stats*))                                                        \
     X(gshm_pool_locate, int, (const void*, gshm_location*))                                                            \
     X(gshm_malloc, void*, (ssize_t, int, void*))                                                                       \
+    X(gshm_locate, int, (const void*, gshm_location*, char*, size_t))                                                  \
+    X(gshm_malloc_pool, int, (int, const gshm_pool_options*, gshm_pool**))                                             \
     X(gshm_free, void, (void*, ssize_t, int, void*))                                                                   \
     X(gshm_export_fd, int, (gshm_object*, int*, gshm_handle_info*))                                                    \
     X(gshm_export_dmabuf, int, (gshm_object*, int*, gshm_handle_info*))                                                \
@@ -137,11 +140,31 @@
     X(gshm_ring_remove_file, int, (gshm_ring*, uint32_t))                                                              \
     X(gshm_ring_prepare, int, (gshm_ring*, const gshm_io*))                                                            \
     X(gshm_ring_submit, int, (gshm_ring*))                                                                             \
+    X(gshm_tensors_of_path, int, (const char*, gshm_tensors**))                                                        \
+    X(gshm_tensors_of_memory, int, (const void*, size_t, gshm_tensors**))                                              \
+    X(gshm_tensors_of_object, int, (gshm_object*, gshm_tensors**))                                                     \
+    X(gshm_tensors_layout, int,                                                                                        \
+      (const gshm_tensor_info*, size_t, const gshm_attribute*, size_t, uint32_t, gshm_tensors**))                      \
+    X(gshm_tensors_free, void, (gshm_tensors*))                                                                        \
+    X(gshm_tensors_count, size_t, (const gshm_tensors*))                                                               \
+    X(gshm_tensors_get, int, (const gshm_tensors*, size_t, gshm_tensor_info*, size_t, size_t*))                        \
+    X(gshm_tensors_find, int, (const gshm_tensors*, const char*, size_t*))                                             \
+    X(gshm_tensors_file_count, size_t, (const gshm_tensors*))                                                          \
+    X(gshm_tensors_file, const char*, (const gshm_tensors*, size_t))                                                   \
+    X(gshm_tensors_size, uint64_t, (const gshm_tensors*, size_t))                                                      \
+    X(gshm_tensors_header, const void*, (const gshm_tensors*, size_t, size_t*))                                        \
+    X(gshm_tensors_metadata_count, size_t, (const gshm_tensors*, size_t))                                              \
+    X(gshm_tensors_metadata, const gshm_attribute*, (const gshm_tensors*, size_t, size_t))                             \
+    X(gshm_load, int, (gshm_client*, const gshm_load_spec*, gshm_model**))                                             \
+    X(gshm_model_close, void, (gshm_model*))                                                                           \
+    X(gshm_model_count, size_t, (const gshm_model*))                                                                   \
+    X(gshm_model_get_part, int, (const gshm_model*, size_t, gshm_model_part*))                                         \
+    X(gshm_model_take, gshm_object*, (gshm_model*, size_t))                                                            \
     X(gshm_ring_wake, void, (gshm_ring*))                                                                              \
     X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
-    _Static_assert(_Generic(&name, result(*) arguments: 1, default: 0), #name " has another type");
+    _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");
 FUNCTIONS(TYPE_IS_AS_WRITTEN)
 
 typedef void (*any_function)(void);

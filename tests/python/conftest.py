@@ -96,6 +96,18 @@ def on_host(device: str) -> None:
         pytest.skip("the CPU cannot access memory of this device")
 
 
+@pytest.fixture
+def place(device: str) -> str:
+    """The device for torch."""
+    if device == "host":
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("torch of the distribution has no GPU")
+    return device
+
+
 def leases(client: gshm.Client, name: str) -> int:
     return sum(one.leases for one in client.holders(name))
 

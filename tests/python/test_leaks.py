@@ -6,6 +6,7 @@ import sys
 import pytest
 from conftest import leases
 from consumer import Taken
+from files import make
 
 import gshm
 
@@ -66,6 +67,24 @@ def test_objects_are_freed_without_the_collector(client, sealed, device):
             assert leases(client, sealed) == 0
     finally:
         gc.enable()
+
+
+def test_loads(client, device, tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(make({f"t{n}": ("F32", (2, 2)) for n in range(20)}))
+    held = gshm.load(tmp_path, device, client=client, name="m")
+    for _ in range(20):
+        gshm.load(tmp_path, device, client=client, name="m")
+    fds, memory = descriptors(), resident_kib()
+    name = held.parts[0].object.name
+    for cycle in range(1000):
+        model = gshm.load(tmp_path, device, client=client, name="m")
+        assert model.read_bytes == 0
+        if cycle % 3 == 0:
+            Taken(model["t7"].__dlpack__()).delete()
+    del model
+    assert descriptors() == fds and leases(client, name) == 1 and resident_kib() < memory + 4096
+    del held
+    assert leases(client, name) == 0
 
 
 def test_connections_watches_rings_and_pools(client, gshmd, sealed, device, tmp_path):

@@ -119,6 +119,7 @@ def test_pip_installs_from_the_sources_without_compiler_and_network(environment,
     assert run_installed(environment, USE, gshmd.dir, LD_LIBRARY_PATH=f"{BUILD / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     listed = subprocess.run([environment / "bin/python3", "-m", "pip", "show", "-f", "gshm"], env=clean(), capture_output=True, text=True)
     assert f"Version: {gshm.library_version()}" in listed.stdout and "gshm/py.typed" in listed.stdout
+    assert "gshm/torch/modules.py" in listed.stdout and "gshm/safetensors/torch.py" in listed.stdout
 
 
 def test_an_editable_installation(environment):

@@ -75,7 +75,7 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
         spec.mode = mode;
         spec.size_bytes = bytes;
         spec.device = device.c_str();
-        spec.flags = GSHM_DEDICATED;
+        spec.flags = GSHM_DEDICATED | (keep ? GSHM_KEEP : 0);
         for (int tried = 0;; ++tried) {
             const std::string name = fmt::format("{}{}", prefix, next_name++);
             spec.name = name.c_str();
@@ -86,7 +86,7 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
                 PoolRegistry::instance().add(address,
                                              {pool.get(), client.core, object->key.epoch, object->id, bytes, device});
                 MutexLock lock(mutex);
-                slabs[address] = {object, name};
+                slabs[address] = {object, name, false};
                 return address;
             }
             if (tried >= kNamesTried || (code != -EEXIST && code != -ECONNRESET)) return last_failure(code);
@@ -103,7 +103,8 @@ Status gshm_pool::give_back(uint64_t address) {
             MutexLock lock(mutex);
             slab = slabs.at(address);
         }
-        int code = gshm_unlink(&client, slab.name.c_str());
+        const bool stays = slab.sealed || (keep && closing);
+        int code = stays ? 0 : gshm_unlink(&client, slab.name.c_str());
         if (code == -ECONNRESET) code = gshm_unlink(&client, slab.name.c_str());
         // ENOENT: gshmd was replaced, or the slab was removed.
         if (code != 0 && code != -ENOENT && !closing) return last_failure(code);
@@ -119,9 +120,26 @@ Status gshm_pool::give_back(uint64_t address) {
 
 void gshm_pool::drop_user() {
     if (users.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (keep) (void)pool->trim(0);  // a slab without allocations has nothing to keep
     closing = true;
     pool.reset();
     delete this;
+}
+
+Status gshm_pool::seal() {
+    MutexLock one(sealing);
+    for (const uint64_t address : pool->retire()) {
+        Slab slab;
+        {
+            MutexLock lock(mutex);
+            slab = slabs.at(address);  // a retired slab stays until the end of the pool
+        }
+        if (slab.sealed) continue;
+        if (const int code = gshm_seal(slab.object); code != 0) return last_failure(code);
+        MutexLock lock(mutex);
+        slabs.at(address).sealed = true;
+    }
+    return {};
 }
 
 namespace gshm::core::client {
@@ -136,6 +154,8 @@ Result<gshm_pool_options> read_pool_options(const gshm_pool_options* options) {
     if (chosen.slab_bytes == 0) chosen.slab_bytes = kSlabBytes;
     TRY(check_argument(chosen.slab_bytes <= uint64_t{1} << 40, "slabs of more than 1 TiB"));
     if (chosen.name != nullptr) TRY(check_name_argument(chosen.name));
+    TRY(check_argument((chosen.flags & ~uint32_t{GSHM_POOL_KEEP}) == 0, "a flag that pools do not know"));
+    TRY(check_argument(chosen.reserved == 0, "reserved is not 0"));
     return chosen;
 }
 
@@ -149,6 +169,7 @@ Result<std::unique_ptr<gshm_pool>> make_pool(const std::shared_ptr<Core>& core, 
     const std::string own = unused_folder();
     made->prefix = options.name != nullptr ? fmt::format("{}/{}-", options.name, own) : own + "/";
     made->mode = options.mode;
+    made->keep = (options.flags & GSHM_POOL_KEEP) != 0;
     const uint64_t unit = std::max(info.granularity_bytes, Pool::kAlignment);
     const Pool::Options chosen = {unit, round_up(options.slab_bytes, unit), options.limit_bytes};
     made->pool = std::make_unique<Pool>(chosen, *made, TRY(local->make_streams()));
@@ -220,6 +241,10 @@ int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, voi
 
 int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) noexcept {
     return with_pool(pool, [&](Pool& of) { return of.trim(keep_bytes); });
+}
+
+int gshm_pool_seal(gshm_pool* pool) noexcept {
+    return with_pool(pool, [&](Pool&) { return pool->seal(); });
 }
 
 int gshm_pool_get_stats(gshm_pool* pool, gshm_pool_stats* ret_stats) noexcept {

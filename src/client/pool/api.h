@@ -14,12 +14,15 @@ struct gshm_pool final : gshm::core::client::SlabSource {
     std::string device;  // its name at the daemon
     std::string prefix;  // of the slab names
     uint32_t mode = 0600;
+    bool keep = false;  // slabs outlive the pool
     std::atomic<uint64_t> next_name = 0;
     std::atomic<bool> closing = false;  // a slab is dropped even if the daemon does not take it back
     std::unique_ptr<gshm::core::client::Pool> pool;
     // The handle and the objects of gshm_pool_allocate_object(). The last of them destroys the pool.
     std::atomic<uint64_t> users = 1;
     void drop_user();
+    // Seals the slabs with allocations.
+    gshm::core::Status seal() EXCLUDES(mutex);
 
     gshm::core::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
     gshm::core::Status give_back(uint64_t address) override EXCLUDES(mutex);
@@ -27,7 +30,9 @@ struct gshm_pool final : gshm::core::client::SlabSource {
     struct Slab {
         gshm_object* object = nullptr;
         std::string name;
+        bool sealed = false;
     };
+    gshm::core::Mutex sealing;                         // one seal() at a time
     gshm::core::Mutex mutex;                           // no calls are made under it
     std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
 };

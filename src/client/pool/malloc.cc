@@ -30,9 +30,18 @@ public:
     Result<Pool*> get(int ordinal) EXCLUDES(mutex_) {
         MutexLock lock(mutex_);
         if (auto found = pools_.find(ordinal); found != pools_.end()) return found->second->pool.get();
-        if (!core_) core_ = TRY(connect());
-        auto pool = TRY(make(ordinal));
-        return pools_.emplace(ordinal, std::move(pool)).first->second->pool.get();
+        return TRY(add(ordinal, nullptr))->pool.get();
+    }
+    // A further user of the pool.
+    Result<gshm_pool*> open(int ordinal, const gshm_pool_options* options) EXCLUDES(mutex_) {
+        MutexLock lock(mutex_);
+        auto found = pools_.find(ordinal);
+        if (found != pools_.end() && options != nullptr) {
+            return fail(EBUSY, "cuda:{} has a pool of gshm_malloc() already, whose options do not change", ordinal);
+        }
+        gshm_pool* pool = found != pools_.end() ? found->second.get() : TRY(add(ordinal, options));
+        pool->users.fetch_add(1, std::memory_order_relaxed);
+        return pool;
     }
     // Null: the GPU has no pool yet.
     Pool* find(int ordinal) EXCLUDES(mutex_) {
@@ -68,9 +77,15 @@ private:
         return static_cast<uint32_t>(mode);
     }
 
-    // GPUs are matched by UUID, since the daemon may number them differently.
-    Result<std::unique_ptr<gshm_pool>> make(int ordinal) REQUIRES(mutex_) {
+    Result<gshm_pool*> add(int ordinal, const gshm_pool_options* options) REQUIRES(mutex_) {
         if (ordinal < 0) return fail(EINVAL, "there is no device {}", ordinal);
+        if (!core_) core_ = TRY(connect());
+        auto pool = TRY(make(ordinal, options));
+        return pools_.emplace(ordinal, std::move(pool)).first->second.get();
+    }
+
+    // GPUs are matched by UUID, since the daemon may number them differently. Without options: the environment's.
+    Result<std::unique_ptr<gshm_pool>> make(int ordinal, const gshm_pool_options* given) REQUIRES(mutex_) {
         const auto uuid = TRY(LocalDevices::instance().by_name(fmt::format("cuda:{}", ordinal)))->info().uuid;
         gshm_client client{core_};
         size_t count = 0;
@@ -79,15 +94,16 @@ private:
         if (int code = gshm_devices(&client, devices.data(), devices.size(), &count); code != 0) {
             return std::unexpected(Error{-code, last_error()});
         }
-        gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;
+        gshm_pool_options options = TRY(read_options(given));
+        options.device = nullptr;
         for (size_t i = 0; i < count && i < devices.size(); ++i) {
             if (uuid == devices[i].uuid) options.device = devices[i].name;
         }
         if (options.device == nullptr)
             return fail(ENODEV, "gshmd does not have the GPU {} (cuda:{} here)", uuid, ordinal);
-        options.slab_bytes = TRY(size_of("GSHM_POOL_SLAB"));
-        options.limit_bytes = TRY(size_of("GSHM_POOL_LIMIT"));
-        options.mode = TRY(mode_of("GSHM_POOL_MODE"));
+        if (options.slab_bytes == 0) options.slab_bytes = TRY(size_of("GSHM_POOL_SLAB"));
+        if (options.limit_bytes == 0) options.limit_bytes = TRY(size_of("GSHM_POOL_LIMIT"));
+        if (given == nullptr) options.mode = TRY(mode_of("GSHM_POOL_MODE"));
         return make_pool(core_, TRY(read_pool_options(&options)));
     }
 
@@ -123,6 +139,14 @@ void* gshm_malloc(ssize_t size, int device, void* stream) {
     throw_if_torch_expects_it({-code, fmt::format("no {} bytes on cuda:{}: {}", size, device, last_error())});
     log_failure("no {} bytes on cuda:{}: {}", size, device, last_error());
     return nullptr;
+}
+
+int gshm_malloc_pool(int device, const gshm_pool_options* options, gshm_pool** ret_pool) noexcept {
+    return guarded([&]() -> Status {
+        TRY(check_argument(ret_pool != nullptr, "ret_pool is NULL"));
+        *ret_pool = TRY(ProcessPools::instance().open(device, options));
+        return {};
+    });
 }
 
 void gshm_free(void* memory, ssize_t size, int device, void* stream) noexcept {

@@ -327,6 +327,10 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     slab.used_bytes -= block->bytes;
     stats_.used_bytes -= block->bytes;
     --stats_.allocations;
+    if (slab.retired) {
+        block->asked = 0;
+        return {};
+    }
     release(block, lane, lane != nullptr ? lane->turn : 0);
     if (slab.used_bytes == 0 && ++unused_slabs_ > kept_slabs_) give_back_surplus(&slab);
     return {};
@@ -423,7 +427,7 @@ Status Pool::grow(const BlockRequest& wanted, int* attempts) {
 }
 
 bool Pool::can_go(const PoolSlab& slab) const {
-    return slab.used_bytes == 0 && slab.first->bytes == slab.bytes && slab.first->lane == nullptr;
+    return !slab.retired && slab.used_bytes == 0 && slab.first->bytes == slab.bytes && slab.first->lane == nullptr;
 }
 
 void Pool::remove_slab(PoolSlab* slab) {
@@ -481,6 +485,21 @@ void Pool::give_back_surplus(PoolSlab* newest) {
         if (give_back(slab.get())) ++surplus_given_;
         return;
     }
+}
+
+std::vector<uint64_t> Pool::retire() {
+    MutexLock lock(mutex_);
+    std::vector<uint64_t> addresses;
+    for (auto& [address, slab] : slabs_) {
+        if (!slab->retired && slab->used_bytes == 0) continue;
+        addresses.push_back(address);
+        if (slab->retired) continue;
+        slab->retired = true;
+        for (PoolBlock* block = slab->first; block != nullptr; block = block->above) {
+            if (block->is_free()) unlist(block);
+        }
+    }
+    return addresses;
 }
 
 Status Pool::trim(uint64_t keep_bytes) {

@@ -33,6 +33,7 @@ struct PoolSlab {
     uint64_t used_bytes = 0;
     PoolBlock* first = nullptr;
     std::vector<uint64_t> starts;  // a bit for each unit, set at the start of a used block
+    bool retired = false;          // its free blocks are not listed, and never used again
 };
 
 // A stream, with the blocks that were freed in its order and may still be in use.
@@ -85,6 +86,9 @@ public:
     Status deallocate(void* memory, uint64_t bytes, void* stream) EXCLUDES(mutex_);
     // Waits for pending work and gives back unused slabs, until at most keep_bytes are left.
     Status trim(uint64_t keep_bytes) EXCLUDES(mutex_);
+    // No more memory comes from the slabs that have allocations. They stay until the end of the pool. The addresses of
+    // all such slabs.
+    std::vector<uint64_t> retire() EXCLUDES(mutex_);
     Stats stats() EXCLUDES(mutex_);
     // For any address inside of an allocation.
     std::optional<Place> find(const void* memory) EXCLUDES(mutex_);

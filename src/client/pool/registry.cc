@@ -34,7 +34,7 @@ void PoolRegistry::remove(uint64_t address) {
     slabs_.erase(found);
 }
 
-Result<gshm_location> PoolRegistry::locate(const void* memory) {
+Result<gshm_location> PoolRegistry::locate(const void* memory, std::string* ret_dir) {
     const auto address = reinterpret_cast<uint64_t>(memory);
     MutexLock lock(mutex_);
     auto next = slabs_.upper_bound(address);
@@ -52,6 +52,7 @@ Result<gshm_location> PoolRegistry::locate(const void* memory) {
     location.offset = place->offset;
     location.size_bytes = place->bytes;
     strncpy(location.device, slab.device.c_str(), sizeof location.device - 1);
+    if (ret_dir != nullptr) *ret_dir = slab.core->connection().dir();
     return location;
 }
 

@@ -29,7 +29,8 @@ public:
     void add(uint64_t address, Slab slab) EXCLUDES(mutex_);
     // Called before the memory and the pool end.
     void remove(uint64_t address) EXCLUDES(mutex_);
-    Result<gshm_location> locate(const void* memory) EXCLUDES(mutex_);
+    // ret_dir: the runtime folder of the daemon; may be null.
+    Result<gshm_location> locate(const void* memory, std::string* ret_dir = nullptr) EXCLUDES(mutex_);
 
 private:
     PoolRegistry();

@@ -1,0 +1,190 @@
+"""Loading safetensors files: once for all processes (docs/tensors.md)."""
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+from . import _abi
+from ._abi import lib, name_of, optional_text, text
+from .arrays import Array, Lease
+from .client import Client
+from .dtypes import DTYPES, UINT8
+from .errors import Error, check
+from .objects import Object
+from .references import default_client
+from .tables import TYPES, Table, Tensor
+from .transfers import Progress
+from .waiting import milliseconds
+
+Slice = Tuple[int, int, int]  # dimension, begin, end
+Slices = Union[Mapping[str, Slice], Callable[[str, Tuple[int, ...]], Optional[Slice]]]
+Filter = Callable[[str], Any]
+
+
+class Part(NamedTuple):
+    """The tensors of one file on one device."""
+
+    object: Object
+    table: Table
+    file: str
+    shared: bool  # it was loaded already: nothing was read
+    read_bytes: int
+
+
+class Model(Dict[str, Array]):
+    """Names to arrays. Those of a file and device share one lease."""
+
+    parts: List[Part]
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """Of all files."""
+        found: Dict[str, str] = {}
+        for part in self.parts:
+            found.update(part.table.metadata)
+        return found
+
+    @property
+    def read_bytes(self) -> int:
+        """Read from files by this call."""
+        return sum(part.read_bytes for part in self.parts)
+
+
+def array_of(part: Part, tensor: Tensor) -> Array:
+    """Types that arrays do not have are bytes."""
+    kind = TYPES[tensor.dtype][1]
+    chosen = DTYPES.get(kind or "", UINT8)
+    opened = part.object
+    return Array(opened._need(), tensor.packed_shape, chosen, tensor.offset, False, opened._origin)
+
+
+def device_for(name: str, device_map: Mapping[str, Any]) -> Any:
+    """The device of the longest prefix, in whole parts of the name, as in transformers."""
+    prefix = name
+    while prefix not in device_map:
+        if not prefix:
+            raise ValueError(f"device_map has no device for {name}; the prefix '' is for all others")
+        prefix = prefix.rpartition(".")[0]
+    return device_map[prefix]
+
+
+def choose(
+    path: Any, filter: Optional[Filter], slice: Optional[Slices], device_map: Optional[Mapping[str, Any]]
+) -> Optional[List[Tuple[str, Optional[Slice], Any]]]:
+    """The selected tensors with slices and devices; None: all of them."""
+    if filter is None and slice is None and device_map is None:
+        return None
+    chosen = []
+    left = set(slice) if isinstance(slice, Mapping) else set()
+    for one in Table.of_path(path).tensors:
+        if filter is not None and not filter(one.name):
+            continue
+        part = slice.get(one.name) if isinstance(slice, Mapping) else slice(one.name, one.shape) if slice else None
+        left.discard(one.name)
+        chosen.append((one.name, part, None if device_map is None else device_for(one.name, device_map)))
+    if left:
+        raise ValueError(f"slice= names tensors that are not there: {', '.join(sorted(left))}")
+    return chosen
+
+
+def _choices(chosen: List[Tuple[str, Optional[Slice], Any]]) -> Any:
+    array = (_abi.TensorChoice * max(len(chosen), 1))()
+    for slot, (name, part, device) in zip(array, chosen):
+        slot.struct_size, slot.name, slot.device = ctypes.sizeof(slot), text(name), optional_text(device)
+        slot.dimension, slot.begin, slot.end = part if part is not None else (-1, 0, 0)
+    return array
+
+
+def load_parts(
+    client: Client,
+    path: Any,
+    device: Optional[str],
+    name: Optional[str],
+    chosen: Optional[List[Tuple[str, Optional[Slice], Any]]],
+    *,
+    mode: int = 0,
+    timeout: Optional[float] = None,
+    existing: bool = False,
+    map: bool = True,
+    progress: Optional[Progress] = None,
+) -> List[Part]:
+    raised: List[BaseException] = []
+
+    def report(_: Any, done: int, total: int) -> int:  # signals are served here
+        try:
+            if progress is not None:
+                progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+        return len(raised)
+
+    array = None if chosen is None else _choices(chosen)
+    spec = _abi.LoadSpec(
+        flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0),
+        path=os.fsencode(path),
+        name=optional_text(name),
+        device=optional_text(device),
+        mode=mode,
+        timeout_ms=-1 if timeout is None else milliseconds(timeout),
+        choices=None if array is None else ctypes.addressof(array),
+        choice_count=0 if chosen is None else len(chosen),
+        progress=_abi.PROGRESS(report),
+    )
+    model = ctypes.c_void_p()
+    try:
+        check(lib.load(client._need().handle, ctypes.byref(spec), ctypes.byref(model)), os.fsdecode(path))
+    except Error as error:
+        if raised and error.errno == errno.ECANCELED:
+            raise raised[0] from None
+        raise
+    try:
+        return [_part(client, model, index) for index in range(lib.model_count(model))]
+    finally:
+        lib.model_close(model)
+
+
+def _part(client: Client, model: Any, index: int) -> Part:
+    info = _abi.ModelPart()
+    check(lib.model_get_part(model, index, ctypes.byref(info)))
+    table = Table(info.tensors)
+    lease = Lease(lib.model_take(model, index) or 0)
+    opened = Object(
+        client, lease, (lease.size_bytes,), UINT8, name=name_of(info.name or b""), writable=False, sealed=True
+    )
+    return Part(opened, table, os.fsdecode(info.file or b""), bool(info.flags & _abi.PART_SHARED), info.read_bytes)
+
+
+def load(
+    path: Any,
+    device: Optional[str] = None,
+    *,
+    name: Optional[str] = None,
+    filter: Optional[Filter] = None,
+    slice: Optional[Slices] = None,
+    device_map: Optional[Mapping[str, str]] = None,
+    progress: Optional[Progress] = None,
+    client: Optional[Client] = None,
+    mode: int = 0,
+    timeout: Optional[float] = None,
+    existing: bool = False,
+) -> Model:
+    """The tensors of a safetensors file, or of a folder with such files, as arrays: read once for all processes, and then
+    shared. They are read-only; copy() of an array is private.
+
+    `device` is the daemon's name of it; None: its first. `device_map` has devices for prefixes of names, "" for all others.
+    `filter(name)` tells which tensors to load. `slice` is a dict of (dimension, begin, end), or a function of name and shape
+    that returns one, or None for the whole tensor. Only the bytes that are needed are read. `name` is that of the object, or of
+    the directory; without one it is made from the path. With `existing`, NotFound is raised if it is not loaded already."""
+    connection = client or default_client()
+    chosen = choose(path, filter, slice, device_map)
+    parts = load_parts(
+        connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress
+    )
+    model = Model()
+    model.parts = parts
+    for part in parts:
+        for tensor in part.table.tensors:
+            model[tensor.name] = array_of(part, tensor)
+    return model

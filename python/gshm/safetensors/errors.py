@@ -1,0 +1,26 @@
+"""The error of the original."""
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import Iterator
+
+from ..errors import Error
+
+
+class SafetensorError(Exception):
+    """Something in a file, or in the arguments, is wrong."""
+
+
+SafetensorError.__module__ = "gshm.safetensors"
+
+
+@contextlib.contextmanager
+def header_errors(doing: str) -> Iterator[None]:
+    """A malformed header is a SafetensorError."""
+    try:
+        yield
+    except Error as error:
+        if error.errno in (errno.EBADMSG, errno.EINVAL):
+            raise SafetensorError(f"{doing}: {error.strerror}") from None
+        raise

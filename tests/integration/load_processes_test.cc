@@ -1,0 +1,255 @@
+// Several processes and users that load the same file; loaders and daemons that are killed.
+#include "integration/load_fixture.h"
+
+namespace gshm::core::test {
+namespace {
+
+class LoadProcesses : public LoadTest, public ::testing::WithParamInterface<const char*> {
+protected:
+    // Loads and tells the bytes read, or fails.
+    int load_and_tell(Process& self, const std::string& file, const Options& options,
+                      const std::vector<TestTensor>& tensors) {
+        const auto client = connect(kPatience);
+        Model model;
+        if (load_code(client.get(), file, options, model) != 0) {
+            fprintf(stderr, "load: %s\n", gshm_last_error());
+            return 1;
+        }
+        uint64_t read = 0;
+        for (size_t i = 0; i < gshm_model_count(model.get()); ++i) read += part(model, i).read_bytes;
+        self.tell(read);
+        return gshm_model_count(model.get()) == 1 && !difference(part(model), tensors).empty() ? 2 : 0;
+    }
+    // In the process: stops for ever as soon as bytes are read, before the object gets its name.
+    static std::function<int(uint64_t, uint64_t)> stop_half_way(Process& self) {
+        return [&self](uint64_t done, uint64_t) {
+            if (done == 0) return 0;
+            self.tell(done);
+            while (true) pause();
+        };
+    }
+    Options options(const char* name = nullptr) const {
+        return {.name = name, .device = GetParam(), .flags = map_in_child(GetParam())};
+    }
+};
+
+TEST_P(LoadProcesses, ARaceReadsTheBytesOnce) {
+    std::vector<TestTensor> all;
+    for (int i = 0; i < 4; ++i) {
+        const auto tensors =
+            std::vector{make_tensor("t" + std::to_string(i), "U8", {3 << 20}, static_cast<uint64_t>(i))};
+        write_file("llama/" + std::to_string(i) + ".safetensors", file_bytes(tensors));
+        all.push_back(tensors[0]);
+    }
+    for (const char* name : {static_cast<const char*>(nullptr), "models/llama"}) {
+        int gate[2];
+        ASSERT_EQ(pipe2(gate, O_CLOEXEC), 0);
+        std::vector<std::unique_ptr<Process>> processes;
+        for (int i = 0; i < 6; ++i) {
+            processes.push_back(std::make_unique<Process>([&](Process& self) {
+                close(gate[1]);
+                char none = 0;
+                (void)!read(gate[0], &none, 1);  // all begin together
+                return load_and_tell(self, path("llama"), options(name), all);
+            }));
+        }
+        close(gate[0]);
+        close(gate[1]);
+        uint64_t read = 0;
+        for (auto& process : processes) {
+            read += process->hear().value_or(1);
+            EXPECT_EQ(process->wait(), 0);
+        }
+        EXPECT_EQ(read, bytes_of(all));
+        const auto model = load(client_.get(), path("llama"), {.name = name, .device = GetParam()});
+        for (size_t i = 0; i < 4; ++i) EXPECT_EQ(difference(part(model, i), {all[i]}), "");
+    }
+    EXPECT_EQ(names(client_.get()).size(), 8u);  // and no claims
+}
+
+TEST_P(LoadProcesses, AKilledLoaderLeavesNothing) {
+    const auto tensors = large_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    Process loader([&](Process& self) {
+        auto half = options();
+        half.progress = stop_half_way(self);
+        return load_and_tell(self, file, half, tensors);
+    });
+    ASSERT_TRUE(loader.hear());
+    EXPECT_EQ(names(client_.get()).size(), 1u);
+    EXPECT_NE(names(client_.get()).begin()->find(".loading-"), std::string::npos);
+    loader.kill();
+    EXPECT_TRUE(eventually([&] { return names(client_.get()).empty(); }));
+    EXPECT_TRUE(eventually([&] { return device(client_.get(), GetParam()).object_bytes == 0; }));
+    const auto model = load(client_.get(), file, {.device = GetParam()});
+    EXPECT_EQ(difference(part(model), tensors), "");
+}
+
+TEST_P(LoadProcesses, TheWaitingOneTakesOver) {
+    const auto tensors = large_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    Process loader([&](Process& self) {
+        auto half = options();
+        half.progress = stop_half_way(self);
+        return load_and_tell(self, file, half, tensors);
+    });
+    ASSERT_TRUE(loader.hear());
+    Process waiter([&](Process& self) {
+        auto waiting = options();
+        int calls = 0;
+        waiting.progress = [&](uint64_t done, uint64_t) {
+            if (++calls == 2) self.tell(done);  // the first call is before the look at the daemon
+            return 0;
+        };
+        return load_and_tell(self, file, waiting, tensors);
+    });
+    EXPECT_EQ(waiter.hear(), std::optional<uint64_t>(0));
+    // The wait has a limit for others.
+    Model none;
+    EXPECT_EQ(load_code(client_.get(), file, {.device = GetParam(), .timeout_ms = 50}, none), -ETIMEDOUT);
+    loader.kill();
+    EXPECT_EQ(waiter.hear(), std::optional<uint64_t>(bytes_of(tensors)));
+    EXPECT_EQ(waiter.wait(), 0);
+    EXPECT_TRUE(is_shared(part(load(client_.get(), file, {.device = GetParam()}))));
+}
+
+TEST_P(LoadProcesses, AKilledDaemonIsOnlyAPause) {
+    const auto tensors = large_tensors(1);
+    for (const uint64_t when : {uint64_t{0}, uint64_t{1}, bytes_of(tensors)}) {
+        const auto file = write_file("m" + std::to_string(when) + ".safetensors", file_bytes(tensors));
+        bool killed = false;
+        const auto kill_once = [&](uint64_t done, uint64_t) {
+            if (!killed && done >= when) {
+                killed = true;
+                kill_it();
+            }
+            return 0;
+        };
+        const auto model = load(client_.get(), file, {.device = GetParam(), .progress = kill_once});
+        ASSERT_TRUE(model);
+        EXPECT_TRUE(killed);
+        EXPECT_EQ(difference(part(model), tensors), "");
+    }
+    EXPECT_EQ(names(client_.get()).size(), 3u);
+}
+
+TEST_P(LoadProcesses, AWaitOutlivesTheDaemonToo) {
+    const auto tensors = large_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    Process loader([&](Process& self) {
+        auto half = options();
+        half.progress = stop_half_way(self);
+        return load_and_tell(self, file, half, tensors);
+    });
+    ASSERT_TRUE(loader.hear());
+    int calls = 0;
+    const auto progress = [&](uint64_t, uint64_t) {
+        if (++calls == 2) {
+            kill_it();
+            loader.kill();
+        }
+        return 0;
+    };
+    const auto model = load(client_.get(), file, {.device = GetParam(), .progress = progress});
+    ASSERT_TRUE(model);
+    EXPECT_EQ(difference(part(model), tensors), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LoadProcesses, ::testing::Values("host", "cuda:0"), device_of);
+
+class LoadUsers : public LoadProcesses {
+protected:
+    void SetUp() override {
+        if (geteuid() != 0) GTEST_SKIP() << "needs root, to become other users";
+        LoadProcesses::SetUp();
+    }
+    static constexpr uid_t kStranger = 65534, kVictim = 65533;
+};
+
+TEST_P(LoadUsers, AnotherUserSharesWhatRootHasLoaded) {
+    const auto tensors = some_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    std::filesystem::permissions(file, std::filesystem::perms(0644));
+    const auto model = load(client_.get(), file, {.device = GetParam()});
+    Process other([&](Process& self) { return load_and_tell(self, file, options(), tensors); }, kStranger);
+    EXPECT_EQ(other.hear(), std::optional<uint64_t>(0));
+    EXPECT_EQ(other.wait(), 0);
+    EXPECT_EQ(names(client_.get()).size(), 1u);
+}
+
+TEST_P(LoadUsers, AnotherUserWaitsForTheOwnerOfTheFile) {
+    const auto tensors = large_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    std::filesystem::permissions(file, std::filesystem::perms(0644));
+    Process loader([&](Process& self) {
+        auto half = options();
+        bool is_stopped = false;
+        half.progress = [&](uint64_t done, uint64_t) {
+            if (done == 0 || std::exchange(is_stopped, true)) return 0;
+            self.tell(done);
+            raise(SIGSTOP);
+            return 0;
+        };
+        return load_and_tell(self, file, half, tensors);
+    });
+    ASSERT_TRUE(loader.hear());
+    Process other(
+        [&](Process& self) {
+            auto waiting = options();
+            int calls = 0;
+            waiting.progress = [&](uint64_t done, uint64_t) {
+                if (++calls == 2) self.tell(done);
+                return 0;
+            };
+            return load_and_tell(self, file, waiting, tensors);
+        },
+        kStranger);
+    EXPECT_EQ(other.hear(), std::optional<uint64_t>(0));
+    loader.go_on();
+    EXPECT_EQ(other.hear(), std::optional<uint64_t>(0));
+    EXPECT_EQ(other.wait(), 0);
+}
+
+TEST_P(LoadUsers, AStrangersObjectUnderTheDerivedNameIsNotTrusted) {
+    const auto tensors = some_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    std::filesystem::permissions(file, std::filesystem::perms(0644));
+    // With the attribute and the identity of the real one.
+    const std::string name = "loaded/0" + file + "@" + GetParam();
+    Process stranger([&](Process& self) { return load_and_tell(self, file, options(name.c_str()), tensors); },
+                     kStranger);
+    EXPECT_EQ(stranger.hear(), std::optional<uint64_t>(bytes_of(tensors)));
+    ASSERT_EQ(stranger.wait(), 0);
+    EXPECT_EQ(stat(client_.get(), name.c_str()).uid, kStranger);
+    // A user who looks into root's tree.
+    Process victim([&](Process& self) { return load_and_tell(self, file, options(), tensors); }, kVictim);
+    EXPECT_FALSE(victim.hear());  // the directory "loaded" is the stranger's: there is no place for the victim
+    EXPECT_EQ(victim.wait(), 1);
+    const auto model = load(client_.get(), file, {.device = GetParam()});
+    EXPECT_FALSE(is_shared(part(model)));
+    EXPECT_EQ(part(model).read_bytes, bytes_of(tensors));
+    EXPECT_EQ(stat(client_.get(), part(model).name).uid, 0u);
+    // An explicit name is trusted.
+    EXPECT_FALSE(is_shared(part(load(client_.get(), file, {.name = "shared", .device = GetParam()}))));
+    Process user([&](Process& self) { return load_and_tell(self, file, options("shared"), tensors); }, kVictim);
+    EXPECT_EQ(user.hear(), std::optional<uint64_t>(0));
+    EXPECT_EQ(user.wait(), 0);
+}
+
+TEST_P(LoadUsers, UsersHaveTreesOfTheirOwn) {
+    const auto tensors = some_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    std::filesystem::permissions(file, std::filesystem::perms(0644));
+    for (const uid_t uid : {kStranger, kVictim}) {
+        Process user([&](Process& self) { return load_and_tell(self, file, options(), tensors); }, uid);
+        EXPECT_EQ(user.hear(), std::optional<uint64_t>(bytes_of(tensors)));
+        EXPECT_EQ(user.wait(), 0);
+    }
+    EXPECT_EQ(names(client_.get()), (std::set<std::string>{"loaded/65533" + file + "@" + GetParam(),
+                                                           "loaded/65534" + file + "@" + GetParam()}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LoadUsers, ::testing::Values("host", "cuda:0"), device_of);
+
+}  // namespace
+}  // namespace gshm::core::test
