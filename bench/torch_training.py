@@ -5,6 +5,7 @@ usage: torch_training.py [--rounds N] [--steps N] [--bin FOLDER] [--only MODE]..
 
 A small transformer of 6 layers, whose kernels are short, with batches of varying length, so that sizes of tensors keep changing. Modes:
   torch      torch's caching allocator
+  expandable the same with expandable segments: memory of cuMemCreate(), as gshm's
   mempool    a torch MemPool whose segments come from gshm_malloc
   pluggable  gshm_malloc for each tensor (change_current_allocator)
 Each round runs every mode in a process of its own. Figures are medians of the rounds' medians. Starts a gshmd of its own.
@@ -21,15 +22,17 @@ import sys
 import tempfile
 import time
 
-MODES = ["torch", "mempool", "pluggable"]
+MODES = ["torch", "expandable", "mempool", "pluggable"]
 LENGTHS = [256, 640, 384, 896, 512, 768, 320, 1024, 448, 960]
 
 
 def train(mode, library, steps):
+    if mode == "expandable":
+        os.environ["PYTORCH_ALLOC_CONF"] = os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     import torch
 
     use = contextlib.nullcontext()
-    if mode != "torch":
+    if mode in ("mempool", "pluggable"):
         allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "gshm_malloc", "gshm_free")
         if mode == "pluggable":
             torch.cuda.memory.change_current_allocator(allocator)
@@ -81,8 +84,10 @@ def measure(arguments, programs):
                 return 1
             time.sleep(0.1)
         results = {mode: [] for mode in arguments.only or MODES}
-        for _ in range(arguments.rounds):
-            for mode, figures in results.items():
+        for turn in range(arguments.rounds):
+            order = list(results)  # each mode is the first, and the last, in some round
+            for mode in order[turn % len(order):] + order[: turn % len(order)]:
+                figures = results[mode]
                 command = [sys.executable, __file__, "--child", mode, library, str(arguments.steps)]
                 child = subprocess.run(command, capture_output=True, text=True,
                                        env={**os.environ, "GSHM_DIR": str(directory)})

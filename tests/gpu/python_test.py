@@ -119,6 +119,124 @@ def between_processes(gshm, c):
     return "an object through a queue"
 
 
+def attaches(directory, queue):
+    import torch
+
+    import gshm
+    import gshm.torch
+
+    model = small_model(torch).to("meta")
+    gshm.torch.attach_module(model, "models/small", client=gshm.connect(directory))
+    queue.put(float(model(torch.arange(8, device="cuda:0")).abs().sum()))
+
+
+def small_model(torch):
+    model = torch.nn.Sequential(torch.nn.Embedding(64, 128), torch.nn.Linear(128, 64, bias=False))
+    model[1].weight = model[0].weight
+    return model
+
+
+def modules(gshm, c):
+    import torch
+
+    import gshm.torch
+
+    model = small_model(torch).to("cuda:0")
+    expected = float(model(torch.arange(8, device="cuda:0")).abs().sum())
+    gshm.torch.share_module(model, "models/small", client=c)
+    check(float(model(torch.arange(8, device="cuda:0")).abs().sum()) == expected, "the shared module computes something else")
+    check(model[1].weight is model[0].weight, "tied weights are not tied")
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=attaches, args=(os.environ["GSHM_DIR"], queue))
+    child.start()
+    check(queue.get(timeout=100) == expected, "the attached module computes something else")
+    child.join()
+    return "a module in two processes"
+
+
+def fills_pool(queue):
+    import torch
+    import torch.multiprocessing  # its queues
+
+    import gshm.torch
+
+    with gshm.torch.use_pool("pool/kv") as pool:
+        tensor = torch.full((1000, 1000), 5.0, device="cuda:0")
+    pool.seal()
+    queue.put(tensor)
+    queue.close()
+    queue.join_thread()
+    os._exit(0)
+
+
+def pools(gshm, c):
+    import torch.multiprocessing
+
+    import gshm.torch
+
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=fills_pool, args=(queue,))
+    child.start()
+    child.join()
+    tensor = queue.get(timeout=100)
+    check(float(tensor.sum()) == 5e6, "a tensor of a pool has other numbers in another process")
+    return "a pool's tensor through a queue, after its maker is gone"
+
+
+def checkpoints(gshm, c):
+    import torch
+
+    import gshm.torch
+
+    weights = torch.full((1 << 26,), 1.0, device="cuda:0")  # 256 MiB
+    state = {"model": {"w": weights}, "step": 3}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "last.safetensors")
+        saved = gshm.torch.save(state, "run/last", path=path, client=c)
+        weights.zero_()  # on the stream after the copy
+        saved.wait()
+        back = gshm.torch.load_state("run/last", client=c)
+        check(back["step"] == 3 and float(back["model"]["w"].sum()) == 1 << 26, "the state is not that of the call")
+        again = gshm.torch.load_file_state(path, "cuda:0", client=c, progress=False)
+        check(float(again["model"]["w"].sum()) == 1 << 26, "the file is not the state")
+    return "a state that is saved while it changes"
+
+
+def loads(gshm, c):
+    import numpy
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    import gshm.safetensors
+    import gshm.torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "all.safetensors")
+        made = {}
+        for name in TYPES:
+            kind = getattr(torch, name, None)
+            if kind is not None:
+                made[name] = torch.randint(0, 2, (33, 7), dtype=torch.uint8).repeat(1, kind.itemsize).view(kind)
+        save_file(made, path)
+        ours, theirs = gshm.torch.load(path, "cuda:0", client=c, progress=False), load_file(path, device="cuda:0")
+        check(set(ours) == set(theirs), f"other names: {set(ours) ^ set(theirs)}")
+        for name, one in theirs.items():
+            seen = ours[name]
+            check(seen.dtype == one.dtype and seen.shape == one.shape and seen.is_cuda, f"{name}: {seen.dtype} {seen.shape}")
+            check(torch.equal(seen.contiguous().view(torch.uint8), one.view(torch.uint8)), f"{name} has other bytes")
+            check(seen.data_ptr() % 256 == 0, f"{name} is not aligned")
+        part = gshm.torch.load(path, "cuda:0", client=c, progress=False, slice={"float32": (0, 3, 9)},
+                               filter=lambda name: name == "float32")
+        check(torch.equal(part["float32"], theirs["float32"][3:9]), "a slice has other numbers")
+        with gshm.safetensors.safe_open(path, "pt", device="cuda:0") as file:
+            check(torch.equal(file.get_tensor("int64"), theirs["int64"]), "safe_open has other numbers")
+        host = gshm.load(path, "host", client=c)
+        check(numpy.array_equal(host["int32"].numpy(), made["int32"].numpy()), "NumPy reads other numbers")
+    return f"{len(made)} types as safetensors loads them"
+
+
 def figures(gshm, c):
     import torch
 
@@ -144,12 +262,13 @@ def figures(gshm, c):
     return f"from_dlpack {statistics.median(times) * 1e6:.1f} us; 10,000 opens: {more} bytes more"
 
 
-PARTS = [in_torch, in_cupy, in_jax, in_numpy, between_processes, figures]
+PARTS = [in_torch, in_cupy, in_jax, in_numpy, between_processes, modules, pools, checkpoints, loads, figures]
 
 
 def run(directory):
     import gshm
 
+    os.environ["GSHM_DIR"] = str(directory)
     try:
         with gshm.connect(directory, timeout=30) as c:
             for part in PARTS:

@@ -147,7 +147,9 @@ def on_mem_pool(torch, lib, library, directory):
             torch.empty(free // 2, dtype=torch.uint8, device="cuda:0")
             check(False, "a tensor was made in memory that torch has cached")
         except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
+            pass
+    torch.cuda.empty_cache()  # outside of the block: inside, it frees the cache of the MemPool alone
+    with torch.cuda.use_mem_pool(pool):
         after = torch.empty(free // 2, dtype=torch.uint8, device="cuda:0")
         after[-1] = 2
         check(int(after[-1]) == 2, "the tensor after the retry is wrong")
