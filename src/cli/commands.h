@@ -45,7 +45,12 @@ struct ShutdownArgs {
     bool keep = false;
 };
 
-struct NamesArgs {  // stat, seal
+struct StatArgs {
+    std::vector<std::string> names;
+    bool all = false;  // tensors, however many
+};
+
+struct NamesArgs {  // seal, unload
     std::vector<std::string> names;
 };
 
@@ -79,6 +84,15 @@ struct GetArgs {
     std::vector<std::string> names_and_file;  // the last one is the file
     bool recursive = false;
     bool verify = false;
+};
+
+struct LoadArgs {
+    std::string path;                 // file or folder
+    std::optional<std::string> name;  // none: made from the path
+    std::string device;
+    std::vector<std::string> filters;  // patterns of tensors' names
+    std::optional<uint32_t> mode;
+    int timeout_ms = -1;  // -1: no timeout
 };
 
 struct SnapshotArgs {
@@ -144,11 +158,13 @@ int cmd_doctor(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);
-int cmd_stat(Context& context, const NamesArgs& args);
+int cmd_stat(Context& context, const StatArgs& args);
 int cmd_write(Context& context, const WriteArgs& args);
 int cmd_cat(Context& context, const CatArgs& args);
 int cmd_put(Context& context, const PutArgs& args);
 int cmd_get(Context& context, const GetArgs& args);
+int cmd_load(Context& context, const LoadArgs& args);
+int cmd_unload(Context& context, const NamesArgs& args);
 int cmd_snapshot(Context& context, const SnapshotArgs& args);
 int cmd_restore(Context& context, const RestoreArgs& args);
 int cmd_seal(Context& context, const NamesArgs& args);

@@ -7,6 +7,7 @@
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
 #include "cli/support/table.h"
+#include "cli/support/tensors.h"
 #include "cli/support/text.h"
 
 namespace gshm::cli {
@@ -69,10 +70,32 @@ std::vector<Shown> list(Context& context, const std::string& path, bool recursiv
     return entries;
 }
 
-std::string details_text(const std::vector<Shown>& entries, bool exact_bytes) {
+// A round trip for each object: a long list has no column for tensors.
+constexpr size_t kMostAsked = 4096;
+
+// The number of tensors of each entry; empty if no entry has any.
+std::vector<std::string> tensor_column(Context& context, const std::vector<Shown>& entries) {
+    std::vector<std::string> column(entries.size(), "-");
+    bool has_some = false;
+    for (size_t i = 0; i < entries.size() && entries.size() <= kMostAsked; ++i) {
+        if (entries[i].info.kind != GSHM_KIND_OBJECT || !is_sealed(entries[i].info)) continue;
+        const auto count = tensor_count(context, entries[i].name);
+        if (!count) continue;
+        column[i] = std::to_string(*count);
+        has_some = true;
+    }
+    return has_some ? column : std::vector<std::string>();
+}
+
+std::string details_text(Context& context, const std::vector<Shown>& entries, bool exact_bytes) {
     Accounts accounts;
-    Table table({"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED", "NAME"});
-    for (const auto& [name, shown, info] : entries) {
+    const auto tensors = tensor_column(context, entries);
+    std::vector<std::string> titles = {"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED"};
+    if (!tensors.empty()) titles.emplace_back(">TENSORS");
+    titles.emplace_back("NAME");
+    Table table(titles);
+    for (size_t i = 0; i < entries.size(); ++i) {
+        const auto& [name, shown, info] = entries[i];
         const bool other = info.kind != GSHM_KIND_OBJECT;
         const char type = info.kind == GSHM_KIND_DIRECTORY ? 'd'
                           : info.kind == GSHM_KIND_SYMLINK ? 'l'
@@ -80,10 +103,17 @@ std::string details_text(const std::vector<Shown>& entries, bool exact_bytes) {
                                                            : '-';
         auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
         modified[10] = ' ';
-        table.add_row({permissions_text(type, info.mode), other ? "-" : std::to_string(info.leases),
-                       accounts.user(info.uid), accounts.group(info.gid),
-                       other ? "-" : size_text(info.size_bytes, exact_bytes), other ? "-" : info.device,
-                       state_text(info), modified, shown});
+        std::vector<std::string> cells = {permissions_text(type, info.mode),
+                                          other ? "-" : std::to_string(info.leases),
+                                          accounts.user(info.uid),
+                                          accounts.group(info.gid),
+                                          other ? "-" : size_text(info.size_bytes, exact_bytes),
+                                          other ? "-" : info.device,
+                                          state_text(info),
+                                          modified};
+        if (!tensors.empty()) cells.push_back(tensors[i]);
+        cells.push_back(shown);
+        table.add_row(std::move(cells));
     }
     return table.text();
 }
@@ -101,7 +131,11 @@ int cmd_ls(Context& context, const LsArgs& args) {
         record.add("path", path).add("entries", std::move(records));
         context.print(record);
     } else if (args.details) {
-        context.print(details_text(entries, args.exact_bytes));
+        context.print(details_text(context, entries, args.exact_bytes));
+        // An object of tensors is listed as a directory would be.
+        const bool is_itself = entries.size() == 1 && entries[0].name == path;
+        const auto tensors = is_itself ? find_tensors(context, path) : std::nullopt;
+        if (tensors && !tensors->empty()) context.print("\n" + tensors_text(*tensors, 0, args.exact_bytes));
     } else {
         // A pipe gets the exact names. A terminal gets them without control characters.
         const bool terminal = ::isatty(STDOUT_FILENO);

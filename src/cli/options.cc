@@ -104,6 +104,7 @@ public:
         add_name_commands();
         add_object_commands();
         add_copy_commands();
+        add_tensor_commands();
         add_snapshot_commands();
     }
 
@@ -215,6 +216,7 @@ private:
     void add_name_commands();
     void add_object_commands();
     void add_copy_commands();
+    void add_tensor_commands();
     void add_snapshot_commands();
 
     CommandLine& line_;
@@ -309,7 +311,8 @@ void Parser::add_object_commands() {
     create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
 
     const auto stat = add("stat", cmd_stat, "show all properties of objects", "gshm stat models/w0");
-    stat.names(&NamesArgs::names, "objects or directories");
+    stat.names(&StatArgs::names, "objects or directories");
+    stat.flag("-a,--all", &StatArgs::all, "all tensors of an object, not only the first ones");
 
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
@@ -362,6 +365,29 @@ void Parser::add_copy_commands() {
                 "objects (directories with -r), then the file to write, a folder for them, or - (standard output)");
     get.flag("-r,-R,--recursive", &GetArgs::recursive, "directories with all their entries");
     get.flag("--verify", &GetArgs::verify, "compare the written file with the object before it is renamed");
+}
+
+void Parser::add_tensor_commands() {
+    const auto load = add("load", cmd_load,
+                          "load the tensors of safetensors files, once for all processes; prints the objects' names",
+                          R"(gshm load llama/ models/llama --device cuda:0
+  gshm load model.safetensors --filter 'layers.0.*' --filter 'embed*')");
+    load.name("PATH", &LoadArgs::path, "a file, or a folder with such files or an index");
+    load.optional_text("NAME", &LoadArgs::name,
+                       "of the object, or of a directory for the files of a folder; default: made from the path");
+    load.device(&LoadArgs::device);
+    const auto add_filter = [args = load.args](const std::string& value) { args->filters.push_back(value); };
+    unmark(load.app->add_option_function<std::string>("--filter", add_filter,
+                                                      "only tensors whose names match; may be repeated"))
+        ->type_name("PATTERN")
+        ->trigger_on_parse();
+    load.number("--mode", &LoadArgs::mode, parse_mode, "OCTAL",
+                "permission bits; default: the rights to read the file");
+    load.number("--timeout", &LoadArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
+
+    const auto unload = add("unload", cmd_unload, "remove loaded tensors; memory is freed with the last lease",
+                            "gshm unload models/llama");
+    unload.names(&NamesArgs::names, "objects with tensors, or directories of them");
 }
 
 void Parser::add_snapshot_commands() {

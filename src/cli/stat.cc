@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
@@ -5,6 +6,8 @@
 #include "cli/support/attributes.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
+#include "cli/support/tensors.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 
@@ -25,9 +28,16 @@ std::optional<std::vector<Attribute>> find_attributes(Context& context, const st
     return check(std::move(found), name);
 }
 
+constexpr size_t kShownTensors = 20;
+
+bool has_tensors(const std::optional<std::vector<Attribute>>& attributes) {
+    const auto is_mark = [](const Attribute& attribute) { return attribute.name == GSHM_TENSORS_ATTRIBUTE; };
+    return attributes && std::ranges::any_of(*attributes, is_mark);
+}
+
 }  // namespace
 
-int cmd_stat(Context& context, const NamesArgs& args) {
+int cmd_stat(Context& context, const StatArgs& args) {
     std::vector<Record> records;
     std::string text;
     const int exit_code = context.for_each(args.names, [&](const std::string& given) {
@@ -35,6 +45,16 @@ int cmd_stat(Context& context, const NamesArgs& args) {
         const auto info = stat(context, name);
         std::optional<std::vector<Attribute>> attributes;  // null: not readable
         if (info.kind == GSHM_KIND_OBJECT) attributes = find_attributes(context, name);
+        // An attribute that another program has set may promise tensors that the object does not have.
+        std::optional<std::vector<TensorInfo>> tensors;
+        std::string reason;
+        if (has_tensors(attributes)) {
+            try {
+                tensors = find_tensors(context, name);
+            } catch (const Failure& failure) {
+                reason = failure.what();
+            }
+        }
         if (context.json()) {
             auto record = stat_record(name, info);
             std::vector<Record> list;
@@ -42,9 +62,12 @@ int cmd_stat(Context& context, const NamesArgs& args) {
                 for (const auto& attribute : *attributes) list.push_back(attribute_record(attribute));
                 record.add("attributes", std::move(list));
             }
+            if (tensors) record.add("tensors", tensor_records(*tensors));
             records.push_back(std::move(record));
         } else {
             text += (text.empty() ? "" : "\n") + stat_text(name, info, attributes.value_or(std::vector<Attribute>()));
+            if (tensors && !tensors->empty()) text += "\n" + tensors_text(*tensors, args.all ? 0 : kShownTensors);
+            if (!reason.empty()) text += "\nno tensors can be shown: " + printable(reason) + "\n";
         }
     });
     if (context.json()) {

@@ -133,6 +133,40 @@ TEST_P(LoadProcesses, AKilledDaemonIsOnlyAPause) {
     EXPECT_EQ(names(client_.get()).size(), 3u);
 }
 
+// More rows than the buffers hold that gather them.
+TEST_P(LoadProcesses, ASliceOfManyRowsOutlivesTheDaemonToo) {
+    constexpr uint64_t kRows = 20'000, kRowBytes = 6'000, kBegin = 1'001, kEnd = 5'002;
+    std::string bytes;
+    const std::string some = pattern(1'000'003, 1);  // no multiple of a row
+    while (bytes.size() < kRows * kRowBytes) bytes += some;
+    bytes.resize(kRows * kRowBytes);
+    const auto file = write_file("m.safetensors", file_bytes({{"w", "U8", {kRows, kRowBytes}, bytes}}));
+    std::string expected;
+    for (uint64_t row = 0; row < kRows; ++row) expected += bytes.substr(row * kRowBytes + kBegin, kEnd - kBegin);
+    const Options slice{.device = GetParam(), .choices = {choice("w", nullptr, 1, kBegin, kEnd)}};
+    Options cut = slice;
+    bool changed = false;
+    cut.progress = [&](uint64_t, uint64_t) {
+        if (!std::exchange(changed, true)) std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+        return 0;
+    };
+    Model none;
+    EXPECT_EQ(load_code(client_.get(), file, cut, none), -ENODATA) << gshm_last_error();
+    EXPECT_TRUE(names(client_.get()).empty());
+
+    write_file("m.safetensors", file_bytes({{"w", "U8", {kRows, kRowBytes}, bytes}}));
+    Options killing = slice;
+    bool killed = false;
+    killing.progress = [&](uint64_t done, uint64_t) {
+        if (done > 0 && !std::exchange(killed, true)) kill_it();
+        return 0;
+    };
+    const auto model = load(client_.get(), file, killing);
+    ASSERT_TRUE(model);
+    EXPECT_EQ(part(model).read_bytes, expected.size());
+    EXPECT_TRUE(find(part(model), "w")->bytes == expected);
+}
+
 TEST_P(LoadProcesses, AWaitOutlivesTheDaemonToo) {
     const auto tensors = large_tensors(1);
     const auto file = write_file("m.safetensors", file_bytes(tensors));

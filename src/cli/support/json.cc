@@ -36,4 +36,10 @@ std::string to_json(const Record& record, bool indented) {
     return convert(record).dump(indented ? 2 : -1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::optional<uint64_t> json_number(const std::string& text, const char* key) {
+    const auto json = Json::parse(text, nullptr, false);
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number_unsigned()) return std::nullopt;
+    return json[key].get<uint64_t>();
+}
+
 }  // namespace gshm::cli

@@ -26,6 +26,11 @@ Record& Record::add(std::string key, std::vector<std::string> values) {
     return *this;
 }
 
+Record& Record::add(std::string key, std::vector<uint64_t> values) {
+    fields_.emplace_back(std::move(key), std::move(values));
+    return *this;
+}
+
 Record& Record::add(std::string key, std::vector<Record> values) {
     fields_.emplace_back(std::move(key), std::move(values));
     return *this;

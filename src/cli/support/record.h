@@ -14,7 +14,7 @@ namespace gshm::cli {
 class Record {
 public:
     using Value = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<std::string>,
-                               std::vector<Record>, std::shared_ptr<const Record>>;
+                               std::vector<uint64_t>, std::vector<Record>, std::shared_ptr<const Record>>;
 
     Record& add(std::string key, std::string value);
     Record& add(std::string key, const char* value);
@@ -23,6 +23,7 @@ public:
     Record& add(std::string key, std::signed_integral auto value) { return add_signed(std::move(key), value); }
     Record& add(std::string key, std::unsigned_integral auto value) { return add_unsigned(std::move(key), value); }
     Record& add(std::string key, std::vector<std::string> values);
+    Record& add(std::string key, std::vector<uint64_t> values);
     Record& add(std::string key, std::vector<Record> values);
     Record& add(std::string key, Record value);
 

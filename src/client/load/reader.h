@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/load/gather.h"
 #include "client/load/plan.h"
 #include "client/ring/ring.h"
 
@@ -49,12 +50,19 @@ private:
     struct Slot {
         Task* task = nullptr;
         uint64_t bytes = 0;
+        std::optional<uint32_t> buffer;  // of gathered ranges
     };
+    enum class Begun { some, all, none };
 
     Reader() = default;
     Status fill();
-    // False: all ranges of the task are begun.
-    Result<bool> begin_next(Task& task);
+    // none: no buffer is free.
+    Result<Begun> begin_next(Task& task);
+    Result<Begun> begin_gathered(Task& task);
+    Status prepare(Task& task, uint32_t file, uint64_t file_offset, const gshm_range& range,
+                   std::optional<uint32_t> buffer);
+    static Begun advance(Task& task, uint64_t rows);
+    Error failure(const Task& task, int code) const;
     void end_if_complete(Task& task);
 
     std::unique_ptr<Ring> ring_;
@@ -63,6 +71,8 @@ private:
     std::vector<Slot> slots_;
     std::vector<uint32_t> free_slots_;
     std::vector<size_t> complete_;
+    std::optional<GatherBuffers> gather_;
+    uint32_t gather_file_ = 0;  // in the ring
     size_t under_way_ = 0;
     uint64_t under_way_bytes_ = 0;
     uint64_t done_bytes_ = 0;
