@@ -10,6 +10,7 @@ from . import _abi
 from ._abi import lib, name_of, optional_text, text
 from .arrays import Array, Lease
 from .client import Client
+from .collecting import paused
 from .dtypes import DTYPES, UINT8
 from .errors import Error, check
 from .objects import Object
@@ -184,7 +185,8 @@ def load(
     )
     model = Model()
     model.parts = parts
-    for part in parts:
-        for tensor in part.table.tensors:
-            model[tensor.name] = array_of(part, tensor)
+    with paused():
+        for part in parts:
+            for tensor in part.table.tensors:
+                model[tensor.name] = array_of(part, tensor)
     return model

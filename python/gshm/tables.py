@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 
 from . import _abi
 from ._abi import lib, text
+from .collecting import paused
 from .errors import check
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TYPES: Dict[str, Tuple[int, Optional[str]]] = {
     "I64": (64, "int64"),
     "U64": (64, "uint64"),
 }
+_BELOW_A_BYTE = ("F4", "F6_E2M3", "F6_E3M2")
 NAMES = {kind: name for name, (_, kind) in TYPES.items() if kind}  # of types in torch, for headers
 
 
@@ -54,9 +56,9 @@ class Tensor(NamedTuple):
     @property
     def packed_shape(self) -> Tuple[int, ...]:
         """The shape in elements of the type that frameworks have: types below a byte are packed in the last dimension."""
-        if self.dtype == "F4" and self.shape:
-            return (*self.shape[:-1], self.shape[-1] // 2)
-        return (self.nbytes,) if TYPES[self.dtype][1] is None else self.shape
+        if self.dtype not in _BELOW_A_BYTE:
+            return self.shape
+        return (*self.shape[:-1], self.shape[-1] // 2) if self.dtype == "F4" and self.shape else (self.nbytes,)
 
 
 class Table:
@@ -69,7 +71,8 @@ class Table:
         infos[0].struct_size = ctypes.sizeof(_abi.TensorInfo)
         if count:
             check(lib.tensors_get(handle, 0, infos, count, None))
-        self.tensors = list(_read_infos(infos, count))
+        with paused():
+            self.tensors = list(_read_infos(infos, count))
         files = range(lib.tensors_file_count(handle))
         self.files: List[str] = [os.fsdecode(lib.tensors_file(handle, one)) for one in files]
         self.sizes: List[int] = [lib.tensors_size(handle, one) for one in files]

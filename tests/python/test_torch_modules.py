@@ -161,7 +161,8 @@ def same(one, other):
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type(client, place, kind):
     module = torch.nn.Module()
-    value = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(getattr(torch, kind))
+    itemsize = torch.empty(0, dtype=getattr(torch, kind)).element_size()
+    value = (torch.arange(6 * itemsize) % 2).to(torch.uint8).view(getattr(torch, kind)).view(2, 3)
     value = value.to(place)
     module.a = torch.nn.Parameter(value, requires_grad=False)
     module.none = torch.nn.Parameter(torch.empty(0, 3, dtype=value.dtype), requires_grad=False)

@@ -204,6 +204,17 @@ def test_a_daemon_is_killed_during_a_write(client, gshmd, place, tmp_path, monke
     assert killed.is_set() and read_safetensors(path)[0]["a"][2] == torch.arange(20000.0).numpy().tobytes()
 
 
+def test_the_process_waits_for_the_file(client, gshmd, place, tmp_path):
+    code = """
+import sys, torch, gshm, gshm.torch
+gshm.torch.save({"a": torch.arange(1000000.0, device=sys.argv[3])}, "s", path=sys.argv[2], client=gshm.connect(sys.argv[1]))
+"""
+    assert run_python(code, gshmd.dir, tmp_path / "s", place).returncode == 0
+    assert read_safetensors(tmp_path / "s")[0]["a"][1] == [1000000]
+    again = gshm.torch.load_file_state(tmp_path / "s", place, client=client)
+    assert again["a"][-1] == 999999 and list(again) == ["a"]
+
+
 def test_errors_of_the_background_are_raised(client, place, tmp_path):
     saved = gshm.torch.save({"a": torch.zeros(2)}, "s", path=tmp_path / "none" / "s", client=client)
     with pytest.raises(FileNotFoundError):

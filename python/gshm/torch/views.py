@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterable, Tuple
 
 from ..arrays import Array
 from ..client import Client
+from ..collecting import paused
 from ..dtypes import UINT8
 from ..tables import NAMES, TYPES, Tensor
 
@@ -54,25 +55,43 @@ def whole(array: Array, offset: int = 0) -> Any:
     return torch.from_dlpack(array.view(UINT8, (array.nbytes - offset,), offset))
 
 
+def views_in(everything: Any, tensors: Iterable[Tensor], begin: int = 0) -> Dict[str, Any]:
+    """Tensors in the bytes of an object, which begins there. They have the storage of the bytes, but are no views in the sense
+    of autograd: a change of one is no change of the others."""
+    device = None if everything is None else everything.device
+    storage = None if everything is None else storage_of(everything)
+    first = begin + (0 if everything is None else everything.storage_offset())
+    types: Dict[str, Any] = {}
+    strides: Dict[Tuple[int, ...], Tuple[int, ...]] = {}
+    found = {}
+    empty = torch.empty
+    with paused():
+        for one in tensors:
+            kind = types.get(one.dtype)
+            if kind is None:
+                try:
+                    kind = types[one.dtype] = (torch_type(one.dtype), TYPES[one.dtype][0] // 8 or 1)
+                except TypeError as error:
+                    raise TypeError(f"{one.name}: {error}") from None
+            shape = one.packed_shape
+            if one.nbytes == 0:
+                found[one.name] = empty(shape, dtype=kind[0], device=device)
+                continue
+            steps = strides.get(shape)
+            if steps is None:
+                steps = strides[shape] = strides_of(shape)
+            made = empty(0, dtype=kind[0], device=device)
+            found[one.name] = made.set_(storage, (first + one.offset) // kind[1], shape, steps)
+    return found
+
+
 def view(everything: Any, tensor: Tensor, begin: int = 0) -> Any:
-    """A tensor in the bytes of an object, which begins there. It has the storage of the bytes, but is no view in the sense of
-    autograd: a change of one is no change of the others."""
-    try:
-        kind = torch_type(tensor.dtype)
-    except TypeError as error:
-        raise TypeError(f"{tensor.name}: {error}") from None
-    shape = tensor.packed_shape
-    if tensor.nbytes == 0:
-        return torch.empty(shape, dtype=kind, device=None if everything is None else everything.device)
-    made = torch.empty(0, dtype=kind, device=everything.device)
-    offset = (everything.storage_offset() + begin + tensor.offset) // made.element_size()
-    return made.set_(storage_of(everything), offset, shape, strides_of(shape))
+    return views_in(everything, [tensor], begin)[tensor.name]
 
 
 def views(array: Array, tensors: Iterable[Tensor]) -> Dict[str, Any]:
     """A tensor for each entry of the object's table. All have one storage, which keeps one lease."""
-    everything = whole(array)
-    return {one.name: view(everything, one) for one in tensors}
+    return views_in(whole(array), tensors)
 
 
 def torch_device(device: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from ..client import Client
 from ..objects import Object
 from ..tables import ATTRIBUTE, Table
-from .views import daemon_device, describe, torch, view, whole
+from .views import daemon_device, describe, torch, views_in, whole
 
 
 def check_tensor(name: str, tensor: Any) -> None:
@@ -50,7 +50,7 @@ def write_object(
         attributes={ATTRIBUTE: table.attribute(), **(attributes or {})},
     )
     everything = whole(made)
-    placed = {one.name: view(everything, one) for one in table.tensors}
+    placed = views_in(everything, table.tensors)
     with torch.no_grad():
         header = torch.frombuffer(bytearray(table.header), dtype=torch.uint8)
         if everything.is_cuda:  # not made.write(), which waits for the default stream
