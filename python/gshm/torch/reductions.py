@@ -6,6 +6,7 @@ tensors, is unchanged.
 from __future__ import annotations
 
 import importlib
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Optional, Tuple
 
 from ..errors import Error
@@ -76,4 +77,4 @@ def install() -> None:
     reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
     _original = reductions.reduce_tensor
     for kind in (torch.Tensor, torch.nn.Parameter):
-        reductions.ForkingPickler.register(kind, reduce_tensor)
+        ForkingPickler.register(kind, reduce_tensor)
