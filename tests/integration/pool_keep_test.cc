@@ -57,7 +57,8 @@ TEST_P(PoolKeep, KeptSlabsOutliveAProcessThatIsKilled) {
     const pid_t child = fork();
     if (child == 0) {
         auto client = hpp::Client::connect({.dir = folder}).value();
-        auto pool = Memory::create(client, {.device = where(), .name = "kept", .slab_bytes = 4 * kMiB, .keep = true}).value();
+        auto pool =
+            Memory::create(client, {.device = where(), .name = "kept", .slab_bytes = 4 * kMiB, .keep = true}).value();
         void* memory = pool.allocate(1000).value();
         write_to(memory, 1000, 9);
         const auto there = pool.locate(memory).value();

@@ -1,6 +1,7 @@
 """gshm.safetensors: the interface of the package safetensors."""
 import os
 import pickle
+import sys
 
 import numpy
 import pytest
@@ -184,6 +185,21 @@ def test_what_is_not_saved(tmp_path):
     assert os.listdir(tmp_path) == []
     with pytest.raises(TypeError):
         st_torch.save({"a": whole}, {"a": 1})
+
+
+def test_the_original_reads_what_is_written_here(tmp_path):
+    """And the other way round, if it is installed."""
+    original = pytest.importorskip("safetensors.torch", reason="the package safetensors is not installed")
+    given = {"b": torch.arange(6.0).view(2, 3), "a": torch.arange(4), "h": torch.ones(3).half(), "none": torch.empty(0, 2)}
+    for writer, reader in ((st_torch, original), (original, st_torch)):
+        path = tmp_path / f"{writer.__name__}.safetensors"
+        writer.save_file(given, path, {"format": "pt"})
+        for seen in (reader.load_file(path), reader.load(writer.save(given))):
+            assert set(seen) == set(given) and all(torch.equal(seen[name], one) for name, one in given.items())
+    for case, data in MALFORMED.items():
+        if case not in ("duplicate", "name", "empty name"):  # which the original takes
+            with pytest.raises(sys.modules["safetensors"].SafetensorError):
+                original.load(data)
 
 
 def test_storages():
