@@ -50,3 +50,12 @@ def test_share_model(run):
     assert parameters * 4 <= read < parameters * 4 + 10_000
     assert number(r"processes that hold the weights: (\d+)", text) == 2
     assert "equal logits in both: True\nas those of the original: True\n" in text
+
+
+def test_kv_cache(run):
+    text = run(EXAMPLES / "python/kv_cache.py")
+    assert re.findall(r"a worker begins with token (\d+)", text) == ["0", "0", "40"]
+    assert "the worker was ended by SIGKILL" in text
+    (tokens,) = re.findall(r"tokens: ([\d ]+)\n", text)
+    assert len(tokens.split()) == 64 and len(set(tokens.split())) > 20, "a wrong cache would show in them"
+    assert "the same tokens as those of an undisturbed run: True\nthe same cache: True\n" in text
