@@ -59,3 +59,11 @@ def test_kv_cache(run):
     (tokens,) = re.findall(r"tokens: ([\d ]+)\n", text)
     assert len(tokens.split()) == 64 and len(set(tokens.split())) > 20, "a wrong cache would show in them"
     assert "the same tokens as those of an undisturbed run: True\nthe same cache: True\n" in text
+
+
+def test_cupy_to_torch(run):
+    text = run(EXAMPLES / "python/cupy_to_torch.py")
+    total = sum(range(100)) * 100
+    assert re.search(rf"(numpy on host|cupy on cuda:0): \(100, 100\), sum {total}\n", text)
+    assert re.search(rf"torch on (cpu|cuda:0): \(100, 100\), sum {total}\nthe same address as the object: True\n", text)
+    assert re.search(rf"(numpy|cupy) after torch has doubled it: sum {2 * total}\nsealed: True\n", text)
