@@ -67,3 +67,15 @@ def test_cupy_to_torch(run):
     assert re.search(rf"(numpy on host|cupy on cuda:0): \(100, 100\), sum {total}\n", text)
     assert re.search(rf"torch on (cpu|cuda:0): \(100, 100\), sum {total}\nthe same address as the object: True\n", text)
     assert re.search(rf"(numpy|cupy) after torch has doubled it: sum {2 * total}\nsealed: True\n", text)
+
+
+def test_checkpoint(run):
+    text = run(EXAMPLES / "python/checkpoint.py")
+    assert re.findall(r"training begins with step (\d+)", text) == ["0", "0", "20"]
+    assert "it was ended by SIGKILL after 25 steps" in text
+    losses = re.findall(r"step (\d+): loss ([\d.]+), undisturbed ([\d.]+)", text)
+    assert [step for step, _, _ in losses] == ["0", "8", "16", "24", "32"]
+    assert all(loss == undisturbed for _, loss, undisturbed in losses)
+    assert float(losses[-1][1]) < 0.5 * float(losses[0][1]), "it learns"
+    assert "the same losses as those of an undisturbed run: True\n" in text
+    assert "disturbed.safetensors has the state after 40 steps" in text
