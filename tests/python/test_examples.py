@@ -79,3 +79,87 @@ def test_checkpoint(run):
     assert float(losses[-1][1]) < 0.5 * float(losses[0][1]), "it learns"
     assert "the same losses as those of an undisturbed run: True\n" in text
     assert "disturbed.safetensors has the state after 40 steps" in text
+
+
+# ---- the notebook ----
+NOTEBOOK = EXAMPLES / "tour.ipynb"
+
+# Runs the cells as Jupyter does: one after the other, in one interpreter.
+RUNNER = """
+import json, sys
+names = {"__name__": "__main__"}
+for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+print("times:", json.dumps(names["times"]))
+"""
+
+
+def test_the_notebook_is_stored_without_outputs():
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert notebook["nbformat"] == 4 and notebook["metadata"]["kernelspec"]["name"] == "python3"
+    for cell in notebook["cells"]:
+        assert cell["cell_type"] in ("code", "markdown") and "".join(cell["source"]).strip()
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+
+
+def check_tour(text, other):
+    assert re.search(r"^host: \d+ of 256 MiB are in use$", text, re.M) and "this tour uses host\n" in text
+    assert f"tensor({[float(one * one) for one in range(10)]})".replace(" ", "").replace(".0", ".") in text.replace(" ", "")
+    assert "another process: 285.0\n" in text
+    assert re.findall(r"gshm, (\w+): (\d+) bytes read; the same weights: (\w+)", text) == [
+        ("first", str(64 << 20), "True"),
+        ("again", "0", "True"),
+    ]
+    listed = re.findall(r"(\d+)  sealed  host  held by 1 process\(es\)  (\S+)\n", text)
+    assert [name for _, name in listed] == [f"model/model-0000{n}-of-00004.safetensors" for n in (1, 2, 3, 4)] + ["squares"]
+    assert sum(int(size) for size, _ in listed) >= (64 << 20) + 40
+    assert "host: 64 MiB in objects\n" in text and "left: False []\n" in text
+    (times,) = re.findall(r"times: (.*)\n", text)
+    assert list(json.loads(times)) == [other, "gshm, first", "gshm, again"] and min(json.loads(times).values()) > 0
+
+
+def test_tour(run):
+    text = run("-c", RUNNER, NOTEBOOK, environment={"MPLBACKEND": "Agg"})
+    try:
+        import safetensors.torch  # noqa: F401
+    except ImportError:
+        other = "a plain reader"
+    else:
+        other = "safetensors"
+    check_tour(text, other)
+
+
+# In the place of packages that the distribution's Python need not have.
+PACKAGES = {
+    "safetensors/torch.py": """
+import json, torch
+
+def load_file(filename, device="cpu"):
+    with open(filename, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = bytearray(file.read())
+    return {name: torch.frombuffer(data, dtype=torch.float32)[one["data_offsets"][0] // 4 : one["data_offsets"][1] // 4].view(one["shape"])
+            for name, one in header.items() if name != "__metadata__"}
+""",
+    "matplotlib/pyplot.py": """
+def __getattr__(name):
+    def call(*arguments):
+        print("plot:", name, arguments)
+        return __import__("sys").modules[__name__]
+    return call
+""",
+}
+
+
+def test_tour_with_other_packages(run, tmp_path):
+    """safetensors and matplotlib are used if they are there."""
+    for name, code in PACKAGES.items():
+        file = tmp_path / "packages" / name
+        file.parent.mkdir(parents=True)
+        (file.parent / "__init__.py").touch()
+        file.write_text(code)
+    text = run("-c", RUNNER, NOTEBOOK, packages=tmp_path / "packages")
+    check_tour(text, "safetensors")
+    assert "plot: barh (['safetensors', 'gshm, first', 'gshm, again'], [" in text and "plot: show ()\n" in text
