@@ -9,12 +9,14 @@ import pytest
 import torch
 from conftest import DEVICE, SOURCE
 
+import gshm
+
 EXAMPLES = SOURCE / "examples"
 USED = DEVICE if DEVICE != "host" and torch.cuda.is_available() else "host"  # by examples with torch
 
 
 @pytest.fixture
-def run(client, gshmd, tmp_path):
+def run(gshmd, tmp_path):
     """Runs a program, and checks that it leaves nothing behind: no object, no memory, no file."""
 
     def run(*arguments, packages=None, environment=None):
@@ -27,8 +29,9 @@ def run(client, gshmd, tmp_path):
             env={**os.environ, "GSHM_DIR": str(gshmd.dir), "TMPDIR": str(files), "PYTHONPATH": path, **(environment or {})},
         )  # fmt: skip
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert client.list() == [] and client.unlinked() == []
-        assert [one.object_bytes for one in client.df()] == [0 for _ in client.df()]
+        with gshm.connect(gshmd.dir, timeout=30) as client:  # a new one: gshmd serves it after the sessions that have ended
+            assert client.list() == [] and client.unlinked() == []
+            assert [one.object_bytes for one in client.df()] == [0 for _ in client.df()]
         assert os.listdir(files) == [] and os.listdir(cwd) == []
         assert "Traceback" not in ended.stderr
         return ended.stdout
