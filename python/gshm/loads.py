@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from . import _abi
 from ._abi import lib, name_of, optional_text, text
@@ -34,8 +34,11 @@ class Part(NamedTuple):
     read_bytes: int
 
 
-class Model(Dict[str, Array]):
-    """Names to arrays. Those of a file and device share one lease."""
+T = TypeVar("T")
+
+
+class Model(Dict[str, T]):
+    """Names to arrays, or to tensors. Those of a file and device share one lease."""
 
     parts: List[Part]
 
@@ -170,7 +173,7 @@ def load(
     mode: int = 0,
     timeout: Optional[float] = None,
     existing: bool = False,
-) -> Model:
+) -> Model[Array]:
     """The tensors of a safetensors file, or of a folder with such files, as arrays: read once for all processes, and then
     shared. They are read-only; copy() of an array is private.
 
@@ -183,7 +186,7 @@ def load(
     parts = load_parts(
         connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress
     )
-    model = Model()
+    model: Model[Array] = Model()
     model.parts = parts
     with paused():
         for part in parts:

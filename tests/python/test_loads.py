@@ -59,6 +59,7 @@ def test_other_packages_take_the_arrays(client, on_host, file):
     tensors = gshm.torch.load(file, "cpu", client=client)
     assert torch.equal(tensors["w"], torch.from_dlpack(model["w"])) and tensors["none"].shape == (0, 4)
     assert tensors["scalar"].shape == () and tensors["b.weight"].dtype == torch.bfloat16
+    assert tensors.read_bytes == 0 and tensors.parts[0].shared and tensors.metadata == {"format": "pt"}
     module = torch.nn.Module()
     module.w = torch.nn.Parameter(torch.zeros(4, 6))
     module.load_state_dict({"w": tensors["w"]})

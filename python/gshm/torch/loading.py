@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from ..bars import Bar, bar_for
 from ..client import Client
-from ..loads import Filter, Part, Slices, choose, load_parts
+from ..loads import Filter, Model, Part, Slices, choose, load_parts
 from ..references import default_client
 from .states import KEY, unflatten
 from .views import daemon_device, torch, views
@@ -49,14 +49,15 @@ def load_torch_parts(
             report.close()
 
 
-def load(path: Any, device: Any = None, **options: Any) -> Dict[str, Any]:
+def load(path: Any, device: Any = None, **options: Any) -> Model[Any]:
     """The tensors of a safetensors file, or of a folder with such files: read once for all processes, and then shared. They
     must not be written.
 
     `device` is torch's (None: the current GPU, or the CPU). The options are those of gshm.load(), with torch's devices in
     `device_map`. On a terminal there is a progress bar, unless `progress` is a function or False."""
-    found: Dict[str, Any] = {}
-    for part in load_torch_parts(path, device, **options):
+    found: Model[Any] = Model()
+    found.parts = load_torch_parts(path, device, **options)
+    for part in found.parts:
         found.update(views(part.object, part.table.tensors))
     return found
 
