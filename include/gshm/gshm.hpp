@@ -1,6 +1,6 @@
 // gshm for C++20: the C interface of gshm.h as owning types. Header only; link libgshm.
-// Why this file is long: Client and Object belong together. Mirrors, fences, pools, rings and watches have headers of
-// their own.
+// Why this file is long: Client and Object belong together. Mirrors, fences, pools, rings, tensors and watches have
+// headers of their own.
 //
 //   auto client = gshm::Client::connect().value();
 //   auto weights = client.create({.name = "models/w0", .size_bytes = 1 << 20}).value();
