@@ -93,7 +93,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             compare("cuda:0" if has_gpu else "cpu", folder)
     finally:
-        c.unlink_many([f"{NAME}/{name}" for name, _ in c.list(NAME, recursive=True)])
+        c.unlink(NAME, recursive=True)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def main():
     try:
         compare(c, "cuda:0" if has_gpu else "host")
     finally:
-        c.unlink_many([f"{NAME}/{name}" for name, _ in c.list(NAME, recursive=True)])
+        c.unlink(NAME, recursive=True)
 
 
 if __name__ == "__main__":

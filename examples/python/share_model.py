@@ -147,7 +147,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             compare(c, "cuda:0" if has_gpu else "host", folder)
     finally:  # the weights outlive the processes
-        c.unlink_many([f"{NAME}/{name}" for name, _ in c.list(NAME, recursive=True)])
+        c.unlink(NAME, recursive=True)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from .errors import (
     check,
 )
 from .fences import Fence
-from .loads import Model, Part, load
+from .loads import Model, Part, load, unload
 from .mirrors import Mirror
 from .objects import Handle, Object, import_object
 from .patching import patch, unpatch
@@ -60,7 +60,7 @@ __all__ = [
     "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
     "Snapshot", "Stale", "Stat", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
     "find_daemon", "import_object", "keep_pinned", "library_version", "load", "local_devices", "locate", "patch", "runtime_dir", "set_log",
-    "snapshot", "unpatch", "wrap",
+    "snapshot", "unload", "unpatch", "wrap",
 ]  # fmt: skip
 
 

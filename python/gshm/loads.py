@@ -12,10 +12,10 @@ from .arrays import Array, Lease
 from .client import Client
 from .collecting import paused
 from .dtypes import DTYPES, UINT8
-from .errors import Error, check
+from .errors import Error, NotFound, check
 from .objects import Object
 from .references import default_client
-from .tables import TYPES, Table, Tensor
+from .tables import ATTRIBUTE, TYPES, Table, Tensor
 from .transfers import Progress
 from .waiting import milliseconds
 
@@ -193,3 +193,19 @@ def load(
             for tensor in part.table.tensors:
                 model[tensor.name] = array_of(part, tensor)
     return model
+
+
+def unload(name: str, *, client: Optional[Client] = None) -> List[str]:
+    """Removes a loaded object, or those in a directory, and returns their names. Other objects there stay. Processes that hold
+    them keep them."""
+    connection = client or default_client()
+    names = [name]
+    if connection.stat(name).kind == "directory":
+        names = [f"{name}/{one}" for one, _ in connection.list(name, recursive=True)]
+    loaded = [one for one in names if ATTRIBUTE in connection.attributes(one)]
+    if not loaded:
+        raise NotFound(errno.ENOENT, f"nothing is loaded at {name}")
+    for error in connection.unlink_many(loaded):
+        if error is not None and not isinstance(error, NotFound):
+            raise error
+    return loaded

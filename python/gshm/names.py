@@ -149,8 +149,14 @@ class Names:
     def seal(self, name: str) -> None:
         self._call(lib.seal_name, text(name), name=name)
 
-    def unlink(self, name: str) -> None:
-        """Removes a name, or an empty directory."""
+    def unlink(self, name: str, *, recursive: bool = False) -> None:
+        """Removes a name, or an empty directory; with `recursive` also the objects in a directory. Processes that hold them keep
+        them."""
+        if recursive and self.stat(name).kind == "directory":
+            for error in self.unlink_many([f"{name}/{one}" for one, _ in self.list(name, recursive=True)]):
+                if error is not None and not isinstance(error, NotFound):
+                    raise error
+            return
         self._call(lib.unlink, text(name), name=name)
 
     def unlink_many(self, names: Sequence[str]) -> List[Optional[Error]]:

@@ -106,6 +106,21 @@ def test_a_changed_file_is_a_new_version(client, device, file):
     assert client.open("m").id == new.parts[0].object.id
 
 
+def test_unload_removes_what_is_loaded_and_nothing_else(client, device, file):
+    model = gshm.load(file, device, name="m/a", client=client)
+    with client.create("m/other", (4,), device=device):
+        pass
+    assert gshm.unload("m", client=client) == [part.object.name for part in model.parts]
+    assert [name for name, _ in client.list("m")] == ["other"]
+    assert all(one.tobytes() for one in model.values() if one.nbytes)  # its holder keeps it
+    for name, error in [("m", gshm.NotFound), ("m/other", gshm.NotFound), ("missing", gshm.NotFound)]:
+        with pytest.raises(error):
+            gshm.unload(name, client=client)
+    client.create("m/deep/x", (4,), device=device, keep=True).close()
+    client.unlink("m", recursive=True)
+    assert not client.exists("m")
+
+
 def test_a_folder_with_its_index(client, device, tmp_path):
     shards = [{"a": ("F32", (8,)), "layers.0.w": ("F16", (2, 2))}, {"layers.1.w": ("F16", (2, 2)), "z": ("U8", (3,))}]
     folder = make_folder(tmp_path / "llama", shards)
