@@ -164,7 +164,7 @@
     X(gshm_ring_wait, int, (gshm_ring*, gshm_completion*, size_t, size_t, int))
 
 #define TYPE_IS_AS_WRITTEN(name, result, arguments) \
-    _Static_assert(_Generic(&name, result(*) arguments : 1, default : 0), #name " has another type");
+    _Static_assert(_Generic(&name, result(*) arguments: 1, default: 0), #name " has another type");
 FUNCTIONS(TYPE_IS_AS_WRITTEN)
 
 typedef void (*any_function)(void);
