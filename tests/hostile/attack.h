@@ -19,6 +19,7 @@ struct Progress {
     std::atomic<uint64_t> attempts;
     std::atomic<uint64_t> refused;
     std::atomic<bool> in_place;  // the number of attempts is reached, or nothing more is granted
+    std::atomic<unsigned> processes;  // that the attack keeps busy; 0: one
     char skipped[200];           // why this machine cannot run the attack; "": it can
 };
 
@@ -59,6 +60,9 @@ struct Attack {
 };
 
 const std::vector<Attack>& attacks();
+
+// Uses the processor and the kernel without end, and not gshmd.
+[[noreturn]] void use_processor();
 
 // What any user does: gshmd keeps a few empty slabs and engines for the next use of each user.
 void use_ordinarily(const Stage&);
