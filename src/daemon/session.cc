@@ -20,8 +20,8 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socke
     std::shared_ptr<Session> session(new Session(server, who, user));
     session->connection_charge_ = std::move(connections);
     session->greeting_charge_ = std::move(greetings);
-    auto connection = Connection::create(server.client_loops().next(), server.reapers(), std::move(socket), who, user,
-                                         std::shared_ptr<Connection::Handler>(session, session.get()));
+    auto connection = Connection::create(server.client_loops().place(who.uid), server.reapers(), std::move(socket), who,
+                                         user, std::shared_ptr<Connection::Handler>(session, session.get()));
     if (!connection) {
         server.store().end_session(session->id_);
         return std::unexpected(connection.error());

@@ -29,7 +29,8 @@ constexpr seconds kHanging(30);   // a call of the bystander that takes longer
 constexpr seconds kPatience(5);   // root can connect in this time
 constexpr seconds kPlacing(20);   // then the attack is measured as far as it is
 
-constexpr const char* kUsage = R"(usage: hostile [--only MODE]... [--seconds N] [--mount] [--counts] [--verbose] [--list]
+constexpr const char* kUsage =
+    R"(usage: hostile [--only MODE]... [--seconds N] [--mount] [--counts] [--verbose] [--list]
 
 Attacks a gshmd of its own as one user, and measures what another user sees of it. Needs root.
 
@@ -38,7 +39,8 @@ Attacks a gshmd of its own as one user, and measures what another user sees of i
       --mount       with a mount: the bystander uses it too, and the attacks on it run
       --counts      a short run without measurements: attacks and rounds are bounded by counts. All calls of the
                     bystander succeed, and descriptors and files are what they were
-      --verbose     says on stderr when an attack is in place, with the process to profile
+      --verbose     says on stderr when an attack is in place, with the process to profile, and shows gshmd's log. With
+                    GSHM_LOCK_REPORT=1 in the environment that has the holds of the store lock
       --list        the attacks
   -h, --help        this text
 
@@ -68,7 +70,11 @@ public:
             complain("gshmd does not start: " + scene_.log());
             return print();
         }
-        observe(warm_up_, nullptr);
+        {
+            // gshmd keeps the threads of connections for the next ones.
+            UserProcess connected(kAttacker, [&] { connect_ordinarily(stage()); });
+            observe(warm_up_, nullptr);
+        }
         UserProcess(kAttacker, [&] { use_ordinarily(stage()); }).wait();
         observe(idle_, nullptr);
         before_ = settled();
@@ -222,8 +228,8 @@ private:
         const double idle = ping_p99_ms(*idle_.get());
         const double floor = ping_p99_ms(*floor_.get());
         const double attacked = ping_p99_ms(*attacked_.get());
-        printf("%-20s %7.2f %7.2f %8.2f %6.1f %7" PRIu64 "/%-6" PRIu64 " %8.1f %-14s %8" PRIu64 "/%-8" PRIu64 " %4" PRIu64
-               "/%" PRIu64 "/%-5" PRIu64 " %5" PRIu64 "/%-5" PRIu64 " %2" PRIu64 "/%-2" PRIu64 " %3" PRIu64
+        printf("%-20s %7.2f %7.2f %8.2f %6.1f %7" PRIu64 "/%-6" PRIu64 " %8.1f %-14s %8" PRIu64 "/%-8" PRIu64
+               " %4" PRIu64 "/%" PRIu64 "/%-5" PRIu64 " %5" PRIu64 "/%-5" PRIu64 " %2" PRIu64 "/%-2" PRIu64 " %3" PRIu64
                "/%-4" PRIu64 " %4" PRIu64 "/%-5" PRIu64 " %5.1f %s%s\n",
                attack_.name, idle, floor, attacked, kRatio * idle + kAdditionMs, attacked_->failed.load(),
                attacked_->calls.load(), static_cast<double>(attacked_->slowest_ns) / 1e6, attacked_->slowest,
@@ -232,6 +238,10 @@ private:
                before_.file_kib >> 10, after_.file_kib >> 10, before_.log_kib, after_.log_kib,
                std::chrono::duration<double>(settling_).count(),
                complaint_.empty() ? "ok" : "FAILED: ", complaint_.c_str());
+        if (options_.verbose) {
+            scene_.stop();
+            fputs(scene_.log().c_str(), stderr);
+        }
         return complaint_.empty() ? Outcome::met : Outcome::failed;
     }
 
@@ -268,9 +278,9 @@ int run_all(const Options& options) {
         printf("skipped: %s\n", missing.c_str());
         return 77;
     }
-    printf("%-20s %7s %7s %8s %6s %14s %8s %-14s %17s %-15s %-11s %-5s %-8s %-10s %5s\n", "attack", "idle", "floor", "p99", "bar",
-           "failed/calls", "slowest", "", "attempts/refused", "MiB b/peak/a", "descriptors", "files", "MiB", "log KiB",
-           "s");
+    printf("%-20s %7s %7s %8s %6s %14s %8s %-14s %17s %-15s %-11s %-5s %-8s %-10s %5s\n", "attack", "idle", "floor",
+           "p99", "bar", "failed/calls", "slowest", "", "attempts/refused", "MiB b/peak/a", "descriptors", "files",
+           "MiB", "log KiB", "s");
     size_t failed = 0, skipped = 0;
     for (const auto* attack : chosen) {
         const auto outcome = Trial(*attack, options).run();
@@ -289,14 +299,11 @@ int run_all(const Options& options) {
 int main(int argc, char** argv) {
     using namespace gshm::core::hostile;
     Options options;
-    const option long_options[] = {{"only", required_argument, nullptr, 'o'},
-                                   {"seconds", required_argument, nullptr, 's'},
-                                   {"mount", no_argument, nullptr, 'm'},
-                                   {"counts", no_argument, nullptr, 'c'},
-                                   {"verbose", no_argument, nullptr, 'v'},
-                                   {"list", no_argument, nullptr, 'l'},
-                                   {"help", no_argument, nullptr, 'h'},
-                                   {}};
+    const option long_options[] = {
+        {"only", required_argument, nullptr, 'o'}, {"seconds", required_argument, nullptr, 's'},
+        {"mount", no_argument, nullptr, 'm'},      {"counts", no_argument, nullptr, 'c'},
+        {"verbose", no_argument, nullptr, 'v'},    {"list", no_argument, nullptr, 'l'},
+        {"help", no_argument, nullptr, 'h'},       {}};
     for (int choice = 0; (choice = getopt_long(argc, argv, "h", long_options, nullptr)) != -1;) {
         switch (choice) {
             case 'o': options.only.emplace_back(optarg); break;
