@@ -2,11 +2,13 @@
 // its use.
 //
 // Made for critical sections of a microsecond: a waiter spins briefly before it sleeps. Writers have priority, so that
-// a stream of readers does not starve them.
+// a stream of readers does not starve them. Threads that do not sleep overtake those that do, which is fast but unfair: a
+// thread that takes the lock again at once would keep it. After a few times it makes way for a sleeping thread.
 #pragma once
 
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <source_location>
@@ -54,10 +56,11 @@ private:
     static constexpr uint32_t kExclusive = uint32_t{1} << 31;
     // Where cores are few, the holder may wait for this very core.
     static inline const int kSpins = std::thread::hardware_concurrency() > 4 ? 1000 : 200;
+    static constexpr uint32_t kOvertakings = 4;
 
     void lock(const std::source_location& caller) {
         assert(!is_mine());
-        if (!spin()) mutex_.lock();
+        take();
         state_.fetch_or(kExclusive, std::memory_order_acq_rel);
         wait_for_readers();
         held_ = this;
@@ -77,7 +80,7 @@ private:
         if ((state_.fetch_add(1, std::memory_order_acquire) & kExclusive) == 0) return;
         leave_shared();
         // The writer holds the mutex for as long as the flag is set.
-        if (!spin()) mutex_.lock();
+        take();
         state_.fetch_add(1, std::memory_order_acquire);
         mutex_.unlock();
     }
@@ -89,6 +92,27 @@ private:
         if (state_.fetch_sub(1, std::memory_order_release) == (kExclusive | 1)) state_.notify_one();
     }
 
+    void take() {
+        if (overtaken_.load(std::memory_order_relaxed) >= kOvertakings) make_way();
+        if (spin()) {
+            if (sleepers_.load(std::memory_order_relaxed) > 0) overtaken_.fetch_add(1, std::memory_order_relaxed);
+            return;
+        }
+        sleepers_.fetch_add(1, std::memory_order_relaxed);
+        mutex_.lock();
+        sleepers_.fetch_sub(1, std::memory_order_relaxed);
+        overtaken_.store(0, std::memory_order_relaxed);
+    }
+    // For a short time, since a sleeping thread may not get a processor soon.
+    void make_way() {
+        constexpr std::chrono::microseconds kMost(200);
+        const auto end = std::chrono::steady_clock::now() + kMost;
+        while (sleepers_.load(std::memory_order_relaxed) > 0 &&
+               overtaken_.load(std::memory_order_relaxed) >= kOvertakings && std::chrono::steady_clock::now() < end) {
+            std::this_thread::yield();
+        }
+        overtaken_.store(0, std::memory_order_relaxed);
+    }
     bool spin() {
         for (int i = 0; i < kSpins; ++i) {
             if ((state_.load(std::memory_order_relaxed) & kExclusive) == 0 && mutex_.try_lock()) return true;
@@ -109,7 +133,9 @@ private:
 
     std::mutex mutex_;                 // held by the writer; readers wait on it while there is a writer
     std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
-    LockReport::Hold hold_;            // of the writer
+    std::atomic<uint32_t> sleepers_ = 0;   // threads that sleep until they have mutex_
+    std::atomic<uint32_t> overtaken_ = 0;  // times that other threads took it meanwhile, about
+    LockReport::Hold hold_;                // of the writer
 };
 
 void StoreCapability::assert_held() const {
