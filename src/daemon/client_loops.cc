@@ -92,7 +92,10 @@ Result<ClientLoops::Loop*> ClientLoops::start_loop() {
 }
 
 ClientLoops::Loop* ClientLoops::find_loop(uid_t uid) {
-    constexpr size_t kUsers = 16;  // that have all their loops at the same time
+    // That have all their loops at the same time. Threads and descriptors of the loops are kept.
+    constexpr size_t kUsers = 4;
+    constexpr size_t kLeast = 16;
+    const size_t most = std::max(kUsers * threads_, kLeast);
     size_t of_user = 0;
     Loop* own = nullptr;
     Loop* free = nullptr;
@@ -109,7 +112,7 @@ ClientLoops::Loop* ClientLoops::find_loop(uid_t uid) {
             take_emptier(own);
         }
     }
-    if (of_user < threads_ && free == nullptr && loops_.size() < kUsers * threads_ && !stopped_) {
+    if (of_user < threads_ && free == nullptr && loops_.size() < most && !stopped_) {
         if (auto started = start_loop()) free = *started;
         else log_for_user(LogLevel::warning, uid, started.error().message);
     }

@@ -23,6 +23,9 @@ private:
         uint64_t from = 0;  // the place of the first entry
         uint64_t bytes = 0;
     };
+    // Of its bytes, those that a journal with these places may still have.
+    static uint64_t remaining(const Share& share, uint64_t begin, uint64_t end);
+
     Mutex mutex_;
     std::unordered_map<uid_t, Share> shares_ GUARDED_BY(mutex_);  // of users with entries, and some without
 };

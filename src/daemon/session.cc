@@ -142,6 +142,8 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
             (void)server_.commit();  // if it fails, the last one includes its changes
             lock.unlock();           // for others
             lock.lock();
+            server_.loop().store_mutex().describe_hold(std::source_location::current(),
+                                                       wire::EnumNameRequestBody(out.kind));
             if (is_over()) {
                 next_part_ = nullptr;
                 out.session = nullptr;
