@@ -93,8 +93,10 @@ Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStagin
     if (is_free || same.size() >= engines_per_user()) return **least;
     // Many threads that copy in turns would each have the same claim to a processor as a thread that answers requests.
     constexpr int kNice = 5;
-    const int nice = rights ? kNice : 0;
-    auto made = TRY(io::Engine::create(staging, {.staging_user = uint64_t{uid_} + 1, .rights = rights, .nice = nice}));
+    io::Engine::Options options{.staging_user = uint64_t{uid_} + 1, .rights = rights, .nice = rights ? kNice : 0};
+    // More threads than processors copy no faster.
+    options.threads = std::clamp(std::thread::hardware_concurrency(), 2u, options.threads);
+    auto made = TRY(io::Engine::create(staging, options));
     engines_.push_back({rights, std::move(made)});
     return engines_.back().engine;
 }
