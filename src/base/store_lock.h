@@ -2,13 +2,11 @@
 // its use.
 //
 // Made for critical sections of a microsecond: a waiter spins briefly before it sleeps. Writers have priority, so that
-// a stream of readers does not starve them. Threads that spin overtake those that sleep, which is fast but unfair: a
-// thread that takes the lock again at once would keep it. It makes way for a thread that has slept for long.
+// a stream of readers does not starve them.
 #pragma once
 
 #include <atomic>
 #include <cassert>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <source_location>
@@ -56,12 +54,10 @@ private:
     static constexpr uint32_t kExclusive = uint32_t{1} << 31;
     // Where cores are few, the holder may wait for this very core.
     static inline const int kSpins = std::thread::hardware_concurrency() > 4 ? 1000 : 200;
-    static constexpr int64_t kPatienceNs = 250'000;
-    static constexpr int64_t kMakeWayNs = 200'000;
 
     void lock(const std::source_location& caller) {
         assert(!is_mine());
-        take();
+        if (!spin()) mutex_.lock();
         state_.fetch_or(kExclusive, std::memory_order_acq_rel);
         wait_for_readers();
         held_ = this;
@@ -81,7 +77,7 @@ private:
         if ((state_.fetch_add(1, std::memory_order_acquire) & kExclusive) == 0) return;
         leave_shared();
         // The writer holds the mutex for as long as the flag is set.
-        take();
+        if (!spin()) mutex_.lock();
         state_.fetch_add(1, std::memory_order_acquire);
         mutex_.unlock();
     }
@@ -93,25 +89,6 @@ private:
         if (state_.fetch_sub(1, std::memory_order_release) == (kExclusive | 1)) state_.notify_one();
     }
 
-    void take() {
-        if (slept_since_.load(std::memory_order_relaxed) != 0) [[unlikely]]
-            make_way();
-        if (spin()) return;
-        int64_t none = 0;
-        slept_since_.compare_exchange_strong(none, now_ns(), std::memory_order_relaxed);
-        sleepers_.fetch_add(1, std::memory_order_relaxed);
-        mutex_.lock();
-        const bool last = sleepers_.fetch_sub(1, std::memory_order_relaxed) == 1;
-        slept_since_.store(last ? 0 : now_ns(), std::memory_order_relaxed);
-    }
-    // If a thread has slept for long: until it has the lock, or for a short time, since it may not get a processor soon.
-    void make_way() {
-        const int64_t since = slept_since_.load(std::memory_order_relaxed);
-        if (since == 0 || now_ns() - since < kPatienceNs) return;
-        const int64_t end = now_ns() + kMakeWayNs;
-        while (slept_since_.load(std::memory_order_relaxed) == since && now_ns() < end) std::this_thread::yield();
-    }
-    static int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
     bool spin() {
         for (int i = 0; i < kSpins; ++i) {
             if ((state_.load(std::memory_order_relaxed) & kExclusive) == 0 && mutex_.try_lock()) return true;
@@ -132,9 +109,7 @@ private:
 
     std::mutex mutex_;                 // held by the writer; readers wait on it while there is a writer
     std::atomic<uint32_t> state_ = 0;  // number of readers, and kExclusive while a writer holds it or waits for readers
-    std::atomic<uint32_t> sleepers_ = 0;    // threads that sleep until they have mutex_
-    std::atomic<int64_t> slept_since_ = 0;  // one of them has not got it since then, about; 0: there are none
-    LockReport::Hold hold_;                 // of the writer
+    LockReport::Hold hold_;            // of the writer
 };
 
 void StoreCapability::assert_held() const {

@@ -1,13 +1,10 @@
 // A user who keeps gshmd busy does not delay the others.
-#include <condition_variable>
 #include <future>
 #include <latch>
 #include <regex>
-#include <sched.h>
 #include <set>
 #include <sys/syscall.h>
 
-#include "base/store_lock.h"
 #include "catalog/rows.h"
 #include "daemon/client_loops.h"
 #include "daemon/journal_shares.h"
@@ -75,51 +72,6 @@ TEST_F(Slices, OfClientThreadsAreShort) {
         EXPECT_LT(attributes.runtime_ns, usual);
     }
     EXPECT_GT(threads, 0);
-}
-
-// ---- the store lock ----
-
-// On one processor, the kernel may run the woken thread before this one takes the lock again.
-bool run_on(size_t nth) {
-    cpu_set_t all;
-    if (sched_getaffinity(getpid(), sizeof all, &all) != 0) return false;  // of the first thread
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &all) || nth-- > 0) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        return sched_setaffinity(0, sizeof one, &one) == 0;
-    }
-    return false;
-}
-
-TEST(StoreLock, IsNotKeptByAThreadThatTakesItAgain) {
-    constexpr int kMany = 3000;
-    StoreMutex mutex;
-    std::atomic<bool> has_had_it = false;
-    std::atomic<bool> can_run = true;
-    std::thread other;
-    int holds = 0;
-    std::thread busy([&] {
-        if (!run_on(0)) can_run = false;
-        for (; holds < kMany && !has_had_it; ++holds) {
-            StoreLock lock(mutex);
-            if (holds == 0) {
-                other = std::thread([&] {
-                    if (!run_on(1)) can_run = false;
-                    StoreLock waits(mutex);
-                    has_had_it = true;
-                });
-            }
-            const auto end = std::chrono::steady_clock::now() + 100us;
-            while (std::chrono::steady_clock::now() < end) continue;
-        }
-    });
-    busy.join();
-    const bool had_it = has_had_it;
-    other.join();
-    if (!can_run) GTEST_SKIP() << "needs two processors";
-    EXPECT_TRUE(had_it) << "after " << holds << " holds of the other thread";
 }
 
 // ---- long requests, and the catalog ----
