@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "catalog/encoding.h"
 
 namespace gshm::core {
@@ -330,7 +331,10 @@ Status Catalog::write_rows() {
     if (sum_ != nullptr) sum_->next.store(sum, std::memory_order_release);
     if (journal_ == nullptr || !journal_->append(rows_.bytes())) {
         // Later rows must not reach the file before earlier ones, nor a transaction be lost between the two.
-        if (journal_ != nullptr) TRY(drain());
+        if (journal_ != nullptr) {
+            log_debug("the catalog's journal is full: a commit waits for the file");
+            TRY(drain());
+        }
         if (journal_ == nullptr || !journal_->append(rows_.bytes())) {
             MutexLock lock(mutex_);
             TRY(write_rows_to_file());

@@ -24,6 +24,10 @@ public:
     // Before an entry is read from memory of an earlier process. EUCLEAN: it is no journal.
     Status check() const;
     bool is_empty() const { return begin() == end(); }
+    // The places of the first entry and after the last one. They count bytes since the journal was made.
+    uint64_t begin() const { return head().begin.load(std::memory_order_acquire); }
+    uint64_t end() const { return head().end.load(std::memory_order_acquire); }
+    uint64_t capacity() const { return capacity_; }
     // False: there is no room for it before entries are dropped.
     bool append(std::string_view rows);
     // Calls `on_entry` for all entries, oldest first, and returns the place after the last of them. EUCLEAN: an entry is
@@ -50,7 +54,7 @@ public:
 
 private:
     struct Head {
-        std::atomic<uint64_t> begin;  // places count bytes since the journal was made
+        std::atomic<uint64_t> begin;
         std::atomic<uint64_t> end;
     };
     struct Entry {
@@ -61,8 +65,6 @@ private:
 
     static uint64_t padded(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
     Head& head() const { return *reinterpret_cast<Head*>(memory_.data()); }
-    uint64_t begin() const { return head().begin.load(std::memory_order_acquire); }
-    uint64_t end() const { return head().end.load(std::memory_order_acquire); }
     std::byte* at(uint64_t place) const { return memory_.data() + sizeof(Head) + place % capacity_; }
     uint64_t until_start(uint64_t place) const { return capacity_ - place % capacity_; }
     // Empty: it is skipped.

@@ -47,9 +47,11 @@ public:
 
     bool empty() const { return bytes_.empty(); }
     std::string_view bytes() const { return bytes_; }
+    size_t reserved_bytes() const { return bytes_.capacity(); }
     void clear() {
-        constexpr size_t kMostBytes = 1 << 20;
-        if (bytes_.capacity() > kMostBytes) bytes_ = {};
+        constexpr size_t kMostBytes = 4 << 20;
+        // An assignment would keep the memory.
+        if (bytes_.capacity() > kMostBytes) std::string().swap(bytes_);
         bytes_.clear();
         delta = 0;
     }

@@ -1,6 +1,7 @@
 #include "daemon/catalog_writer.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 namespace gshm::core {
 namespace {
@@ -43,6 +44,9 @@ bool CatalogWriter::sleep(std::chrono::milliseconds time) {
 
 void CatalogWriter::run() {
     pthread_setname_np(pthread_self(), "catalog");
+    // Nobody waits for it, and its transactions take milliseconds.
+    constexpr int kNice = 5;
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kNice);
     while (sleep_until_woken() && sleep(kGather)) {
         // Cleared before the rows are read, so that rows added later wake the thread again.
         awake_.store(false);

@@ -28,12 +28,12 @@ Result<Credentials> Connection::peer_of(int socket) {
     return who;
 }
 
-Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
+Result<std::shared_ptr<Connection>> Connection::create(ClientLoops::Place place, Reapers& reapers, UniqueFd socket,
                                                        const Credentials& peer, std::shared_ptr<Budgets::User> user,
                                                        std::weak_ptr<Handler> handler) {
     const pid_t pid = peer.pid;
     std::shared_ptr<Connection> made(
-        new Connection(loop, reapers, std::move(socket), std::move(user), std::move(handler)));
+        new Connection(std::move(place), reapers, std::move(socket), std::move(user), std::move(handler)));
     // Without pidfds (Linux < 5.3), or across pid namespaces, only the end of the socket is seen.
     made->process_ = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!made->process_ && errno == ESRCH && pid > 0) return fail(ESRCH, "the client's process has ended already");
@@ -42,6 +42,7 @@ Result<std::shared_ptr<Connection>> Connection::create(EventLoop& loop, Reapers&
             if (auto self = weak.lock()) call(*self, events);
         };
     };
+    EventLoop& loop = made->loop_;
     auto watch = [&](int fd, uint32_t events, EventLoop::Callback callback) {
         if (made->user_->is_exempt()) return loop.watch(fd, events, std::move(callback));
         return loop.watch_in_group(made->user_->uid(), fd, events, std::move(callback));

@@ -8,7 +8,7 @@
 
 #include "base/budgets.h"
 #include "base/mutex.h"
-#include "daemon/loop.h"
+#include "daemon/client_loops.h"
 #include "daemon/reapers.h"
 #include "store/credentials.h"
 #include "wire/message.h"
@@ -31,10 +31,10 @@ public:
     // The peer's credentials, from the kernel.
     static Result<Credentials> peer_of(int socket);
 
-    // Held at first. The loop and the reapers must outlive the connection. The handler is called only while the handler
+    // Held at first. The loops and the reapers must outlive the connection. The handler is called only while the handler
     // is alive. The process of the peer is watched too: a session ends with its process even if a forked child still has
     // the socket.
-    static Result<std::shared_ptr<Connection>> create(EventLoop& loop, Reapers& reapers, UniqueFd socket,
+    static Result<std::shared_ptr<Connection>> create(ClientLoops::Place place, Reapers& reapers, UniqueFd socket,
                                                       const Credentials& peer, std::shared_ptr<Budgets::User> user,
                                                       std::weak_ptr<Handler> handler);
     // Number of descriptors that a connection takes: the socket and the peer's process.
@@ -58,9 +58,10 @@ private:
         std::vector<UniqueFd> descriptors;
     };
 
-    Connection(EventLoop& loop, Reapers& reapers, UniqueFd socket, std::shared_ptr<Budgets::User> user,
+    Connection(ClientLoops::Place place, Reapers& reapers, UniqueFd socket, std::shared_ptr<Budgets::User> user,
                std::weak_ptr<Handler> handler)
-        : loop_(loop),
+        : place_(std::move(place)),
+          loop_(place_.loop()),
           reapers_(reapers),
           user_(std::move(user)),
           socket_(std::move(socket)),
@@ -79,7 +80,8 @@ private:
     void update_interest() REQUIRES(mutex_);
     void end_later(std::string why) REQUIRES(mutex_);
 
-    EventLoop& loop_;
+    const ClientLoops::Place place_;
+    EventLoop& loop_;  // of place_
     Reapers& reapers_;
     const std::shared_ptr<Budgets::User> user_;  // of the peer
     UniqueFd socket_;                            // constant until the destructor

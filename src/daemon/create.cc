@@ -36,7 +36,7 @@ public:
     void run() REQUIRES(store_lock) {
         auto session = session_.lock();
         if (!session) return drop_extent();
-        constexpr size_t kPart = 256;
+        constexpr size_t kPart = 128;
         const size_t stop = std::min(items_.size(), records_.size() + kPart);
         while (records_.size() < items_.size()) {
             if (records_.size() == stop) {

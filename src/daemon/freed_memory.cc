@@ -5,6 +5,13 @@
 
 namespace gshm::core {
 
+FreedMemory::FreedMemory(EventLoop& loop) : loop_(loop) {
+    // Fixed: the allocator otherwise raises both with the sizes that it sees. After one large request every thread would
+    // then keep as much, and malloc_trim() does not give back the end of a thread's memory.
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 void FreedMemory::session_ended() {
     constexpr std::chrono::milliseconds kDelay{1000};
     if (is_scheduled_.exchange(true)) return;

@@ -9,7 +9,7 @@ namespace gshm::core {
 
 class FreedMemory {
 public:
-    explicit FreedMemory(EventLoop& loop) : loop_(loop) {}
+    explicit FreedMemory(EventLoop& loop);
     // Under the store lock. What is freed a moment later is given back too.
     void session_ended();
 

@@ -118,6 +118,12 @@ void EventLoop::post(Task task, std::source_location caller) {
     wake();
 }
 
+void EventLoop::drop_posted() {
+    std::vector<Posted> dropped;  // destroyed after the lock is released
+    MutexLock lock(mutex_);
+    dropped.swap(posted_);
+}
+
 void EventLoop::wake() {
     uint64_t one = 1;
     [[maybe_unused]] ssize_t put = write(wake_.get(), &one, sizeof one);

@@ -53,6 +53,9 @@ public:
     // Runs the task in the loop. From any thread.
     void post(Task task, std::source_location caller = std::source_location::current()) EXCLUDES(mutex_);
 
+    // Destroys tasks that have not run. After run().
+    void drop_posted() EXCLUDES(mutex_);
+
     void run();
     // From any thread.
     bool is_running() const { return running_.load(std::memory_order_acquire); }

@@ -57,13 +57,30 @@ void MountBackend::mark(const Done& done) {
     note();
 }
 
+namespace {
+
+thread_local uid_t caller = 0;  // of the request of this thread
+
+}  // namespace
+
+void MountBackend::begin(uid_t uid) {
+    caller = uid;
+    server_.survival().make_room_for(uid);
+}
+
 Status MountBackend::record() {
     if (!server_.survival().is_pending()) return {};
-    if (store_mutex().is_mine()) {
+    auto commit = [&] {
         store_lock.assert_held();
-        return server_.commit();
-    }
-    return server_.commit_pending();
+        const uint64_t place = server_.survival().journal_place();
+        auto recorded = server_.commit();
+        server_.survival().count_rows(caller, place);
+        return recorded;
+    };
+    if (store_mutex().is_mine()) return commit();
+    if (server_.survival().is_failing()) return {};  // as Server::commit_pending()
+    StoreLock lock(store_mutex());
+    return commit();
 }
 
 bool MountBackend::can_record() const {

@@ -28,6 +28,7 @@ public:
     uint64_t available_bytes(DeviceIndex device) override EXCLUDES(store_lock);
     Status check(DeviceIndex device) override REQUIRES(store_lock);
     void report(DeviceIndex device, const Error& error) override;
+    void begin(uid_t uid) override EXCLUDES(store_lock);
     void mark(const Done& done) override;
     Status record() override;
     bool can_record() const override;

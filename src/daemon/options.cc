@@ -32,7 +32,7 @@ clients, the mounts, and the options --device, --limit and --staging where none 
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
-      --threads N     threads that serve clients (three for four cores, from 2 to 12)
+      --threads N     threads that serve the clients of a user (three for four cores, from 2 to 12)
       --user-share PERCENT
                       the largest part of connections, descriptors, leases, names and the like that one user other than
                       root and the one who runs gshmd may hold (50); several users hold less each

@@ -13,6 +13,8 @@ namespace {
 
 // A thread that waits longer for a task ends.
 constexpr std::chrono::seconds kIdle{10};
+// A task that waits longer behind others gets a thread of its own.
+constexpr std::chrono::milliseconds kBlocked{5};
 
 }  // namespace
 
@@ -23,9 +25,20 @@ Reapers::~Reapers() {
 void Reapers::submit(uid_t uid, Worker::Task task) {
     MutexLock lock(mutex_);
     User& user = users_[uid];
-    user.queue.push_back(std::move(task));
-    if (user.idle >= user.queue.size()) user.wake.notify_one();
+    user.queue.push_back({std::move(task), Clock::now()});
+    call_thread(uid, user);
+}
+
+void Reapers::call_thread(uid_t uid, User& user) {
+    // The busy one takes the task, or the one that stands by if that takes too long.
+    if (user.busy > 0 && user.standing_by > 0) return;
+    if (user.threads > user.busy) user.wake.notify_one();
     else if (user.threads < kThreadsPerUser) start(uid, user);
+}
+
+bool Reapers::needs_thread(const User& user, Clock::time_point now) const {
+    if (user.queue.empty()) return false;
+    return user.busy == 0 || ending_ || now - user.queue.front().since >= kBlocked;
 }
 
 void Reapers::start(uid_t uid, User& user) {
@@ -47,22 +60,30 @@ void Reapers::run(uid_t uid) {
     pthread_setname_np(pthread_self(), "gshm-reaper");
     MutexLock lock(mutex_);
     User& user = users_[uid];
-    auto since = std::chrono::steady_clock::now();
+    auto since = Clock::now();
     for (;;) {
-        if (!user.queue.empty()) {
-            Worker::Task task = std::move(user.queue.front());
-            user.queue.pop_front();
-            lock.unlock();
-            task();
-            task = nullptr;  // destroys the captures outside of the lock
-            lock.lock();
-            since = std::chrono::steady_clock::now();
-        } else if (ending_ || std::chrono::steady_clock::now() - since >= kIdle) {
+        const auto now = Clock::now();
+        if (needs_thread(user, now)) {
+            ++user.busy;
+            do {
+                Worker::Task task = std::move(user.queue.front().task);
+                user.queue.pop_front();
+                if (!user.queue.empty()) call_thread(uid, user);
+                lock.unlock();
+                task();
+                task = nullptr;  // destroys the captures outside of the lock
+                lock.lock();
+            } while (!user.queue.empty());
+            --user.busy;
+            since = Clock::now();
+        } else if (!user.queue.empty() && user.standing_by == 0) {
+            ++user.standing_by;
+            lock.wait_until(user.wake, user.queue.front().since + kBlocked);
+            --user.standing_by;
+        } else if (ending_ || now - since >= kIdle) {
             break;
         } else {
-            ++user.idle;
             lock.wait_until(user.wake, since + kIdle);
-            --user.idle;
         }
     }
     if (--user.threads == 0) users_.erase(uid);

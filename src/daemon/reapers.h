@@ -39,12 +39,22 @@ public:
 
 private:
     static constexpr size_t kThreadsPerUser = 16;
+    using Clock = std::chrono::steady_clock;
+    struct Queued {
+        Worker::Task task;
+        Clock::time_point since;
+    };
     struct User {
-        std::deque<Worker::Task> queue;
+        std::deque<Queued> queue;
         size_t threads = 0;
-        size_t idle = 0;
+        size_t busy = 0;         // threads that run a task, or are blocked in one
+        size_t standing_by = 0;  // threads that wait until the first task has waited too long
         std::condition_variable wake;
     };
+    // Tasks are run one after the other by a single thread, unless it is blocked: thousands of connections that end must
+    // not wake thousands of threads.
+    void call_thread(uid_t uid, User& user) REQUIRES(mutex_);
+    bool needs_thread(const User& user, Clock::time_point now) const REQUIRES(mutex_);
     void start(uid_t uid, User& user) REQUIRES(mutex_);
     void run(uid_t uid) EXCLUDES(mutex_);
 

@@ -336,16 +336,24 @@ void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
     if (unlink.names()->size() > limits::kBatchItems) {
         return reply_error(request, {E2BIG, fmt::format("a batch has at most {} elements", limits::kBatchItems)});
     }
-    std::vector<int> statuses;
-    FirstError first(*this, "Unlink");
-    for (const auto* name : *unlink.names()) {
-        auto status = server_.store().unlink(id_, wire::view(name));
-        if (!status) first.note(status.error());
-        statuses.push_back(status ? 0 : status.error().code);
-    }
-    auto& out = builder();
-    auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
-    reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
+    constexpr size_t kPart = 128;
+    auto part = [this, request, names = unlink.names(), statuses = std::vector<int>(),
+                 first = FirstError(*this, "Unlink")]() mutable {
+        store_lock.assert_held();
+        const size_t stop = std::min<size_t>(names->size(), statuses.size() + kPart);
+        while (statuses.size() < stop) {
+            const auto name = wire::view(names->Get(static_cast<unsigned>(statuses.size())));
+            auto status = server_.store().unlink(id_, name);
+            if (!status) first.note(status.error());
+            statuses.push_back(status ? 0 : status.error().code);
+        }
+        if (stop < names->size()) return true;
+        auto& out = builder();
+        auto body = wire::CreateStatusReply(out, out.CreateVector(statuses));
+        reply(request, wire::ReplyBody::StatusReply, body.Union(), {}, first.code, first.message);
+        return false;
+    };
+    if (part()) next_part_ = std::move(part);
 }
 
 void Session::rename(uint64_t request, const wire::Rename& rename) {

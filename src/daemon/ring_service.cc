@@ -91,7 +91,12 @@ Result<std::shared_ptr<io::Engine>> RingService::User::engine(const SharedStagin
     auto least = std::ranges::min_element(same, {}, [](const auto* engine) { return engine->use_count(); });
     const bool is_free = least != same.end() && (*least)->use_count() == 1;
     if (is_free || same.size() >= engines_per_user()) return **least;
-    auto made = TRY(io::Engine::create(staging, {.staging_user = uint64_t{uid_} + 1, .rights = rights}));
+    // Many threads that copy in turns would each have the same claim to a processor as a thread that answers requests.
+    constexpr int kNice = 5;
+    io::Engine::Options options{.staging_user = uint64_t{uid_} + 1, .rights = rights, .nice = rights ? kNice : 0};
+    // More threads than processors copy no faster.
+    options.threads = std::clamp(std::thread::hardware_concurrency(), 2u, options.threads);
+    auto made = TRY(io::Engine::create(staging, options));
     engines_.push_back({rights, std::move(made)});
     return engines_.back().engine;
 }

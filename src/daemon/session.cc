@@ -6,6 +6,28 @@
 #include "daemon/server.h"
 
 namespace gshm::core {
+namespace {
+
+bool changes_something(wire::RequestBody kind) {
+    using wire::RequestBody;
+    switch (kind) {
+        case RequestBody::CreateObjects:
+        case RequestBody::Seal:
+        case RequestBody::Unlink:
+        case RequestBody::Rename:
+        case RequestBody::Move:
+        case RequestBody::Replace:
+        case RequestBody::GiveName:
+        case RequestBody::Make:
+        case RequestBody::AddName:
+        case RequestBody::Change:
+        case RequestBody::SetAttribute:
+        case RequestBody::RemoveAttribute: return true;
+        default: return false;
+    }
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socket, const Credentials& who) {
     auto user = server.budgets().user(who.uid);
@@ -20,8 +42,8 @@ Result<std::shared_ptr<Session>> Session::create(Server& server, UniqueFd& socke
     std::shared_ptr<Session> session(new Session(server, who, user));
     session->connection_charge_ = std::move(connections);
     session->greeting_charge_ = std::move(greetings);
-    auto connection = Connection::create(server.client_loops().next(), server.reapers(), std::move(socket), who, user,
-                                         std::shared_ptr<Connection::Handler>(session, session.get()));
+    auto connection = Connection::create(server.client_loops().place(who.uid), server.reapers(), std::move(socket), who,
+                                         user, std::shared_ptr<Connection::Handler>(session, session.get()));
     if (!connection) {
         server.store().end_session(session->id_);
         return std::unexpected(connection.error());
@@ -102,23 +124,39 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
     Status recorded;
+    if (good && changes_something(out.kind)) server_.survival().make_room_for(uid_);
     {
         StoreLock lock(server_.loop().store_mutex());
         if (is_over()) {
             out.session = nullptr;
             return;
         }
+        const uint64_t place = server_.survival().journal_place();
         if (good) {
             server_.loop().store_mutex().describe_hold(std::source_location::current(),
                                                        wire::EnumNameRequestBody((*request)->body_type()));
         }
         packet_ = packet;
         if (good) dispatch(**request, descriptors);
+        while (next_part_) {
+            (void)server_.commit();  // if it fails, the last one includes its changes
+            lock.unlock();           // for others
+            lock.lock();
+            server_.loop().store_mutex().describe_hold(std::source_location::current(),
+                                                       wire::EnumNameRequestBody(out.kind));
+            if (is_over()) {
+                next_part_ = nullptr;
+                out.session = nullptr;
+                return;
+            }
+            if (!next_part_()) next_part_ = nullptr;
+        }
         packet_ = {};
         no_own_memory_.clear();
         if (good && try_again_later(**request, packet)) return;
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
         recorded = server_.commit();
+        server_.survival().count_rows(uid_, place);
     }
     finish_replies(recorded);
 }
@@ -129,15 +167,18 @@ void Session::continue_later(std::move_only_function<void()> rest) {
         outbox().session = self.get();
         outbox().kind = wire::RequestBody::NONE;
         Status recorded;
+        self->server_.survival().make_room_for(self->uid_);
         {
             StoreLock lock(self->server_.loop().store_mutex());
             if (self->is_over()) {
                 outbox().session = nullptr;
                 return;
             }
+            const uint64_t place = self->server_.survival().journal_place();
             self->job_ended();
             rest();
             recorded = self->server_.commit();
+            self->server_.survival().count_rows(self->uid_, place);
         }
         self->finish_replies(recorded);
     });
@@ -282,25 +323,6 @@ void Session::end_with(const Error& error) {
 }
 
 namespace {
-
-bool changes_something(wire::RequestBody kind) {
-    using wire::RequestBody;
-    switch (kind) {
-        case RequestBody::CreateObjects:
-        case RequestBody::Seal:
-        case RequestBody::Unlink:
-        case RequestBody::Rename:
-        case RequestBody::Move:
-        case RequestBody::Replace:
-        case RequestBody::GiveName:
-        case RequestBody::Make:
-        case RequestBody::AddName:
-        case RequestBody::Change:
-        case RequestBody::SetAttribute:
-        case RequestBody::RemoveAttribute: return true;
-        default: return false;
-    }
-}
 
 // One builder for each thread: a reply is finished before the next one is begun.
 flatbuffers::FlatBufferBuilder& shared_builder() {

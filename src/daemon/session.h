@@ -202,6 +202,8 @@ private:
     Budgets::Charge greeting_charge_ GUARDED_BY(store_lock);  // until the Hello
     std::optional<EventLoop::TimerId> greeting_timer_ GUARDED_BY(store_lock);
     bool ended_ GUARDED_BY(store_lock) = false;
+    // The rest of a long request: true while there is more. The lock is released before each part. Set by dispatch().
+    std::move_only_function<bool()> next_part_ GUARDED_BY(store_lock);
     bool trying_again_ = false;                                               // of the connection's thread
     wire::Bytes packet_ GUARDED_BY(store_lock);                               // the request that is being served
     std::unordered_map<NodeId, Error> no_own_memory_ GUARDED_BY(store_lock);  // during a request that is served again

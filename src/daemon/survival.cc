@@ -537,6 +537,10 @@ Status Survival::drain() {
     return drained;
 }
 
+void Survival::make_room_for(uid_t uid) {
+    if (memory_ && catalog_ && !is_failing() && shares_.is_large(memory_->journal(), uid)) (void)drain();
+}
+
 void Survival::keep_space() {
     constexpr std::chrono::seconds kLookAgain{1};
     if (budgets_ == nullptr) return;

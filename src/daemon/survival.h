@@ -13,6 +13,7 @@
 #include "daemon/catalog_writer.h"
 #include "daemon/device_set.h"
 #include "daemon/folder_reserve.h"
+#include "daemon/journal_shares.h"
 #include "daemon/keeper.h"
 #include "daemon/kept_memory.h"
 #include "daemon/maker.h"
@@ -79,7 +80,16 @@ public:
     // All changes so far outlive gshmd when this returns. Called before replies that depend on them.
     Status commit() REQUIRES(store_lock);
 
+    // Entries of the journal after that place are of the user.
+    uint64_t journal_place() const REQUIRES(store_lock) { return memory_ ? memory_->journal().end() : 0; }
+    void count_rows(uid_t uid, uint64_t place) REQUIRES(store_lock) {
+        if (memory_) shares_.add(memory_->journal(), uid, place);
+    }
+
     // ---- from any thread ----
+    // A user whose rows fill half of the journal moves them to the file here. Else a commit would find the journal full,
+    // and wait for the file under the store lock.
+    void make_room_for(uid_t uid) EXCLUDES(store_lock);
     // There are uncommitted changes. False: there were none at some moment of the call.
     bool is_pending() const { return pending_.load(std::memory_order_acquire); }
     // The catalog's file could not be written.
@@ -159,6 +169,7 @@ private:
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<Catalog> damaged_;  // the source of a salvage; null: none, or unreadable
     std::optional<KeptMemory> memory_;
+    JournalShares shares_;
     std::unordered_map<uint64_t, Ledger::Slot> extent_notes_ GUARDED_BY(store_lock);  // by key
     bool former_ = false;  // memory_ is new: the earlier gshmd had a file
     bool salvaging_ = false;

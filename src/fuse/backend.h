@@ -34,6 +34,8 @@ public:
     virtual Status check(DeviceIndex device) REQUIRES(store_lock) = 0;
     // From any thread: if the error means that the device is lost, the device has failed from now on.
     virtual void report(DeviceIndex device, const Error& error) = 0;
+    // A request of that user begins in this thread.
+    virtual void begin(uid_t) EXCLUDES(store_lock) {}
     // A request of the kernel that must not be repeated, was executed, and made a node (0: none). A later daemon
     // answers it without executing it again. The note of the request `answered` (0: none) is no longer needed.
     struct Done {

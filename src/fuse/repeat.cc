@@ -145,6 +145,7 @@ void FileSystem::handle(Call& call) {
     if (changes_something(call.header().opcode)) {
         if (auto recorded = backend_.record(); !recorded) return call.fail(recorded.error());
     }
+    backend_.begin(call.header().uid);
     dispatch(call);
     call.send();
     take_back_refused();

@@ -95,6 +95,7 @@ public:
         Staging::User staging_user = Staging::kAlone;  // shares the staging memory; several engines may have the same
         uint64_t cufile_trial_bytes = uint64_t{128} << 20;  // each way, for the measurement
         std::optional<FileRights> rights = {};              // of the user of the files; none: those of the process
+        int nice = 0;                                       // of its threads, see setpriority(2)
     };
     // staging may be null; transfers with a copier then fail with ENOMEM.
     static Result<std::unique_ptr<Engine>> create(std::shared_ptr<Staging> staging, const Options& options);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <future>
+#include <sys/resource.h>
 
 #include "base/log.h"
 
@@ -79,6 +80,8 @@ EngineCore::~EngineCore() {
 
 Status EngineCore::open(MakeQueue& make_queue) {
     pthread_setname_np(pthread_self(), "gshm-io");
+    // Threads of the queue, the kernel's too, inherit it.
+    if (options_.nice > 0) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + options_.nice);
     queue_ = TRY(make_queue());
     uses_uring_ = queue_->is_uring();
     zeros_ = UniqueFd::adopt(::open("/dev/zero", O_RDONLY | O_CLOEXEC));

@@ -18,8 +18,9 @@ constexpr uid_t kBystander = 64002;
 struct Progress {
     std::atomic<uint64_t> attempts;
     std::atomic<uint64_t> refused;
-    std::atomic<bool> in_place;  // the number of attempts is reached, or nothing more is granted
-    char skipped[200];           // why this machine cannot run the attack; "": it can
+    std::atomic<bool> in_place;       // the number of attempts is reached, or nothing more is granted
+    std::atomic<unsigned> processes;  // that the attack keeps busy; 0: one
+    char skipped[200];                // why this machine cannot run the attack; "": it can
 };
 
 // What an attack knows and reports.
@@ -60,8 +61,12 @@ struct Attack {
 
 const std::vector<Attack>& attacks();
 
+// Uses the processor and the kernel without end, and not gshmd.
+[[noreturn]] void use_processor();
+
 // What any user does: gshmd keeps a few empty slabs and engines for the next use of each user.
 void use_ordinarily(const Stage&);
+[[noreturn]] void connect_ordinarily(const Stage&);  // several connections at a time
 
 // ---- attacks_connections.cc ----
 void silent_connections(const Stage&);

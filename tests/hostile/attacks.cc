@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "hostile/attack.h"
@@ -27,6 +28,7 @@ void Stage::skip(const std::string& why) const {
 }
 
 void Stage::in_processes(unsigned count, const std::function<void(unsigned)>& body) const {
+    progress->processes = count;
     unsigned number_of_this = 0;
     for (unsigned i = 1; i < count; ++i) {
         if (fork() == 0) {
@@ -35,6 +37,16 @@ void Stage::in_processes(unsigned count, const std::function<void(unsigned)>& bo
         }
     }
     body(number_of_this);
+}
+
+void use_processor() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0) _exit(1);
+    char bytes[4096] = {};
+    for (;;) {
+        for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<char>(bytes[i] * 31 + 7);
+        if (write(ends[0], bytes, sizeof bytes) < 0 || read(ends[1], bytes, sizeof bytes) < 0) _exit(1);
+    }
 }
 
 // CMake reads the names from the lines of this table: each is a test.

@@ -61,6 +61,13 @@ std::vector<std::vector<uint8_t>> golden_requests(const std::string& folder) {
 
 }  // namespace
 
+void connect_ordinarily(const Stage& stage) {
+    constexpr size_t kConnections = 16;
+    std::vector<RawSession> sessions(kConnections);
+    for (auto& session : sessions) session.greet(stage.socket());
+    stage.wait_for_end();
+}
+
 void silent_connections(const Stage& stage) {
     keep_connections(stage, [](RawSession&) { return true; });
 }

@@ -23,12 +23,14 @@ constexpr double kAdditionMs = 2;               // and this
 constexpr uint64_t kMemorySlackKib = 32 << 10;  // freed memory that the allocator keeps
 constexpr uint64_t kFileSlackKib = 32 << 10;    // free pages of the catalog
 constexpr uint64_t kLogSlackKib = 1 << 10;
+constexpr int kAttackerNice = 19;
 constexpr seconds kSettling(30);  // gshmd has released everything by then
 constexpr seconds kHanging(30);   // a call of the bystander that takes longer
 constexpr seconds kPatience(5);   // root can connect in this time
 constexpr seconds kPlacing(20);   // then the attack is measured as far as it is
 
-constexpr const char* kUsage = R"(usage: hostile [--only MODE]... [--seconds N] [--mount] [--counts] [--list]
+constexpr const char* kUsage =
+    R"(usage: hostile [--only MODE]... [--seconds N] [--mount] [--counts] [--verbose] [--list]
 
 Attacks a gshmd of its own as one user, and measures what another user sees of it. Needs root.
 
@@ -37,10 +39,13 @@ Attacks a gshmd of its own as one user, and measures what another user sees of i
       --mount       with a mount: the bystander uses it too, and the attacks on it run
       --counts      a short run without measurements: attacks and rounds are bounded by counts. All calls of the
                     bystander succeed, and descriptors and files are what they were
+      --verbose     says on stderr when an attack is in place, with the process to profile, and shows gshmd's log. With
+                    GSHM_LOCK_REPORT=1 in the environment that has the holds of the store lock
       --list        the attacks
   -h, --help        this text
 
-Times are in milliseconds, memory and files in MiB. A line ends with the reason if the bar is not met.
+Times are in milliseconds, memory and files in MiB. idle: ping p99 without an attack; floor: while as many processes
+as the attack has only use the processors; p99: during the attack. A line ends with the reason if the bar is not met.
 )";
 
 volatile sig_atomic_t interrupted = 0;  // processes and mounts are removed before the program ends
@@ -50,6 +55,7 @@ struct Options {
     unsigned seconds = 5;
     bool mount = false;
     bool counts = false;
+    bool verbose = false;
 };
 
 class Trial {
@@ -64,7 +70,11 @@ public:
             complain("gshmd does not start: " + scene_.log());
             return print();
         }
-        observe(warm_up_, nullptr);
+        {
+            // gshmd keeps the threads of connections for the next ones.
+            UserProcess connected(kAttacker, [&] { connect_ordinarily(stage()); });
+            observe(warm_up_, nullptr);
+        }
         UserProcess(kAttacker, [&] { use_ordinarily(stage()); }).wait();
         observe(idle_, nullptr);
         before_ = settled();
@@ -74,7 +84,7 @@ public:
                 kAttacker,
                 [&] {
                     // The kernel shares out the processor time that the attack itself takes. Measured is gshmd's part.
-                    setpriority(PRIO_PROCESS, 0, 19);
+                    setpriority(PRIO_PROCESS, 0, kAttackerNice);
                     attack_.run(stage);
                     stage.hold();
                 },
@@ -94,6 +104,7 @@ public:
         if (attack_.kind == Attack::fills_folder && !scene_.restart()) complain("gshmd does not start again");
         if (!scene_.remove_names_of_attacker()) complain("root cannot remove what the attacker has left");
         settle();
+        if (!options_.counts) observe_floor();
         return print();
     }
 
@@ -107,6 +118,15 @@ private:
         stage.number = options_.counts ? attack_.few : attack_.number;
         stage.progress = progress_.get();
         return stage;
+    }
+
+    // As many processes as the attack has, which only use the processors: what the machine itself adds to a ping.
+    void observe_floor() {
+        UserProcess busy(kAttacker, [&] {
+            setpriority(PRIO_PROCESS, 0, kAttackerNice);
+            stage().in_processes(std::max(progress_->processes.load(), 1u), [](unsigned) { use_processor(); });
+        });
+        observe(floor_, nullptr);
     }
 
     // Runs the bystander: alone for a while or, with an attacker, until the attack is in place and a while longer.
@@ -132,6 +152,7 @@ private:
             }
             if (!in_place && (progress_->in_place || (!options_.counts && now - begun > kPlacing))) {
                 in_place = true;
+                if (options_.verbose) fprintf(stderr, "%s: in place; gshmd is %d\n", attack_.name, scene_.pid());
                 until = now + seconds(options_.seconds);
                 rounds_until = seen->rounds + 3;
             }
@@ -205,17 +226,22 @@ private:
 
     Outcome print() {
         const double idle = ping_p99_ms(*idle_.get());
+        const double floor = ping_p99_ms(*floor_.get());
         const double attacked = ping_p99_ms(*attacked_.get());
-        printf("%-20s %7.2f %8.2f %6.1f %7" PRIu64 "/%-6" PRIu64 " %8.1f %-14s %8" PRIu64 "/%-8" PRIu64 " %4" PRIu64
-               "/%" PRIu64 "/%-5" PRIu64 " %5" PRIu64 "/%-5" PRIu64 " %2" PRIu64 "/%-2" PRIu64 " %3" PRIu64
+        printf("%-20s %7.2f %7.2f %8.2f %6.1f %7" PRIu64 "/%-6" PRIu64 " %8.1f %-14s %8" PRIu64 "/%-8" PRIu64
+               " %4" PRIu64 "/%" PRIu64 "/%-5" PRIu64 " %5" PRIu64 "/%-5" PRIu64 " %2" PRIu64 "/%-2" PRIu64 " %3" PRIu64
                "/%-4" PRIu64 " %4" PRIu64 "/%-5" PRIu64 " %5.1f %s%s\n",
-               attack_.name, idle, attacked, idle > 0 ? attacked / idle : 0, attacked_->failed.load(),
+               attack_.name, idle, floor, attacked, kRatio * idle + kAdditionMs, attacked_->failed.load(),
                attacked_->calls.load(), static_cast<double>(attacked_->slowest_ns) / 1e6, attacked_->slowest,
                progress_->attempts.load(), progress_->refused.load(), before_.memory_kib >> 10, peak_kib_ >> 10,
                after_.memory_kib >> 10, before_.descriptors, after_.descriptors, before_.files, after_.files,
                before_.file_kib >> 10, after_.file_kib >> 10, before_.log_kib, after_.log_kib,
                std::chrono::duration<double>(settling_).count(),
                complaint_.empty() ? "ok" : "FAILED: ", complaint_.c_str());
+        if (options_.verbose) {
+            scene_.stop();
+            fputs(scene_.log().c_str(), stderr);
+        }
         return complaint_.empty() ? Outcome::met : Outcome::failed;
     }
 
@@ -223,7 +249,7 @@ private:
     const Options& options_;
     Scene scene_;
     SharedMemory<Progress> progress_;
-    SharedMemory<Observations> warm_up_, idle_, attacked_;
+    SharedMemory<Observations> warm_up_, idle_, attacked_, floor_;
     Holdings before_, after_;
     uint64_t peak_kib_ = 0;
     Clock::duration settling_{};
@@ -252,9 +278,9 @@ int run_all(const Options& options) {
         printf("skipped: %s\n", missing.c_str());
         return 77;
     }
-    printf("%-20s %7s %8s %6s %14s %8s %-14s %17s %-15s %-11s %-5s %-8s %-10s %5s\n", "attack", "idle", "p99", "ratio",
-           "failed/calls", "slowest", "", "attempts/refused", "MiB b/peak/a", "descriptors", "files", "MiB", "log KiB",
-           "s");
+    printf("%-20s %7s %7s %8s %6s %14s %8s %-14s %17s %-15s %-11s %-5s %-8s %-10s %5s\n", "attack", "idle", "floor",
+           "p99", "bar", "failed/calls", "slowest", "", "attempts/refused", "MiB b/peak/a", "descriptors", "files",
+           "MiB", "log KiB", "s");
     size_t failed = 0, skipped = 0;
     for (const auto* attack : chosen) {
         const auto outcome = Trial(*attack, options).run();
@@ -273,19 +299,18 @@ int run_all(const Options& options) {
 int main(int argc, char** argv) {
     using namespace gshm::core::hostile;
     Options options;
-    const option long_options[] = {{"only", required_argument, nullptr, 'o'},
-                                   {"seconds", required_argument, nullptr, 's'},
-                                   {"mount", no_argument, nullptr, 'm'},
-                                   {"counts", no_argument, nullptr, 'c'},
-                                   {"list", no_argument, nullptr, 'l'},
-                                   {"help", no_argument, nullptr, 'h'},
-                                   {}};
+    const option long_options[] = {
+        {"only", required_argument, nullptr, 'o'}, {"seconds", required_argument, nullptr, 's'},
+        {"mount", no_argument, nullptr, 'm'},      {"counts", no_argument, nullptr, 'c'},
+        {"verbose", no_argument, nullptr, 'v'},    {"list", no_argument, nullptr, 'l'},
+        {"help", no_argument, nullptr, 'h'},       {}};
     for (int choice = 0; (choice = getopt_long(argc, argv, "h", long_options, nullptr)) != -1;) {
         switch (choice) {
             case 'o': options.only.emplace_back(optarg); break;
             case 's': options.seconds = static_cast<unsigned>(std::max(atoi(optarg), 1)); break;
             case 'm': options.mount = true; break;
             case 'c': options.counts = true; break;
+            case 'v': options.verbose = true; break;
             case 'l':
                 for (const auto& attack : attacks()) printf("%-20s %s\n", attack.name, attack.what);
                 return 0;
