@@ -134,7 +134,7 @@ def compare(c, device, folder):
     with torch.no_grad():
         expected = model(PROMPT)
     print("equal logits in both:", torch.equal(answers[0], answers[1]))
-    print("as those of the original:", torch.allclose(answers[0], expected, atol=1e-3))
+    print("equal to those of the original:", torch.allclose(answers[0], expected, atol=1e-3))
     for worker, here in workers:
         here.send("end")
         worker.join()

@@ -8,7 +8,10 @@ from ._abi import lib
 
 
 class Error(OSError):
-    """A call of libgshm failed. `errno` is the reason, `strerror` the sentence."""
+    """A call of libgshm failed. `errno` is the reason, `strerror` the sentence, which has the name of `filename`."""
+
+    def __str__(self) -> str:
+        return super().__str__() if self.strerror is None else f"[Errno {self.errno}] {self.strerror}"
 
 
 class NotFound(Error, FileNotFoundError):

@@ -54,7 +54,7 @@ def test_share_model(run):
     parameters = words * width + layers * (5 * width * width + 2 * width) + width  # the head is the embedding
     assert parameters * 4 <= read < parameters * 4 + 10_000
     assert number(r"processes that hold the weights: (\d+)", text) == 2
-    assert "equal logits in both: True\nas those of the original: True\n" in text
+    assert "equal logits in both: True\nequal to those of the original: True\n" in text
 
 
 def test_kv_cache(run):

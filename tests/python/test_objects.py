@@ -311,3 +311,9 @@ def test_the_rights_of_sealed_and_of_read_only_objects(client):
     assert reader.sealed and reader.read() == b"abcdefgh"
     with pytest.raises(gshm.Denied):
         client.open("a", write=True)
+
+
+def test_an_error_has_the_name_once(client):
+    with pytest.raises(gshm.NotFound) as raised:
+        client.open("none/such")
+    assert str(raised.value).count("none/such") == 1 and raised.value.filename == "none/such"
