@@ -135,7 +135,10 @@ bool FileSystem::answer_again(Call& call) {
 }
 
 void FileSystem::handle(Call& call) {
-    if (IovFolder::has(call.node()) && call.header().opcode != FUSE_STATFS) return iovs_.handle(call);
+    if (IovFolder::has(call.node()) && call.header().opcode != FUSE_STATFS) {
+        iovs_.handle(call);
+        return call.send();
+    }
     call.set_recording(this);
     if ((call.header().unique & kResent) != 0 && answer_again(call)) {
         call.send();
