@@ -15,8 +15,6 @@ from .transfers import descriptor, paths_of
 from .waiting import milliseconds, sliced
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .names import Connection
 
 # An array, or a part of one: (array, offset in bytes, size in bytes).
@@ -65,6 +63,11 @@ class Ring:
     def in_flight(self) -> int:
         """Transfers that are prepared and whose completions have not been taken."""
         return len(self._pending)
+
+    def pending_data(self) -> List[Any]:
+        """The data of the transfers in flight."""
+        with self._lock:
+            return [data for data, _leases, _many in self._pending.values()]
 
     def add_file(self, file: Any, *, write: bool = False) -> int:
         """Registers a file (a path, a file object or a descriptor). The number identifies it in this ring."""
@@ -226,12 +229,22 @@ class AsyncRing:
     def _serve(self) -> None:
         while not self._closed or self._ring.in_flight:
             self._work.acquire()
-            for completion in self._ring.wait(1) if self._ring.in_flight else []:
-                loop, future = completion.data
-                try:
-                    loop.call_soon_threadsafe(_resolve, future, completion)
-                except RuntimeError:  # the loop is closed: nothing waits any more
-                    continue
+            try:
+                done = self._ring.wait(1) if self._ring.in_flight else []
+            except BaseException as error:
+                self._fail(error)
+                return
+            for completion in done:
+                _answer(completion.data, completion, None)
+
+    def _fail(self, error: BaseException) -> None:
+        """All transfers in flight fail. The next one starts a thread again."""
+        with self._start:
+            self._thread = None
+            self._work.release()  # its completion has not been taken
+            waiting = self._ring.pending_data()
+        for one in waiting:
+            _answer(one, None, error)
 
     def close(self) -> None:
         """Waits for transfers in flight."""
@@ -239,8 +252,9 @@ class AsyncRing:
             return
         self._closed = True
         self._work.release()
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
         self._ring.close()
 
     def __enter__(self) -> AsyncRing:
@@ -258,6 +272,18 @@ class AsyncRing:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
-def _resolve(future: asyncio.Future[Completion], completion: Completion) -> None:
-    if not future.done():  # cancelled
+def _answer(waiting: Any, completion: Optional[Completion], error: Optional[BaseException]) -> None:
+    loop, future = waiting
+    try:
+        loop.call_soon_threadsafe(_resolve, future, completion, error)
+    except RuntimeError:
+        pass  # the loop is closed: nothing waits any more
+
+
+def _resolve(future: Any, completion: Optional[Completion], error: Optional[BaseException]) -> None:
+    if future.done():  # cancelled, or failed before
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
         future.set_result(completion)

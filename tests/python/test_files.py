@@ -140,6 +140,31 @@ def test_asyncio(client, device, file, tmp_path):
     asyncio.run(work())
 
 
+def test_a_failed_wait_ends_all_transfers_and_the_next_succeed(client, device, file):
+    async def work():
+        parts = [client.create(f"p{i}", 4096, device=device) for i in range(4)]
+        async with client.async_ring() as ring:
+            source = ring.add_file(file)
+            wait, started = ring._ring.wait, threading.Event()
+
+            def fail(least):
+                started.wait()
+                ring._ring.wait = wait
+                raise gshm.Error(5, "the wait fails")
+
+            ring._ring.wait = fail
+            reads = [asyncio.ensure_future(ring.read(source, 4096 * i, part)) for i, part in enumerate(parts)]
+            await asyncio.sleep(0)  # all are in flight
+            started.set()
+            found = await asyncio.gather(*reads, return_exceptions=True)
+            assert [str(one) for one in found] == ["[Errno 5] the wait fails"] * 4
+            for i, part in enumerate(parts):
+                assert await ring.read(source, 4096 * i, part) == 4096
+        assert b"".join(part.read() for part in parts) == DATA[:16384]
+
+    asyncio.run(work())
+
+
 def test_rings_of_memory_without_a_daemon(client, file, on_host):
     memory = gshm.allocate(4096)
     with client.ring() as ring:
