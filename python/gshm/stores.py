@@ -10,6 +10,7 @@ import errno
 import fcntl
 import glob
 import os
+import stat
 import struct
 from typing import Callable, Iterator, List, Optional, Tuple
 
@@ -51,18 +52,52 @@ def has_header(path: str, header: bytes) -> bool:
 @contextlib.contextmanager
 def locked(path: str, flags: int) -> Iterator[int]:
     """A descriptor of the file at the path, locked for one process."""
+    fd = _open_locked(path, flags)
+    try:
+        yield fd
+    finally:
+        _unlock(fd)
+
+
+def _open_locked(path: str, flags: int) -> int:
     while True:
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
         try:
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "a symbolic link is in the place of the unfinished file", path) from None
+            raise
+        try:
+            _check_own(fd, path)
             fcntl.flock(fd, fcntl.LOCK_EX)
-            try:
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    yield fd
-                    return
-            except FileNotFoundError:
-                pass  # another process has completed it: the next one is a new file
-        finally:
-            os.close(fd)
+            if _is_at(fd, path):
+                return fd
+        except BaseException:
+            _unlock(fd)
+            raise
+        _unlock(fd)  # another process has completed it: the next one is a new file
+
+
+def _check_own(fd: int, path: str) -> None:
+    """The bytes of an unfinished file are trusted. The file must therefore be one that only this user has written."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink > 1:
+        raise PermissionError(errno.EPERM, "the unfinished file is no regular file of this user with one name", path)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _unlock(fd: int) -> None:
+    """A process that was forked meanwhile has the descriptor, too: to close it is not enough."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
 
 
 def remove_others(path: str, own: str) -> None:
@@ -72,7 +107,7 @@ def remove_others(path: str, own: str) -> None:
         if other == own:
             continue
         try:
-            fd = os.open(other, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(other, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
         try:
@@ -81,7 +116,7 @@ def remove_others(path: str, own: str) -> None:
         except OSError:
             pass
         finally:
-            os.close(fd)
+            _unlock(fd)
 
 
 def store_object(
@@ -103,7 +138,12 @@ def store_object(
         if has_header(path, of_file.header) and os.path.getsize(path) == of_file.size:  # by another process, meanwhile
             os.unlink(partial)
             return True
-        _fill(fd, source, table, of_file, progress)
+        try:
+            _fill(fd, source, table, of_file, progress)
+        except BaseException:
+            if os.fstat(fd).st_size == 0:
+                os.unlink(partial)  # there is nothing to continue
+            raise
         with locked_folder(folder) as folder_fd:
             if not is_current():
                 os.unlink(partial)
@@ -121,12 +161,12 @@ def locked_folder(folder: str) -> Iterator[int]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield fd
     finally:
-        os.close(fd)
+        _unlock(fd)
 
 
 def _fill(fd: int, source: Object, table: Table, of_file: Table, progress: Optional[Progress]) -> None:
     header = of_file.header
-    at = _position(fd, header)
+    at = _position(fd, of_file)
     if at == 0:
         os.ftruncate(fd, 0)
         os.pwrite(fd, header[8:], 8)
@@ -147,13 +187,16 @@ def _fill(fd: int, source: Object, table: Table, of_file: Table, progress: Optio
     os.fsync(fd)
 
 
-def _position(fd: int, header: bytes) -> int:
+def _position(fd: int, of_file: Table) -> int:
     """How far an earlier write is complete; 0: it is not, or of another header."""
+    header = of_file.header
     begin = os.pread(fd, len(header), 0)
     if len(begin) < len(header) or begin[8:] != header[8:]:
         return 0
-    number = int.from_bytes(begin[:8], "little")
-    return number - UNFINISHED if number >= UNFINISHED else 0
+    at = int.from_bytes(begin[:8], "little") - UNFINISHED
+    size = min(os.fstat(fd).st_size, of_file.size)
+    # Written bytes are neither beyond the end nor holes, whatever the position says.
+    return at if len(header) <= at <= size and os.lseek(fd, 0, os.SEEK_HOLE) >= at else 0
 
 
 def _note(fd: int, at: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import warnings
+import weakref
 from typing import Any, Callable, List, Optional
 
 from .._abi import REPLACE, lib, text
@@ -29,7 +31,9 @@ class Saved:
         self.path = path
         self._sealed = threading.Event()
         self._done = threading.Event()
+        self._unseen: List[str] = []  # the error that wait() has not raised
         self._error: Optional[BaseException] = None
+        weakref.finalize(self, _warn, name, self._unseen)
 
     @property
     def sealed(self) -> bool:
@@ -48,6 +52,7 @@ class Saved:
         if not (self._done if until == "done" else self._sealed).wait(timeout):
             raise make_error(110, f"{self.name} is not {until} in time", self.name)
         if self._error is not None:
+            self._unseen.clear()
             raise self._error
         return self
 
@@ -57,9 +62,16 @@ class Saved:
                 step()
         except BaseException as error:
             self._error = error
+            self._unseen.append(str(error))
         finally:
             self._sealed.set()
             self._done.set()
+
+
+def _warn(name: str, unseen: List[str]) -> None:
+    """At the end of a Saved, or of the process."""
+    for error in unseen:
+        warnings.warn(f"the state {name} was not saved: {error}", RuntimeWarning, stacklevel=2)
 
 
 def save(
