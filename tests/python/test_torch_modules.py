@@ -192,3 +192,16 @@ def test_gshm_imports_torch_when_it_is_used():
     code = "import sys, gshm; print('torch' in sys.modules); gshm.torch.save; print('torch' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.split() == ["False", "True"], ended.stderr
+
+
+def test_an_object_without_tensors_is_a_mismatch(client, device):
+    with client.create("plain", 64, device=device):
+        pass
+    with pytest.raises(gshm.torch.Mismatch, match="'plain': the object was not made by share_module"):
+        gshm.torch.attach_module(Model(), "plain", client=client)
+
+
+def test_a_type_without_a_place_is_named(client, place):
+    with pytest.raises(TypeError, match="weight: tensors of complex128"):
+        gshm.torch.share_module(torch.nn.Linear(2, 2, dtype=torch.complex128).to(place), "m", client=client)
+    assert client.list() == []

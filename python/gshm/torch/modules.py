@@ -1,14 +1,16 @@
 """Modules whose parameters are in one shared, sealed object."""
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from ..client import Client
+from ..errors import Error
 from ..objects import Object
 from ..references import default_client
 from ..tables import Table, Tensor
-from .views import describe, torch, views
+from .views import describe, place_of, torch, views
 from .writing import main_device, write_object
 
 STAMP = "gshm.module"  # in the metadata of the object: what may be attached
@@ -51,7 +53,7 @@ def find_ties(module: Any) -> Dict[str, str]:
         one = slot.tensor
         place: Any = id(one)
         if one.device.type != "meta" and one.numel():  # two parameters may be made of the same memory
-            place = (one.device, one.data_ptr(), tuple(one.shape), one.stride(), one.dtype, slot.is_parameter)
+            place = (*place_of(one), slot.is_parameter)
         found[slot.name] = first.setdefault(place, slot.name)
     return found
 
@@ -108,7 +110,12 @@ def attach_module(module: Any, name: str, *, client: Optional[Client] = None, wa
     """Gives a module of the same class and shapes, also one on the device meta, the parameters of share_module() in another
     process, without a copy, and copies of its buffers. Mismatch names what does not fit; the module is unchanged then."""
     opened = (client or default_client()).open(name, wait=wait, sealed=True)
-    table = Table.of_object(opened)
+    try:
+        table = Table.of_object(opened)
+    except Error as error:
+        if error.errno != errno.EBADMSG:
+            raise
+        raise Mismatch(name, ["the object was not made by share_module(): it has no tensors"]) from None
     if STAMP not in table.metadata:
         raise Mismatch(name, ["the object was not made by share_module()"])
     stamp = json.loads(table.metadata[STAMP])
