@@ -362,6 +362,14 @@ def text(value: Any) -> bytes:
     return encoded
 
 
+def path_text(value: Any) -> bytes:
+    """A path of a file, as the functions of os take it."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError("embedded null byte")
+    return encoded
+
+
 def optional_text(value: Any) -> Any:
     return None if value is None else text(value)
 

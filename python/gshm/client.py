@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
-from ._abi import lib, optional_text, text
+from ._abi import lib, optional_text, path_text, text
 from .arrays import Lease, opened, product, to_shape
 from .attributes import attribute_array, read_tensor_attributes, text_array
 from .dtypes import UINT8, dtype as to_dtype
@@ -232,7 +231,7 @@ class Client(Names):
         if isinstance(file, int) or hasattr(file, "fileno"):
             function, source = lib.put_fd, file if isinstance(file, int) else file.fileno()
         else:
-            function, source = lib.put_file, os.fsencode(file)
+            function, source = lib.put_file, path_text(file)
         return run_transfer(
             lambda options, info: check(
                 function(connection.handle, source, ctypes.byref(spec), options, info), name
@@ -246,7 +245,7 @@ class Client(Names):
         connection = self._need()
         return run_transfer(
             lambda options, info: check(
-                lib.get_file(connection.handle, text(name), os.fsencode(path), options, info), name
+                lib.get_file(connection.handle, text(name), path_text(path), options, info), name
             ),
             progress,
             verify=verify,

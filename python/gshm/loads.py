@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import operator
 import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from . import _abi
-from ._abi import lib, name_of, optional_text, text
+from ._abi import lib, name_of, optional_text, path_text, text
 from .arrays import Array, Lease
 from .client import Client
 from .collecting import paused
@@ -74,6 +75,19 @@ def device_for(name: str, device_map: Mapping[str, Any]) -> Any:
     return device_map[prefix]
 
 
+def check_slice(tensor: Tensor, part: Slice) -> None:
+    """Numbers that do not fit would become others in the C interface."""
+    text = f"the slice {part!r} of {tensor.name}"
+    try:
+        dimension, begin, end = map(operator.index, part)
+    except (TypeError, ValueError):
+        raise ValueError(f"{text} is not (dimension, begin, end)") from None
+    if not 0 <= dimension < len(tensor.shape):
+        raise ValueError(f"{text} has a dimension that its shape {list(tensor.shape)} has not")
+    if not 0 <= begin <= end <= tensor.shape[dimension]:
+        raise ValueError(f"{text} is not within its shape {list(tensor.shape)}")
+
+
 def choose(
     path: Any, filter: Optional[Filter], slice: Optional[Slices], device_map: Optional[Mapping[str, Any]]
 ) -> Optional[List[Tuple[str, Optional[Slice], Any]]]:
@@ -87,6 +101,8 @@ def choose(
             continue
         part = slice.get(one.name) if isinstance(slice, Mapping) else slice(one.name, one.shape) if slice else None
         left.discard(one.name)
+        if part is not None:
+            check_slice(one, part)
         chosen.append((one.name, part, None if device_map is None else device_for(one.name, device_map)))
     if left:
         raise ValueError(f"slice= names tensors that are not there: {', '.join(sorted(left))}")
@@ -127,7 +143,7 @@ def load_parts(
     array = None if chosen is None else _choices(chosen)
     spec = _abi.LoadSpec(
         flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0),
-        path=os.fsencode(path),
+        path=path_text(path),
         name=optional_text(name),
         device=optional_text(device),
         mode=mode,

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import _abi
-from ._abi import lib, text
+from ._abi import lib, path_text, text
 from .collecting import paused
 from .errors import check
 
@@ -58,6 +58,8 @@ class Tensor(NamedTuple):
         """The shape in elements of the type that frameworks have: types below a byte are packed in the last dimension."""
         if self.dtype not in _BELOW_A_BYTE:
             return self.shape
+        if self.dtype == "F4" and self.shape and self.shape[-1] % 2:
+            raise ValueError(f"{self.name}: rows of {self.shape[-1]} numbers of F4 do not end at a byte")
         return (*self.shape[:-1], self.shape[-1] // 2) if self.dtype == "F4" and self.shape else (self.nbytes,)
 
 
@@ -91,7 +93,7 @@ class Table:
     @classmethod
     def of_path(cls, path: Any) -> Table:
         """Of a safetensors file, or a folder with such files."""
-        return cls._made(lib.tensors_of_path, os.fsencode(path), name=os.fsdecode(path))
+        return cls._made(lib.tensors_of_path, path_text(path), name=os.fsdecode(path))
 
     @classmethod
     def of_memory(cls, data: Any) -> Table:

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy
 import pytest
 from conftest import leases, run_python
-from files import ACCEPTED, MALFORMED, SIZES, content, make, make_folder, size_of
+from files import ACCEPTED, MALFORMED, SIZES, content, make, make_folder, raw, size_of
 
 import gshm
 from gshm.loads import device_for
@@ -155,9 +155,35 @@ def test_filter_slice_and_device_map(client, device, file):
         gshm.load(file, device, client=client, device_map={"b": device})
     with pytest.raises(ValueError, match="nope"):
         gshm.load(file, device, client=client, slice={"nope": (0, 0, 1)})
-    with pytest.raises(gshm.Invalid):
-        gshm.load(file, device, client=client, slice={"w": (0, 1, 5)})
     assert device_for("a.b.c", {"": 0, "a": 1, "a.b": 2}) == 2 and device_for("ab.c", {"": 0, "a": 1}) == 0
+
+
+@pytest.mark.parametrize("part", [
+    (-1, 0, 1), (2, 0, 1), (2**32 - 1, 0, 1), (0, 1, 5), (0, -1, 2), (0, 3, 2), (0, 2**64, 2**64 + 1), (0, 0, 2**64 + 1),
+    (0, 1), (0, 0.5, 1), "abc",
+])  # fmt: skip
+def test_a_slice_that_does_not_fit_is_refused(client, device, file, part):
+    with pytest.raises(ValueError, match="the slice .* of w "):
+        gshm.load(file, device, client=client, slice={"w": part})
+    assert client.list() == []
+
+
+def test_paths_with_a_null_byte_are_refused(client, device, file):
+    for call in (
+        lambda path: gshm.load(path, device, client=client),
+        lambda path: gshm.load(path, device, client=client, filter=bool),
+        lambda path: client.put(path, "a"),
+        lambda path: client.get("a", path),
+    ):
+        with pytest.raises(ValueError, match="embedded null byte"):
+            call(f"{file}\0.txt")
+
+
+def test_half_bytes_are_not_dropped(client, device, tmp_path):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(raw('{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}', b"abc"))
+    with pytest.raises(ValueError, match="a: rows of 3 numbers of F4"):
+        gshm.load(path, device, client=client)
 
 
 @hypothesis.settings(max_examples=20, suppress_health_check=list(hypothesis.HealthCheck))

@@ -171,6 +171,12 @@ def test_errors_are_those_of_the_original(file, tmp_path):
         st_torch.save_file({"a": torch.zeros(1)}, tmp_path / "none" / "a")
 
 
+def test_conjugated_tensors_are_saved_as_they_are():
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    seen = st_torch.load(st_torch.save({"a": z, "b": z.conj()}))
+    assert torch.equal(seen["a"], z) and torch.equal(seen["b"], z.conj())
+
+
 def test_what_is_not_saved(tmp_path):
     whole = torch.zeros(4, 4)
     for tensors, error, text in (

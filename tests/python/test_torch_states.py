@@ -90,12 +90,22 @@ def test_tied_and_strided_tensors(client, place):
     assert seen["a"] is seen["b"] and torch.equal(seen["turned"], whole.t()) and seen["part"].tolist() == [5, 9]
 
 
+def test_conjugated_and_negated_views_are_other_tensors(client, place):
+    z = torch.tensor([1 + 2j, 3 - 4j], device=place)
+    state = {"a": z, "b": z.conj(), "again": z.conj(), "c": z.conj().imag, "d": z.imag}
+    assert state["c"].is_neg()
+    gshm.torch.save(state, "s", client=client).wait()
+    seen = gshm.torch.load_state("s", client=client)
+    assert all(torch.equal(seen[name], one) for name, one in state.items()) and seen["b"] is seen["again"]
+
+
 def test_what_cannot_be_saved_is_named(client, place):
     for state, text in (
         ({"a": {"b": object()}}, "a.b is a object"),
         ({"a": {(1, 2): 3}}, "a has a key that is a tuple"),
         ({"a": torch.empty(2, device="meta")}, "a is on the device meta"),
-        ({"a": torch.zeros(2, dtype=torch.complex128)}, "complex128"),
+        ({"a": torch.zeros(2, dtype=torch.complex128)}, "a: tensors of complex128"),
+        ({"a": {"b": torch.eye(2).to_sparse()}}, "a.b is sparse"),
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             gshm.torch.save(state, "s", client=client)

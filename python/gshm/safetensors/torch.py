@@ -160,6 +160,7 @@ def _flatten(tensors: Dict[str, Any], kept: List[Any]) -> Dict[str, TensorSpec]:
             " You can make it a dense tensor before saving with `.to_dense()` but be aware this might"
             " make a much larger file than needed."
         )
+    tensors = {name: one.detach().resolve_conj().resolve_neg() for name, one in tensors.items()}
     failing = _shared(tensors)
     if failing:
         raise RuntimeError(
@@ -175,7 +176,7 @@ def _flatten(tensors: Dict[str, Any], kept: List[Any]) -> Dict[str, TensorSpec]:
                 " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
                 " pack it before saving."
             )
-        here = one.detach().to("cpu")
+        here = one.to("cpu")
         kept.append(here)
         found[name] = TensorSpec(
             dtype=str(one.dtype).split(".")[-1],

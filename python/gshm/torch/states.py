@@ -4,7 +4,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Mapping, Tuple
 
-from .views import torch
+from .views import place_of, torch
+from .writing import check_tensor
 
 KEY = "gshm.state"  # in the metadata of an object
 
@@ -39,13 +40,14 @@ def flatten(state: Any) -> Tuple[Dict[str, Any], str]:
 
     def put(value: Any, path: Tuple[str, ...]) -> Any:
         if isinstance(value, torch.Tensor):
+            check_tensor(".".join(path) or "the state", value)
             one = value.detach()
-            place: Any = (one.device, one.data_ptr(), tuple(one.shape), one.stride(), one.dtype)
-            if one.device.type == "meta" or one.numel() == 0:
+            place: Any = place_of(one)
+            if one.numel() == 0:
                 place = id(value)
             if place not in known:
                 known[place] = name_for(path)
-                tensors[known[place]] = one
+                tensors[known[place]] = one.resolve_conj().resolve_neg()
             return ["tensor", known[place], str(one.device.type)]
         if isinstance(value, Mapping):
             return ["dict", [[put_key(key, path), put(one, (*path, str(key)))] for key, one in value.items()]]

@@ -32,7 +32,10 @@ def header_type(tensor: Any) -> str:
 
 def describe(name: str, tensor: Any) -> Tensor:
     """A table's entry for a tensor. Two elements of float4 are one of torch's."""
-    kind = header_type(tensor)
+    try:
+        kind = header_type(tensor)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
     shape = tuple(tensor.shape)
     return Tensor(name, kind, (*shape[:-1], shape[-1] * 2) if kind == "F4" and shape else shape)
 
@@ -40,6 +43,13 @@ def describe(name: str, tensor: Any) -> Tensor:
 def storage_of(tensor: Any) -> Any:
     get = getattr(tensor, "untyped_storage", None)
     return tensor.storage()._storage if get is None else get()  # torch before 2.0 has no untyped_storage()
+
+
+def place_of(tensor: Any) -> Tuple[Any, ...]:
+    """Equal for tensors that are the same numbers in the same memory."""
+    return (
+        tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg()
+    )  # fmt: skip
 
 
 def strides_of(shape: Tuple[int, ...]) -> Tuple[int, ...]:
