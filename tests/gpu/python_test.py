@@ -49,12 +49,13 @@ def in_torch(gshm, c):
     side = torch.cuda.Stream()
     o = c.create("t/fenced", shape=(1 << 22,), dtype="float32", device="cuda:0", keep=True)
     fence = o.fence(write=True)
+    reader = c.open("t/fenced")  # the writer's own handle does not wait
     with torch.cuda.stream(side):
         torch.cuda._sleep(200_000_000)
         torch.from_dlpack(o).fill_(3)
         fence.publish(stream=side.cuda_stream)
     with torch.cuda.stream(torch.cuda.Stream()):
-        check(bool((torch.from_dlpack(o) == 3).all()), "the reader did not wait for the fence")
+        check(bool((torch.from_dlpack(reader) == 3).all()), "the reader did not wait for the fence")
     return f"torch {torch.__version__}"
 
 
