@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import sys
 import threading
 from types import ModuleType
@@ -16,6 +17,26 @@ _paths: List[str] = []  # of the original
 _PARTS = ("", ".torch", ".numpy")
 
 
+class _Later:
+    """Imports gshm.safetensors.torch in the place of safetensors.torch when that is imported: torch takes seconds."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return importlib.machinery.ModuleSpec(name, self) if name == "safetensors.torch" else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules["safetensors.torch"] = importlib.import_module("gshm.safetensors.torch")
+
+
+_later = _Later()
+
+
+def _is_later(part: str) -> bool:
+    return part == ".torch" and "torch" not in sys.modules
+
+
 def _import(name: str) -> Optional[ModuleType]:
     try:
         return importlib.import_module(name)
@@ -27,8 +48,9 @@ def _replacements() -> Dict[int, Any]:
     """Functions and classes of the original by identity, and what takes their place."""
     found: Dict[int, Any] = {}
     for part in _PARTS:
-        original, ours = sys.modules.get("safetensors" + part), _import("gshm.safetensors" + part)
-        if original is None or ours is None:
+        original = sys.modules.get("safetensors" + part)
+        ours = None if original is None else _import("gshm.safetensors" + part)
+        if ours is None:
             continue
         found[id(original)] = ours
         for name in getattr(ours, "__all__", ()):
@@ -39,7 +61,7 @@ def _replacements() -> Dict[int, Any]:
 
 
 def original_attribute(module: str, name: str) -> Any:
-    """What gshm.safetensors does not have is the original's, while that is replaced."""
+    """A name that gshm.safetensors does not have is the original's, while that is replaced."""
     original = None if name.startswith("__") else _modules.get(module)
     if original is None:
         raise AttributeError(f"module 'gshm.{module}' has no attribute {name!r}")
@@ -71,6 +93,10 @@ def patch(*, shared: bool = False) -> None:
         _paths.extend(getattr(original, "__path__", []))
         ours.__path__.extend(_paths)
         for part in _PARTS:
+            if _is_later(part):
+                _modules["safetensors.torch"] = None
+                sys.meta_path.insert(0, _later)
+                continue
             made = _import("gshm.safetensors" + part)
             if made is not None:
                 _modules["safetensors" + part] = sys.modules.get("safetensors" + part)
@@ -86,6 +112,8 @@ def unpatch() -> None:
             else:
                 sys.modules[name] = module
         _modules.clear()
+        if _later in sys.meta_path:
+            sys.meta_path.remove(_later)
         ours = importlib.import_module("gshm.safetensors")
         while _paths:
             ours.__path__.remove(_paths.pop())

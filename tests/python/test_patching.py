@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from conftest import DEVICE
+from conftest import DEVICE, run_python
 from files import make
 
 import gshm
@@ -88,6 +88,24 @@ def test_without_the_original(monkeypatch, file):
     finally:
         gshm.unpatch()
     assert "safetensors" not in sys.modules and "safetensors.torch" not in sys.modules
+
+
+def test_torch_is_imported_later():
+    code = """
+import sys, gshm
+gshm.patch()
+import safetensors
+assert "torch" not in sys.modules and safetensors is gshm.safetensors
+from safetensors.torch import load_file
+import safetensors.torch
+assert load_file.__module__ == "gshm.safetensors.torch" and safetensors.torch is sys.modules["gshm.safetensors.torch"]
+assert safetensors.torch.__name__ == "gshm.safetensors.torch" and "torch" in sys.modules
+finders = len(sys.meta_path)
+gshm.unpatch()
+assert "safetensors.torch" not in sys.modules and len(sys.meta_path) == finders - 1
+"""
+    ended = run_python(code)
+    assert ended.returncode == 0, ended.stderr
 
 
 class Model(torch.nn.Module):
