@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 from conftest import DEVICE, leases
-from files import ACCEPTED, MALFORMED, content, make, size_of
+from files import ACCEPTED, MALFORMED, content, make, raw, size_of
 
 import gshm
 import gshm.safetensors
@@ -34,7 +34,7 @@ def file(tmp_path):
 
 
 def data_of(name):
-    return content(name, size_of(*TENSORS[name]))
+    return content(name, size_of(*TENSORS[name]), TENSORS[name][0])
 
 
 def bytes_of(tensor):
@@ -68,6 +68,33 @@ def test_tensors_are_private(file, client):
     assert info.state == "sealed" and leases(client, name) == 2, "one object for both"
     del first, second
     assert leases(client, name) == 0
+
+
+def test_a_tensor_of_the_cpu_has_a_storage_of_its_own_size(file, tmp_path):
+    for name, one in st_torch.load_file(file).items():
+        assert st_torch.storage_size(one) == one.numel() * one.element_size() and one.storage_offset() == 0, name
+
+
+def test_a_slice_of_a_gpu_copies_no_more_than_itself(file):
+    """With the source of a GPU's tensors, which are copies, on memory of the host."""
+    with safe_open(file, "pt") as opened:
+        expected = opened.get_tensor("b")[1:3].clone()
+        opened._source._copies = True
+        seen = opened.get_slice("b")[1:3]
+    assert torch.equal(seen, expected) and st_torch.storage_size(seen) == 2 * 6 * 4
+
+
+@pytest.mark.parametrize("kind, shape, size", [("F6_E2M3", [4], 3), ("F6_E3M2", [2, 4], 6), ("F4", [2, 3], 3)])
+def test_types_that_no_framework_has(tmp_path, kind, shape, size):
+    path = tmp_path / "a.safetensors"
+    data = raw(f'{{"a":{{"dtype":"{kind}","shape":{shape},"data_offsets":[0,{size}]}}}}', bytes(size))
+    path.write_bytes(data)
+    for call in (st_torch.load_file, st_numpy.load_file):
+        with pytest.raises(SafetensorError, match="Dtype not understood"):
+            call(path)
+    for call in (st_torch.load, st_numpy.load):
+        with pytest.raises(SafetensorError, match="Dtype not understood"):
+            call(data)
 
 
 def test_a_file_for_numpy(tmp_path):

@@ -16,6 +16,15 @@ SafetensorError.__module__ = "gshm.safetensors"
 
 
 @contextlib.contextmanager
+def type_errors() -> Iterator[None]:
+    """A type that the framework does not have is a SafetensorError."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise SafetensorError(f"Dtype not understood: {error}") from None
+
+
+@contextlib.contextmanager
 def header_errors(doing: str) -> Iterator[None]:
     """A malformed header is a SafetensorError."""
     try:

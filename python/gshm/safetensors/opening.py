@@ -113,14 +113,14 @@ class SafeSlice:
             self._source = self._file._source = self._file._source or make_source(self._path, self._kind, self._where)
         elif self._source is None:
             self._source = make_source(self._path, self._kind, self._where)
-        whole = self._source.get(self._tensor.name)
         if self._kind == "pytorch":
-            return whole[index]
+            return self._source.part(self._tensor.name, index)
+        whole = self._source.get(self._tensor.name)
         return whole[checked(index, self._tensor.shape)].copy()
 
 
 def checked(index: Any, shape: Tuple[int, ...]) -> Any:
-    """What the original takes for NumPy: numbers, slices without a step, an empty list, and the ellipsis."""
+    """An index as the original takes it for NumPy: numbers, slices without a step, an empty list, and the ellipsis."""
     if isinstance(index, list):
         if index:
             raise SafetensorError("Non empty lists are not implemented")

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from ..patching import original_attribute
 from ..tables import Table
 from ..torch.views import storage_of, view
-from .errors import header_errors
+from .errors import header_errors, type_errors
 from .opening import safe_open
 from .serializing import TensorSpec, serialize, serialize_file
 
@@ -45,7 +45,8 @@ def load(data: bytes) -> Dict[str, Any]:
     for one in table.tensors:  # a copy for each: tensors of a file are not aligned
         part = bytearray(memoryview(data)[one.offset : one.offset + one.nbytes])
         everything = torch.frombuffer(part, dtype=torch.uint8) if part else None
-        found[one.name] = view(everything, one._replace(offset=0), 0)
+        with type_errors():
+            found[one.name] = view(everything, one._replace(offset=0), 0)
     return found
 
 
