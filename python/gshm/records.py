@@ -1,4 +1,4 @@
-"""What the daemon tells about itself, devices, names and holders."""
+"""Records of the daemon about itself, devices, names and holders."""
 from __future__ import annotations
 
 import ctypes

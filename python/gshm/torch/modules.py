@@ -130,7 +130,7 @@ def attach_module(module: Any, name: str, *, client: Optional[Client] = None, wa
 
 
 def compare(module: Any, all_slots: List[Slot], table: Table, stamp: Dict[str, Any]) -> List[str]:
-    """What differs between the module and the object, in sentences."""
+    """The differences between the module and the object, in sentences."""
     found = []
     if not same_class(class_of(module), stamp["class"]):
         found.append(f"its class is {class_of(module)}, not {stamp['class']}")
