@@ -1,4 +1,5 @@
 """A daemon that is killed under calls: memory stays, calls go on with the next one."""
+import asyncio
 import threading
 
 import numpy
@@ -56,7 +57,7 @@ def test_calls_without_a_daemon_fail_in_time(gshmd):
     made.seal()
 
 
-def test_kills_under_every_call(client, gshmd, device):
+def test_kills_under_every_call(client, gshmd, device, tmp_path):
     """Threads call while the daemon is killed again and again. A call succeeds, or says that it may have taken effect."""
     with client.create("kept", (4, 4), "int32", device) as made:
         made.fill(3)
@@ -94,7 +95,62 @@ def test_kills_under_every_call(client, gshmd, device):
         assert seen.tobytes() == bytes([3]) * 64
         Taken(seen.__dlpack__(max_version=(1, 0))).delete()
 
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(64)))
+    held = client.open("kept")
+
+    def transfer(number):
+        with client.ring(4) as ring:
+            target = gshm.allocate(64) if device == "host" else held.copy()
+            ring.read(ring.add_file(file), 0, target)
+            ring.submit()
+            (done,) = ring.wait()
+            assert done.error is None and done.result == 64 and target.tobytes() == bytes(range(64))
+
+    def transfer_async(number):
+        async def work():
+            async with client.async_ring(4) as ring:
+                return await ring.write(ring.add_file(tmp_path / "async", write=True), 0, held)
+
+        assert asyncio.run(work()) == 64
+
+    def cut(number):
+        try:
+            with client.pool(device) as pool:
+                part = pool.empty(64)
+                assert len(part.tobytes()) == 64 and gshm.locate(part.ptr).size_bytes >= 64
+        except gshm.Stale:
+            pass  # the session of the pool was lost
+
+    def order(number):
+        with held.fence() as fence:
+            assert fence.published == 0
+
+    def look(number):
+        with held.mirror() as mirror:
+            assert bytes(mirror.memoryview()) == bytes([3]) * 64
+
+    def copy(number):
+        try:
+            client.put(file, "put", device=device, replace=True)
+            client.get("put", tmp_path / "got")
+        except gshm.Stale:
+            return  # the session was lost
+        assert (tmp_path / "got").read_bytes() == bytes(range(64))
+
+    def see(number):
+        with client.watch("kept", existing=True) as watch:
+            event = watch.next(60)
+            assert event.event == "overflow" or event.name == "kept", event  # overflow: the daemon was lost
+
     calls = {
+        "ring": transfer,
+        "async ring": transfer_async,
+        "pool": cut,
+        "fence": order,
+        "mirror": look,
+        "put and get": copy,
+        "watch": see,
         "create": create,
         "read": read,
         "stat": lambda number: client.stat("kept"),
