@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
@@ -195,14 +196,23 @@ def load(
     return model
 
 
+def _is_loaded(client: Client, name: str) -> bool:
+    """Checkpoints and shared modules have tensors too, but no identity of a file."""
+    try:
+        facts = json.loads(client.attributes(name)[ATTRIBUTE])
+    except (KeyError, ValueError, NotFound):
+        return False
+    return isinstance(facts, dict) and facts.get("format") == 1 and bool(facts.get("identity"))
+
+
 def unload(name: str, *, client: Optional[Client] = None) -> List[str]:
-    """Removes a loaded object, or those in a directory, and returns their names. Other objects there stay. Processes that hold
-    them keep them."""
+    """Removes a loaded object, or those in a directory, and returns their names. Other objects there stay, also checkpoints and
+    shared modules. Processes that hold them keep them."""
     connection = client or default_client()
     names = [name]
     if connection.stat(name).kind == "directory":
         names = [f"{name}/{one}" for one, _ in connection.list(name, recursive=True)]
-    loaded = [one for one in names if ATTRIBUTE in connection.attributes(one)]
+    loaded = [one for one in names if _is_loaded(connection, one)]
     if not loaded:
         raise NotFound(errno.ENOENT, f"nothing is loaded at {name}")
     for error in connection.unlink_many(loaded):

@@ -8,17 +8,18 @@
 namespace gshm::cli {
 namespace {
 
-// Objects of tensors only: other objects in a directory stay.
+// Loaded files only: other objects in a directory stay, also checkpoints.
 std::vector<std::string> find_loaded(Context& context, const std::string& name) {
     if (!is_directory(context.stat(name))) {
-        if (!tensor_count(context, name))
-            throw Failure(EINVAL, ExitCode::wrong_state, printable(name) + " has no tensors", "`gshm rm` removes it");
+        if (!is_loaded(context, name))
+            throw Failure(EINVAL, ExitCode::wrong_state, printable(name) + " is not a loaded file",
+                          "`gshm rm` removes it");
         return {name};
     }
     std::vector<std::string> names;
     for (const auto& [below, info] : check(context.client().list(name, true), name)) {
         auto whole = name + '/' + below;
-        if (info.kind == GSHM_KIND_OBJECT && tensor_count(context, whole)) names.push_back(std::move(whole));
+        if (info.kind == GSHM_KIND_OBJECT && is_loaded(context, whole)) names.push_back(std::move(whole));
     }
     if (names.empty()) throw Failure(ENOENT, "nothing is loaded in " + printable(name));
     return names;

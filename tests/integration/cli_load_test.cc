@@ -94,10 +94,14 @@ TEST_F(CliLoadTest, AnAttributeAloneMakesNoTensors) {
 TEST_F(CliLoadTest, UnloadRemovesTensorsOnly) {
     ok({"load", file("llama"), "models/llama"});
     ok({"create", "models/other", "--size", "16"});
-    fails(9, {"unload", "models/other"}, {"has no tensors", "gshm rm"});
+    fails(9, {"unload", "models/other"}, {"not a loaded file", "gshm rm"});
+    // As a checkpoint has it.
+    ok({"create", "models/saved", "--size", "16"});
+    ok({"attr", "models/saved", GSHM_TENSORS_ATTRIBUTE, "{\"format\":1,\"tensors\":3,\"header_bytes\":8}"});
+    fails(9, {"unload", "models/saved"}, {"not a loaded file", "gshm rm"});
     EXPECT_EQ(json({"unload", kFirst})["removed"], Json::array({kFirst}));
     EXPECT_EQ(ok({"unload", "models/"}), "");
-    EXPECT_EQ(ok({"ls", "-r"}), "models/other\n");
+    EXPECT_EQ(ok({"ls", "-r"}), "models/other\nmodels/saved\n");
     fails(4, {"unload", "models"}, {"nothing is loaded"});
     fails(4, {"unload", "missing"}, {"missing"});
 }

@@ -235,6 +235,40 @@ TEST_F(LoadTest, AnExplicitNameIsNeverTakenFromAnotherObject) {
     EXPECT_EQ(load_code(client_.get(), file, {.name = "mine/below"}, none), -ENOTDIR) << gshm_last_error();
 }
 
+// Checkpoints and shared modules have the attribute, but no identity of a file.
+TEST_F(LoadTest, TensorsThatAreInNoFileAreNeverReplaced) {
+    const auto file = write_file("m.safetensors", file_bytes(some_tensors(1)));
+    Object saved;
+    const auto save = [&] {
+        saved = make("precious", 4096, "host", 1);
+        const std::string facts = R"({"format": 1, "tensors": 3, "header_bytes": 200})";
+        EXPECT_EQ(gshm_set_attribute(client_.get(), "precious", GSHM_TENSORS_ATTRIBUTE, facts.data(), facts.size()), 0);
+    };
+    save();
+    Model none;
+    EXPECT_EQ(load_code(client_.get(), file, {.name = "precious"}, none), -EEXIST) << gshm_last_error();
+    EXPECT_TRUE(has("precious", 1));
+    ASSERT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+    // It appears while the file is read, in the place of nothing and of an older version.
+    for (const bool has_version : {false, true}) {
+        if (has_version) {
+            load(client_.get(), file, {.name = "precious"});
+            std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() + 1h);
+        }
+        const auto appear = [&, is_saved = false](uint64_t done, uint64_t) mutable {
+            if (done == 0 || std::exchange(is_saved, true)) return 0;
+            if (has_version) EXPECT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+            save();
+            return 0;
+        };
+        EXPECT_EQ(load_code(client_.get(), file, {.name = "precious", .progress = appear}, none), -EEXIST);
+        EXPECT_NE(std::string(gshm_last_error()).find("not a loaded file"), std::string::npos) << gshm_last_error();
+        EXPECT_TRUE(has("precious", 1));
+        EXPECT_EQ(names(client_.get()), std::set<std::string>{"precious"});
+        ASSERT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+    }
+}
+
 TEST_F(LoadTest, ExistingOnesOnly) {
     const auto file = write_file("m.safetensors", file_bytes(some_tensors(1)));
     Model none;

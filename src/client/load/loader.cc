@@ -129,7 +129,7 @@ Result<Loader::Found> Loader::look(size_t index, const Place& place) {
         if (!text && text.error().code == ENODATA) return Found::foreign;
         if (!text) return unusable(text.error());
         const auto facts = tensors::parse_facts(*text);
-        if (!facts || facts->format != tensors::kFormat) return Found::foreign;
+        if (!facts || !facts->is_loaded()) return Found::foreign;
         const bool is_same = facts->identity == part.identity && info->state == GSHM_STATE_SEALED &&
                              info->size_bytes >= part.table.size_bytes() && part.device == info->device;
         if (!is_same) return Found::another;
@@ -146,15 +146,11 @@ Result<Loader::Found> Loader::look(size_t index, const Place& place) {
     }
 }
 
-Result<bool> Loader::find(size_t index) {
+Result<bool> Loader::look_at_all(size_t index) {
     Work& work = work_[index];
     for (const auto& place : work.places) {
         const Found found = TRY(look(index, place));
-        if (found == Found::same) {
-            model_->parts[index].is_shared = true;
-            shared_bytes_ += parts_[index].bytes;
-            return true;
-        }
+        if (found == Found::same) return true;
         const bool is_own = &place == &work.places[0];
         if (is_own && found == Found::foreign) {
             return fail(EEXIST, "\"{}\" exists already and is not a loaded file", place.name);
@@ -162,6 +158,13 @@ Result<bool> Loader::find(size_t index) {
         if (is_own) work.is_replaced = found == Found::another;
     }
     return false;
+}
+
+Result<bool> Loader::find(size_t index) {
+    if (!TRY(look_at_all(index))) return false;
+    model_->parts[index].is_shared = true;
+    shared_bytes_ += parts_[index].bytes;
+    return true;
 }
 
 Result<bool> Loader::acquire(size_t index) {
@@ -291,20 +294,14 @@ Status Loader::load(size_t index) {
 Status Loader::publish(size_t index) {
     Work& work = work_[index];
     gshm_object* object = work.claimed.get();
-    const Place& place = work.places[0];
     while (true) {
+        // The name may have got another object while the file was read: a version, or one that must not be replaced.
+        if (TRY(look_at_all(index))) work.is_replaced = true;
+        const Place& place = work.places[0];
         const uint32_t flags = work.is_replaced ? uint32_t{GSHM_PUBLISH_REPLACE} : 0;
         const auto named = as_status(gshm_publish(object, place.name.c_str(), flags));
         if (named) return {};
-        if (named.error().code == EEXIST) {
-            // A version that another process has loaded meanwhile, or an object that must not be replaced.
-            const auto text = attribute_of(client_, place.name);
-            if (text && tensors::parse_facts(*text)) {
-                work.is_replaced = true;
-                continue;
-            }
-            if (!text && is_missing(text.error())) continue;
-        }
+        if (named.error().code == EEXIST && !work.is_replaced) continue;
         if (named.error().code != ECONNRESET) return named;
         const auto info = stat_of(client_, place.name);
         if (info && info->id == gshm_id(object)) return {};

@@ -53,7 +53,7 @@ private:
         nothing,
         same,     // the object that is wanted
         another,  // another version, or an object that is not trusted
-        foreign,  // an object that is no loaded file
+        foreign,  // an object that is no loaded file: never replaced
     };
 
     std::vector<uid_t> trusted(const SourceFile& file) const;
@@ -63,6 +63,8 @@ private:
     Result<Found> look(size_t index, const Place& place);
     // Opens an object that is there already; claims the name otherwise. False: another process loads it.
     Result<bool> acquire(size_t index);
+    // Looks at all places. True: one has the wanted object, which is open.
+    Result<bool> look_at_all(size_t index);
     Result<bool> find(size_t index);
     // False: the name exists.
     Result<bool> claim(size_t index);
