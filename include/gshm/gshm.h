@@ -703,7 +703,7 @@ int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, voi
 int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) GSHM_NOEXCEPT;
 /* Seals the slabs that have allocations: their bytes are immutable from then on, and they outlive the pool and the process
  * under their names until they are unlinked. Later allocations come from other slabs; memory that is freed in a sealed slab
- * is not used again. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
+ * is not used again. With its last allocation the pool gives up its lease, and the slab no longer counts. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
  * On failure nothing more is allocated from the slabs that are not sealed, and the call can be repeated. Since 0.2. */
 int gshm_pool_seal(gshm_pool* pool) GSHM_NOEXCEPT;
 
