@@ -106,6 +106,22 @@ TEST_F(CliLoadTest, UnloadRemovesTensorsOnly) {
     fails(4, {"unload", "missing"}, {"missing"});
 }
 
+TEST_F(CliLoadTest, UnloadRemovesAllSelectionsOfAFile) {
+    const auto path = file("llama/model-00002-of-00002.safetensors");
+    for (const std::string name : {"m", "d/m", "m+more", "m2"}) {
+        ok({"load", path, name});
+        ok({"load", path, name, "--filter", "bias"});
+    }
+    EXPECT_EQ(json({"unload", "m"})["removed"].size(), 2u);
+    EXPECT_EQ(json({"unload", "d/m"})["removed"].size(), 2u);
+    EXPECT_EQ(json({"unload", "m+more"})["removed"].size(), 2u);
+    ok({"create", "m2@host", "--size", "16"});  // not loaded
+    ok({"rm", "m2"});
+    EXPECT_EQ(json({"unload", "m2"})["removed"].size(), 1u);  // the selection
+    EXPECT_EQ(ok({"ls", "-r"}), "m2@host\n");
+    fails(4, {"unload", "m2"}, {"m2"});
+}
+
 TEST_F(CliLoadTest, ErrorsHaveTheReason) {
     fails(4, {"load", file("missing")}, {"missing", "No such file"});
     write("bad.safetensors", "{}");

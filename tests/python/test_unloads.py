@@ -27,3 +27,15 @@ def test_a_checkpoint_is_neither_replaced_nor_removed(client, device, file):
         gshm.unload("models/precious", client=client)
     assert gshm.unload("models", client=client) == [part.object.name for part in model.parts]
     assert client.stat("models/precious").id == before
+
+
+def test_unload_removes_all_devices_and_selections(client, device, file):
+    for one in client.devices():
+        gshm.load(file, one.name, name="m", client=client)
+    names = {part.object.name for part in gshm.load(file, device, name="m", filter=lambda name: name == "b", client=client).parts}
+    gshm.load(file, device, name="m+more", client=client)
+    names |= {"m"} | {f"m@{one.name}" for one in client.devices()[1:]}
+    assert set(gshm.unload("m", client=client)) == names
+    assert [name for name, _ in client.list()] == ["m+more"]
+    with pytest.raises(gshm.NotFound):
+        gshm.unload("m", client=client)
