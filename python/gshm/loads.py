@@ -220,8 +220,8 @@ def _further_names(client: Client, name: str) -> List[str]:
 
 
 def unload(name: str, *, client: Optional[Client] = None) -> List[str]:
-    """Removes a loaded file (on all devices, and all selections), or those in a directory, and returns the names of the objects. Other objects there stay, also checkpoints and
-    shared modules. Processes that hold them keep them."""
+    """Removes the objects of a loaded file (on all devices, and all selections), or those in a directory, and returns their
+    names. Other objects there stay, also checkpoints and shared modules. Processes that hold them keep them."""
     connection = client or default_client()
     try:
         names, there = [name], connection.stat(name)

@@ -32,7 +32,8 @@ def test_a_checkpoint_is_neither_replaced_nor_removed(client, device, file):
 def test_unload_removes_all_devices_and_selections(client, device, file):
     for one in client.devices():
         gshm.load(file, one.name, name="m", client=client)
-    names = {part.object.name for part in gshm.load(file, device, name="m", filter=lambda name: name == "b", client=client).parts}
+    selected = gshm.load(file, device, name="m", filter=lambda name: name == "b", client=client)
+    names = {part.object.name for part in selected.parts}
     gshm.load(file, device, name="m+more", client=client)
     names |= {"m"} | {f"m@{one.name}" for one in client.devices()[1:]}
     assert set(gshm.unload("m", client=client)) == names
