@@ -703,7 +703,7 @@ int gshm_pool_deallocate(gshm_pool* pool, void* memory, uint64_t size_bytes, voi
 int gshm_pool_trim(gshm_pool* pool, uint64_t keep_bytes) GSHM_NOEXCEPT;
 /* Seals the slabs that have allocations: their bytes are immutable from then on, and they outlive the pool and the process
  * under their names until they are unlinked. Later allocations come from other slabs; memory that is freed in a sealed slab
- * is not used again. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
+ * is not used again. With its last allocation the pool gives up its lease, and the slab no longer counts. GPU work that writes the memory must be complete. -EBUSY: another process has a slab open for writing.
  * On failure nothing more is allocated from the slabs that are not sealed, and the call can be repeated. Since 0.2. */
 int gshm_pool_seal(gshm_pool* pool) GSHM_NOEXCEPT;
 
@@ -1107,8 +1107,8 @@ typedef struct gshm_load_spec {
  * becomes a new version, which replaces the old one as gshm_replace() does.
  *   Names. An explicit name is that of the object of a file, or of the directory with the objects of a folder. Any user with the
  *   rights may share it: the objects there are trusted. Without a name an object is loaded/UID/PATH@DEVICE, below the caller's
- *   uid or, if root or the file's owner has loaded it, below theirs; objects of other users are not used. Several devices
- *   add "@DEVICE" to an explicit name. A part of a file's tensors adds "+" and a hash of the selection.
+ *   uid or, if root or the file's owner has loaded it, below theirs; objects of other users are not used. An explicit name
+ *   is that of the file on the first device. "@DEVICE" is added on others, and in a call for several devices. A part of a file's tensors adds "+" and a hash of the selection.
  * -EBADMSG, -EXDEV, -ENOENT: as gshm_tensors_of_path(). -EEXIST: another object has the explicit name. -ENOSPC: the device is
  * full. -ENODATA: the file became shorter. -EBUSY: the file changed meanwhile. -ETIMEDOUT. -ECANCELED. */
 int gshm_load(gshm_client* client, const gshm_load_spec* spec, gshm_model** ret_model) GSHM_NOEXCEPT;

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import operator
 import os
+import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from . import _abi
@@ -13,7 +15,7 @@ from .arrays import Array, Lease
 from .client import Client
 from .collecting import paused
 from .dtypes import DTYPES, UINT8
-from .errors import Error, NotFound, check
+from .errors import Denied, Error, NotFound, check
 from .objects import Object
 from .references import default_client
 from .tables import ATTRIBUTE, TYPES, Table, Tensor
@@ -211,14 +213,41 @@ def load(
     return model
 
 
+def _is_loaded(client: Client, name: str) -> bool:
+    """Checkpoints and shared modules have tensors too, but no identity of a file."""
+    try:
+        facts = json.loads(client.attributes(name)[ATTRIBUTE])
+    except (KeyError, ValueError, NotFound):
+        return False
+    return isinstance(facts, dict) and facts.get("format") == 1 and bool(facts.get("identity"))
+
+
+def _further_names(client: Client, name: str) -> List[str]:
+    """Those of the same file on further devices, and of selections of its tensors."""
+    above, slash, last = name.rpartition("/")
+    endings = re.compile(re.escape(last) + r"(@[^+]+)?(\+[0-9a-f]{12})?")
+    try:
+        entries = client.list(above)
+    except (NotFound, Denied):
+        return []
+    return [
+        above + slash + one for one, info in entries if one != last and info.kind == "object" and endings.fullmatch(one)
+    ]
+
+
 def unload(name: str, *, client: Optional[Client] = None) -> List[str]:
-    """Removes a loaded object, or those in a directory, and returns their names. Other objects there stay. Processes that hold
-    them keep them."""
+    """Removes the objects of a loaded file (on all devices, and all selections), or those in a directory, and returns their
+    names. Other objects there stay, also checkpoints and shared modules. Processes that hold them keep them."""
     connection = client or default_client()
-    names = [name]
-    if connection.stat(name).kind == "directory":
+    try:
+        names, there = [name], connection.stat(name)
+    except NotFound:
+        names, there = [], None
+    if there is not None and there.kind == "directory":
         names = [f"{name}/{one}" for one, _ in connection.list(name, recursive=True)]
-    loaded = [one for one in names if ATTRIBUTE in connection.attributes(one)]
+    elif there is None or _is_loaded(connection, name):
+        names += _further_names(connection, name)
+    loaded = [one for one in names if _is_loaded(connection, one)]
     if not loaded:
         raise NotFound(errno.ENOENT, f"nothing is loaded at {name}")
     for error in connection.unlink_many(loaded):

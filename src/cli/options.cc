@@ -387,7 +387,7 @@ void Parser::add_tensor_commands() {
 
     const auto unload = add("unload", cmd_unload, "remove loaded tensors; memory is freed with the last lease",
                             "gshm unload models/llama");
-    unload.names(&NamesArgs::names, "objects with tensors, or directories of them");
+    unload.names(&NamesArgs::names, "loaded files, or directories of them");
 }
 
 void Parser::add_snapshot_commands() {

@@ -18,6 +18,9 @@ struct Facts {
     std::string identity;       // of a loaded file: of its bytes, the selection and the device
     std::string source;         // likewise: of its bytes, for people
     std::string loader;         // the call of gshm_load() that has made the object
+
+    // Other objects have tensors too, which are in no file: checkpoints, shared modules.
+    bool is_loaded() const { return format == kFormat && !identity.empty(); }
 };
 
 std::string to_text(const Facts& facts);

@@ -94,12 +94,32 @@ TEST_F(CliLoadTest, AnAttributeAloneMakesNoTensors) {
 TEST_F(CliLoadTest, UnloadRemovesTensorsOnly) {
     ok({"load", file("llama"), "models/llama"});
     ok({"create", "models/other", "--size", "16"});
-    fails(9, {"unload", "models/other"}, {"has no tensors", "gshm rm"});
+    fails(9, {"unload", "models/other"}, {"not a loaded file", "gshm rm"});
+    // As a checkpoint has it.
+    ok({"create", "models/saved", "--size", "16"});
+    ok({"attr", "models/saved", GSHM_TENSORS_ATTRIBUTE, "{\"format\":1,\"tensors\":3,\"header_bytes\":8}"});
+    fails(9, {"unload", "models/saved"}, {"not a loaded file", "gshm rm"});
     EXPECT_EQ(json({"unload", kFirst})["removed"], Json::array({kFirst}));
     EXPECT_EQ(ok({"unload", "models/"}), "");
-    EXPECT_EQ(ok({"ls", "-r"}), "models/other\n");
+    EXPECT_EQ(ok({"ls", "-r"}), "models/other\nmodels/saved\n");
     fails(4, {"unload", "models"}, {"nothing is loaded"});
     fails(4, {"unload", "missing"}, {"missing"});
+}
+
+TEST_F(CliLoadTest, UnloadRemovesAllSelectionsOfAFile) {
+    const auto path = file("llama/model-00002-of-00002.safetensors");
+    for (const std::string name : {"m", "d/m", "m+more", "m2"}) {
+        ok({"load", path, name});
+        ok({"load", path, name, "--filter", "bias"});
+    }
+    EXPECT_EQ(json({"unload", "m"})["removed"].size(), 2u);
+    EXPECT_EQ(json({"unload", "d/m"})["removed"].size(), 2u);
+    EXPECT_EQ(json({"unload", "m+more"})["removed"].size(), 2u);
+    ok({"create", "m2@host", "--size", "16"});  // not loaded
+    ok({"rm", "m2"});
+    EXPECT_EQ(json({"unload", "m2"})["removed"].size(), 1u);  // the selection
+    EXPECT_EQ(ok({"ls", "-r"}), "m2@host\n");
+    fails(4, {"unload", "m2"}, {"m2"});
 }
 
 TEST_F(CliLoadTest, ErrorsHaveTheReason) {

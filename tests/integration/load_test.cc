@@ -235,6 +235,103 @@ TEST_F(LoadTest, AnExplicitNameIsNeverTakenFromAnotherObject) {
     EXPECT_EQ(load_code(client_.get(), file, {.name = "mine/below"}, none), -ENOTDIR) << gshm_last_error();
 }
 
+// Checkpoints and shared modules have the attribute, but no identity of a file.
+TEST_F(LoadTest, TensorsThatAreInNoFileAreNeverReplaced) {
+    const auto file = write_file("m.safetensors", file_bytes(some_tensors(1)));
+    Object saved;
+    const auto save = [&] {
+        saved = make("precious", 4096, "host", 1);
+        const std::string facts = R"({"format": 1, "tensors": 3, "header_bytes": 200})";
+        EXPECT_EQ(gshm_set_attribute(client_.get(), "precious", GSHM_TENSORS_ATTRIBUTE, facts.data(), facts.size()), 0);
+    };
+    save();
+    Model none;
+    EXPECT_EQ(load_code(client_.get(), file, {.name = "precious"}, none), -EEXIST) << gshm_last_error();
+    EXPECT_TRUE(has("precious", 1));
+    ASSERT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+    // It appears while the file is read, in the place of nothing and of an older version.
+    for (const bool has_version : {false, true}) {
+        if (has_version) {
+            load(client_.get(), file, {.name = "precious"});
+            std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() + 1h);
+        }
+        const auto appear = [&, is_saved = false](uint64_t done, uint64_t) mutable {
+            if (done == 0 || std::exchange(is_saved, true)) return 0;
+            if (has_version) EXPECT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+            save();
+            return 0;
+        };
+        EXPECT_EQ(load_code(client_.get(), file, {.name = "precious", .progress = appear}, none), -EEXIST);
+        EXPECT_NE(std::string(gshm_last_error()).find("not a loaded file"), std::string::npos) << gshm_last_error();
+        EXPECT_TRUE(has("precious", 1));
+        EXPECT_EQ(names(client_.get()), std::set<std::string>{"precious"});
+        ASSERT_EQ(gshm_unlink(client_.get(), "precious"), 0);
+    }
+}
+
+TEST_F(LoadTest, AnExplicitNameServesEveryDevice) {
+    auto tensors = some_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    for (const bool is_new : {true, false}) {
+        for (const char* device : {"cuda:0", "host", "cuda:1"}) {
+            const auto model = load(client_.get(), file, {.name = "m", .device = device});
+            EXPECT_EQ(is_shared(part(model)), !is_new) << device;
+            EXPECT_EQ(std::string(part(model).name),
+                      device == std::string("cuda:0") ? "m" : "m@" + std::string(device));
+            EXPECT_STREQ(gshm_device(part(model).object), device);
+            EXPECT_EQ(difference(part(model), tensors), "");
+        }
+    }
+    EXPECT_EQ(names(client_.get()), (std::set<std::string>{"m", "m@host", "m@cuda:1"}));
+    // A new version replaces that of its device, and selections are objects of their own.
+    tensors = some_tensors(50);
+    write_file("m.safetensors", file_bytes(tensors));
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() + 1h);
+    for (const bool is_new : {true, false}) {
+        for (const char* device : {"cuda:1", "cuda:0", "host"}) {
+            const auto model = load(client_.get(), file, {.name = "m", .device = device});
+            EXPECT_EQ(is_shared(part(model)), !is_new) << device;
+            EXPECT_EQ(difference(part(model), tensors), "");
+        }
+    }
+    EXPECT_EQ(names(client_.get()), (std::set<std::string>{"m", "m@host", "m@cuda:1"}));
+    for (const char* device : {"host", "cuda:0", "host", "cuda:0"}) {
+        load(client_.get(), file, {.name = "m", .device = device, .choices = {choice("one")}});
+    }
+    EXPECT_EQ(names(client_.get()).size(), 5u);
+    // A call for several devices finds them too.
+    const auto both =
+        load(client_.get(), file, {.name = "m", .choices = {choice("one", "host"), choice("one", "cuda:0")}});
+    ASSERT_EQ(gshm_model_count(both.get()), 2u);
+    EXPECT_TRUE(is_shared(part(both, 0)));
+    EXPECT_TRUE(is_shared(part(both, 1)));
+    // An object of another kind is in the way of the second name.
+    Model none;
+    write_file("n.safetensors", file_bytes(tensors));
+    load(client_.get(), path("n.safetensors"), {.name = "n"});
+    const auto other = make("n@cuda:0", 4096, "host", 1);
+    EXPECT_EQ(load_code(client_.get(), path("n.safetensors"), {.name = "n", .device = "cuda:0"}, none), -EEXIST);
+    EXPECT_TRUE(has("n@cuda:0", 1));
+}
+
+// The second finds the name free, and taken when its bytes are read.
+TEST_F(LoadTest, LoadersForTwoDevicesAtTheSameTimeKeepBoth) {
+    const auto tensors = some_tensors(1);
+    const auto file = write_file("m.safetensors", file_bytes(tensors));
+    const auto other = connect();
+    bool is_loaded = false;
+    const auto load_other = [&](uint64_t done, uint64_t) {
+        if (done == 0 || std::exchange(is_loaded, true)) return 0;
+        EXPECT_STREQ(part(load(other.get(), file, {.name = "m", .device = "cuda:0"})).name, "m");
+        return 0;
+    };
+    const auto model = load(client_.get(), file, {.name = "m", .progress = load_other});
+    EXPECT_TRUE(is_loaded);
+    EXPECT_STREQ(part(model).name, "m@host");
+    EXPECT_EQ(difference(part(model), tensors), "");
+    EXPECT_EQ(names(client_.get()), (std::set<std::string>{"m", "m@host"}));
+}
+
 TEST_F(LoadTest, ExistingOnesOnly) {
     const auto file = write_file("m.safetensors", file_bytes(some_tensors(1)));
     Model none;

@@ -95,12 +95,30 @@ TEST_P(PoolKeep, SealedSlabsAreNotUsedAgain) {
         EXPECT_EQ(code(pool.deallocate(memory, 1000)), EINVAL);
         EXPECT_NE(pool.locate(pool.allocate(1000).value()).value().id, first.id);
         EXPECT_TRUE(pool.trim());
-        EXPECT_EQ(pool.stats().value().slabs, 2u) << "the sealed one stays";
+        EXPECT_EQ(pool.stats().value().slabs, 1u) << "the sealed one has no allocations, and is not the pool's any more";
         EXPECT_TRUE(pool.seal());
         EXPECT_TRUE(is_sealed(second.id));
     }
     EXPECT_EQ(slabs().size(), 2u);
     EXPECT_EQ(read(first, 1000), pattern_of(1000, 1));
+}
+
+TEST_P(PoolKeep, SealedSlabsAreGivenBackWithTheirLastAllocation) {
+    auto pool = make({.name = "kept", .slab_bytes = 8 * kMiB, .limit_bytes = 64 * kMiB});
+    for (int round = 0; round < 24; ++round) {
+        const auto memory = pool.allocate(8 * kMiB);
+        ASSERT_TRUE(memory) << "round " << round << ": " << memory.error().message;
+        const auto there = pool.locate(*memory).value();
+        ASSERT_TRUE(pool.seal());
+        ASSERT_TRUE(pool.deallocate(*memory, 8 * kMiB));
+        ASSERT_TRUE(pool.trim());  // waits for the stream
+        EXPECT_EQ(pool.stats().value().slabs, 0u);
+        EXPECT_EQ(pool.stats().value().reserved_bytes, 0u);
+        EXPECT_TRUE(is_sealed(there.id)) << "it stays under its name";
+        ASSERT_EQ(slabs().size(), 1u);
+        ASSERT_TRUE(hpp_.unlink("kept/" + slabs()[0]));
+        EXPECT_TRUE(eventually([&] { return info().object_bytes == 0; })) << "the pool has no lease";
+    }
 }
 
 TEST_P(PoolKeep, AnotherWriterKeepsASlabFromBeingSealed) {

@@ -42,4 +42,10 @@ std::optional<uint64_t> json_number(const std::string& text, const char* key) {
     return json[key].get<uint64_t>();
 }
 
+std::optional<std::string> json_text(const std::string& text, const char* key) {
+    const auto json = Json::parse(text, nullptr, false);
+    if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return std::nullopt;
+    return json[key].get<std::string>();
+}
+
 }  // namespace gshm::cli

@@ -14,5 +14,7 @@ std::string to_json(const Record& record, bool indented);
 
 // The number at a key of a JSON object. nullopt: the text is no such object.
 std::optional<uint64_t> json_number(const std::string& text, const char* key);
+// Likewise, for a text.
+std::optional<std::string> json_text(const std::string& text, const char* key);
 
 }  // namespace gshm::cli

@@ -15,6 +15,11 @@ std::optional<uint64_t> tensor_count(Context& context, const std::string& name) 
     return facts ? json_number(*facts, "tensors") : std::nullopt;
 }
 
+bool is_loaded(Context& context, const std::string& name) {
+    const auto facts = context.client().attribute(name, GSHM_TENSORS_ATTRIBUTE);
+    return facts && json_number(*facts, "format") == 1 && !json_text(*facts, "identity").value_or("").empty();
+}
+
 std::optional<std::vector<TensorInfo>> find_tensors(Context& context, const std::string& name) {
     if (!tensor_count(context, name)) return std::nullopt;
     const auto table = check(Tensors::of_object(context.open(name)), name);

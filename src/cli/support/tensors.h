@@ -13,7 +13,9 @@ namespace gshm::cli {
 
 // nullopt: the object has no tensors, or may not be read.
 std::optional<uint64_t> tensor_count(Context& context, const std::string& name);
-// Reads the table from the object. nullopt as above. A malformed table throws.
+// The object has tensors of a file, which can be loaded again. Tensors of a checkpoint are in no file.
+bool is_loaded(Context& context, const std::string& name);
+// Reads the table from the object. nullopt as tensor_count(). A malformed table throws.
 std::optional<std::vector<TensorInfo>> find_tensors(Context& context, const std::string& name);
 
 std::vector<Record> tensor_records(const std::vector<TensorInfo>& tensors);

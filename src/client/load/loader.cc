@@ -19,21 +19,6 @@ std::string make_nonce() {
     return fmt::format("{}-{:08x}{:08x}", getpid(), random(), random());
 }
 
-NameRule rule_of(const gshm_load_spec& spec, const Source& source, const std::vector<Part>& parts) {
-    const auto other = std::ranges::find_if(parts, [&](const Part& part) { return part.device != parts[0].device; });
-    return {spec.name != nullptr ? spec.name : "", source.is_folder, other != parts.end()};
-}
-
-Result<gshm_stat_info> stat_of(gshm_client* client, const std::string& name) {
-    gshm_stat_info info = GSHM_STAT_INFO_INIT;
-    TRY(as_status(gshm_stat(client, name.c_str(), &info)));
-    return info;
-}
-
-bool is_missing(const Error& error) {
-    return error.code == ENOENT || error.code == ENOTDIR;
-}
-
 Result<std::string> attribute_of(gshm_client* client, const std::string& name) {
     std::string value(limits::kAttributeValueBytes, '\0');
     size_t bytes = 0;
@@ -53,9 +38,9 @@ Loader::Loader(gshm_client* client, const gshm_load_spec& spec, Source source, s
       nonce_(make_nonce()),
       deadline_(spec.timeout_ms < 0 ? Clock::time_point::max()
                                     : Clock::now() + std::chrono::milliseconds(spec.timeout_ms)),
+      trees_(client),
       work_(parts_.size()),
       model_(std::make_unique<gshm_model>()) {
-    const auto rule = rule_of(spec_, source_, parts_);
     model_->parts.resize(parts_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
         const SourceFile& file = source_.files[parts_[i].file];
@@ -64,14 +49,7 @@ Loader::Loader(gshm_client* client, const gshm_load_spec& spec, Source source, s
         made.tensors->add("", parts_[i].table);
         made.file = file.name;
         made.device = parts_[i].device;
-        std::vector<uid_t> owners = {geteuid()};
-        if (rule.name.empty()) owners = trusted(file);
-        for (const uid_t owner : owners) {
-            auto name = object_name(rule, file, parts_[i], owner);
-            auto claim = claim_name(name, parts_[i]);
-            work_[i].places.push_back({std::move(name), std::move(claim)});
-        }
-        made.name = work_[i].places[0].name;
+        if (made.device != parts_[0].device) has_several_devices_ = true;
         total_bytes_ += parts_[i].bytes;
         pending_.push_back(i);
     }
@@ -82,6 +60,27 @@ Loader::~Loader() {
         if (reader_) reader_->stop();
         for (auto& work : work_) drop_claim(work);
     } catch (const std::exception&) {  // a lack of memory: the objects end with the session
+    }
+}
+
+void Loader::set_places() {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        const Part& part = parts_[i];
+        const SourceFile& file = source_.files[part.file];
+        auto& places = work_[i].places;
+        places.clear();
+        if (spec_.name != nullptr) {
+            const auto name = source_.is_folder ? fmt::format("{}/{}", spec_.name, file.name) : spec_.name;
+            const auto plain = explicit_name(name, part, false);
+            const auto claim = claim_name(plain, part);
+            places = {{plain, claim}, {explicit_name(name, part, true), claim}};
+            continue;
+        }
+        for (const uid_t owner : trusted(file)) {
+            auto name = derived_name(trees_.of(owner), file, part);
+            auto claim = claim_name(name, part);
+            places.push_back({std::move(name), std::move(claim)});
+        }
     }
 }
 
@@ -112,7 +111,7 @@ std::string Loader::facts_of(const Part& part) const {
 Result<Loader::Found> Loader::look(size_t index, const Place& place) {
     const Part& part = parts_[index];
     const SourceFile& file = source_.files[part.file];
-    const bool is_own = &place == &work_[index].places[0];
+    const bool is_own = spec_.name != nullptr || &place == &work_[index].places[0];
     const auto unusable = [&](const Error& error) -> Result<Found> {
         if (is_missing(error)) return Found::nothing;
         // The tree of another user may be closed to the caller.
@@ -129,10 +128,11 @@ Result<Loader::Found> Loader::look(size_t index, const Place& place) {
         if (!text && text.error().code == ENODATA) return Found::foreign;
         if (!text) return unusable(text.error());
         const auto facts = tensors::parse_facts(*text);
-        if (!facts || facts->format != tensors::kFormat) return Found::foreign;
+        if (!facts || !facts->is_loaded()) return Found::foreign;
         const bool is_same = facts->identity == part.identity && info->state == GSHM_STATE_SEALED &&
                              info->size_bytes >= part.table.size_bytes() && part.device == info->device;
-        if (!is_same) return Found::another;
+        const bool is_elsewhere = facts->source == file.identity && part.device != info->device;
+        if (!is_same) return is_elsewhere ? Found::elsewhere : Found::another;
         gshm_object* opened = nullptr;
         const uint32_t flags = GSHM_OPEN_SEALED_ONLY | (spec_.flags & GSHM_LOAD_NO_MAP);
         const auto status = as_status(gshm_open(client_, place.name.c_str(), flags, &opened));
@@ -146,22 +146,32 @@ Result<Loader::Found> Loader::look(size_t index, const Place& place) {
     }
 }
 
-Result<bool> Loader::find(size_t index) {
+Result<bool> Loader::look_at_all(size_t index) {
     Work& work = work_[index];
+    std::vector<Found> found;
     for (const auto& place : work.places) {
-        const Found found = TRY(look(index, place));
-        if (found == Found::same) {
-            model_->parts[index].is_shared = true;
-            shared_bytes_ += parts_[index].bytes;
-            return true;
-        }
-        const bool is_own = &place == &work.places[0];
-        if (is_own && found == Found::foreign) {
-            return fail(EEXIST, "\"{}\" exists already and is not a loaded file", place.name);
-        }
-        if (is_own) work.is_replaced = found == Found::another;
+        found.push_back(TRY(look(index, place)));
+        if (found.back() == Found::same) return true;
     }
+    const auto is_version = [&](size_t place) {
+        return found[place] == Found::another || found[place] == Found::elsewhere;
+    };
+    work.own = 0;
+    // An explicit name is that of the first device. Objects on others have the device in their names.
+    const bool is_taken = spec_.name != nullptr && (found[0] == Found::elsewhere || is_version(1));
+    if (spec_.name != nullptr && (has_several_devices_ || is_taken)) work.own = 1;
+    if (found[work.own] == Found::foreign) {
+        return fail(EEXIST, "\"{}\" exists already and is not a loaded file", work.places[work.own].name);
+    }
+    work.is_replaced = is_version(work.own);
     return false;
+}
+
+Result<bool> Loader::find(size_t index) {
+    if (!TRY(look_at_all(index))) return false;
+    model_->parts[index].is_shared = true;
+    shared_bytes_ += parts_[index].bytes;
+    return true;
 }
 
 Result<bool> Loader::acquire(size_t index) {
@@ -200,21 +210,10 @@ Result<bool> Loader::acquire(size_t index) {
     }
 }
 
-// Several users have their trees in one directory, in which each may remove only what is theirs.
-Status Loader::make_folders() {
-    if (spec_.name != nullptr || has_folders_) return {};
-    const std::pair<std::string, uint32_t> folders[] = {{kLoadedFolder, 01777},
-                                                        {fmt::format("{}/{}", kLoadedFolder, geteuid()), 0711}};
-    for (const auto& [name, mode] : folders) {
-        gshm_make_spec spec = GSHM_MAKE_SPEC_INIT;
-        spec.kind = GSHM_KIND_DIRECTORY;
-        spec.name = name.c_str();
-        spec.mode = mode;
-        const auto made = as_status(gshm_make(client_, &spec));
-        const bool in_doubt = !made && made.error().code == ECONNRESET;
-        if (!made && made.error().code != EEXIST && !(in_doubt && stat_of(client_, name))) return made;
-    }
-    has_folders_ = true;
+Status Loader::make_tree() {
+    if (spec_.name != nullptr || has_tree_) return {};
+    TRY(trees_.make_own());
+    has_tree_ = true;
     return {};
 }
 
@@ -245,7 +244,7 @@ Result<ObjectHandle> Loader::create_claim(size_t index) {
 }
 
 Result<bool> Loader::claim(size_t index) {
-    TRY(make_folders());
+    TRY(make_tree());
     Work& work = work_[index];
     const std::string& name = work.places[0].claim;
     while (true) {
@@ -288,26 +287,20 @@ Status Loader::load(size_t index) {
     return reader_->add(index, *object, source_.files[parts_[index].file], parts_[index].runs);
 }
 
-Status Loader::publish(size_t index) {
+Result<bool> Loader::publish(size_t index) {
     Work& work = work_[index];
     gshm_object* object = work.claimed.get();
-    const Place& place = work.places[0];
     while (true) {
+        // The name may have got another object while the file was read: a version, or one that must not be replaced.
+        if (TRY(look_at_all(index))) return false;
+        const Place& place = work.places[work.own];
         const uint32_t flags = work.is_replaced ? uint32_t{GSHM_PUBLISH_REPLACE} : 0;
         const auto named = as_status(gshm_publish(object, place.name.c_str(), flags));
-        if (named) return {};
-        if (named.error().code == EEXIST) {
-            // A version that another process has loaded meanwhile, or an object that must not be replaced.
-            const auto text = attribute_of(client_, place.name);
-            if (text && tensors::parse_facts(*text)) {
-                work.is_replaced = true;
-                continue;
-            }
-            if (!text && is_missing(text.error())) continue;
-        }
-        if (named.error().code != ECONNRESET) return named;
+        if (named) return true;
+        if (named.error().code == EEXIST && !work.is_replaced) continue;
+        if (named.error().code != ECONNRESET) return std::unexpected(named.error());
         const auto info = stat_of(client_, place.name);
-        if (info && info->id == gshm_id(object)) return {};
+        if (info && info->id == gshm_id(object)) return true;
         if (!info && !is_missing(info.error())) return std::unexpected(info.error());
     }
 }
@@ -316,7 +309,12 @@ Status Loader::finish(size_t index) {
     Work& work = work_[index];
     TRY(tick());
     TRY(check_unchanged(source_.files[parts_[index].file]));
-    TRY(publish(index));
+    auto& made = model_->parts[index];
+    made.read_bytes = parts_[index].bytes;
+    if (!TRY(publish(index))) {
+        drop_claim(work);
+        return {};
+    }
     const uint64_t id = gshm_id(work.claimed.get());
     gshm_object* opened = nullptr;
     const auto status = as_status(gshm_open_id(client_, id, spec_.flags & GSHM_LOAD_NO_MAP, &opened));
@@ -327,10 +325,8 @@ Status Loader::finish(size_t index) {
         return {};
     }
     TRY(status);
-    auto& made = model_->parts[index];
     made.object.reset(opened);
-    made.name = work.places[0].name;
-    made.read_bytes = parts_[index].bytes;
+    made.name = work.places[work.own].name;
     return {};
 }
 
@@ -356,6 +352,7 @@ Result<std::unique_ptr<gshm_model>> Loader::run() {
     for (const auto& part : parts_) devices.insert(part.device);
     const size_t busy = std::clamp<size_t>(devices.size(), 1, kBusyObjects);
     TRY(tick());
+    set_places();
     while (true) {
         while (!pending_.empty() && (!reader_ || reader_->waiting() < busy)) {
             const size_t index = pending_.front();

@@ -11,6 +11,7 @@
 #include "client/load/plan.h"
 #include "client/load/reader.h"
 #include "client/load/tables.h"
+#include "client/load/trees.h"
 
 struct gshm_model {
     struct Part {
@@ -38,41 +39,48 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    // A place where the part's object may be: the caller's own is the first, and the only one for an explicit name.
+    // A place where the part's object may be. The caller's own tree is the first; an explicit name has two places, with the
+    // device and without.
     struct Place {
         std::string name;
         std::string claim;
     };
     struct Work {
         std::vector<Place> places;
+        size_t own = 0;            // the place to load to
         ObjectHandle claimed;      // while it is loaded
         bool is_replaced = false;  // the name leads to another version
         std::string awaited;       // the claim of another process
     };
     enum class Found {
         nothing,
-        same,     // the object that is wanted
-        another,  // another version, or an object that is not trusted
-        foreign,  // an object that is no loaded file
+        same,       // the object that is wanted
+        another,    // another version, or an object that is not trusted
+        elsewhere,  // the same file on another device
+        foreign,    // an object that is no loaded file: never replaced
     };
 
     std::vector<uid_t> trusted(const SourceFile& file) const;
     bool is_trusted(const SourceFile& file, uid_t uid) const;
     std::string facts_of(const Part& part) const;
+    void set_places();
 
     Result<Found> look(size_t index, const Place& place);
     // Opens an object that is there already; claims the name otherwise. False: another process loads it.
     Result<bool> acquire(size_t index);
+    // Looks at all places, and chooses that to load to. True: one has the wanted object, which is open.
+    Result<bool> look_at_all(size_t index);
     Result<bool> find(size_t index);
     // False: the name exists.
     Result<bool> claim(size_t index);
     Result<ObjectHandle> create_claim(size_t index);
-    Status make_folders();
+    Status make_tree();
     void drop_claim(Work& work);
     Status load(size_t index);
     // Gives the complete object its name, and opens it for reading.
     Status finish(size_t index);
-    Status publish(size_t index);
+    // False: another process has loaded the same meanwhile, and its object is open.
+    Result<bool> publish(size_t index);
     Status await(const std::string& claim);
     // Reports progress. ECANCELED, ETIMEDOUT.
     Status tick();
@@ -83,6 +91,7 @@ private:
     const std::vector<Part> parts_;
     const std::string nonce_;
     const Clock::time_point deadline_;
+    Trees trees_;
     std::vector<Work> work_;
     std::unique_ptr<gshm_model> model_;
     std::deque<size_t> pending_;
@@ -90,7 +99,8 @@ private:
     std::optional<Reader> reader_;
     uint64_t total_bytes_ = 0;
     uint64_t shared_bytes_ = 0;
-    bool has_folders_ = false;
+    bool has_tree_ = false;
+    bool has_several_devices_ = false;
 };
 
 }  // namespace gshm::core::client

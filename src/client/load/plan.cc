@@ -128,20 +128,19 @@ Result<std::vector<Part>> plan_choices(const Source& source, std::span<const Cho
     return parts;
 }
 
-std::string object_name(const NameRule& rule, const SourceFile& file, const Part& part, uid_t uid) {
-    const bool is_explicit = !rule.name.empty();
-    std::string ending;
-    if (rule.has_device || !is_explicit) ending = "@" + part.device;
-    if (!part.selection.empty()) ending += "+" + part.selection;
-    if (is_explicit) return (rule.is_folder ? rule.name + "/" + file.name : rule.name) + ending;
-    const auto root = fmt::format("{}/{}", kLoadedFolder, uid);
-    const auto name = root + file.path + ending;
+std::string explicit_name(const std::string& name, const Part& part, bool has_device) {
+    return name + (has_device ? "@" + part.device : "") + (part.selection.empty() ? "" : "+" + part.selection);
+}
+
+std::string derived_name(const std::string& tree, const SourceFile& file, const Part& part) {
+    const auto ending = explicit_name("", part, true);
+    const auto name = tree + file.path + ending;
     // A path need not be a valid name, or may be too long for one.
     const size_t last_part = name.size() - name.rfind('/') - 1;
     const size_t room = kClaim.size() + kClaimDigits;
     const bool fits = last_part + room <= limits::kNamePartBytes && name.size() + room <= limits::kNameBytes;
     if (fits && check_name(name)) return name;
-    return fmt::format("{}/{}{}", root, hash_of(file.path), ending);
+    return fmt::format("{}/{}{}", tree, hash_of(file.path), ending);
 }
 
 std::string claim_name(const std::string& name, const Part& part) {

@@ -1,4 +1,4 @@
-// What a load makes: an object for each file and device, with the tensors in it and the ranges of the file to read.
+// The objects that a load makes: one for each file and device, with its tensors and the ranges of the file to read.
 #pragma once
 
 #include <optional>
@@ -41,16 +41,10 @@ struct Part {
 Result<std::vector<Part>> plan_all(const Source& source, const std::string& device);
 Result<std::vector<Part>> plan_choices(const Source& source, std::span<const Choice> choices);
 
-// Names of objects; gshm.h has the rules.
-struct NameRule {
-    std::string name;        // "": made from the path of the file
-    bool is_folder = false;  // the name is that of a directory
-    bool has_device = false;
-};
-std::string object_name(const NameRule& rule, const SourceFile& file, const Part& part, uid_t uid);
+// Names of objects; gshm.h has the rules. `name` is that of the file's object, without the endings.
+std::string explicit_name(const std::string& name, const Part& part, bool has_device);
+std::string derived_name(const std::string& tree, const SourceFile& file, const Part& part);
 // While the object is loaded.
 std::string claim_name(const std::string& name, const Part& part);
-
-inline constexpr const char* kLoadedFolder = "loaded";
 
 }  // namespace gshm::core::client

@@ -98,6 +98,7 @@ Result<uint64_t> gshm_pool::make(uint64_t bytes) {
 
 Status gshm_pool::give_back(uint64_t address) {
     return without_exceptions([&]() -> Status {
+        MutexLock one(sealing);
         Slab slab;
         {
             MutexLock lock(mutex);
@@ -132,7 +133,7 @@ Status gshm_pool::seal() {
         Slab slab;
         {
             MutexLock lock(mutex);
-            slab = slabs.at(address);  // a retired slab stays until the end of the pool
+            slab = slabs.at(address);
         }
         if (slab.sealed) continue;
         if (const int code = gshm_seal(slab.object); code != 0) return last_failure(code);

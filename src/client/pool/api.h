@@ -22,17 +22,18 @@ struct gshm_pool final : gshm::core::client::SlabSource {
     std::atomic<uint64_t> users = 1;
     void drop_user();
     // Seals the slabs with allocations.
-    gshm::core::Status seal() EXCLUDES(mutex);
+    gshm::core::Status seal() EXCLUDES(sealing, mutex);
 
     gshm::core::Result<uint64_t> make(uint64_t bytes) override EXCLUDES(mutex);
-    gshm::core::Status give_back(uint64_t address) override EXCLUDES(mutex);
+    // A sealed slab keeps its name.
+    gshm::core::Status give_back(uint64_t address) override EXCLUDES(sealing, mutex);
 
     struct Slab {
         gshm_object* object = nullptr;
         std::string name;
         bool sealed = false;
     };
-    gshm::core::Mutex sealing;                         // one seal() at a time
+    gshm::core::Mutex sealing;                         // during seal() and give_back(): no slab goes while it is sealed
     gshm::core::Mutex mutex;                           // no calls are made under it
     std::map<uint64_t, Slab> slabs GUARDED_BY(mutex);  // by address
 };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <new>
+#include <utility>
 
 #include "base/size.h"
 
@@ -35,6 +36,10 @@ std::optional<uint64_t> start_before(const PoolSlab& slab, uint64_t unit) {
         bits = slab.starts[--word];
     }
     return slab.address + (word * 64 + static_cast<uint64_t>(63 - std::countl_zero(bits))) * kUnit;
+}
+
+bool is_unused_retired(const std::pair<const uint64_t, std::unique_ptr<PoolSlab>>& entry) {
+    return entry.second->retired && entry.second->used_bytes == 0;
 }
 
 bool is_full(const Status& status) {
@@ -159,6 +164,7 @@ void Pool::look(PoolLane& lane) {
         streams_->drop(lane.marks.front().mark);
         lane.marks.pop_front();
     }
+    lane.passed = std::max(lane.passed, passed);
     while (lane.first != nullptr && lane.first->turn <= passed) {
         PoolBlock* block = lane.first;
         unlist(block);
@@ -317,7 +323,10 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     PoolLane* lane = nullptr;
     if (ordered) {
         lane = find_lane(id);
-        if (lane == nullptr) lane = lanes_.emplace(id, std::make_unique<PoolLane>()).first->second.get();
+        if (lane == nullptr) {
+            lane = lanes_.emplace(id, std::make_unique<PoolLane>()).first->second.get();
+            lane->id = id;
+        }
         // On failure the block stays allocated, since the time of its last use is unknown.
         TRY(mark(*lane, stream));
     }
@@ -329,6 +338,9 @@ Status Pool::deallocate(void* memory, uint64_t bytes, void* stream) {
     --stats_.allocations;
     if (slab.retired) {
         block->asked = 0;
+        if (lane != nullptr) slab.last_turns[id] = lane->turn;
+        // A refused slab stays, and is given back later: the memory is free in any case.
+        if (slab.used_bytes == 0) (void)give_back_retired();
         return {};
     }
     release(block, lane, lane != nullptr ? lane->turn : 0);
@@ -418,6 +430,7 @@ Status Pool::grow(const BlockRequest& wanted, int* attempts) {
         }
     };
     const Growing growing(*this);
+    (void)give_back_retired();
     auto grown = try_to_grow(wanted);
     if (grown || !is_full(grown) || ++*attempts > 2) return grown;
     // First waits for pending work, after which blocks can be merged. Then gives back free slabs that are too small.
@@ -430,10 +443,21 @@ bool Pool::can_go(const PoolSlab& slab) const {
     return !slab.retired && slab.used_bytes == 0 && slab.first->bytes == slab.bytes && slab.first->lane == nullptr;
 }
 
+// A lane ends when all its marks are passed. A later one of the same stream counts from 0: the slab then stays longer, but
+// is never given back too early.
+bool Pool::is_passed(const PoolSlab& slab) {
+    return std::ranges::all_of(slab.last_turns, [&](const auto& last) NO_THREAD_SAFETY_ANALYSIS {
+        const PoolLane* lane = find_lane(last.first);
+        return lane == nullptr || lane->marks.empty() || lane->passed >= last.second;
+    });
+}
+
 void Pool::remove_slab(PoolSlab* slab) {
-    unlist(slab->first);
-    stock_.give(slab->first);
-    --unused_slabs_;
+    if (!slab->retired) {
+        unlist(slab->first);
+        --unused_slabs_;
+    }
+    for (PoolBlock* block = slab->first; block != nullptr;) stock_.give(std::exchange(block, block->above));
     --stats_.slabs;
     slabs_.erase(slab->address);
 }
@@ -445,6 +469,7 @@ Status Pool::give_back(PoolSlab* slab) {
     spare->address = address;
     spare->bytes = bytes;
     spare->starts.resize(slab->starts.size());
+    spare->retired = slab->retired;
     remove_slab(slab);
     mutex_.unlock();
     auto given = source_.give_back(address);
@@ -458,9 +483,11 @@ Status Pool::give_back(PoolSlab* slab) {
     block->bytes = bytes;
     block->slab = spare.get();
     spare->first = block;
-    list(block);
+    if (!spare->retired) {
+        list(block);
+        ++unused_slabs_;
+    }
     slabs_.emplace(address, std::move(spare));
-    ++unused_slabs_;
     ++stats_.slabs;
     refused_ = true;
     return given;
@@ -474,6 +501,18 @@ Status Pool::give_back_unused(uint64_t keep_bytes) {
         TRY(give_back(found->second.get()));
     }
     return {};
+}
+
+Status Pool::give_back_retired() {
+    if (std::ranges::none_of(slabs_, is_unused_retired)) return {};
+    look_at_all();
+    while (true) {
+        auto found = std::ranges::find_if(slabs_, [&](auto& entry) NO_THREAD_SAFETY_ANALYSIS {
+            return is_unused_retired(entry) && is_passed(*entry.second);
+        });
+        if (found == slabs_.end()) return {};
+        TRY(give_back(found->second.get()));
+    }
 }
 
 // Keeps the newest, which is the most likely to be used again.
@@ -496,7 +535,11 @@ std::vector<uint64_t> Pool::retire() {
         if (slab->retired) continue;
         slab->retired = true;
         for (PoolBlock* block = slab->first; block != nullptr; block = block->above) {
-            if (block->is_free()) unlist(block);
+            if (!block->is_free()) continue;
+            unlist(block);
+            if (block->lane == nullptr) continue;
+            uint64_t& last = slab->last_turns[block->lane->id];
+            last = std::max(last, block->turn);
         }
     }
     return addresses;
@@ -506,8 +549,10 @@ Status Pool::trim(uint64_t keep_bytes) {
     MutexLock lock(mutex_);
     kept_slabs_ = 1;
     surplus_given_ = 0;
-    if (unused_slabs_ == 0) return {};
+    const bool has_retired = std::ranges::any_of(slabs_, is_unused_retired);
+    if (unused_slabs_ == 0 && !has_retired) return {};
     Status waited = wait_for_all();
+    TRY(give_back_retired());
     TRY(give_back_unused(keep_bytes));
     return waited;
 }

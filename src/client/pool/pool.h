@@ -34,6 +34,8 @@ struct PoolSlab {
     PoolBlock* first = nullptr;
     std::vector<uint64_t> starts;  // a bit for each unit, set at the start of a used block
     bool retired = false;          // its free blocks are not listed, and never used again
+    // Of a retired slab: the lanes, by id, in whose order memory was freed, with the last turn of each.
+    std::map<uint64_t, uint64_t> last_turns = {};
 };
 
 // A stream, with the blocks that were freed in its order and may still be in use.
@@ -42,7 +44,9 @@ struct PoolLane {
         uint64_t turn;
         Streams::Mark mark;
     };
+    uint64_t id = 0;
     uint64_t turn = 0;         // number of the last free
+    uint64_t passed = 0;       // the last turn known to be passed
     std::deque<Marked> marks;  // those not known to be passed
     PoolBins free;
     PoolBlock* first = nullptr;  // free blocks, ordered by turn
@@ -86,8 +90,8 @@ public:
     Status deallocate(void* memory, uint64_t bytes, void* stream) EXCLUDES(mutex_);
     // Waits for pending work and gives back unused slabs, until at most keep_bytes are left.
     Status trim(uint64_t keep_bytes) EXCLUDES(mutex_);
-    // No more memory comes from the slabs that have allocations. They stay until the end of the pool. The addresses of
-    // all such slabs.
+    // No more memory comes from the slabs that have allocations. Each is given back with its last allocation. The addresses
+    // of all such slabs.
     std::vector<uint64_t> retire() EXCLUDES(mutex_);
     Stats stats() EXCLUDES(mutex_);
     // For any address inside of an allocation.
@@ -113,9 +117,12 @@ private:
     Status add_slab(uint64_t bytes) REQUIRES(mutex_);
     void remove_slab(PoolSlab* slab) REQUIRES(mutex_);
     bool can_go(const PoolSlab& slab) const REQUIRES(mutex_);
+    // No stream uses the memory that was freed in the retired slab.
+    bool is_passed(const PoolSlab& slab) REQUIRES(mutex_);
     // Releases the lock while it calls the source.
     Status give_back(PoolSlab* slab) REQUIRES(mutex_);
     Status give_back_unused(uint64_t keep_bytes) REQUIRES(mutex_);
+    Status give_back_retired() REQUIRES(mutex_);
     void give_back_surplus(PoolSlab* newest) REQUIRES(mutex_);
 
     PoolLane* find_lane(uint64_t id) REQUIRES(mutex_);

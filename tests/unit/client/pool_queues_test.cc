@@ -43,6 +43,54 @@ TEST_F(PoolQueues, AnotherQueueWaitsForTheFree) {
     EXPECT_EQ(shared_->follows[1].second.queue, 2u);
 }
 
+TEST_F(PoolQueues, ARetiredSlabGoesWhenNoQueueUsesItAnyMore) {
+    make_queued(kUnit);
+    const uint64_t early = take(kUnit / 4, 0, queue(1));
+    const uint64_t first = take(kUnit / 4, 0, queue(2));
+    const uint64_t second = take(kUnit / 4, 0, queue(3));
+    const uint64_t slab = slabs_.live_.begin()->first;
+    for (const uint64_t number : {1, 2, 3}) shared_->work(number);
+    EXPECT_EQ(drop(early, 0, queue(1)), 0);  // before it is retired
+    EXPECT_EQ(pool_->retire().size(), 1u);
+    EXPECT_EQ(drop(first, 0, queue(2)), 0);
+    EXPECT_EQ(drop(second, 0, queue(3)), 0);
+    EXPECT_TRUE(slabs_.live_.contains(slab));
+    shared_->finish(2);
+    shared_->finish(3);
+    take(kUnit, 0, queue(4));  // each makes a slab
+    EXPECT_TRUE(slabs_.live_.contains(slab)) << "the first queue still works";
+    shared_->finish(1);
+    take(kUnit, 0, queue(4));
+    EXPECT_FALSE(slabs_.live_.contains(slab));
+    EXPECT_EQ(pool_->stats().slabs, 2u);
+    EXPECT_EQ(pool_->stats().reserved_bytes, 2 * kUnit);
+    EXPECT_EQ(shared_->waits, 0);
+}
+
+TEST_F(PoolQueues, AtTheLimitARetiredSlabIsWaitedFor) {
+    make_queued(kUnit, kUnit);
+    const uint64_t at = take(kUnit, 0, queue(1));
+    shared_->work(1);
+    pool_->retire();
+    EXPECT_EQ(drop(at, kUnit, queue(1)), 0);
+    EXPECT_NE(take(kUnit, 0, queue(1)), at);
+    EXPECT_EQ(shared_->waits, 1);
+}
+
+TEST_F(PoolQueues, ARefusedRetiredSlabIsGivenBackLater) {
+    make_queued(kUnit);
+    const uint64_t at = take(kUnit, 0, queue(1));
+    pool_->retire();
+    slabs_.keeps_ = true;
+    EXPECT_EQ(drop(at, kUnit, queue(1)), 0);
+    EXPECT_EQ(pool_->stats().slabs, 1u);
+    EXPECT_NE(take(kUnit, 0, queue(1)), at) << "its memory is not used again";
+    slabs_.keeps_ = false;
+    EXPECT_TRUE(pool_->trim(0));
+    EXPECT_EQ(pool_->stats().slabs, 1u);
+    EXPECT_FALSE(slabs_.live_.contains(at));
+}
+
 TEST_F(PoolQueues, WhatIsOverNeedsNoWait) {
     make_queued(kUnit, kUnit);
     const uint64_t at = take(kUnit, 0, queue(1));
