@@ -95,7 +95,8 @@ TEST_P(PoolKeep, SealedSlabsAreNotUsedAgain) {
         EXPECT_EQ(code(pool.deallocate(memory, 1000)), EINVAL);
         EXPECT_NE(pool.locate(pool.allocate(1000).value()).value().id, first.id);
         EXPECT_TRUE(pool.trim());
-        EXPECT_EQ(pool.stats().value().slabs, 1u) << "the sealed one has no allocations, and is not the pool's any more";
+        EXPECT_EQ(pool.stats().value().slabs, 1u)
+            << "the sealed one has no allocations, and is not the pool's any more";
         EXPECT_TRUE(pool.seal());
         EXPECT_TRUE(is_sealed(second.id));
     }

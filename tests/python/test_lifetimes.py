@@ -1,5 +1,4 @@
 """Leases end with the last array, view and tensor, in any order; across threads, fork and the end of the interpreter."""
-import time
 import gc
 import itertools
 import multiprocessing
@@ -7,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 
 import numpy
 import pytest
