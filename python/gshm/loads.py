@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import operator
 import os
 import re
@@ -215,6 +214,8 @@ def load(
 
 def _is_loaded(client: Client, name: str) -> bool:
     """Checkpoints and shared modules have tensors too, but no identity of a file."""
+    import json  # takes time that a program without loads does not spend
+
     try:
         facts = json.loads(client.attributes(name)[ATTRIBUTE])
     except (KeyError, ValueError, NotFound):

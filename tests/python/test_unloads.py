@@ -18,7 +18,7 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_a_checkpoint_is_neither_replaced_nor_removed(client, device, file):
     torch = pytest.importorskip("torch")
-    gshm.torch.save({"w": torch.arange(6)}, "models/precious", device=device, client=client)
+    gshm.torch.save({"w": torch.arange(6)}, "models/precious", device="host", client=client)
     before = client.stat("models/precious").id
     with pytest.raises(gshm.Exists):
         gshm.load(file, device, name="models/precious", client=client)

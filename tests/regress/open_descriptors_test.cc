@@ -71,7 +71,9 @@ TEST_P(OpenDescriptors, AreFewerThanFiles) {
     ASSERT_TRUE(take_over({}, {}, limited())) << log();
     ASSERT_NO_FATAL_FAILURE(check_files());
     // The next keeper needs no more.
-    ASSERT_EQ(::kill(keeper_pid(), SIGKILL), 0);
+    const pid_t first = keeper_pid();
+    ASSERT_EQ(::kill(first, SIGKILL), 0);
+    for (int i = 0; i < 6000 && (keeper_pid() <= 0 || keeper_pid() == first); ++i) usleep(10'000);
     ASSERT_EQ(run_cli({"ping"}).exit_code, 0);
     kill();
     ASSERT_TRUE(start({}, {}, limited())) << log();
