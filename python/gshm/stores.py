@@ -171,13 +171,13 @@ def _fill(fd: int, source: Object, table: Table, of_file: Table, progress: Optio
         os.ftruncate(fd, 0)
         os.pwrite(fd, header[8:], 8)
         at = _note(fd, len(header))
-    todo = pieces(table, of_file, at)
+    remaining = pieces(table, of_file, at)
     with source.client.ring() as ring:
         file = ring.add_file(fd, write=True)
-        while todo:
-            window = [one for one in todo if one[2] < at + WINDOW]
+        while remaining:
+            window = [one for one in remaining if one[2] < at + WINDOW]
             _write(ring, file, source, window)
-            todo = todo[len(window) :]
+            remaining = remaining[len(window) :]
             os.fdatasync(fd)
             at = _note(fd, window[-1][2] + window[-1][1])
             if progress is not None:

@@ -33,7 +33,7 @@ TEST(ClientThreadsOfAUser, AreNotThoseOfAnother) {
     EXPECT_EQ(first.size(), kThreads);
     EXPECT_EQ(second.size(), kThreads);
     for (EventLoop* loop : second) EXPECT_FALSE(first.contains(loop));
-    // Threads of a user who has gone serve the next one.
+    // When a user has no session any more, the next user gets its threads.
     of_first.clear();
     EXPECT_EQ(connect(3, of_third), first);
 }
