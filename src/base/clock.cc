@@ -4,10 +4,22 @@
 
 namespace gshm::core {
 
-int64_t SystemClock::now_ns() const {
+namespace {
+
+int64_t read(clockid_t clock) {
     timespec now = {};
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(clock, &now);
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+int64_t SystemClock::now_ns() const {
+    return read(CLOCK_REALTIME);
+}
+
+int64_t SystemClock::coarse_ns() const {
+    return read(CLOCK_REALTIME_COARSE);
 }
 
 }  // namespace gshm::core

@@ -136,6 +136,7 @@ Result<FileId> Files::open(Object& object, Access access, const Credentials& who
     ++object.open_files;
     if (access == Access::write) ++object.write_opens;
     store_.pin(&object, access);
+    store_.note_use(object);
     return id;
 }
 
@@ -162,6 +163,7 @@ void Files::close(FileId file) {
     if (--object->open_files == 0) store_.drop_backing(object->id);
     object->awaited = false;
     store_.refresh(object);
+    store_.note_use(*object);
     store_.unpin(object, access);
 }
 

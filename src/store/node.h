@@ -113,6 +113,9 @@ struct Object final : Node {
     std::atomic<uint32_t> session_leases = 0;  // of `leases`
     uint32_t open_files = 0;                   // of `leases`: in the mount
     uint32_t write_opens = 0;                  // number of opens for writing, by sessions and in the mount
+    // The last use, a few milliseconds behind: its creation, the last open by a session or in the mount, or the end of
+    // its last lease. Moves are no uses. Atomic as `leases`.
+    std::atomic<int64_t> used_ns = 0;
     DeviceIndex device = 0;
     uint64_t size_bytes = 0;         // of a file (Extent::file()): as of the last refresh
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes

@@ -70,7 +70,9 @@ Made* Operations::own(Made* node, const Directory& parent, const Maker& maker) {
 }
 
 Object* Operations::make_object(const Directory& parent, const Maker& maker) {
-    return own(store_.nodes_.make<Object>(), parent, maker);
+    Object* object = own(store_.nodes_.make<Object>(), parent, maker);
+    object->used_ns.store(object->created_ns, std::memory_order_relaxed);
+    return object;
 }
 
 Result<Directory*> Operations::make_directory(Directory& parent, std::string_view name, const Maker& maker) {

@@ -75,6 +75,8 @@ Status Restorer::add(SavedNode saved) {
             object->offset = saved.offset;
             object->file_modified_ns = saved.file_modified_ns;
             object->file_accessed_ns = saved.file_accessed_ns;
+            // Opens are not recorded.
+            object->used_ns = std::max({saved.created_ns, saved.accessed_ns, saved.modified_ns, saved.changed_ns});
             auto take = [&](uint64_t key, uint64_t offset, uint64_t bytes) -> StoredExtent* {
                 auto found = extents_.find(key);
                 if (found == extents_.end()) return nullptr;

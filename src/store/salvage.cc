@@ -89,6 +89,7 @@ Object* Restorer::make_lost(StoredExtent* extent, uint64_t offset, uint64_t byte
     object->offset = offset;
     object->extent = extent;
     object->created_ns = object->accessed_ns = object->modified_ns = object->changed_ns = store_.clock_.now_ns();
+    object->used_ns = object->created_ns;
     store_.extents_.attach({extent, offset});
     ++salvaged_.objects;
     salvaged_.bytes += bytes;

@@ -69,6 +69,7 @@ void Store::end_session(SessionId id) {
         lease.object->session_leases -= lease.count;
         lease.object->write_leases -= lease.writers;
         erase_note(lease.slot);
+        note_use(*lease.object);
         free_if_unused(lease.object);
     }
     for (ExtentId extent : session.writes) extents_.remove_writer(extent, id);
@@ -102,6 +103,7 @@ Object* Store::add_lease(SessionId id, Session& session, Object* object, Access 
     ++lease.count;
     ++object->leases;
     ++object->session_leases;
+    note_use(*object);
     if (access == Access::write) {
         ++lease.writers;
         ++object->write_leases;
@@ -128,6 +130,7 @@ void Store::drop_lease(Session& session, Lease& lease, Access access) {
     } else if (lease.slot != Ledger::kNone && ledger_ != nullptr) {
         ledger_->set(lease.slot, lease.ledger_value());
     }
+    note_use(*object);
     free_if_unused(object);
 }
 

@@ -32,6 +32,7 @@ Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object
     if (!is_new && lease.slot != Ledger::kNone && ledger != nullptr) ledger->set(lease.slot, lease.ledger_value());
     object->leases.fetch_add(1, std::memory_order_relaxed);
     object->session_leases.fetch_add(1, std::memory_order_relaxed);
+    store_.note_use(*object);
     return object;
 }
 
@@ -77,8 +78,8 @@ void SharedStore::release(SessionId id, NodeId node, Access access) const {
         session.leases.erase(found);
         Store::uncharge_leases(session);
     }
-    object->leases.fetch_sub(1, std::memory_order_relaxed);
     object->session_leases.fetch_sub(1, std::memory_order_relaxed);
+    if (object->leases.fetch_sub(1, std::memory_order_relaxed) == 1) store_.note_use(*object);
 }
 
 const Node* SharedStore::stat(SessionId id, std::string_view name) const {

@@ -290,6 +290,8 @@ private:
     static bool is_settled(const Object& object);
     // The end of its last lease frees no memory.
     static bool outlives_lease(const Object& object);
+    // Called at an open, and after the end of a lease. Works under the shared lock.
+    void note_use(Object& object) const { object.used_ns.store(clock_.coarse_ns(), std::memory_order_relaxed); }
     Object* add_lease(SessionId id, Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);

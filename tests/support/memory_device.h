@@ -107,6 +107,8 @@ private:
 class ManualClock final : public Clock {
 public:
     int64_t now_ns() const override { return ++now_; }
+    int64_t coarse_ns() const override { return now_; }
+    void advance(int64_t ns) { now_ += ns; }
 
 private:
     mutable int64_t now_ = 0;
