@@ -158,8 +158,9 @@ def by_patch(path):
 
 
 # ---- the run ----
-def child(directory, programs, function, *arguments, wait=True):
-    command = [sys.executable, __file__, "--child", function.__name__, *map(str, arguments)]
+def child(directory, programs, function, *arguments, wait=True, script=__file__):
+    name = getattr(function, "__name__", function)
+    command = [sys.executable, script, "--child", name, *map(str, arguments)]
     environment = {**os.environ, "GSHM_DIR": str(directory), "PYTHONPATH": str(ROOT / "python"),
                    "GSHM_LIBRARY": str(programs.parent / "lib" / "libgshm.so.0")}
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True,
@@ -168,7 +169,7 @@ def child(directory, programs, function, *arguments, wait=True):
         return started
     out, err = started.communicate()
     if started.returncode != 0:
-        raise RuntimeError(f"{function.__name__} failed:\n{out}{err}")
+        raise RuntimeError(f"{name} failed:\n{out}{err}")
     return json.loads(out.splitlines()[-1])
 
 
@@ -236,17 +237,8 @@ def measure(arguments, programs, work):
         raise RuntimeError(f"other results: {[one['logits'] for one in [*stock, first, *shared, *patched]]}")
 
 
-def main():
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(globals()[sys.argv[2]](*sys.argv[3:])), flush=True)
-        os._exit(0)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gib", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", default=tempfile.gettempdir())
-    parser.add_argument("--bin")
-    parser.add_argument("--no-transformers", action="store_true")
-    arguments = parser.parse_args()
+def with_gshmd(arguments, measure):
+    """measure(programs, work) with a gshmd in work/run."""
     try:
         import safetensors  # noqa: F401
         import torch
@@ -273,7 +265,7 @@ def main():
         else:
             print("gshmd does not start:\n" + said)
             return 1
-        measure(arguments, programs, work)
+        measure(programs, work)
         return 0
     except RuntimeError as error:
         print(f"FAIL: {error}")
@@ -282,6 +274,20 @@ def main():
         daemon.terminate()
         daemon.wait()
         shutil.rmtree(work, ignore_errors=True)
+
+
+def main():
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(globals()[sys.argv[2]](*sys.argv[3:])), flush=True)
+        os._exit(0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", default=tempfile.gettempdir())
+    parser.add_argument("--bin")
+    parser.add_argument("--no-transformers", action="store_true")
+    arguments = parser.parse_args()
+    return with_gshmd(arguments, lambda programs, work: measure(arguments, programs, work))
 
 
 if __name__ == "__main__":
