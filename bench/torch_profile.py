@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where from_pretrained() of transformers spends its time: stock, and gshm in the first process and in later ones.
+"""Where from_pretrained() of transformers spends its time: stock, and gshm in a later process.
 
 usage: torch_profile.py [--layers N] [--folder DIR] [--bin FOLDER] [--lines N] [--logs DIR]
 
@@ -106,6 +106,11 @@ def prepared(way):
                 return kind(config)
 
         return torch, made
+    if way == "patch":
+        import gshm
+
+        gshm.patch()
+        return torch, lambda path: kind.from_pretrained(path, dtype="auto", device_map={"": "cuda:0"})
     import gshm.transformers
 
     gshm.references.default_client().ping()
@@ -203,8 +208,9 @@ def make_model(path, layers):
 
 
 def report(run, path, arguments):
-    ways = ["bare", "stock", "gshm"]
-    run("plain", "gshm", path)  # the first process of the machine: it reads the file
+    ways = ["bare", "stock", "gshm", "patch"]
+    for way in ("gshm", "patch"):
+        run("plain", way, path)  # the first process of the machine: it reads the file
     for way in ways:
         rounds = [run("plain", way, path) for _ in range(3)]
         print(f"== {way}: first call {' '.join(format(one['first'] * 1e3, '.1f') for one in rounds)} ms, second "
