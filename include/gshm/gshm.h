@@ -238,6 +238,20 @@ typedef struct gshm_mount_info {
  * the number of mounts. ret_mounts may be NULL if capacity is 0. */
 int gshm_mounts(gshm_client* client, gshm_mount_info* ret_mounts, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
 
+enum gshm_option_flags { GSHM_OPTION_NEEDS_RESTART = 1 }; /* the former value stays until gshmd is started again */
+typedef struct gshm_option_change {
+    uint32_t struct_size;
+    uint32_t flags;   /* gshm_option_flags */
+    char option[64];  /* without dashes, as in gshm.toml */
+    char former[256]; /* as text, cut if longer */
+    char value[256];
+} gshm_option_change;
+#define GSHM_OPTION_CHANGE_INIT {sizeof(gshm_option_change), 0, "", "", ""}
+/* gshmd reads its configuration again. Writes at most capacity of the options that differ; *ret_count is their number.
+ * ret_changes may be NULL if capacity is 0. Permitted to root and the daemon's own user. -EINVAL: a file is wrong, and
+ * nothing has changed; gshm_last_error() has file and line. Since 0.2. */
+int gshm_reload(gshm_client* client, gshm_option_change* ret_changes, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
+
 /* ---- Devices --------------------------------------------------------------------------------------------------- */
 
 enum {

@@ -269,6 +269,7 @@ concept CopyDestination =
 using DaemonInfo = gshm_daemon_info;
 using DeviceInfo = gshm_device_info;
 using MountInfo = gshm_mount_info;
+using OptionChange = gshm_option_change;
 using StatInfo = gshm_stat_info;
 using Holder = gshm_holder;
 using HandleInfo = gshm_handle_info;
@@ -721,6 +722,15 @@ public:
     Result<std::vector<MountInfo>> mounts() const {
         return detail::fetch_array<MountInfo>(
             {}, [&](MountInfo* items, size_t room, size_t* count) { return gshm_mounts(get(), items, room, count); });
+    }
+    Result<std::vector<OptionChange>> reload() const {  // see gshm_reload()
+        std::vector<OptionChange> changes(256, detail::sized<OptionChange>());
+        size_t count = 0;
+        if (auto done = detail::call({}, [&] { return gshm_reload(get(), changes.data(), changes.size(), &count); });
+            !done)
+            return std::move(done).error();
+        changes.resize(std::min(count, changes.size()));
+        return changes;
     }
     Result<std::vector<DeviceInfo>> devices() const {
         return detail::fetch_array<DeviceInfo>(

@@ -101,6 +101,12 @@ class MountInfo(Sized):
     )
 
 
+class OptionChange(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"), (c_char * 64, "option"), (c_char * 256, "former"), (c_char * 256, "value")
+    )
+
+
 class DeviceInfo(Sized):
     _fields_ = _fields(
         (c_uint32, "handle_kinds"),
@@ -275,7 +281,7 @@ _LETTERS: Dict[str, Any] = {
 }
 SIGNATURES = """
 version:s last_error:s set_log:ippi connect:ipp runtime_dir:ipz find_daemon:ispz disconnect:vp client_dir:ippz ping:ip
-daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
+daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp reload:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
 unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp

@@ -9,6 +9,7 @@ namespace gshm::core {
 namespace {
 
 struct Kind {
+    const char* name;
     limits::UserBudget budget;
     int error;
     const char* what;  // "user 7 has 8 <what>"
@@ -16,20 +17,22 @@ struct Kind {
 };
 
 constexpr Kind kinds[] = {
-    {limits::kUserConnections, EUSERS, "connections", "end some of the processes that use gshmd"},
-    {limits::kUserGreetings, EUSERS, "connections that have not said Hello", "end the processes that opened them"},
-    {limits::kUserDescriptors, EMFILE, "descriptors in gshmd",
+    {"connections", limits::kUserConnections, EUSERS, "connections", "end some of the processes that use gshmd"},
+    {"greetings", limits::kUserGreetings, EUSERS, "connections that have not said Hello",
+     "end the processes that opened them"},
+    {"descriptors", limits::kUserDescriptors, EMFILE, "descriptors in gshmd",
      "close connections, rings and their files, or remove objects"},
-    {limits::kUserJobs, EAGAIN, "requests under way", "wait for their replies"},
-    {limits::kUserReplyBytes, ENOBUFS, "bytes of unread replies", "read them"},
-    {limits::kUserWaits, EAGAIN, "waits for names", "end some of them"},
-    {limits::kUserWaitSteps, EAGAIN, "directory entries that its waits depend on", "end some of the waits"},
-    {limits::kUserWatches, ENOSPC, "watches", "end some of them"},
-    {limits::kUserEventBytes, ENOBUFS, "bytes of unread events", "read them"},
-    {limits::kUserLeases, EMFILE, "leases", "close some of the objects"},
-    {limits::kUserFences, EMFILE, "fences", "remove some of the objects that have one"},
-    {limits::kUserRings, EMFILE, "rings", "destroy some of them"},
-    {limits::kUserNameBytes, EDQUOT, "bytes of names and attributes", "remove some of them"},
+    {"jobs", limits::kUserJobs, EAGAIN, "requests under way", "wait for their replies"},
+    {"reply-bytes", limits::kUserReplyBytes, ENOBUFS, "bytes of unread replies", "read them"},
+    {"waits", limits::kUserWaits, EAGAIN, "waits for names", "end some of them"},
+    {"wait-steps", limits::kUserWaitSteps, EAGAIN, "directory entries that its waits depend on",
+     "end some of the waits"},
+    {"watches", limits::kUserWatches, ENOSPC, "watches", "end some of them"},
+    {"event-bytes", limits::kUserEventBytes, ENOBUFS, "bytes of unread events", "read them"},
+    {"leases", limits::kUserLeases, EMFILE, "leases", "close some of the objects"},
+    {"fences", limits::kUserFences, EMFILE, "fences", "remove some of the objects that have one"},
+    {"rings", limits::kUserRings, EMFILE, "rings", "destroy some of them"},
+    {"name-bytes", limits::kUserNameBytes, EDQUOT, "bytes of names and attributes", "remove some of them"},
 };
 static_assert(std::size(kinds) == Budgets::kKinds);
 
@@ -38,10 +41,10 @@ constexpr uint64_t kUnlimited = UINT64_MAX;
 }  // namespace
 
 Budgets::Budgets(uid_t owner) : owner_(owner), shared_(std::make_shared<Shared>()) {
-    shared_->totals.fill(kUnlimited);
+    for (auto& total : shared_->totals) total = kUnlimited;
 }
 
-void Budgets::set_limits(const Machine& machine, unsigned share_percent) {
+void Budgets::set_limits(const Machine& machine, unsigned share_percent, const Totals& totals) {
     shared_->share_percent = std::clamp(share_percent, 1u, 99u);
     const uint64_t descriptors = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
     for (size_t i = 0; i < kKinds; ++i) {
@@ -51,10 +54,19 @@ void Budgets::set_limits(const Machine& machine, unsigned share_percent) {
         if (budget.memory_bytes_for_one != 0) {
             total = std::min(total, machine.memory_bytes / budget.memory_bytes_for_one);
         }
-        shared_->totals[i] = total;
+        if (static_cast<Resource>(i) == Resource::name_bytes) total = std::min(total, machine.folder_bytes / 2);
+        shared_->totals[i] = std::min(total, totals[i]);
     }
-    uint64_t& names = shared_->totals[static_cast<size_t>(Resource::name_bytes)];
-    names = std::min(names, machine.folder_bytes / 2);
+}
+
+std::optional<Resource> Budgets::find(std::string_view name) {
+    const auto found = std::ranges::find(kinds, name, &Kind::name);
+    if (found == std::end(kinds)) return std::nullopt;
+    return static_cast<Resource>(found - kinds);
+}
+
+std::string_view Budgets::name_of(Resource kind) {
+    return kinds[static_cast<size_t>(kind)].name;
 }
 
 std::shared_ptr<Budgets::User> Budgets::user(uid_t uid) {

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 #include <utility>
 
@@ -52,8 +54,18 @@ public:
 
     // owner: the user who runs gshmd. Without limits until set_limits().
     explicit Budgets(uid_t owner);
-    // Before other threads use it. A single user may hold share_percent (1 to 99) of each.
-    void set_limits(const Machine& machine, unsigned share_percent);
+    // The most of each resource for all users together, in the order of Resource; UINT64_MAX: what the machine allows.
+    using Totals = std::array<uint64_t, kKinds>;
+    static constexpr Totals kOfMachine = [] {
+        Totals totals{};
+        totals.fill(UINT64_MAX);
+        return totals;
+    }();
+    // A single user may hold share_percent (1 to 99) of each. May be called again at any time.
+    void set_limits(const Machine& machine, unsigned share_percent, const Totals& totals = kOfMachine);
+    // "leases", "reply-bytes", and so on; none: there is no such resource.
+    static std::optional<Resource> find(std::string_view name);
+    static std::string_view name_of(Resource kind);
     std::shared_ptr<User> user(uid_t uid) EXCLUDES(mutex_);
     // While the runtime folder is full, no user has room for names and attributes, root included.
     void set_folder_full(bool full) { folder_full_.store(full, std::memory_order_relaxed); }
@@ -70,8 +82,8 @@ private:
 };
 
 struct Budgets::Shared {
-    std::array<uint64_t, kKinds> totals;
-    unsigned share_percent = 50;
+    std::array<std::atomic<uint64_t>, kKinds> totals = {};
+    std::atomic<unsigned> share_percent = 50;
     std::array<std::atomic<uint64_t>, kKinds> used = {};  // by all users
 };
 

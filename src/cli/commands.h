@@ -155,6 +155,7 @@ struct DfArgs {  // df, devices
 
 int cmd_ping(Context& context);
 int cmd_doctor(Context& context);
+int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);

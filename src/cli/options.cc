@@ -254,6 +254,8 @@ void Parser::add_daemon_commands() {
     umount.flag("-a,--all", &UmountArgs::all, "all mounts");
     umount.flag("-l,--lazy", &UmountArgs::lazy, "even if files in it are open");
 
+    add("reload", cmd_reload, "have gshmd read its configuration again (gshm.toml)", "gshm reload");
+
     const auto shutdown = add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown --keep");
     shutdown.flag("--keep", &ShutdownArgs::keep, "keep its objects for the next gshmd");
 }

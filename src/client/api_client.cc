@@ -1,21 +1,12 @@
 // gshm.h: connection, daemon, devices.
-#include <algorithm>
-#include <cstring>
-
 #include "base/log.h"
 #include "base/runtime_dir.h"
-#include "client/api.h"
+#include "client/requests.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
 
 namespace {
-
-void set_text(std::span<char> field, std::string_view text) {
-    size_t length = std::min(text.size(), field.size() - 1);
-    memcpy(field.data(), text.data(), length);
-    field[length] = '\0';
-}
 
 Status write_devices(const std::vector<gshm_device_info>& devices, gshm_device_info* ret_devices, size_t capacity,
                      size_t* ret_count) {

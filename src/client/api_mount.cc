@@ -1,20 +1,11 @@
 // gshm.h: mounts.
-#include <algorithm>
-#include <cstring>
-
-#include "client/api.h"
+#include "client/requests.h"
 #include "wire/protocol_range.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
 
 namespace {
-
-void set_text(std::span<char> field, std::string_view text) {
-    size_t length = std::min(text.size(), field.size() - 1);
-    memcpy(field.data(), text.data(), length);
-    field[length] = '\0';
-}
 
 Status unmount(Core& core, const char* path, uint32_t flags) {
     TRY(check_flags(flags, GSHM_UNMOUNT_LAZY, "unmount"));

@@ -10,6 +10,13 @@ inline Status check_names(std::initializer_list<const char*> names) {
     return {};
 }
 
+// Cut if it is too long, and ended by a NUL.
+inline void set_text(std::span<char> field, std::string_view text) {
+    const size_t length = std::min(text.size(), field.size() - 1);
+    memcpy(field.data(), text.data(), length);
+    field[length] = '\0';
+}
+
 inline Status write_bytes(std::string_view bytes, void* ret_bytes, size_t capacity, size_t* ret_count) {
     *ret_count = bytes.size();
     if (capacity == 0) return {};

@@ -479,6 +479,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Unmount: return unmount(id, *request.body_as_Unmount());
         case RequestBody::Mount: return mount(id, *request.body_as_Mount());
         case RequestBody::Mounts: return list_mounts(id);
+        case RequestBody::Reload: return reload(id);
         case RequestBody::Replace:
             return give_name(id, request.body_as_Replace()->id(), request.body_as_Replace()->name(), true);
         case RequestBody::GiveName:

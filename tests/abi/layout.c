@@ -41,6 +41,12 @@ LAYOUT(gshm_mount_info, flags, 4, 4);
 LAYOUT(gshm_mount_info, path, 8, 1024);
 LAYOUT(gshm_mount_info, subdirectory, 1032, 1024);
 LAYOUT(gshm_mount_info, source, 2056, 256);
+LAYOUT_SIZE(gshm_option_change, 584);
+LAYOUT(gshm_option_change, struct_size, 0, 4);
+LAYOUT(gshm_option_change, flags, 4, 4);
+LAYOUT(gshm_option_change, option, 8, 64);
+LAYOUT(gshm_option_change, former, 72, 256);
+LAYOUT(gshm_option_change, value, 328, 256);
 
 LAYOUT_SIZE(gshm_device_info, 344);
 LAYOUT(gshm_device_info, struct_size, 0, 4);

@@ -168,6 +168,14 @@ static void shared_ring(gshm_client* client) {
     fclose(stream);
 }
 
+static void reload(gshm_client* client) {
+    size_t count = 7;
+    CHECK_OK(gshm_reload(client, NULL, 0, &count));
+    CHECK(count == 0);
+    CHECK_STATUS(gshm_reload(client, NULL, 1, &count), -EINVAL);
+    CHECK_STATUS(gshm_reload(client, NULL, 0, NULL), -EINVAL);
+}
+
 /* The daemon of this test has no mount; tests/mount has those with one. */
 static void mounts(gshm_client* client) {
     size_t count = 7;
@@ -207,5 +215,6 @@ void test_since_0_2(const char* dir) {
     naming(client);
     shared_ring(client);
     mounts(client);
+    reload(client);
     gshm_disconnect(client);
 }

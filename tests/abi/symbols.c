@@ -22,6 +22,7 @@
     X(gshm_mount, int, (gshm_client*, const char*, const gshm_mount_options*))                                         \
     X(gshm_unmount_at, int, (gshm_client*, const char*, uint32_t))                                                     \
     X(gshm_mounts, int, (gshm_client*, gshm_mount_info*, size_t, size_t*))                                             \
+    X(gshm_reload, int, (gshm_client*, gshm_option_change*, size_t, size_t*))                                          \
     X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                                           \
     X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                                   \
     X(gshm_create, int, (gshm_client*, const gshm_create_spec*, gshm_object**))                                        \

@@ -200,6 +200,7 @@ void add_requests(Samples& all) {
         return wire::CreateMount(o, path, true, subdirectory, text(o, "gshm")).Union();
     });
     all.request(Mounts, [](auto& o) { return wire::CreateMounts(o).Union(); });
+    all.request(Reload, [](auto& o) { return wire::CreateReload(o).Union(); });
 }
 
 void add_replies(Samples& all) {
@@ -264,6 +265,13 @@ void add_replies(Samples& all) {
         const auto source = o.CreateString("gshm");
         const auto record = wire::CreateMountRecord(o, path, true, subdirectory, source);
         return wire::CreateMountList(o, o.CreateVector(std::vector{record})).Union();
+    });
+    all.reply(OptionChanges, [](auto& o) {
+        const auto option = o.CreateString("user-share");
+        const auto former = o.CreateString("50");
+        const auto value = o.CreateString("40");
+        const auto change = wire::CreateOptionChange(o, option, former, value, true);
+        return wire::CreateOptionChanges(o, o.CreateVector(std::vector{change})).Union();
     });
     all.reply_without_body("reply-ok", 115, 0, "");
     all.reply_without_body("reply-ok-takeover", 115, 0, "", "the listening socket, the lock of the runtime folder");
