@@ -72,6 +72,7 @@ typedef struct gshm_client gshm_client; /* a connection to gshmd; reconnects by 
 typedef struct gshm_object gshm_object; /* an open object (a lease), or memory allocated or imported without a daemon */
 typedef struct gshm_listing gshm_listing;               /* the result of a list call */
 typedef struct gshm_attribute_list gshm_attribute_list; /* the result of gshm_get_attributes() */
+typedef struct gshm_limit_list gshm_limit_list;         /* the result of gshm_limits() */
 typedef struct gshm_mirror gshm_mirror;                 /* a copy of an object's bytes for the CPU */
 typedef struct gshm_fence gshm_fence;                   /* tells readers when an object's bytes are complete */
 typedef struct gshm_watch gshm_watch;                   /* events for changes of names */
@@ -284,6 +285,67 @@ typedef struct gshm_device_info {
 int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
 /* Lists the devices of this process, without a daemon. Starts the CUDA driver (cuInit) but makes no context. */
 int gshm_local_devices(gshm_device_info* ret_devices, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
+
+/* ---- Limits: docs/limits.md; everything in this part is since 0.2 ------------------------------------------------- */
+
+/* What a user, a group or the objects below a directory may have, in bytes and objects, on one device or on all devices
+ * together. An object counts for its owner, for its group, and for each directory with limits in which it has a name.
+ * Memory without a name counts until it is freed. A call that would exceed a hard limit fails with -EDQUOT. A soft limit
+ * may be exceeded for a while (grace_s); afterwards it is a hard one, until less is used again. */
+enum gshm_limit_kind {
+    GSHM_LIMIT_USER = 1,
+    GSHM_LIMIT_GROUP = 2,
+    GSHM_LIMIT_DIRECTORY = 3,
+    GSHM_LIMIT_RESERVE = 4, /* bytes of a device that stay free for programs outside of gshm */
+};
+/* the fields that gshm_limit_set() changes */
+enum gshm_limit_fields {
+    GSHM_LIMIT_BYTES = 1u << 0, /* of a reserve: bytes and percent */
+    GSHM_LIMIT_SOFT_BYTES = 1u << 1,
+    GSHM_LIMIT_OBJECTS = 1u << 2,
+    GSHM_LIMIT_SOFT_OBJECTS = 1u << 3,
+    GSHM_LIMIT_GRACE = 1u << 4,
+};
+typedef struct gshm_limit {
+    uint32_t struct_size;
+    uint32_t kind;      /* gshm_limit_kind */
+    uint32_t id;        /* uid or gid */
+    uint32_t fields;    /* gshm_limit_fields */
+    const char* path;   /* of the directory; else NULL */
+    const char* device; /* "cuda:0", "host"; NULL: all devices together */
+    uint64_t bytes;     /* 0: no limit, as in the next three */
+    uint64_t soft_bytes;
+    uint64_t objects;
+    uint64_t soft_objects;
+    uint64_t grace_s; /* how long the soft limits may be exceeded; 0: 7 days */
+    uint32_t percent; /* of a reserve: of the device's memory, in place of bytes; at most 90 */
+    uint32_t reserved;
+    /* only reported */
+    uint64_t used_bytes;
+    uint64_t used_objects;
+    uint64_t unlinked_bytes;  /* of used_bytes: memory without a name that is still held */
+    int64_t bytes_until_ns;   /* the soft limit of bytes is exceeded, and a hard one from this time on; 0: it is not */
+    int64_t objects_until_ns; /* likewise of objects */
+} gshm_limit;
+#define GSHM_LIMIT_INIT {sizeof(gshm_limit), 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Changes a limit. A limit below the present use refuses what would add to it. Permitted to root and the daemon's own
+ * user. The limits outlive gshmd as its objects do; that of a directory ends with the directory. */
+int gshm_limit_set(gshm_client* client, const gshm_limit* limit) GSHM_NOEXCEPT;
+
+enum gshm_limits_flags {
+    GSHM_LIMITS_USED = 1u << 0, /* also users and groups that have objects and no limit */
+    GSHM_LIMITS_ID = 1u << 1,   /* only this kind and id, or path; also if it has neither */
+    GSHM_LIMITS_OWN = 1u << 2,  /* only what concerns the caller, also for root */
+};
+/* Lists limits, ordered by kind, id and device. `which` selects a kind (0: all), a device (NULL: all) and, with
+ * GSHM_LIMITS_ID, one account; NULL: everything. Other users than root and the daemon's own get their own limits, those
+ * of their groups, those of directories that they may list, and the reserves. */
+int gshm_limits(gshm_client* client, const gshm_limit* which, uint32_t flags, gshm_limit_list** ret_list) GSHM_NOEXCEPT;
+size_t gshm_limit_list_count(const gshm_limit_list* list) GSHM_NOEXCEPT;
+/* Valid until the list is freed. NULL past the end. */
+const gshm_limit* gshm_limit_list_item(const gshm_limit_list* list, size_t index) GSHM_NOEXCEPT;
+void gshm_limit_list_free(gshm_limit_list* list) GSHM_NOEXCEPT;
 
 /* ---- Objects by name ------------------------------------------------------------------------------------------- */
 

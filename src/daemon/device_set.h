@@ -40,6 +40,9 @@ public:
     // Also by the free memory of the device itself, which other processes use too. Asks the driver.
     Space real_space(DeviceIndex index) EXCLUDES(store_lock);
     FreedExtents& freed() override { return *freed_; }
+    // See LimitDevice.
+    void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
+    uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;

@@ -178,6 +178,9 @@ private:
     void list_mounts(uint64_t request) REQUIRES(store_lock);
     // reload_requests.cc
     void reload(uint64_t request) REQUIRES(store_lock);
+    // limit_requests.cc
+    void set_limit(uint64_t request, const wire::SetLimit& set) REQUIRES(store_lock);
+    void list_limits(uint64_t request, const wire::Limits& which) REQUIRES(store_lock);
     void export_object(uint64_t request, const wire::Export& what) REQUIRES(store_lock);
     void move_object(uint64_t request, const wire::Move& move) REQUIRES(store_lock);
     Result<Object*> object_range(uint64_t id, uint64_t offset, uint64_t bytes, Access access) REQUIRES(store_lock);

@@ -40,15 +40,24 @@ public:
     uint64_t free_bytes() override { return upstream_->free_bytes(); }
 
     uint64_t used_bytes() const { return budget_->used(); }
+
+    // Bytes of the upstream that stay free for others; an allocation that would use them gives ENOSPC. 0: none. From any
+    // thread. No effect if the upstream does not know its free bytes.
+    void set_reserve(uint64_t bytes) { reserve_bytes_.store(bytes, std::memory_order_relaxed); }
+    uint64_t reserve_bytes() const { return reserve_bytes_.load(std::memory_order_relaxed); }
     Device& upstream() { return *upstream_; }
 
 private:
     void charge(Extent& extent, uint64_t size_bytes);
+    // ENOSPC: the allocation would leave less free than the reserve.
+    Status check_reserve(uint64_t size_bytes);
     // ENOSPC with the reason.
     Error full(uint64_t size_bytes, const std::string& reason) const;
 
     std::unique_ptr<Device> upstream_;
     DeviceInfo info_;
+    std::atomic<uint64_t> reserve_bytes_ = 0;
+    std::atomic<uint64_t> in_flight_bytes_ = 0;  // of allocations that have passed the check
     // Shared with the extents, which may outlive the device.
     std::shared_ptr<Budget> budget_;
 };

@@ -39,6 +39,10 @@ struct Gate;
 struct Node;
 struct Directory;
 struct StoredExtent;
+struct TreeAccount;  // account_limits.h: of a directory with limits
+struct TreeAccountDeleter {
+    void operator()(TreeAccount* account) const;
+};
 
 // State, kept with a node, of a part that refers to nodes by their ids, as the mount does towards the kernel.
 struct NodeReference {
@@ -196,6 +200,7 @@ struct Directory final : Node {
     uint32_t subdirectories = 0;
     std::optional<DeviceIndex> device;  // for new objects; copied to new subdirectories
     bool implicit = false;              // created for an object's path, and removed with its last entry
+    std::unique_ptr<TreeAccount, TreeAccountDeleter> account;  // null: it has no limits
 };
 
 // All nodes, by id.

@@ -220,7 +220,7 @@ void Operations::change(Node& node, const NodeChanges& changes) {
     node.changed_ns = store_.clock_.now_ns();
     store_.nodes_.changed(&node);
     if (changes.mode || changes.uid || changes.gid) store_.rights_changed(node);
-    if (object != nullptr && changes.uid) store_.accounts_.update(*object);
+    if (object != nullptr && (changes.uid || changes.gid)) store_.accounts_.update(*object);
     store_.tree_.report(node);
     // The times are set even if they are the same: this changes the ctime of the file, by which the kernel decides
     // whether the next read updates the atime (relatime).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace gshm::core {
 
@@ -17,6 +18,8 @@ public:
     // The first call also keeps its memory.
     virtual void changed(StoredExtent& extent) = 0;
     virtual void erased(const StoredExtent& extent) = 0;
+    // A named value, such as the limits of a user.
+    virtual void set(std::string_view /*name*/, std::string_view /*value*/) {}
 };
 
 }  // namespace gshm::core

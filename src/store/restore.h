@@ -64,6 +64,8 @@ struct SavedNode {
     uint32_t type = 0;
     uint32_t number = 0;
     uint64_t row_sum = 0;
+    std::string limits;              // of a directory; see AccountLimits
+    std::vector<NodeId> counted_in;  // of an object without a name: directories with limits
 };
 
 class Restorer {

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/name.h"
 #include "base/size.h"
+#include "store/account_limits.h"
 #include "store/gate.h"
 
 namespace gshm::core {
@@ -23,6 +24,7 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       budgets_(owner.uid),
       devices_(std::move(devices)),
       accounts_(devices_.size()),
+      limits_(std::make_unique<AccountLimits>(*this)),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_) {}

@@ -19,6 +19,8 @@
 
 namespace gshm::core {
 
+class AccountLimits;
+
 // Values as in gshm.h (see node.h).
 enum CreateFlag : uint32_t {
     kCreateKeep = 1,
@@ -199,6 +201,8 @@ public:
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const Accounts& accounts() const { return accounts_; }
+    AccountLimits& limits() { return *limits_; }
+    const AccountLimits& limits() const { return *limits_; }
     const Account& use(DeviceIndex device) const { return accounts_.of(device); }
     // An object without a name that no session holds: its memory is freed as soon as the kernel has closed or forgotten
     // it.
@@ -226,6 +230,7 @@ public:
     }
 
 private:
+    friend class AccountLimits;
     friend class Files;
     friend class Operations;
     friend class Restorer;
@@ -316,6 +321,7 @@ private:
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
     Accounts accounts_;
+    std::unique_ptr<AccountLimits> limits_;  // destroyed after the nodes
     Numbers session_ids_;
     Extents extents_;
     Nodes nodes_;
