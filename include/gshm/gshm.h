@@ -112,6 +112,8 @@ enum {
     GSHM_RECURSIVE = 1u << 11,
     GSHM_LAZY = 1u << 12,
     GSHM_FORMER = 1u << 13,
+    GSHM_EVICTABLE = 1u << 15,  /* since 0.2 */
+    GSHM_ANY_DEVICE = 1u << 17, /* since 0.2 */
 };
 enum gshm_create_flags {
     GSHM_CREATE_KEEP = GSHM_KEEP,                 /* outlives this session although it is not sealed */
@@ -121,6 +123,7 @@ enum gshm_create_flags {
     GSHM_CREATE_OWNER = GSHM_OWNER,   /* owner and group are the spec's uid and gid; -EPERM unless the caller is root */
     GSHM_CREATE_EMPTY = GSHM_EMPTY,   /* size_bytes is 0: an object without memory, like an empty file of the mount */
     GSHM_CREATE_NO_MAP = GSHM_NO_MAP, /* returns no pointer: gshm_data() is NULL, copies go through the daemon */
+    GSHM_CREATE_EVICTABLE = GSHM_EVICTABLE, /* leaves a full device for a tier while nothing uses it; docs/tiers.md */
 };
 enum gshm_open_flags {
     GSHM_OPEN_NO_MAP = GSHM_NO_MAP, /* as above */
@@ -128,6 +131,8 @@ enum gshm_open_flags {
      * it; GSHM_OPEN_NO_MAP then works, and objects made with GSHM_CREATE_DEDICATED are not affected */
     GSHM_OPEN_WRITE = GSHM_WRITE,
     GSHM_OPEN_SEALED_ONLY = GSHM_SEALED_ONLY, /* -EBUSY unless sealed */
+    /* an object that a tier has may be opened where it is; else it first returns to its device. See gshm_device() */
+    GSHM_OPEN_ANY_DEVICE = GSHM_ANY_DEVICE,
 };
 enum gshm_rename_flags { GSHM_RENAME_REPLACE = GSHM_REPLACE };   /* replaces an existing object */
 enum gshm_publish_flags { GSHM_PUBLISH_REPLACE = GSHM_REPLACE }; /* likewise */
@@ -145,6 +150,7 @@ enum gshm_put_flags {
     GSHM_PUT_DEDICATED = GSHM_DEDICATED,
     GSHM_PUT_OWNER = GSHM_OWNER,
     GSHM_PUT_REPLACE = GSHM_REPLACE, /* replaces an existing object */
+    GSHM_PUT_EVICTABLE = GSHM_EVICTABLE,
 };
 enum gshm_fence_flags { GSHM_FENCE_WRITE = GSHM_WRITE };                     /* to publish */
 enum gshm_allocate_flags { GSHM_ALLOCATE_COMPRESSIBLE = GSHM_COMPRESSIBLE }; /* compressible memory */
@@ -155,6 +161,7 @@ enum gshm_stat_flags {
     GSHM_STAT_COMPRESSIBLE = GSHM_COMPRESSIBLE,
     GSHM_STAT_DEDICATED = GSHM_DEDICATED,
     GSHM_STAT_FORMER = GSHM_FORMER, /* by gshm_list_unlinked() */
+    GSHM_STAT_EVICTABLE = GSHM_EVICTABLE,
 };
 
 /* ---- Connection ------------------------------------------------------------------------------------------------ */
@@ -277,8 +284,12 @@ typedef struct gshm_device_info {
     uint32_t compressible;   /* 1: GSHM_COMPRESSIBLE works */
     uint32_t failed;         /* 1: the device has failed; requests for it fail */
     char failure[128];       /* the reason */
+    /* since 0.2 */
+    uint64_t evictable_bytes; /* of object_bytes: may leave for a tier */
+    uint64_t evicted_bytes;   /* in tiers; not of object_bytes */
+    uint64_t evicted_objects;
 } gshm_device_info;
-#define GSHM_DEVICE_INFO_INIT {sizeof(gshm_device_info), 0, "", "", "", 0, 0, 0, 0, 0, 0, 0, ""}
+#define GSHM_DEVICE_INFO_INIT {sizeof(gshm_device_info), 0, "", "", "", 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0}
 
 /* Lists the daemon's devices. Writes at most capacity entries; *ret_count is the number of devices. ret_devices may be
  * NULL if capacity is 0. */
@@ -346,6 +357,23 @@ size_t gshm_limit_list_count(const gshm_limit_list* list) GSHM_NOEXCEPT;
 /* Valid until the list is freed. NULL past the end. */
 const gshm_limit* gshm_limit_list_item(const gshm_limit_list* list, size_t index) GSHM_NOEXCEPT;
 void gshm_limit_list_free(gshm_limit_list* list) GSHM_NOEXCEPT;
+
+/* ---- Tiers: docs/tiers.md; everything in this part is since 0.2 --------------------------------------------------- */
+
+enum gshm_tier_flags { GSHM_TIER_KEEP = GSHM_KEEP }; /* its objects outlive the machine's restart */
+typedef struct gshm_tier_info {
+    uint32_t struct_size;
+    uint32_t flags;  /* gshm_tier_flags */
+    char name[1024]; /* "host", or the path of a folder */
+    uint64_t capacity_bytes;
+    uint64_t used_bytes;
+    uint64_t objects;
+    char failure[256]; /* the reason why the tier gets no further objects; "": none */
+} gshm_tier_info;
+#define GSHM_TIER_INFO_INIT {sizeof(gshm_tier_info), 0, "", 0, 0, 0, ""}
+/* Lists the tiers of the daemon, in the order in which objects enter them. Writes at most capacity entries; *ret_count
+ * is the number of tiers. ret_tiers may be NULL if capacity is 0. Since 0.2. */
+int gshm_tiers(gshm_client* client, gshm_tier_info* ret_tiers, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
 
 /* ---- Objects by name ------------------------------------------------------------------------------------------- */
 
@@ -421,6 +449,11 @@ enum gshm_move_flags { GSHM_MOVE_KEEP_HOLDERS = 1u << 0 };
  * memory. With GSHM_MOVE_KEEP_HOLDERS a holder keeps the old memory until it closes the object; -EBUSY if it has write
  * access (see gshm_holders()). */
 int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags) GSHM_NOEXCEPT;
+/* Moves an object into the first tier that has room, or back to its device. Permitted to its owner and root, whether the
+ * object is evictable or not; no effect if it is there already. flags: 0. -EBUSY: the object is used. -EOPNOTSUPP: gshmd
+ * has no tier. Since 0.2. */
+int gshm_demote(gshm_client* client, const char* name, uint32_t flags) GSHM_NOEXCEPT;
+int gshm_promote(gshm_client* client, const char* name, uint32_t flags) GSHM_NOEXCEPT;
 /* Publishes a new version of an object that others may be reading: seals the object and gives it the name, atomically,
  * in place of the object or symbolic link that has the name. An open of the name yields the complete old or the
  * complete new version. Holders of the old version keep it until they close it. Needs a handle open for writing.
@@ -454,10 +487,12 @@ typedef struct gshm_stat_info {
     int64_t created_ns;        /* since the epoch */
     int64_t modified_ns;
     uint32_t leases;
-    uint32_t flags;  /* GSHM_STAT_... */
-    char device[16]; /* of a directory: device for new objects in it; "": not set */
+    uint32_t flags; /* GSHM_STAT_... */
+    /* the device that the object belongs to; of a directory: device for new objects in it; "": not set */
+    char device[16];
+    char tier[16]; /* where a tier has the object: "host", "disk"; "": it is on its device. Since 0.2 */
 } gshm_stat_info;
-#define GSHM_STAT_INFO_INIT {sizeof(gshm_stat_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""}
+#define GSHM_STAT_INFO_INIT {sizeof(gshm_stat_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", ""}
 
 int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) GSHM_NOEXCEPT;
 int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
@@ -1155,8 +1190,9 @@ typedef struct gshm_tensor_choice {
 #define GSHM_TENSOR_CHOICE_INIT {sizeof(gshm_tensor_choice), -1, NULL, NULL, 0, 0}
 
 enum gshm_load_flags {
-    GSHM_LOAD_NO_MAP = GSHM_NO_MAP, /* the objects are opened with GSHM_OPEN_NO_MAP */
-    GSHM_LOAD_EXISTING = 1u << 14,  /* reads no file's tensors: -ENOENT if they are not loaded already */
+    GSHM_LOAD_NO_MAP = GSHM_NO_MAP,       /* the objects are opened with GSHM_OPEN_NO_MAP */
+    GSHM_LOAD_EXISTING = 1u << 14,        /* reads no file's tensors: -ENOENT if they are not loaded already */
+    GSHM_LOAD_EVICTABLE = GSHM_EVICTABLE, /* new objects are made with GSHM_CREATE_EVICTABLE */
 };
 
 typedef struct gshm_load_spec {

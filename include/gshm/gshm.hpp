@@ -270,6 +270,7 @@ using DaemonInfo = gshm_daemon_info;
 using DeviceInfo = gshm_device_info;
 using MountInfo = gshm_mount_info;
 using OptionChange = gshm_option_change;
+using TierInfo = gshm_tier_info;
 using StatInfo = gshm_stat_info;
 using Holder = gshm_holder;
 using HandleInfo = gshm_handle_info;
@@ -732,6 +733,10 @@ public:
         changes.resize(std::min(count, changes.size()));
         return changes;
     }
+    Result<std::vector<TierInfo>> tiers() const {
+        return detail::fetch_array<TierInfo>(
+            {}, [&](TierInfo* items, size_t room, size_t* count) { return gshm_tiers(get(), items, room, count); });
+    }
     Result<std::vector<DeviceInfo>> devices() const {
         return detail::fetch_array<DeviceInfo>(
             {}, [&](DeviceInfo* items, size_t room, size_t* count) { return gshm_devices(get(), items, room, count); });
@@ -850,6 +855,13 @@ public:
     Result<void> move(const std::string& name, const std::string& device, bool keep_holders = false) const {
         const uint32_t flags = keep_holders ? uint32_t{GSHM_MOVE_KEEP_HOLDERS} : 0;
         return detail::call({name, device}, [&] { return gshm_move(get(), name.c_str(), device.c_str(), flags); });
+    }
+    // Into a tier, and back to its device.
+    Result<void> demote(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_demote(get(), name.c_str(), 0); });
+    }
+    Result<void> promote(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_promote(get(), name.c_str(), 0); });
     }
 
     // Makes a directory that stays when empty.

@@ -55,6 +55,8 @@ IO_READ, IO_WRITE = 1, 2
 TENSOR_READ_ONLY, TENSOR_COPIED = 1, 2
 LAYOUT_FILE = 1
 LOAD_EXISTING = 1 << 14
+EVICTABLE = 1 << 15
+ANY_DEVICE = 1 << 17
 PART_SHARED = 1
 HANDLE_BYTES = 64
 NO_STREAM = -1
@@ -116,6 +118,16 @@ class DeviceInfo(Sized):
         (c_uint64, "capacity_bytes used_bytes object_bytes granularity_bytes unlinked_bytes"),
         (c_uint32, "compressible failed"),
         (c_char * 128, "failure"),
+        (c_uint64, "evictable_bytes evicted_bytes evicted_objects"),
+    )
+
+
+class TierInfo(Sized):
+    _fields_ = _fields(
+        (c_uint32, "flags"),
+        (c_char * 1024, "name"),
+        (c_uint64, "capacity_bytes used_bytes objects"),
+        (c_char * 256, "failure"),
     )
 
 
@@ -143,6 +155,7 @@ class StatInfo(Sized):
         (c_int64, "created_ns modified_ns"),
         (c_uint32, "leases flags"),
         (c_char * 16, "device"),
+        (c_char * 16, "tier"),
     )
 
 
@@ -283,7 +296,7 @@ SIGNATURES = """
 version:s last_error:s set_log:ippi connect:ipp runtime_dir:ipz find_daemon:ispz disconnect:vp client_dir:ippz ping:ip
 daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp reload:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
-unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
+unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu demote:ipsu promote:ipsu tiers:ippzp replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp
 listing_holders:ipzpzp make:ipp read_link:ipspzp link:ipss change:ipsp wait:ipsiip watch_create:ipsup watch_next:ippi
 watch_fd:ip watch_destroy:vp set_attribute:ipsspz get_attribute:ipsspzp remove_attribute:ipss set_attributes:ipspzp

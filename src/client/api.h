@@ -38,7 +38,7 @@ inline Status check_flags(uint32_t flags, uint32_t known, const char* call) {
 
 inline constexpr uint32_t kCreateFlags = GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED |
                                          GSHM_CREATE_UNNAMED | GSHM_CREATE_EMPTY | GSHM_CREATE_OWNER |
-                                         GSHM_CREATE_NO_MAP;
+                                         GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE;
 
 // Runs a body that returns Status. Returns 0 or -errno. No exception leaves it.
 template <typename Body>

@@ -119,9 +119,38 @@ int gshm_devices(gshm_client* client, gshm_device_info* ret_devices, size_t capa
             device.unlinked_bytes = record->unlinked_bytes();
             device.granularity_bytes = record->granularity_bytes();
             device.compressible = record->compressible() ? 1 : 0;
+            device.evictable_bytes = record->evictable_bytes();
+            device.evicted_bytes = record->evicted_bytes();
+            device.evicted_objects = record->evicted_objects();
             devices.push_back(device);
         }
         return write_devices(devices, ret_devices, capacity, ret_count);
+    });
+}
+
+int gshm_tiers(gshm_client* client, gshm_tier_info* ret_tiers, size_t capacity, size_t* ret_count) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_argument(ret_count != nullptr, "ret_count is NULL"));
+        TRY(check_argument(ret_tiers != nullptr || capacity == 0, "ret_tiers is NULL"));
+        auto answer = TRY(core.connection().call(
+            wire::RequestBody::Devices, [](auto& builder) { return wire::CreateDevices(builder).Union(); },
+            Lost::retry));
+        std::vector<gshm_tier_info> tiers;
+        if (const auto* records = GSHM_BODY(answer, DeviceList)->tiers()) {
+            for (const auto* record : *records) {
+                gshm_tier_info tier = {};
+                tier.flags = record->keep() ? GSHM_TIER_KEEP : 0;
+                set_text(tier.name, wire::view(record->name()));
+                tier.capacity_bytes = record->capacity_bytes();
+                tier.used_bytes = record->used_bytes();
+                tier.objects = record->objects();
+                set_text(tier.failure, wire::view(record->failure()));
+                tiers.push_back(tier);
+            }
+        }
+        TRY(write_structs<gshm_tier_info>(tiers, ret_tiers, capacity));
+        *ret_count = tiers.size();
+        return {};
     });
 }
 

@@ -91,7 +91,20 @@ Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, co
     if (index >= devices.size()) return fail(EPROTO, "gshmd named a device it does not have");
     const std::string& device = devices[index].name;
     memcpy(info.device, device.data(), std::min(device.size(), sizeof info.device - 1));
+    if (info.kind != GSHM_KIND_OBJECT || record.tier() == 0) return info;
+    const bool on_disk = record.tier() == wire::kDiskTier;
+    if (!on_disk && record.tier() > devices.size()) return fail(EPROTO, "gshmd named a tier it does not have");
+    const std::string& tier = on_disk ? "disk" : devices[record.tier() - 1].name;
+    memcpy(info.tier, tier.data(), std::min(tier.size(), sizeof info.tier - 1));
     return info;
+}
+
+Status change_tier(Core& core, const char* name, uint32_t flags, bool demote) {
+    TRY(check_names({name}));
+    TRY(check_flags(flags, 0, demote ? "demote" : "promote"));
+    return call_for_status(core, wire::RequestBody::ChangeTier, [&](auto& builder) {
+        return wire::CreateChangeTier(builder, builder.CreateString(name), demote).Union();
+    });
 }
 
 Status write_stat(const Answer& answer, gshm_stat_info* ret_info) {
@@ -289,6 +302,14 @@ int gshm_move(gshm_client* client, const char* name, const char* device, uint32_
             return wire::CreateMove(builder, object, target, (flags & GSHM_MOVE_KEEP_HOLDERS) != 0).Union();
         });
     });
+}
+
+int gshm_demote(gshm_client* client, const char* name, uint32_t flags) noexcept {
+    return with_client(client, [&](Core& core) { return change_tier(core, name, flags, true); });
+}
+
+int gshm_promote(gshm_client* client, const char* name, uint32_t flags) noexcept {
+    return with_client(client, [&](Core& core) { return change_tier(core, name, flags, false); });
 }
 
 int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) noexcept {

@@ -197,7 +197,7 @@ Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t cou
     return run_batch(batch, wire::RequestBody::CreateObjects, parts, builds, Lost::report);
 }
 
-constexpr uint32_t kOpenFlags = GSHM_OPEN_WRITE | GSHM_OPEN_NO_MAP | GSHM_OPEN_SEALED_ONLY;
+constexpr uint32_t kOpenFlags = GSHM_OPEN_WRITE | GSHM_OPEN_NO_MAP | GSHM_OPEN_SEALED_ONLY | GSHM_OPEN_ANY_DEVICE;
 
 Status open_all(gshm_client* client, const char* const* names, const uint64_t* ids, size_t count, uint32_t flags,
                 gshm_object** ret_objects, int* ret_status) {
@@ -221,7 +221,7 @@ Status open_all(gshm_client* client, const char* const* names, const uint64_t* i
                 by_id = builder.CreateVector(ids + begin, end - begin);
             }
             return wire::CreateOpenObjects(builder, by_name, by_id, (flags & GSHM_WRITE) != 0,
-                                           (flags & GSHM_SEALED_ONLY) != 0, map)
+                                           (flags & GSHM_SEALED_ONLY) != 0, map, (flags & GSHM_ANY_DEVICE) != 0)
                 .Union();
         });
     }

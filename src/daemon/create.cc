@@ -65,8 +65,8 @@ private:
         if (item.size_bytes > limits::kObjectBytes) {
             return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
         }
-        constexpr uint32_t kKnown =
-            kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed | kCreateEmpty | kCreateOwner;
+        constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed |
+                                    kCreateEmpty | kCreateOwner | kCreateEvictable;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)

@@ -1,5 +1,7 @@
 #include "daemon/records.h"
 
+#include "wire/records.h"
+
 namespace gshm::core {
 namespace {
 
@@ -7,6 +9,12 @@ namespace {
 std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
     if (object.extent == nullptr || object.size_bytes == 0) return {0, 0};
     return {object.extent->id, object.extent->size_bytes};
+}
+
+// NodeRecord::tier
+uint32_t tier_of(const Object& object) {
+    if (object.stored != 0) return wire::kDiskTier;
+    return object.is_evicted() ? object.device + 1 : 0;
 }
 
 }  // namespace
@@ -69,10 +77,10 @@ wire::NodeRecord to_record(const Node& node) {
             object.flags & ~kMountFile,
             object.leases,
             0,
-            static_cast<uint16_t>(object.device),
+            static_cast<uint16_t>(object.home()),
             static_cast<uint8_t>(node.kind),
             static_cast<uint8_t>(object.state),
-            0};
+            tier_of(object)};
 }
 
 wire::NodeRecord to_record(const Unlinked& unlinked) {
@@ -94,10 +102,10 @@ wire::NodeRecord to_record(const Unlinked& unlinked) {
             (object.flags & ~kMountFile) | (unlinked.former ? kFormer : 0),
             leases,
             0,
-            static_cast<uint16_t>(object.device),
+            static_cast<uint16_t>(object.home()),
             static_cast<uint8_t>(object.kind),
             static_cast<uint8_t>(object.state),
-            0};
+            unlinked.former ? 0 : tier_of(object)};
 }
 
 wire::NodeRecord failed_node_record(const Error& error) {
@@ -129,7 +137,8 @@ flatbuffers::Offset<wire::DeviceRecord> to_record(flatbuffers::FlatBufferBuilder
     return wire::CreateDeviceRecord(builder, builder.CreateString(info.name), builder.CreateString(info.uuid),
                                     builder.CreateString(info.model), builder.CreateString(devices.failure(index)),
                                     capacity, space.used_bytes, use.object_bytes, use.unlinked_bytes,
-                                    info.granularity_bytes, info.handle_kinds, info.compressible);
+                                    info.granularity_bytes, info.handle_kinds, info.compressible, use.evictable_bytes,
+                                    use.evicted_bytes, use.evicted_objects);
 }
 
 }  // namespace gshm::core

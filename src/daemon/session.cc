@@ -16,6 +16,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Unlink:
         case RequestBody::Rename:
         case RequestBody::Move:
+        case RequestBody::ChangeTier:
         case RequestBody::Replace:
         case RequestBody::GiveName:
         case RequestBody::Make:
@@ -189,7 +190,7 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
     using wire::RequestBody;
     const auto kind = request.body_type();
     if (kind != RequestBody::Seal && kind != RequestBody::GiveName && kind != RequestBody::Replace &&
-        kind != RequestBody::Move) {
+        kind != RequestBody::Move && kind != RequestBody::ChangeTier) {
         return false;
     }
     Outbox& out = outbox();
@@ -458,6 +459,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Unlink: return unlink(id, *request.body_as_Unlink());
         case RequestBody::Rename: return rename(id, *request.body_as_Rename());
         case RequestBody::Move: return move_object(id, *request.body_as_Move());
+        case RequestBody::ChangeTier: return change_tier(id, *request.body_as_ChangeTier());
         case RequestBody::SetAttribute: {
             const auto& set = *request.body_as_SetAttribute();
             return reply_status(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),

@@ -175,6 +175,7 @@ private:
     bool may_mount(uint64_t request) REQUIRES(store_lock);
     void mount(uint64_t request, const wire::Mount& mount) REQUIRES(store_lock);
     void unmount(uint64_t request, const wire::Unmount& unmount) REQUIRES(store_lock);
+    void change_tier(uint64_t request, const wire::ChangeTier& change) REQUIRES(store_lock);
     void list_mounts(uint64_t request) REQUIRES(store_lock);
     // reload_requests.cc
     void reload(uint64_t request) REQUIRES(store_lock);

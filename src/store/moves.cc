@@ -108,7 +108,7 @@ void Store::replace_memory(Object* object, const Place& to, uint64_t size_bytes)
     if (object->state == ObjectState::sealed) extents_.note_sealed(to.extent);
 }
 
-void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_old) {
+void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_old, uint32_t evicted_from) {
     drop_backing(object->id);
     if (object->gate) {
         object->gate->memory = to.extent->memory;
@@ -118,6 +118,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     }
     leave_place(object, keep_old);
     object->device = device;
+    object->evicted_from = evicted_from;
     // The file gets the times of the object, not those of the copy.
     if (auto* file = to.extent->memory->file()) (void)file->set_times(object->accessed_ns, object->modified_ns);
     place(object, to, object->size_bytes);
@@ -134,6 +135,7 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
 
 void Store::set_device(Object* object, DeviceIndex device) {
     object->device = device;
+    object->evicted_from = 0;
     if (object->gate) object->gate->device = device;
     object->changed_ns = clock_.now_ns();
     nodes_.changed(object);

@@ -120,12 +120,14 @@ struct Object final : Node {
     // The last use, a few milliseconds behind: its creation, the last open by a session or in the mount, or the end of
     // its last lease. Moves are no uses. Atomic as `leases`.
     std::atomic<int64_t> used_ns = 0;
-    DeviceIndex device = 0;
+    DeviceIndex device = 0;          // of its memory
+    uint32_t evicted_from = 0;       // 1 + the device that it belongs to, while a tier has it; 0: it is on that device
     uint64_t size_bytes = 0;         // of a file (Extent::file()): as of the last refresh
     StoredExtent* extent = nullptr;  // null: no memory, and no bytes
     uint64_t offset = 0;
     int64_t file_modified_ns = 0;  // of a file: the kernel's time as of the last refresh
     int64_t file_accessed_ns = 0;
+    uint64_t stored = 0;         // the number of its file in the folder of a tier, which has its bytes; 0: none
     bool replaced = false;       // another node has got its last name
     bool awaited = false;        // without a name, and still open after Departures has waited for it
     std::shared_ptr<Gate> gate;  // null: not used yet
@@ -141,6 +143,10 @@ struct Object final : Node {
     SessionId creator = 0;
     Object* next_unsealed = nullptr;
     Object* previous_unsealed = nullptr;
+
+    bool is_evicted() const { return evicted_from != 0; }
+    // The device that it belongs to.
+    DeviceIndex home() const { return is_evicted() ? evicted_from - 1 : device; }
 };
 
 struct Symlink final : Node {

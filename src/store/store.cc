@@ -8,6 +8,7 @@
 #include "base/name.h"
 #include "base/size.h"
 #include "store/account_limits.h"
+#include "store/evictables.h"
 #include "store/gate.h"
 
 namespace gshm::core {
@@ -25,6 +26,7 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       devices_(std::move(devices)),
       accounts_(devices_.size()),
       limits_(std::make_unique<AccountLimits>(*this)),
+      evictables_(std::make_unique<Evictables>()),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_) {}
@@ -118,7 +120,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
-    uint32_t flags = spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated);
+    uint32_t flags = spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateEvictable);
     if ((spec.flags & kCreateEmpty) != 0) {
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {

@@ -29,6 +29,7 @@ enum CreateFlag : uint32_t {
     kCreateUnnamed = 16,
     kCreateOwner = 32,
     kCreateEmpty = 64,
+    kCreateEvictable = 1 << 15,
 };
 // Of the flags of an object, not of the interface: a file of the mount, which may be in a slab that no process maps.
 inline constexpr uint32_t kMountFile = uint32_t{1} << 16;
@@ -83,6 +84,8 @@ struct Unlinked {
     std::string name;  // the last one, if the session may know it
     std::vector<Holder> holders;
 };
+
+class Evictables;
 
 class Store {
 public:
@@ -154,8 +157,8 @@ public:
     // A place on that device, reserved if it is in a slab. Or the extent that is needed first: a slab, for
     // extents().add(), or a dedicated one.
     std::variant<Place, ExtentNeed> place_elsewhere(const Object& object, DeviceIndex device);
-    // The bytes are in that place now. The gate is held exclusively.
-    void move(Object* object, DeviceIndex device, const Place& place, bool keep_old);
+    // The bytes are in that place now. The gate is held exclusively. evicted_from: see Object.
+    void move(Object* object, DeviceIndex device, const Place& place, bool keep_old, uint32_t evicted_from = 0);
     // Whether the object may be in a slab that no process maps: a small file of the mount that no session has open.
     // (A session's ring would use its memory without the gate.)
     bool may_share(const Object& object, DeviceIndex device, uint64_t size_bytes) const;
@@ -167,6 +170,13 @@ public:
     void replace_memory(Object* object, std::shared_ptr<Extent> memory, uint64_t size_bytes, bool keep_old);
     // Only for an object without memory.
     void set_device(Object* object, DeviceIndex device);
+
+    // ---- tiers; called by memory/tiers.h ----
+    Evictables& evictables() { return *evictables_; }
+    // EBUSY, with the reason: the object is used or pinned, and stays on its device.
+    Status check_eviction(const Object& object) const;
+    // A file of a tier's folder has the bytes now, or no more (0). The gate is held exclusively.
+    void set_stored(Object* object, uint64_t file);
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
@@ -322,6 +332,7 @@ private:
     std::vector<DeviceInfo> devices_;
     Accounts accounts_;
     std::unique_ptr<AccountLimits> limits_;  // destroyed after the nodes
+    std::unique_ptr<Evictables> evictables_;
     Numbers session_ids_;
     Extents extents_;
     Nodes nodes_;

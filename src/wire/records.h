@@ -37,6 +37,7 @@ struct RecordsHead {
     uint32_t reserved;
 };
 inline constexpr size_t kRecordAlignment = 8;
+inline constexpr uint32_t kDiskTier = uint32_t{1} << 16;  // NodeRecord::tier: the folder of a tier
 static_assert(sizeof(RecordsHead) == kRecordAlignment);
 
 // ---- the receiver ----

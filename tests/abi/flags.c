@@ -74,6 +74,12 @@ static int call_rename(uint32_t flags) {
 static int call_move(uint32_t flags) {
     return gshm_move(client, kName, gshm_device(object), flags);
 }
+static int call_demote(uint32_t flags) {
+    return gshm_demote(client, kName, flags);
+}
+static int call_promote(uint32_t flags) {
+    return gshm_promote(client, kName, flags);
+}
 static int call_publish(uint32_t flags) {
     return gshm_publish(unnamed, "abi-flags/published", flags);
 }
@@ -175,8 +181,8 @@ static int call_ring_prepare(uint32_t flags) {
 
 enum {
     CREATE = GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED | GSHM_CREATE_UNNAMED |
-             GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP,
-    OPEN = GSHM_OPEN_NO_MAP | GSHM_OPEN_WRITE | GSHM_OPEN_SEALED_ONLY,
+             GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE,
+    OPEN = GSHM_OPEN_NO_MAP | GSHM_OPEN_WRITE | GSHM_OPEN_SEALED_ONLY | GSHM_OPEN_ANY_DEVICE,
 };
 static int call_layout(uint32_t flags) {
     gshm_tensors* table = NULL;
@@ -207,6 +213,8 @@ static const struct {
     {"open_ids", call_open_ids, OPEN},
     {"rename", call_rename, GSHM_RENAME_REPLACE},
     {"move", call_move, GSHM_MOVE_KEEP_HOLDERS},
+    {"demote", call_demote, 0},
+    {"promote", call_promote, 0},
     {"publish", call_publish, GSHM_PUBLISH_REPLACE},
     {"list", call_list, GSHM_LIST_RECURSIVE},
     {"make", call_make, GSHM_MAKE_KEEP | GSHM_MAKE_OWNER},
@@ -229,7 +237,7 @@ static const struct {
     {"ring_create", call_ring_create, GSHM_RING_SHARED},
     {"ring_prepare", call_ring_prepare, 0},
     {"tensors_layout", call_layout, GSHM_LAYOUT_FILE},
-    {"load", call_load, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING},
+    {"load", call_load, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING | GSHM_LOAD_EVICTABLE},
 };
 
 void test_flags(const char* dir) {

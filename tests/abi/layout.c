@@ -48,7 +48,7 @@ LAYOUT(gshm_option_change, option, 8, 64);
 LAYOUT(gshm_option_change, former, 72, 256);
 LAYOUT(gshm_option_change, value, 328, 256);
 
-LAYOUT_SIZE(gshm_device_info, 344);
+LAYOUT_SIZE(gshm_device_info, 368);
 LAYOUT(gshm_device_info, struct_size, 0, 4);
 LAYOUT(gshm_device_info, handle_kinds, 4, 4);
 LAYOUT(gshm_device_info, name, 8, 16);
@@ -62,6 +62,18 @@ LAYOUT(gshm_device_info, unlinked_bytes, 200, 8);
 LAYOUT(gshm_device_info, compressible, 208, 4);
 LAYOUT(gshm_device_info, failed, 212, 4);
 LAYOUT(gshm_device_info, failure, 216, 128);
+LAYOUT(gshm_device_info, evictable_bytes, 344, 8);
+LAYOUT(gshm_device_info, evicted_bytes, 352, 8);
+LAYOUT(gshm_device_info, evicted_objects, 360, 8);
+
+LAYOUT_SIZE(gshm_tier_info, 1312);
+LAYOUT(gshm_tier_info, struct_size, 0, 4);
+LAYOUT(gshm_tier_info, flags, 4, 4);
+LAYOUT(gshm_tier_info, name, 8, 1024);
+LAYOUT(gshm_tier_info, capacity_bytes, 1032, 8);
+LAYOUT(gshm_tier_info, used_bytes, 1040, 8);
+LAYOUT(gshm_tier_info, objects, 1048, 8);
+LAYOUT(gshm_tier_info, failure, 1056, 256);
 
 LAYOUT_SIZE(gshm_tensor_spec, 40);
 LAYOUT(gshm_tensor_spec, struct_size, 0, 4);
@@ -110,6 +122,7 @@ LAYOUT(gshm_load_spec, progress, 56, 8);
 LAYOUT(gshm_load_spec, context, 64, 8);
 VALUE(GSHM_LOAD_NO_MAP, 1 << 8);
 VALUE(GSHM_LOAD_EXISTING, 1 << 14);
+VALUE(GSHM_LOAD_EVICTABLE, 1 << 15);
 
 LAYOUT_SIZE(gshm_model_part, 56);
 LAYOUT(gshm_model_part, struct_size, 0, 4);
@@ -192,7 +205,7 @@ LAYOUT(gshm_changes, mode, 8, 4);
 LAYOUT(gshm_changes, uid, 12, 4);
 LAYOUT(gshm_changes, gid, 16, 4);
 
-LAYOUT_SIZE(gshm_stat_info, 104);
+LAYOUT_SIZE(gshm_stat_info, 120);
 LAYOUT(gshm_stat_info, struct_size, 0, 4);
 LAYOUT(gshm_stat_info, kind, 4, 4);
 LAYOUT(gshm_stat_info, state, 8, 4);
@@ -209,6 +222,7 @@ LAYOUT(gshm_stat_info, modified_ns, 72, 8);
 LAYOUT(gshm_stat_info, leases, 80, 4);
 LAYOUT(gshm_stat_info, flags, 84, 4);
 LAYOUT(gshm_stat_info, device, 88, 16);
+LAYOUT(gshm_stat_info, tier, 104, 16);
 
 LAYOUT_SIZE(gshm_holder, 52);
 LAYOUT(gshm_holder, struct_size, 0, 4);
@@ -245,6 +259,8 @@ VALUE(GSHM_SEALED_ONLY, 0x400);
 VALUE(GSHM_RECURSIVE, 0x800);
 VALUE(GSHM_LAZY, 0x1000);
 VALUE(GSHM_FORMER, 0x2000);
+VALUE(GSHM_EVICTABLE, 0x8000);
+VALUE(GSHM_ANY_DEVICE, 0x20000);
 VALUE(GSHM_MOVE_KEEP_HOLDERS, 1);
 
 VALUE(GSHM_KIND_OBJECT, 1);

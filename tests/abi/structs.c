@@ -259,6 +259,14 @@ static int reload_into(void* ret) {
     if (status == 0 && count == 0) memset((char*)ret + sizeof size, 0, size - sizeof size); /* nothing has changed */
     return status;
 }
+static int tiers_into(void* ret) {
+    size_t count = 0;
+    int status = gshm_tiers(client, ret, 1, &count);
+    uint32_t size = 0;
+    memcpy(&size, ret, sizeof size);
+    if (status == 0 && count == 0) memset((char*)ret + sizeof size, 0, size - sizeof size); /* there is no tier */
+    return status;
+}
 static int pool_stats_into(void* ret) {
     return gshm_pool_get_stats(pool, ret);
 }
@@ -320,6 +328,7 @@ static void outputs(void) {
     OUTPUT(gshm_event, 80, event_into);
     OUTPUT(gshm_mount_info, 2312, mounts_into);
     OUTPUT(gshm_option_change, 584, reload_into);
+    OUTPUT(gshm_tier_info, 1312, tiers_into);
     OUTPUT(gshm_pool_stats, 48, pool_stats_into);
     OUTPUT(gshm_location, 48, location_into);
     OUTPUT(gshm_handle_info, 32, export_into);

@@ -24,6 +24,7 @@
     X(gshm_mounts, int, (gshm_client*, gshm_mount_info*, size_t, size_t*))                                             \
     X(gshm_reload, int, (gshm_client*, gshm_option_change*, size_t, size_t*))                                          \
     X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                                           \
+    X(gshm_tiers, int, (gshm_client*, gshm_tier_info*, size_t, size_t*))                                               \
     X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                                   \
     X(gshm_create, int, (gshm_client*, const gshm_create_spec*, gshm_object**))                                        \
     X(gshm_open, int, (gshm_client*, const char*, uint32_t, gshm_object**))                                            \
@@ -41,6 +42,8 @@
     X(gshm_unlink_batch, int, (gshm_client*, const char* const*, size_t, int*))                                        \
     X(gshm_rename, int, (gshm_client*, const char*, const char*, uint32_t))                                            \
     X(gshm_move, int, (gshm_client*, const char*, const char*, uint32_t))                                              \
+    X(gshm_demote, int, (gshm_client*, const char*, uint32_t))                                                         \
+    X(gshm_promote, int, (gshm_client*, const char*, uint32_t))                                                        \
     X(gshm_replace, int, (gshm_object*, const char*))                                                                  \
     X(gshm_publish, int, (gshm_object*, const char*, uint32_t))                                                        \
     X(gshm_make, int, (gshm_client*, const gshm_make_spec*))                                                           \

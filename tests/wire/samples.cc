@@ -201,6 +201,7 @@ void add_requests(Samples& all) {
     });
     all.request(Mounts, [](auto& o) { return wire::CreateMounts(o).Union(); });
     all.request(Reload, [](auto& o) { return wire::CreateReload(o).Union(); });
+    all.request(ChangeTier, [&](auto& o) { return wire::CreateChangeTier(o, text(o, "models/a"), true).Union(); });
 }
 
 void add_replies(Samples& all) {

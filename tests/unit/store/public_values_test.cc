@@ -17,6 +17,7 @@ static_assert(number(kCreateDedicated) == GSHM_DEDICATED);
 static_assert(number(kCreateUnnamed) == GSHM_UNNAMED);
 static_assert(number(kCreateOwner) == GSHM_OWNER);
 static_assert(number(kCreateEmpty) == GSHM_EMPTY);
+static_assert(number(kCreateEvictable) == GSHM_EVICTABLE);
 
 static_assert(number(kChangeMode) == GSHM_CHANGE_MODE);
 static_assert(number(kChangeOwner) == GSHM_CHANGE_OWNER);
