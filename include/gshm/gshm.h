@@ -124,6 +124,9 @@ enum gshm_create_flags {
     GSHM_CREATE_EMPTY = GSHM_EMPTY,   /* size_bytes is 0: an object without memory, like an empty file of the mount */
     GSHM_CREATE_NO_MAP = GSHM_NO_MAP, /* returns no pointer: gshm_data() is NULL, copies go through the daemon */
     GSHM_CREATE_EVICTABLE = GSHM_EVICTABLE, /* leaves a full device for a tier while nothing uses it; docs/tiers.md */
+    /* ends with this session even if it is sealed; not with GSHM_CREATE_KEEP. Since 0.2 */
+    GSHM_CREATE_EPHEMERAL = 1u << 18,
+    GSHM_CREATE_TTL_UNUSED = 1u << 19, /* ttl_ms counts from the last use, see gshm_set_ttl(). Since 0.2 */
 };
 enum gshm_open_flags {
     GSHM_OPEN_NO_MAP = GSHM_NO_MAP, /* as above */
@@ -151,6 +154,8 @@ enum gshm_put_flags {
     GSHM_PUT_OWNER = GSHM_OWNER,
     GSHM_PUT_REPLACE = GSHM_REPLACE, /* replaces an existing object */
     GSHM_PUT_EVICTABLE = GSHM_EVICTABLE,
+    GSHM_PUT_EPHEMERAL = GSHM_CREATE_EPHEMERAL,
+    GSHM_PUT_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED,
 };
 enum gshm_fence_flags { GSHM_FENCE_WRITE = GSHM_WRITE };                     /* to publish */
 enum gshm_allocate_flags { GSHM_ALLOCATE_COMPRESSIBLE = GSHM_COMPRESSIBLE }; /* compressible memory */
@@ -162,6 +167,9 @@ enum gshm_stat_flags {
     GSHM_STAT_DEDICATED = GSHM_DEDICATED,
     GSHM_STAT_FORMER = GSHM_FORMER, /* by gshm_list_unlinked() */
     GSHM_STAT_EVICTABLE = GSHM_EVICTABLE,
+    GSHM_STAT_EPHEMERAL = GSHM_CREATE_EPHEMERAL,
+    GSHM_STAT_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED,
+    GSHM_STAT_PINNED = 1u << 20, /* see gshm_pin() */
 };
 
 /* ---- Connection ------------------------------------------------------------------------------------------------ */
@@ -396,8 +404,9 @@ typedef struct gshm_create_spec {
     size_t attribute_count;
     uint32_t uid; /* with GSHM_OWNER */
     uint32_t gid;
+    uint64_t ttl_ms; /* the object expires after this time, see gshm_set_ttl(); 0: never. Since 0.2 */
 } gshm_create_spec;
-#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0}
+#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0}
 
 /* Creates an object filled with zeros and opens it for writing. -EEXIST: the name exists. The object is reclaimed with
  * this session unless it is sealed first or made with GSHM_KEEP. */
@@ -490,9 +499,13 @@ typedef struct gshm_stat_info {
     uint32_t flags; /* GSHM_STAT_... */
     /* the device that the object belongs to; of a directory: device for new objects in it; "": not set */
     char device[16];
-    char tier[16]; /* where a tier has the object: "host", "disk"; "": it is on its device. Since 0.2 */
+    char tier[16];   /* where a tier has the object: "host", "disk"; "": it is on its device. Since 0.2 */
+    uint64_t ttl_ms; /* see gshm_set_ttl(); 0: none. Since 0.2 */
+    /* when the ttl will end by the present time of day, since the epoch; later if the object is used meanwhile and
+     * GSHM_STAT_TTL_UNUSED is set. 0: no ttl, pinned, or in use with GSHM_STAT_TTL_UNUSED. Since 0.2 */
+    int64_t expires_ns;
 } gshm_stat_info;
-#define GSHM_STAT_INFO_INIT {sizeof(gshm_stat_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", ""}
+#define GSHM_STAT_INFO_INIT {sizeof(gshm_stat_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", "", 0, 0}
 
 int gshm_stat(gshm_client* client, const char* name, gshm_stat_info* ret_info) GSHM_NOEXCEPT;
 int gshm_stat_batch(gshm_client* client, const char* const* names, size_t count, gshm_stat_info* ret_infos,
@@ -574,6 +587,23 @@ typedef struct gshm_changes {
  * object closes its extent to everyone but the owner, unless the object was made with GSHM_DEDICATED. */
 int gshm_change(gshm_client* client, const char* name, const gshm_changes* changes) GSHM_NOEXCEPT;
 
+/* ---- Lifetimes: docs/lifetimes.md ------------------------------------------------------------------------------- */
+
+enum gshm_ttl_flags { GSHM_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED }; /* counts from the last use */
+/* Sets the time to live of an object, from now on: when it has passed, the object loses all its names, and its memory is
+ * freed with the last lease, as by gshm_unlink(). With GSHM_TTL_UNUSED the time counts from the last use, which is an
+ * open or the end of a lease, and does not pass while the object is held. In gshm_create_spec the time counts from the
+ * creation, or from the object's first name. ttl_ms 0: the object never expires. Permitted to the owner and root; else
+ * -EPERM. -EINVAL: more than 100 years. Directories have none (-EISDIR). Since 0.2, as the whole part. */
+int gshm_set_ttl(gshm_client* client, const char* name, uint64_t ttl_ms, uint32_t flags) GSHM_NOEXCEPT;
+/* A pinned object does not expire, and never leaves its device to make room. Permitted to root and the user who runs gshmd;
+ * also to the owner, whose pinned objects may have so many bytes together as `gshmd --pin-budget` says: else -EDQUOT.
+ * -EPERM: another user. */
+int gshm_pin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
+/* An object whose ttl has passed meanwhile expires at once. -EPERM: the caller is neither root nor the user who runs gshmd
+ * nor the owner, or is the owner and one of the others has pinned the object. */
+int gshm_unpin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
+
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 enum { GSHM_WAIT_EXISTS = 1, GSHM_WAIT_SEALED = 2, GSHM_WAIT_GONE = 3 };
@@ -599,6 +629,7 @@ enum {
     GSHM_EVENT_EXISTING = 6, /* with GSHM_WATCH_EXISTING: present when the watch was made */
     GSHM_EVENT_READY = 7,    /* likewise: all present names have been reported. Has no name */
     GSHM_EVENT_OVERFLOW = 8, /* events were lost: list the names again (gshm_list()). Has no name */
+    GSHM_EVENT_EXPIRED = 9,  /* the name is gone since the ttl of its object has passed. Since 0.2 */
 };
 
 typedef struct gshm_event {
@@ -1193,6 +1224,9 @@ enum gshm_load_flags {
     GSHM_LOAD_NO_MAP = GSHM_NO_MAP,       /* the objects are opened with GSHM_OPEN_NO_MAP */
     GSHM_LOAD_EXISTING = 1u << 14,        /* reads no file's tensors: -ENOENT if they are not loaded already */
     GSHM_LOAD_EVICTABLE = GSHM_EVICTABLE, /* new objects are made with GSHM_CREATE_EVICTABLE */
+    /* as GSHM_CREATE_..., of new objects */
+    GSHM_LOAD_EPHEMERAL = GSHM_CREATE_EPHEMERAL,
+    GSHM_LOAD_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED,
 };
 
 typedef struct gshm_load_spec {
@@ -1209,8 +1243,9 @@ typedef struct gshm_load_spec {
      * are loaded already count as done. A return value other than 0 ends the call with -ECANCELED. */
     int (*progress)(void* context, uint64_t done_bytes, uint64_t total_bytes);
     void* context;
+    uint64_t ttl_ms; /* of new objects, as in gshm_create_spec; 0: none */
 } gshm_load_spec;
-#define GSHM_LOAD_SPEC_INIT {sizeof(gshm_load_spec), 0, NULL, NULL, NULL, 0, -1, NULL, 0, NULL, NULL}
+#define GSHM_LOAD_SPEC_INIT {sizeof(gshm_load_spec), 0, NULL, NULL, NULL, 0, -1, NULL, 0, NULL, NULL, 0}
 
 /* Loads the tensors of a file or folder: opens the objects that have them already, and makes the missing ones. A file's
  * tensors are read once for all processes: a call that finds another process loading them waits for it, and takes over if

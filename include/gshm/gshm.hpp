@@ -325,15 +325,19 @@ struct CreateSpec {
     bool dedicated = false;     // GSHM_DEDICATED
     bool map = true;            // false: GSHM_NO_MAP
     std::vector<Attribute> attributes = {};
-    bool unnamed = false;             // GSHM_UNNAMED: for Object::publish(name) and Object::replace(name)
-    bool empty = false;               // GSHM_EMPTY
-    std::optional<Owner> owner = {};  // GSHM_OWNER
+    bool unnamed = false;              // GSHM_UNNAMED: for Object::publish(name) and Object::replace(name)
+    bool empty = false;                // GSHM_EMPTY
+    std::optional<Owner> owner = {};   // GSHM_OWNER
+    std::chrono::milliseconds ttl{0};  // zero: none
+    bool ttl_unused = false;           // GSHM_CREATE_TTL_UNUSED
+    bool ephemeral = false;            // GSHM_CREATE_EPHEMERAL
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
                (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP}) |
                (unnamed ? uint32_t{GSHM_UNNAMED} : 0) | (empty ? uint32_t{GSHM_EMPTY} : 0) |
-               (owner ? uint32_t{GSHM_OWNER} : 0);
+               (owner ? uint32_t{GSHM_OWNER} : 0) | (ttl_unused ? uint32_t{GSHM_CREATE_TTL_UNUSED} : 0) |
+               (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0);
     }
 };
 
@@ -894,6 +898,18 @@ public:
         const gshm_changes changes = {sizeof changes, GSHM_CHANGE_MODE, mode, 0, 0};
         return detail::call({name}, [&] { return gshm_change(get(), name.c_str(), &changes); });
     }
+    // From now on, or since the last use; zero: the object never expires. See gshm_set_ttl().
+    Result<void> set_ttl(const std::string& name, std::chrono::milliseconds ttl, bool unused = false) const {
+        const uint32_t flags = unused ? uint32_t{GSHM_TTL_UNUSED} : 0;
+        return detail::call(
+            {name}, [&] { return gshm_set_ttl(get(), name.c_str(), static_cast<uint64_t>(ttl.count()), flags); });
+    }
+    Result<void> pin(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_pin(get(), name.c_str()); });
+    }
+    Result<void> unpin(const std::string& name) const {
+        return detail::call({name}, [&] { return gshm_unpin(get(), name.c_str()); });
+    }
 
     Result<StatInfo> stat(const std::string& name) const {
         auto info = detail::sized<StatInfo>();
@@ -1059,6 +1075,7 @@ private:
         }
         c.attributes = attributes.data();
         c.attribute_count = attributes.size();
+        c.ttl_ms = static_cast<uint64_t>(spec.ttl.count());
         return c;
     }
     // A name that contains a NUL becomes the empty name, which fails alone with EINVAL.

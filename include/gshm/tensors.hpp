@@ -106,6 +106,9 @@ struct LoadOptions {
     bool map = true;                                        // false: GSHM_LOAD_NO_MAP
     bool existing = false;                                  // GSHM_LOAD_EXISTING
     Progress progress = {};                                 // may be empty; false stops it
+    std::chrono::milliseconds ttl{0};                       // of new objects, as in CreateSpec; likewise the next two
+    bool ttl_unused = false;
+    bool ephemeral = false;
 };
 
 // The tensors of one file on one device. The object belongs to the model.
@@ -124,8 +127,11 @@ public:
     Model() = default;
     static Result<Model> load(const Client& client, const LoadOptions& options) {
         gshm_load_spec spec = GSHM_LOAD_SPEC_INIT;
-        spec.flags =
-            (options.map ? 0u : uint32_t{GSHM_LOAD_NO_MAP}) | (options.existing ? uint32_t{GSHM_LOAD_EXISTING} : 0u);
+        spec.flags = (options.map ? 0u : uint32_t{GSHM_LOAD_NO_MAP}) |
+                     (options.existing ? uint32_t{GSHM_LOAD_EXISTING} : 0u) |
+                     (options.ttl_unused ? uint32_t{GSHM_LOAD_TTL_UNUSED} : 0u) |
+                     (options.ephemeral ? uint32_t{GSHM_LOAD_EPHEMERAL} : 0u);
+        spec.ttl_ms = static_cast<uint64_t>(options.ttl.count());
         spec.path = options.path.c_str();
         spec.name = detail::or_null(options.name);
         spec.device = detail::or_null(options.device);

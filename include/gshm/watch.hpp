@@ -23,6 +23,7 @@ enum class EventKind : uint32_t {
     kExisting = GSHM_EVENT_EXISTING,
     kReady = GSHM_EVENT_READY,
     kOverflow = GSHM_EVENT_OVERFLOW,
+    kExpired = GSHM_EVENT_EXPIRED,
 };
 
 struct Event {

@@ -44,6 +44,7 @@ EVENTS = {
     6: "existing",
     7: "ready",
     8: "overflow",
+    9: "expired",
 }
 WATCH_EXISTING = 1
 MIRROR_LOAD, MIRROR_WRITE = 1, 2
@@ -57,6 +58,8 @@ LAYOUT_FILE = 1
 LOAD_EXISTING = 1 << 14
 EVICTABLE = 1 << 15
 ANY_DEVICE = 1 << 17
+CREATE_EPHEMERAL, CREATE_TTL_UNUSED, STAT_PINNED = (1 << bit for bit in range(18, 21))
+TTL_UNUSED = CREATE_TTL_UNUSED
 PART_SHARED = 1
 HANDLE_BYTES = 64
 NO_STREAM = -1
@@ -145,6 +148,7 @@ class CreateSpec(Sized):
         (c_void_p, "attributes"),
         (c_size_t, "attribute_count"),
         (c_uint32, "uid gid"),
+        (c_uint64, "ttl_ms"),
     )
 
 
@@ -156,6 +160,8 @@ class StatInfo(Sized):
         (c_uint32, "leases flags"),
         (c_char * 16, "device"),
         (c_char * 16, "tier"),
+        (c_uint64, "ttl_ms"),
+        (c_int64, "expires_ns"),
     )
 
 
@@ -268,6 +274,7 @@ class LoadSpec(Sized):
         (c_size_t, "choice_count"),
         (PROGRESS, "progress"),
         (c_void_p, "context"),
+        (c_uint64, "ttl_ms"),
     )
     _defaults_ = {"timeout_ms": -1}
 
@@ -296,7 +303,7 @@ SIGNATURES = """
 version:s last_error:s set_log:ippi connect:ipp runtime_dir:ipz find_daemon:ispz disconnect:vp client_dir:ippz ping:ip
 daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp reload:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
-unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu demote:ipsu promote:ipsu tiers:ippzp replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
+unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu demote:ipsu promote:ipsu tiers:ippzp set_ttl:ipsqu pin:ips unpin:ips replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp
 listing_holders:ipzpzp make:ipp read_link:ipspzp link:ipss change:ipsp wait:ipsiip watch_create:ipsup watch_next:ippi
 watch_fd:ip watch_destroy:vp set_attribute:ipsspz get_attribute:ipsspzp remove_attribute:ipss set_attributes:ipspzp

@@ -22,4 +22,8 @@ int64_t SystemClock::coarse_ns() const {
     return read(CLOCK_REALTIME_COARSE);
 }
 
+int64_t SystemClock::steady_ns() const {
+    return read(CLOCK_BOOTTIME);
+}
+
 }  // namespace gshm::core

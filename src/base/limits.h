@@ -32,6 +32,11 @@ inline constexpr size_t kAttributesBytes = 1 << 20;
 inline constexpr size_t kIovLinksOfUser = 4096;
 inline constexpr size_t kIovLinks = 64 << 10;
 
+// Lifetimes.
+inline constexpr uint64_t kTtlMs = uint64_t{36500} * 24 * 3600 * 1000;  // 100 years
+// Objects that expire in one turn of the store lock.
+inline constexpr size_t kExpiredAtOnce = 128;
+
 // Protocol. A message must fit the socket buffer of an unprivileged process.
 inline constexpr size_t kMessageBytes = 128 << 10;
 inline constexpr size_t kMessageDescriptors = 200;  // the kernel's limit is 253

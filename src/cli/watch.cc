@@ -35,6 +35,7 @@ const char* event_text(const Event& event) {
         case EventKind::kExisting: return "existing";
         case EventKind::kReady: return "ready";
         case EventKind::kOverflow: return "overflow";
+        case EventKind::kExpired: return "expired";
         default: return "unknown";
     }
 }

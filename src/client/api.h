@@ -36,9 +36,9 @@ inline Status check_flags(uint32_t flags, uint32_t known, const char* call) {
     return fail(EINVAL, "unknown {} flags {:#x}", call, flags & ~known);
 }
 
-inline constexpr uint32_t kCreateFlags = GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED |
-                                         GSHM_CREATE_UNNAMED | GSHM_CREATE_EMPTY | GSHM_CREATE_OWNER |
-                                         GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE;
+inline constexpr uint32_t kCreateFlags =
+    GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED | GSHM_CREATE_UNNAMED | GSHM_CREATE_EMPTY |
+    GSHM_CREATE_OWNER | GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE | GSHM_CREATE_EPHEMERAL | GSHM_CREATE_TTL_UNUSED;
 
 // Runs a body that returns Status. Returns 0 or -errno. No exception leaves it.
 template <typename Body>

@@ -85,6 +85,8 @@ Result<gshm_stat_info> stat_info_of(const std::vector<RemoteDevice>& devices, co
     info.modified_ns = record.modified_ns();
     info.leases = record.leases();
     info.flags = record.flags();
+    info.ttl_ms = record.ttl_ms();
+    info.expires_ns = record.expires_ns();
     size_t index = record.device();
     if (info.kind == GSHM_KIND_DIRECTORY && index-- == 0) return info;
     if (info.kind != GSHM_KIND_OBJECT && info.kind != GSHM_KIND_DIRECTORY) return info;
@@ -104,6 +106,18 @@ Status change_tier(Core& core, const char* name, uint32_t flags, bool demote) {
     TRY(check_flags(flags, 0, demote ? "demote" : "promote"));
     return call_for_status(core, wire::RequestBody::ChangeTier, [&](auto& builder) {
         return wire::CreateChangeTier(builder, builder.CreateString(name), demote).Union();
+    });
+}
+
+// Of the request Change, besides those of gshm_changes.
+constexpr uint32_t kChangeTtl = 8;
+constexpr uint32_t kChangePin = 16;
+constexpr uint32_t kChangeUnpin = 32;
+
+Status change_lifetime(Core& core, const char* name, uint32_t what, uint64_t ttl_ms = 0, bool ttl_unused = false) {
+    return call_for_status(core, wire::RequestBody::Change, [&](auto& builder) {
+        auto object = builder.CreateString(name);
+        return wire::CreateChange(builder, object, what, 0, 0, 0, ttl_ms, ttl_unused).Union();
     });
 }
 
@@ -457,6 +471,28 @@ int gshm_change(gshm_client* client, const char* name, const gshm_changes* chang
             auto object = builder.CreateString(name);
             return wire::CreateChange(builder, object, chosen.what, chosen.mode, chosen.uid, chosen.gid).Union();
         });
+    });
+}
+
+int gshm_set_ttl(gshm_client* client, const char* name, uint64_t ttl_ms, uint32_t flags) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        TRY(check_flags(flags, GSHM_TTL_UNUSED, "ttl"));
+        return change_lifetime(core, name, kChangeTtl, ttl_ms, flags != 0);
+    });
+}
+
+int gshm_pin(gshm_client* client, const char* name) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        return change_lifetime(core, name, kChangePin);
+    });
+}
+
+int gshm_unpin(gshm_client* client, const char* name) noexcept {
+    return with_client(client, [&](Core& core) -> Status {
+        TRY(check_names({name}));
+        return change_lifetime(core, name, kChangeUnpin);
     });
 }
 

@@ -40,6 +40,8 @@ wire::NodeRecord to_record(const Node& node) {
                 device,
                 static_cast<uint8_t>(node.kind),
                 0,
+                0,
+                0,
                 0};
     }
     if (node.kind != NodeKind::object) {
@@ -60,6 +62,8 @@ wire::NodeRecord to_record(const Node& node) {
                 0,
                 static_cast<uint8_t>(node.kind),
                 0,
+                0,
+                0,
                 0};
     }
     const auto& object = static_cast<const Object&>(node);
@@ -74,13 +78,15 @@ wire::NodeRecord to_record(const Node& node) {
             node.uid,
             node.gid,
             node.mode,
-            object.flags & ~kMountFile,
+            object.flags & ~kUnreportedFlags,
             object.leases,
             0,
             static_cast<uint16_t>(object.home()),
             static_cast<uint8_t>(node.kind),
             static_cast<uint8_t>(object.state),
-            tier_of(object)};
+            tier_of(object),
+            0,
+            0};
 }
 
 wire::NodeRecord to_record(const Unlinked& unlinked) {
@@ -99,17 +105,19 @@ wire::NodeRecord to_record(const Unlinked& unlinked) {
             object.uid,
             object.gid,
             object.mode,
-            (object.flags & ~kMountFile) | (unlinked.former ? kFormer : 0),
+            (object.flags & ~kUnreportedFlags) | (unlinked.former ? kFormer : 0),
             leases,
             0,
             static_cast<uint16_t>(object.home()),
             static_cast<uint8_t>(object.kind),
             static_cast<uint8_t>(object.state),
-            unlinked.former ? 0 : tier_of(object)};
+            unlinked.former ? 0 : tier_of(object),
+            0,
+            0};
 }
 
 wire::NodeRecord failed_node_record(const Error& error) {
-    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, error.code, 0, 0, 0, 0};
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, error.code, 0, 0, 0, 0, 0, 0};
 }
 
 wire::OpenRecord to_open_record(const Object& object, int descriptor) {

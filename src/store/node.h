@@ -36,12 +36,17 @@ enum class ObjectState : uint8_t { open = 1, sealed = 2 };
 
 class Extent;
 struct Gate;
+struct Lifetime;
 struct Node;
 struct Directory;
 struct StoredExtent;
 struct TreeAccount;  // account_limits.h: of a directory with limits
 struct TreeAccountDeleter {
     void operator()(TreeAccount* account) const;
+};
+
+struct DeleteLifetime {
+    void operator()(Lifetime* lifetime) const;
 };
 
 // State, kept with a node, of a part that refers to nodes by their ids, as the mount does towards the kernel.
@@ -137,9 +142,12 @@ struct Object final : Node {
         uint64_t size_bytes;
     };
     std::unique_ptr<std::vector<Retired>> retired;
-    AccountedShares accounted;           // see Accounts
+    AccountedShares accounted;  // see Accounts
+    // Its ttl, or the pin of its owner; null: neither. See lifetimes.h.
+    std::unique_ptr<Lifetime, DeleteLifetime> lifetime;
     std::shared_ptr<void> daemon_state;  // the daemon's state for the object, destroyed with it
-    // The session that it is reclaimed with, and its neighbours in that session's list. 0: none, or sealed.
+    // The session that it is reclaimed with, and its neighbours in that session's list. 0: none, or sealed and not
+    // ephemeral.
     SessionId creator = 0;
     Object* next_unsealed = nullptr;
     Object* previous_unsealed = nullptr;

@@ -10,6 +10,7 @@
 #include "store/account_limits.h"
 #include "store/evictables.h"
 #include "store/gate.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
@@ -29,7 +30,8 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       evictables_(std::make_unique<Evictables>()),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
-      tree_(clock, owner, nodes_) {}
+      tree_(clock, owner, nodes_),
+      lifetimes_(std::make_unique<Lifetimes>(*this)) {}
 
 Store::~Store() = default;
 

@@ -30,9 +30,16 @@ enum CreateFlag : uint32_t {
     kCreateOwner = 32,
     kCreateEmpty = 64,
     kCreateEvictable = 1 << 15,
+    kCreateEphemeral = 1 << 18,
+    kCreateTtlUnused = 1 << 19,
 };
+// Of the flags of an object, and reported: never expires, and is never evicted.
+inline constexpr uint32_t kPinned = uint32_t{1} << 20;
 // Of the flags of an object, not of the interface: a file of the mount, which may be in a slab that no process maps.
 inline constexpr uint32_t kMountFile = uint32_t{1} << 16;
+// Likewise: by root or the user who runs gshmd, so that it does not count in the owner's pin budget.
+inline constexpr uint32_t kPinnedByAdmin = uint32_t{1} << 21;
+inline constexpr uint32_t kUnreportedFlags = kMountFile | kPinnedByAdmin;
 
 struct CreateSpec {
     std::string_view name;
@@ -46,6 +53,7 @@ struct CreateSpec {
     gid_t gid = 0;
     bool map = true;           // the session gets a writable descriptor of its memory
     uint64_t batch_bytes = 0;  // of all small objects of the same request; a hint
+    int64_t ttl_ns = 0;        // 0: none
 };
 
 // A directory or a symbolic link.
@@ -62,12 +70,18 @@ struct MakeSpec {
 
 // Values as in gshm.h (see node.h).
 enum ChangeFlag : uint32_t { kChangeMode = 1, kChangeOwner = 2, kChangeKeep = 4 };
+// Further changes, which have calls of their own in gshm.h.
+inline constexpr uint32_t kChangeTtl = 8;
+inline constexpr uint32_t kChangePin = 16;
+inline constexpr uint32_t kChangeUnpin = 32;
 
 struct ChangeSpec {
     uint32_t what = 0;  // ChangeFlag
     uint32_t mode = 0;
     uid_t uid = 0;
     gid_t gid = 0;
+    int64_t ttl_ns = 0;  // 0: none
+    bool ttl_unused = false;
 };
 
 struct Holder {
@@ -86,6 +100,7 @@ struct Unlinked {
 };
 
 class Evictables;
+class Lifetimes;
 
 class Store {
 public:
@@ -112,7 +127,8 @@ public:
         uint32_t writers = 0;
     };
     void reconcile(SessionId session, const std::unordered_map<NodeId, Claim>& claims);
-    // Ends its leases, and reclaims the objects that it created and did not seal, unless created with kCreateKeep.
+    // Ends its leases, and reclaims the objects that it created and did not seal, unless created with kCreateKeep, and its
+    // ephemeral ones.
     void end_session(SessionId session);
 
     // The device of a new object of that name if none is given: that of its directory, else the first device.
@@ -208,6 +224,8 @@ public:
     Result<const Attributes*> attributes(SessionId session, std::string_view name) const;
 
     Budgets& budgets() { return budgets_; }
+    Lifetimes& lifetimes() { return *lifetimes_; }
+    const Lifetimes& lifetimes() const { return *lifetimes_; }
     Extents& extents() { return extents_; }
     const Extents& extents() const { return extents_; }
     const Accounts& accounts() const { return accounts_; }
@@ -242,6 +260,7 @@ public:
 private:
     friend class AccountLimits;
     friend class Files;
+    friend class Lifetimes;
     friend class Operations;
     friend class Restorer;
     friend class SharedStore;
@@ -263,7 +282,7 @@ private:
     struct Session {
         Credentials who;
         std::unordered_map<NodeId, Lease> leases;
-        Object* unsealed = nullptr;  // the first of the unsealed objects that it created
+        Object* unsealed = nullptr;  // the first of the objects that are reclaimed with it: unsealed or ephemeral ones
         // Slabs of which it has got a writable descriptor, which it may have kept. Some may be freed.
         std::unordered_set<ExtentId> writes;
         Ledger::Slot slot = Ledger::kNone;
@@ -306,7 +325,11 @@ private:
     // The end of its last lease frees no memory.
     static bool outlives_lease(const Object& object);
     // Called at an open, and after the end of a lease. Works under the shared lock.
-    void note_use(Object& object) const { object.used_ns.store(clock_.coarse_ns(), std::memory_order_relaxed); }
+    void note_use(Object& object) const {
+        object.used_ns.store(clock_.coarse_ns(), std::memory_order_relaxed);
+        if (object.lifetime != nullptr) note_use(*object.lifetime);
+    }
+    void note_use(Lifetime& lifetime) const;
     Object* add_lease(SessionId id, Session& session, Object* object, Access access);
     void drop_lease(Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);
@@ -360,6 +383,7 @@ private:
     static constexpr uint64_t kClosingBacking = 0;  // ledger value in place of the extent's key
     std::function<void(int32_t)> close_backing_;    // null: no mount
     std::unordered_set<NodeId> unnamed_;  // objects that lost their name, or were made in the mount without one
+    std::unique_ptr<Lifetimes> lifetimes_;
 };
 
 }  // namespace gshm::core

@@ -23,6 +23,7 @@ enum class EventKind : uint8_t {
     existing = 6,
     ready = 7,
     overflow = 8,
+    expired = 9,
 };
 
 struct WatchEvent {

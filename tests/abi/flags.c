@@ -80,6 +80,9 @@ static int call_demote(uint32_t flags) {
 static int call_promote(uint32_t flags) {
     return gshm_promote(client, kName, flags);
 }
+static int call_set_ttl(uint32_t flags) {
+    return gshm_set_ttl(client, kName, 0, flags);
+}
 static int call_publish(uint32_t flags) {
     return gshm_publish(unnamed, "abi-flags/published", flags);
 }
@@ -181,7 +184,8 @@ static int call_ring_prepare(uint32_t flags) {
 
 enum {
     CREATE = GSHM_CREATE_KEEP | GSHM_CREATE_COMPRESSIBLE | GSHM_CREATE_DEDICATED | GSHM_CREATE_UNNAMED |
-             GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE,
+             GSHM_CREATE_OWNER | GSHM_CREATE_EMPTY | GSHM_CREATE_NO_MAP | GSHM_CREATE_EVICTABLE |
+             GSHM_CREATE_EPHEMERAL | GSHM_CREATE_TTL_UNUSED,
     OPEN = GSHM_OPEN_NO_MAP | GSHM_OPEN_WRITE | GSHM_OPEN_SEALED_ONLY | GSHM_OPEN_ANY_DEVICE,
 };
 static int call_layout(uint32_t flags) {
@@ -215,6 +219,7 @@ static const struct {
     {"move", call_move, GSHM_MOVE_KEEP_HOLDERS},
     {"demote", call_demote, 0},
     {"promote", call_promote, 0},
+    {"set_ttl", call_set_ttl, GSHM_TTL_UNUSED},
     {"publish", call_publish, GSHM_PUBLISH_REPLACE},
     {"list", call_list, GSHM_LIST_RECURSIVE},
     {"make", call_make, GSHM_MAKE_KEEP | GSHM_MAKE_OWNER},
@@ -237,7 +242,8 @@ static const struct {
     {"ring_create", call_ring_create, GSHM_RING_SHARED},
     {"ring_prepare", call_ring_prepare, 0},
     {"tensors_layout", call_layout, GSHM_LAYOUT_FILE},
-    {"load", call_load, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING | GSHM_LOAD_EVICTABLE},
+    {"load", call_load,
+     GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING | GSHM_LOAD_EVICTABLE | GSHM_LOAD_EPHEMERAL | GSHM_LOAD_TTL_UNUSED},
 };
 
 void test_flags(const char* dir) {

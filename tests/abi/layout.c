@@ -108,7 +108,7 @@ LAYOUT(gshm_tensor_choice, device, 16, 8);
 LAYOUT(gshm_tensor_choice, begin, 24, 8);
 LAYOUT(gshm_tensor_choice, end, 32, 8);
 
-LAYOUT_SIZE(gshm_load_spec, 72);
+LAYOUT_SIZE(gshm_load_spec, 80);
 LAYOUT(gshm_load_spec, struct_size, 0, 4);
 LAYOUT(gshm_load_spec, flags, 4, 4);
 LAYOUT(gshm_load_spec, path, 8, 8);
@@ -120,9 +120,12 @@ LAYOUT(gshm_load_spec, choices, 40, 8);
 LAYOUT(gshm_load_spec, choice_count, 48, 8);
 LAYOUT(gshm_load_spec, progress, 56, 8);
 LAYOUT(gshm_load_spec, context, 64, 8);
+LAYOUT(gshm_load_spec, ttl_ms, 72, 8);
 VALUE(GSHM_LOAD_NO_MAP, 1 << 8);
 VALUE(GSHM_LOAD_EXISTING, 1 << 14);
 VALUE(GSHM_LOAD_EVICTABLE, 1 << 15);
+VALUE(GSHM_LOAD_EPHEMERAL, 1 << 18);
+VALUE(GSHM_LOAD_TTL_UNUSED, 1 << 19);
 
 LAYOUT_SIZE(gshm_model_part, 56);
 LAYOUT(gshm_model_part, struct_size, 0, 4);
@@ -140,7 +143,7 @@ LAYOUT(gshm_attribute, name, 0, 8);
 LAYOUT(gshm_attribute, value, 8, 8);
 LAYOUT(gshm_attribute, value_bytes, 16, 8);
 
-LAYOUT_SIZE(gshm_create_spec, 64);
+LAYOUT_SIZE(gshm_create_spec, 72);
 LAYOUT(gshm_create_spec, struct_size, 0, 4);
 LAYOUT(gshm_create_spec, mode, 4, 4);
 LAYOUT(gshm_create_spec, name, 8, 8);
@@ -152,6 +155,7 @@ LAYOUT(gshm_create_spec, attributes, 40, 8);
 LAYOUT(gshm_create_spec, attribute_count, 48, 8);
 LAYOUT(gshm_create_spec, uid, 56, 4);
 LAYOUT(gshm_create_spec, gid, 60, 4);
+LAYOUT(gshm_create_spec, ttl_ms, 64, 8);
 
 LAYOUT_SIZE(gshm_make_spec, 48);
 LAYOUT(gshm_make_spec, struct_size, 0, 4);
@@ -205,7 +209,7 @@ LAYOUT(gshm_changes, mode, 8, 4);
 LAYOUT(gshm_changes, uid, 12, 4);
 LAYOUT(gshm_changes, gid, 16, 4);
 
-LAYOUT_SIZE(gshm_stat_info, 120);
+LAYOUT_SIZE(gshm_stat_info, 136);
 LAYOUT(gshm_stat_info, struct_size, 0, 4);
 LAYOUT(gshm_stat_info, kind, 4, 4);
 LAYOUT(gshm_stat_info, state, 8, 4);
@@ -223,6 +227,8 @@ LAYOUT(gshm_stat_info, leases, 80, 4);
 LAYOUT(gshm_stat_info, flags, 84, 4);
 LAYOUT(gshm_stat_info, device, 88, 16);
 LAYOUT(gshm_stat_info, tier, 104, 16);
+LAYOUT(gshm_stat_info, ttl_ms, 120, 8);
+LAYOUT(gshm_stat_info, expires_ns, 128, 8);
 
 LAYOUT_SIZE(gshm_holder, 52);
 LAYOUT(gshm_holder, struct_size, 0, 4);
@@ -262,6 +268,9 @@ VALUE(GSHM_FORMER, 0x2000);
 VALUE(GSHM_EVICTABLE, 0x8000);
 VALUE(GSHM_ANY_DEVICE, 0x20000);
 VALUE(GSHM_MOVE_KEEP_HOLDERS, 1);
+VALUE(GSHM_CREATE_EPHEMERAL, 1 << 18);
+VALUE(GSHM_CREATE_TTL_UNUSED, 1 << 19);
+VALUE(GSHM_STAT_PINNED, 1 << 20);
 
 VALUE(GSHM_KIND_OBJECT, 1);
 VALUE(GSHM_KIND_DIRECTORY, 2);
@@ -282,6 +291,7 @@ VALUE(GSHM_EVENT_REPLACED, 5);
 VALUE(GSHM_EVENT_EXISTING, 6);
 VALUE(GSHM_EVENT_READY, 7);
 VALUE(GSHM_EVENT_OVERFLOW, 8);
+VALUE(GSHM_EVENT_EXPIRED, 9);
 VALUE(GSHM_WATCH_EXISTING, 1);
 
 LAYOUT_SIZE(gshm_event, 80);

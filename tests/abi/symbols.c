@@ -44,6 +44,9 @@
     X(gshm_move, int, (gshm_client*, const char*, const char*, uint32_t))                                              \
     X(gshm_demote, int, (gshm_client*, const char*, uint32_t))                                                         \
     X(gshm_promote, int, (gshm_client*, const char*, uint32_t))                                                        \
+    X(gshm_set_ttl, int, (gshm_client*, const char*, uint64_t, uint32_t))                                              \
+    X(gshm_pin, int, (gshm_client*, const char*))                                                                      \
+    X(gshm_unpin, int, (gshm_client*, const char*))                                                                    \
     X(gshm_replace, int, (gshm_object*, const char*))                                                                  \
     X(gshm_publish, int, (gshm_object*, const char*, uint32_t))                                                        \
     X(gshm_make, int, (gshm_client*, const gshm_make_spec*))                                                           \

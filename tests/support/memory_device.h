@@ -108,10 +108,17 @@ class ManualClock final : public Clock {
 public:
     int64_t now_ns() const override { return ++now_; }
     int64_t coarse_ns() const override { return now_; }
-    void advance(int64_t ns) { now_ += ns; }
+    int64_t steady_ns() const override { return steady_; }
+    void advance(int64_t ns) {
+        now_ += ns;
+        steady_ += ns;
+    }
+    // The time of day is set; no time passes.
+    void jump(int64_t ns) { now_ += ns; }
 
 private:
     mutable int64_t now_ = 0;
+    int64_t steady_ = 1'000'000'000;
 };
 
 }  // namespace gshm::core::test

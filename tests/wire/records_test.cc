@@ -24,7 +24,7 @@ struct FirstLayout<Grown> {
 namespace {
 
 NodeRecord node(uint64_t id) {
-    return {id, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    return {id, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
 }
 
 struct Packet {
@@ -69,7 +69,7 @@ TEST(Records, BothProtocolsHaveTheSameRecords) {
         ASSERT_EQ(records.size(), 2u);
         for (size_t i = 0; i < 2; ++i) {
             const NodeRecord read = records[i];
-            EXPECT_EQ(memcmp(&read, &nodes[i], sizeof read), 0);
+            EXPECT_EQ(memcmp(&read, &nodes[i], protocol == 1 ? sizeof(NodeRecord1) : sizeof read), 0);
         }
     }
 }
@@ -92,7 +92,7 @@ TEST(Records, ALaterPeerSendsMore) {
     const auto records = records_of(packet.stat());
     ASSERT_EQ(records.size(), 2u);
     EXPECT_EQ(records[1].id(), 200u);
-    EXPECT_EQ(records[1].reserved(), 16u);
+    EXPECT_EQ(records[1].tier(), 16u);
 }
 
 TEST(Records, AnEarlierPeerSendsLess) {
@@ -121,7 +121,7 @@ TEST(Records, AGrownRecordIsCutForProtocol1) {
         ASSERT_EQ(records.size(), 2u);
         EXPECT_EQ(records[0].node.id(), 100u);
         EXPECT_EQ(records[1].node.id(), 200u);
-        EXPECT_EQ(records[1].node.reserved(), 16u);
+        EXPECT_EQ(records[1].node.tier(), 16u);
         EXPECT_EQ(records[1].added, protocol == 1 ? 0u : 0xdefu);
         EXPECT_EQ(records_of(reply)[1].id(), 200u) << "by a build that does not know the new part";
     }

@@ -20,13 +20,13 @@ const std::vector<uint32_t> kCounts = {2, 3};
 const std::vector<uint8_t> kBytes = {0, 1, 0xfe, 0xff};
 
 wire::NodeRecord node_record(uint64_t id) {
-    return {id, 1001, 1002, 1003, 1004, -1005, 1006, 1007, 1008, 0640, 1010, 1011, 0, 1, 2, 1, 0};
+    return {id, 1001, 1002, 1003, 1004, -1005, 1006, 1007, 1008, 0640, 1010, 1011, 0, 1, 2, 1, 0, 1012, 1013};
 }
 wire::OpenRecord open_record(uint64_t id, int16_t descriptor) {
     return {id, 2001, 2002, 2003, 2004, 0, 1, descriptor};
 }
 const std::vector<wire::NodeRecord> kNodes = {node_record(11),
-                                              {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ENOENT, 0, 0, 0, 0}};
+                                              {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ENOENT, 0, 0, 0, 0, 0, 0}};
 const std::vector<wire::OpenRecord> kOpened = {open_record(21, 0), open_record(22, -1), {0, 0, 0, 0, 0, EACCES, 0, -1}};
 const std::vector<wire::HolderRecord> kHolders = {{31, 32, 33, true}, {34, 35, 36, false}};
 const std::vector<wire::EventRecord> kEvents = {{41, 42, 43, -44, 1, 3, 1, 1}, {45, 0, 0, 46, 0, 2, 2, 0}};

@@ -47,7 +47,9 @@ int gshm_load(gshm_client* client, const gshm_load_spec* spec, gshm_model** ret_
         TRY(check_argument(spec != nullptr && ret_model != nullptr, "spec or ret_model is NULL"));
         const auto wanted = TRY(read_struct(spec));
         TRY(check_argument(wanted.path != nullptr, "path is NULL"));
-        TRY(check_flags(wanted.flags, GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING | GSHM_LOAD_EVICTABLE, "load"));
+        constexpr uint32_t kKnown =
+            GSHM_LOAD_NO_MAP | GSHM_LOAD_EXISTING | GSHM_LOAD_EVICTABLE | GSHM_LOAD_EPHEMERAL | GSHM_LOAD_TTL_UNUSED;
+        TRY(check_flags(wanted.flags, kKnown, "load"));
         TRY(check_argument(wanted.choices != nullptr || wanted.choice_count == 0, "choices is NULL"));
         TRY(check_argument((wanted.mode & ~0777u) == 0, "mode has more than permission bits"));
         if (wanted.name != nullptr) TRY(check_name_argument(wanted.name));

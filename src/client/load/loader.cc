@@ -226,7 +226,9 @@ Result<ObjectHandle> Loader::create_claim(size_t index) {
     spec.name = work_[index].places[0].claim.c_str();
     spec.size_bytes = part.table.size_bytes();
     spec.device = part.device.c_str();
-    spec.flags = GSHM_CREATE_NO_MAP | (spec_.flags & GSHM_LOAD_EVICTABLE);
+    spec.flags =
+        GSHM_CREATE_NO_MAP | (spec_.flags & (GSHM_LOAD_EVICTABLE | GSHM_LOAD_EPHEMERAL | GSHM_LOAD_TTL_UNUSED));
+    spec.ttl_ms = spec_.ttl_ms;
     spec.attributes = &attribute;
     spec.attribute_count = 1;
     spec.mode = spec_.mode;

@@ -18,6 +18,9 @@ static_assert(number(kCreateUnnamed) == GSHM_UNNAMED);
 static_assert(number(kCreateOwner) == GSHM_OWNER);
 static_assert(number(kCreateEmpty) == GSHM_EMPTY);
 static_assert(number(kCreateEvictable) == GSHM_EVICTABLE);
+static_assert(number(kCreateEphemeral) == GSHM_CREATE_EPHEMERAL);
+static_assert(number(kCreateTtlUnused) == GSHM_CREATE_TTL_UNUSED);
+static_assert(kPinned == GSHM_STAT_PINNED);
 
 static_assert(number(kChangeMode) == GSHM_CHANGE_MODE);
 static_assert(number(kChangeOwner) == GSHM_CHANGE_OWNER);
@@ -38,6 +41,7 @@ static_assert(number(EventKind::replaced) == GSHM_EVENT_REPLACED);
 static_assert(number(EventKind::existing) == GSHM_EVENT_EXISTING);
 static_assert(number(EventKind::ready) == GSHM_EVENT_READY);
 static_assert(number(EventKind::overflow) == GSHM_EVENT_OVERFLOW);
+static_assert(number(EventKind::expired) == GSHM_EVENT_EXPIRED);
 
 static_assert(number(kHandlePosixFd) == GSHM_HANDLE_POSIX_FD);
 static_assert(number(kHandleFabric) == GSHM_HANDLE_FABRIC);
