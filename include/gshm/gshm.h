@@ -16,7 +16,7 @@
  *       output: only the bytes of the caller's struct are written. Fields that this library does not know become zero.
  *       A struct smaller than its first version gives -EINVAL, one above 4096 bytes -E2BIG. In arrays the size in the
  *       first element applies to all.
- *     Structs without struct_size never change: gshm_attribute, gshm_range, gshm_completion.
+ *     Structs without struct_size never change: gshm_attribute, gshm_range, gshm_completion, gshm_acl_entry.
  *  5. Flags: every call has an enum of the flags that it knows. Any other bit gives -EINVAL. Unknown values of other
  *     enumerations give -EINVAL too. Fields named `reserved` are 0. Values that the library reports may become more: ignore those that are not known.
  *  6. Ownership, unless stated otherwise: a handle returned through ret_... belongs to the caller until it is passed to
@@ -170,6 +170,8 @@ enum gshm_stat_flags {
     GSHM_STAT_EPHEMERAL = GSHM_CREATE_EPHEMERAL,
     GSHM_STAT_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED,
     GSHM_STAT_PINNED = 1u << 20, /* see gshm_pin() */
+    GSHM_STAT_ACL = 1u << 24,    /* it has an ACL: see gshm_acl_get() */
+    GSHM_STAT_DEFAULT_ACL = 1u << 25,
 };
 
 /* ---- Connection ------------------------------------------------------------------------------------------------ */
@@ -394,7 +396,7 @@ typedef struct gshm_attribute {
 
 typedef struct gshm_create_spec {
     uint32_t struct_size;
-    uint32_t mode; /* permission bits; 0 means 0600 */
+    uint32_t mode; /* permission bits; 0 means 0600, or what the directory's default ACL gives */
     const char* name;
     uint64_t size_bytes;
     const char* device; /* "cuda:0", "host"; NULL: the daemon's first */
@@ -406,7 +408,7 @@ typedef struct gshm_create_spec {
     uint32_t gid;
     uint64_t ttl_ms; /* the object expires after this time, see gshm_set_ttl(); 0: never. Since 0.2 */
 } gshm_create_spec;
-#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0600, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0}
+#define GSHM_CREATE_SPEC_INIT {sizeof(gshm_create_spec), 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0}
 
 /* Creates an object filled with zeros and opens it for writing. -EEXIST: the name exists. The object is reclaimed with
  * this session unless it is sealed first or made with GSHM_KEEP. */
@@ -553,7 +555,7 @@ typedef struct gshm_make_spec {
     const char* name;
     const char* target; /* of a symbolic link: its target, 1 to 4095 bytes; it need not exist */
     const char* device; /* of a directory: the default device for new objects in it; NULL: inherited from its parent */
-    uint32_t mode;      /* of a directory, 07777; 0 means 0755 */
+    uint32_t mode;      /* of a directory, 07777; 0 means 0755, or what the directory's default ACL gives */
     uint32_t flags;     /* GSHM_MAKE_... */
     uint32_t uid;
     uint32_t gid;
@@ -603,6 +605,64 @@ int gshm_pin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
 /* An object whose ttl has passed meanwhile expires at once. -EPERM: the caller is neither root nor the user who runs gshmd
  * nor the owner, or is the owner and one of the others has pinned the object. */
 int gshm_unpin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
+
+/* ---- Sharing with single users and groups: docs/sharing.md. Since 0.2 -------------------------------------------- */
+
+/* A gshmd of 0.1 gives -EOPNOTSUPP for all calls of this part. */
+
+/* An entry of an ACL as in acl(5): the rights of the owner, of a user, ... */
+enum gshm_acl_tag {
+    GSHM_ACL_OWNER = 1,
+    GSHM_ACL_USER = 2, /* `id` is a uid */
+    GSHM_ACL_OWNING_GROUP = 4,
+    GSHM_ACL_GROUP = 8, /* `id` is a gid */
+    GSHM_ACL_MASK = 16, /* limits the rights of users and groups */
+    GSHM_ACL_OTHER = 32,
+};
+typedef struct gshm_acl_entry {
+    uint16_t tag;    /* gshm_acl_tag */
+    uint16_t rights; /* 4: read; 2: write; 1: search a directory; or-ed */
+    uint32_t id;     /* 0 for the other tags */
+} gshm_acl_entry;
+
+/* The default ACL of a directory is inherited by what is made in it. */
+enum gshm_acl_flags { GSHM_ACL_DEFAULT = 1u << 0 };
+/* Reads the ACL of an object or a directory ("": the root directory), or the default ACL of a directory. Without an
+ * ACL these are the three entries of the mode; without a default ACL there are none. Writes at most capacity entries;
+ * *ret_count is their number. ret_entries may be NULL if capacity is 0. */
+int gshm_acl_get(gshm_client* client, const char* name, uint32_t flags, gshm_acl_entry* ret_entries, size_t capacity,
+                 size_t* ret_count) GSHM_NOEXCEPT;
+/* Replaces it, in one step. Entries may be in any order. Missing ones for the owner, the owning group and others are
+ * those of the mode, and a missing mask limits nothing. count 0 removes the ACL: the rights of the owner, the owning
+ * group and others stay. Permitted to the owner and root (-EPERM). -EINVAL: an entry occurs twice, or has an unknown tag. -E2BIG: more than 511 entries. -EACCES: a default ACL of what is no directory. As with
+ * gshm_change(), processes that have the object open keep it. */
+int gshm_acl_set(gshm_client* client, const char* name, uint32_t flags, const gshm_acl_entry* entries,
+                 size_t count) GSHM_NOEXCEPT;
+
+enum gshm_share_flags {
+    GSHM_SHARE_PARENTS = 1u << 0, /* also lets them search the directories above */
+    GSHM_SHARE_WRITE = GSHM_WRITE,
+    GSHM_SHARE_RECURSIVE = GSHM_RECURSIVE, /* also all that is below the directory */
+};
+typedef struct gshm_share_info {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t changed; /* number of objects and directories that were shared */
+    /* the first directory above that one of them may not search, so that the share has no effect for it; "": none.
+     * Longer names are cut */
+    char blocked_by[1024];
+    gshm_acl_entry blocked; /* the user or group; tag 0: none */
+} gshm_share_info;
+#define GSHM_SHARE_INFO_INIT {sizeof(gshm_share_info), 0, 0, "", {0, 0, 0}}
+/* Lets users and groups (entries with the tags GSHM_ACL_USER and GSHM_ACL_GROUP, and rights 0) read an object, by an
+ * entry each in its ACL; with GSHM_SHARE_WRITE also write it. A directory can then be listed and searched, and what is
+ * made in it later is shared likewise, by its default ACL. Other entries are kept. ret_info may be NULL. -EPERM: the
+ * caller owns neither it nor, with GSHM_SHARE_RECURSIVE, all below it; what could be shared is shared. */
+int gshm_share(gshm_client* client, const char* name, const gshm_acl_entry* with, size_t count, uint32_t flags,
+               gshm_share_info* ret_info) GSHM_NOEXCEPT;
+/* Removes their entries; count 0: all ACLs. flags: GSHM_SHARE_RECURSIVE. Processes that have an object open keep it. */
+int gshm_unshare(gshm_client* client, const char* name, const gshm_acl_entry* with, size_t count, uint32_t flags,
+                 gshm_share_info* ret_info) GSHM_NOEXCEPT;
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 

@@ -271,6 +271,7 @@ using DeviceInfo = gshm_device_info;
 using MountInfo = gshm_mount_info;
 using OptionChange = gshm_option_change;
 using TierInfo = gshm_tier_info;
+using ShareInfo = gshm_share_info;
 using StatInfo = gshm_stat_info;
 using Holder = gshm_holder;
 using HandleInfo = gshm_handle_info;
@@ -318,8 +319,8 @@ struct Owner {
 struct CreateSpec {
     std::string name = {};
     uint64_t size_bytes = 0;
-    std::string device = {};  // empty: the daemon's first
-    uint32_t mode = 0600;
+    std::string device = {};    // empty: the daemon's first
+    uint32_t mode = 0;          // 0: 0600, or what the directory's default ACL gives
     bool keep = false;          // GSHM_KEEP
     bool compressible = false;  // GSHM_COMPRESSIBLE
     bool dedicated = false;     // GSHM_DEDICATED
@@ -339,6 +340,22 @@ struct CreateSpec {
                (owner ? uint32_t{GSHM_OWNER} : 0) | (ttl_unused ? uint32_t{GSHM_CREATE_TTL_UNUSED} : 0) |
                (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0);
     }
+};
+
+using AclEntry = gshm_acl_entry;
+
+// The user or group of a share.
+inline AclEntry acl_user(uint32_t uid) noexcept {
+    return {GSHM_ACL_USER, 0, uid};
+}
+inline AclEntry acl_group(uint32_t gid) noexcept {
+    return {GSHM_ACL_GROUP, 0, gid};
+}
+
+struct ShareOptions {
+    bool write = false;      // GSHM_SHARE_WRITE
+    bool recursive = false;  // GSHM_SHARE_RECURSIVE
+    bool parents = false;    // GSHM_SHARE_PARENTS
 };
 
 struct OpenOptions {
@@ -909,6 +926,56 @@ public:
     }
     Result<void> unpin(const std::string& name) const {
         return detail::call({name}, [&] { return gshm_unpin(get(), name.c_str()); });
+    }
+
+    // See gshm_acl_get(). of_new: the default ACL of a directory.
+    Result<std::vector<AclEntry>> acl(const std::string& name, bool of_new = false) const {
+        std::vector<AclEntry> entries;
+        for (size_t count = 0;;) {
+            const size_t capacity = entries.size();
+            if (auto done = detail::call({name},
+                                         [&] {
+                                             return gshm_acl_get(get(), name.c_str(),
+                                                                 of_new ? uint32_t{GSHM_ACL_DEFAULT} : 0u,
+                                                                 capacity ? entries.data() : nullptr, capacity, &count);
+                                         });
+                !done)
+                return std::move(done).error();
+            const bool fits = count <= capacity;
+            entries.resize(count);
+            if (fits) return entries;
+        }
+    }
+    Result<void> set_acl(const std::string& name, std::span<const AclEntry> entries, bool of_new = false) const {
+        return detail::call({name}, [&] {
+            return gshm_acl_set(get(), name.c_str(), of_new ? uint32_t{GSHM_ACL_DEFAULT} : 0u, entries.data(),
+                                entries.size());
+        });
+    }
+    // See gshm_share().
+    Result<ShareInfo> share(const std::string& name, std::span<const AclEntry> with,
+                            const ShareOptions& options = {}) const {
+        auto info = detail::sized<ShareInfo>();
+        const uint32_t flags = (options.write ? uint32_t{GSHM_SHARE_WRITE} : 0u) |
+                               (options.recursive ? uint32_t{GSHM_SHARE_RECURSIVE} : 0u) |
+                               (options.parents ? uint32_t{GSHM_SHARE_PARENTS} : 0u);
+        if (auto done = detail::call(
+                {name}, [&] { return gshm_share(get(), name.c_str(), with.data(), with.size(), flags, &info); });
+            !done)
+            return std::move(done).error();
+        return info;
+    }
+    Result<ShareInfo> unshare(const std::string& name, std::span<const AclEntry> with = {},
+                              bool recursive = false) const {
+        auto info = detail::sized<ShareInfo>();
+        if (auto done = detail::call({name},
+                                     [&] {
+                                         return gshm_unshare(get(), name.c_str(), with.data(), with.size(),
+                                                             recursive ? uint32_t{GSHM_SHARE_RECURSIVE} : 0u, &info);
+                                     });
+            !done)
+            return std::move(done).error();
+        return info;
     }
 
     Result<StatInfo> stat(const std::string& name) const {

@@ -134,6 +134,16 @@ class TierInfo(Sized):
     )
 
 
+class AclEntry(Structure):
+    _fields_ = [("tag", c_uint16), ("rights", c_uint16), ("id", c_uint32)]
+
+
+class ShareInfo(Sized):
+    _fields_ = _fields(
+        (c_uint32, "reserved"), (c_uint64, "changed"), (c_char * 1024, "blocked_by"), (AclEntry, "blocked")
+    )
+
+
 class Attribute(Structure):
     _fields_ = [("name", c_char_p), ("value", c_void_p), ("value_bytes", c_size_t)]
 
@@ -305,7 +315,8 @@ daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp relo
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
 unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu demote:ipsu promote:ipsu tiers:ippzp set_ttl:ipsqu pin:ips unpin:ips replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp
-listing_holders:ipzpzp make:ipp read_link:ipspzp link:ipss change:ipsp wait:ipsiip watch_create:ipsup watch_next:ippi
+listing_holders:ipzpzp make:ipp read_link:ipspzp link:ipss change:ipsp
+acl_get:ipsupzp acl_set:ipsupz share:ipspzup unshare:ipspzup wait:ipsiip watch_create:ipsup watch_next:ippi
 watch_fd:ip watch_destroy:vp set_attribute:ipsspz get_attribute:ipsspzp remove_attribute:ipss set_attributes:ipspzp
 get_attributes:ipspzp attribute_list_count:zp attribute_list_item:ppz attribute_list_free:vp list_attributes:ipspzp data:pp
 size:qp id:qp device:sp copy_in:ipqpz copy_out:ipqpz fill:ipqqb map_peer:ips mirror_create:ippp mirror_data:pp mirror_size:qp

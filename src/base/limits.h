@@ -27,6 +27,8 @@ inline constexpr size_t kAttributeNameBytes = 250;
 inline constexpr size_t kAttributeValueBytes = 64 << 10;  // as in the kernel
 // For all attributes of a node.
 inline constexpr size_t kAttributesBytes = 1 << 20;
+// Entries of an ACL. Its value fits the page in which the kernel asks a FUSE file system for it.
+inline constexpr size_t kAclEntries = 511;
 
 // Symbolic links in 3fs-virt/iovs of the mount. All users together; root is not bounded by that.
 inline constexpr size_t kIovLinksOfUser = 4096;

@@ -22,6 +22,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::Make:
         case RequestBody::AddName:
         case RequestBody::Change:
+        case RequestBody::ChangeAcl:
         case RequestBody::SetAttribute:
         case RequestBody::RemoveAttribute: return true;
         default: return false;
@@ -495,6 +496,8 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
             return reply_status(id, store.change(id_, wire::view(change.name()),
                                                  {change.what(), change.mode(), change.uid(), change.gid()}));
         }
+        case RequestBody::GetAcl: return get_acl(id, *request.body_as_GetAcl());
+        case RequestBody::ChangeAcl: return change_acl(id, *request.body_as_ChangeAcl());
         case RequestBody::RingCreate: return ring_create(id, *request.body_as_RingCreate(), descriptors);
         case RequestBody::RingDestroy: return ring_destroy(id, *request.body_as_RingDestroy());
         case RequestBody::RingFile: return ring_file(id, *request.body_as_RingFile(), descriptors);

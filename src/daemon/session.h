@@ -177,6 +177,9 @@ private:
     void unmount(uint64_t request, const wire::Unmount& unmount) REQUIRES(store_lock);
     void change_tier(uint64_t request, const wire::ChangeTier& change) REQUIRES(store_lock);
     void list_mounts(uint64_t request) REQUIRES(store_lock);
+    // acl_requests.cc
+    void get_acl(uint64_t request, const wire::GetAcl& get) REQUIRES(store_lock);
+    void change_acl(uint64_t request, const wire::ChangeAcl& change) REQUIRES(store_lock);
     // reload_requests.cc
     void reload(uint64_t request) REQUIRES(store_lock);
     // limit_requests.cc

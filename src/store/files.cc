@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "store/acl.h"
+
 namespace gshm::core {
 namespace {
 
@@ -88,6 +90,12 @@ Status Files::set_attribute(Node& node, std::string_view name, std::string_view 
 Status Files::remove_attribute(Node& node, std::string_view name) {
     Tree::Quiet quiet(store_.tree_);
     return store_.operations_.remove_attribute(node, name);
+}
+
+Status Files::set_acl(Node& node, AclKind kind, std::vector<AclEntry> entries, bool drop_set_group) {
+    Tree::Quiet quiet(store_.tree_);
+    if (auto* directory = as_directory(&node)) directory->implicit = false;
+    return store_.operations_.set_acl(node, kind, std::move(entries), drop_set_group);
 }
 
 Status Files::seal(Object& object) {

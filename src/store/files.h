@@ -53,6 +53,8 @@ public:
     void modified(Object& object);
     Status set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags);
     Status remove_attribute(Node& node, std::string_view name);
+    // See Operations::set_acl().
+    Status set_acl(Node& node, AclKind kind, std::vector<AclEntry> entries, bool drop_set_group);
     Status seal(Object& object);
 
     // ---- open files ----

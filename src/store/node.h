@@ -16,6 +16,7 @@
 #include "base/budgets.h"
 #include "base/limits.h"
 #include "store/accounts.h"
+#include "store/acl_pointer.h"
 #include "store/name_table.h"
 #include "store/numbers.h"
 #include "store/recorder.h"
@@ -81,6 +82,7 @@ struct Node {
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t links = 0;                        // number of names; of a directory at most 1
+    AclPointer acl;                            // null: the mode says all
     std::unique_ptr<NodeReference> reference;  // the mount's; null: none
     int64_t created_ns = 0;
     int64_t accessed_ns = 0;
@@ -215,6 +217,7 @@ struct Directory final : Node {
     std::optional<DeviceIndex> device;  // for new objects; copied to new subdirectories
     bool implicit = false;              // created for an object's path, and removed with its last entry
     std::unique_ptr<TreeAccount, TreeAccountDeleter> account;  // null: it has no limits
+    AclPointer default_acl;                                    // of new entries; null: none
 };
 
 // All nodes, by id.
@@ -266,6 +269,7 @@ public:
     size_t count() const { return nodes_.size(); }
     size_t object_count() const { return objects_; }
     void set_ledger(Ledger* ledger) { ids_.use(ledger, Numbered::node); }
+    AclTable& acls() { return *acls_; }
 
 private:
     friend class Restorer;
@@ -287,6 +291,7 @@ private:
     Numbers ids_;
     size_t objects_ = 0;
     Recorder* recorder_ = nullptr;
+    std::shared_ptr<AclTable> acls_ = make_acl_table();  // before the nodes, which refer to it
     std::unordered_map<NodeId, std::unique_ptr<Node>> nodes_;
 };
 

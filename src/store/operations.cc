@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 
 #include "base/limits.h"
+#include "store/acl.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -205,7 +206,10 @@ void Operations::change(Node& node, const NodeChanges& changes) {
     auto* object = as_object(&node);
     // The kernel's own changes to a file are older than this one.
     if (object != nullptr) store_.refresh(object);
-    if (changes.mode) node.mode = static_cast<uint16_t>(*changes.mode & 07777);
+    if (changes.mode) {
+        node.mode = static_cast<uint16_t>(*changes.mode & 07777);
+        node.acl = acl_for_mode(store_.nodes_.acls(), node.acl, node.mode);
+    }
     if (changes.uid) node.uid = *changes.uid;
     if (changes.gid) node.gid = *changes.gid;
     if (changes.accessed_ns) node.accessed_ns = *changes.accessed_ns;
@@ -230,6 +234,34 @@ void Operations::change(Node& node, const NodeChanges& changes) {
         object->file_accessed_ns = status->accessed_ns;
         object->file_modified_ns = status->modified_ns;
     }
+}
+
+Status Operations::set_acl(Node& node, AclKind kind, std::vector<AclEntry> entries, bool drop_set_group) {
+    if (node.kind == NodeKind::symlink) return fail(EOPNOTSUPP, "a symbolic link has no ACL");
+    AclTable& table = store_.nodes_.acls();
+    if (kind == AclKind::inherited) {
+        auto* directory = as_directory(&node);
+        if (directory == nullptr && entries.empty()) return {};
+        if (directory == nullptr) return fail(EACCES, "only a directory has a default ACL");
+        AclPointer acl = table.intern(std::move(entries));
+        const uint64_t before = directory->default_acl ? directory->default_acl->bytes() : 0;
+        if (acl && acl->bytes() > before) TRY(store_.nodes_.check_room(node.uid, acl->bytes() - before));
+        directory->default_acl = std::move(acl);
+        // What was wanted of future entries stays until they come.
+        directory->implicit = false;
+        change(node, {});
+        return {};
+    }
+    NodeChanges changes;
+    changes.mode = mode_for_acl(entries, node.mode);
+    if (drop_set_group) *changes.mode &= ~static_cast<uint32_t>(S_ISGID);
+    AclPointer acl;
+    if (!is_mode_only(entries)) acl = table.intern(std::move(entries));
+    const uint64_t before = node.acl ? node.acl->bytes() : 0;
+    if (acl && acl->bytes() > before) TRY(store_.nodes_.check_room(node.uid, acl->bytes() - before));
+    node.acl = std::move(acl);
+    change(node, changes);
+    return {};
 }
 
 Status Operations::check_attributes(const Attributes& attributes) {

@@ -11,13 +11,18 @@
 namespace gshm::core {
 
 class Store;
+enum class AclKind : uint8_t;
+struct AclEntry;
+struct InheritedRights;
 
 // The owner of a new node, and its mode (07777).
 struct Maker {
     uid_t uid = 0;
     gid_t gid = 0;
     uint32_t mode = 0;
-    bool keeps_group = false;  // even in a directory whose new entries get its group (S_ISGID)
+    // Group and mode are exact: neither the directory's group (S_ISGID) nor its default ACL is inherited.
+    bool keeps_group = false;
+    uint32_t umask = 0;  // without effect in a directory with a default ACL
 };
 
 struct NodeChanges {
@@ -57,8 +62,16 @@ public:
         return gives_group(parent) && !maker.keeps_group ? parent.gid : maker.gid;
     }
 
+    // The mode and the ACLs of a new entry of the directory.
+    InheritedRights rights_in(const Directory& parent, const Maker& maker, bool is_directory);
+
     // ---- metadata ----
+    // An access ACL follows a change of the mode.
     void change(Node& node, const NodeChanges& changes);
+    // Replaces an ACL by entries for which check_acl() is true; none: removes it. The mode follows an access ACL.
+    // drop_set_group: as chmod(2) by a user who is not in the group. EACCES: a default ACL of what is no directory.
+    // EOPNOTSUPP: a symbolic link.
+    Status set_acl(Node& node, AclKind kind, std::vector<AclEntry> entries, bool drop_set_group);
     // The mode after a change of the owner, as with chown(2).
     static uint32_t mode_for_new_owner(const Node& node);
     // flags as of setxattr(2). ERANGE: the name is too long; E2BIG: the value is; ENOSPC: the attributes are in total.

@@ -41,6 +41,8 @@ struct SavedNode {
     std::vector<SavedLink> links;
     std::string last_name;  // of a node without a name
     Attributes attributes;
+    std::string acl;  // as of encode_acl(); "": none
+    std::string default_acl;
     // Of an object; `device` also of a directory.
     std::optional<DeviceIndex> device;
     ObjectState state = ObjectState::open;

@@ -51,9 +51,10 @@ struct CreateSpec {
     StoredExtent* extent = nullptr;  // of a dedicated object: the extent that was added for its ExtentNeed
     uid_t uid = 0;                   // with kCreateOwner
     gid_t gid = 0;
-    bool map = true;           // the session gets a writable descriptor of its memory
-    uint64_t batch_bytes = 0;  // of all small objects of the same request; a hint
-    int64_t ttl_ns = 0;        // 0: none
+    bool map = true;            // the session gets a writable descriptor of its memory
+    uint64_t batch_bytes = 0;   // of all small objects of the same request; a hint
+    int64_t ttl_ns = 0;         // 0: none
+    bool default_mode = false;  // instead of `mode`: 0600, or what the directory's default ACL gives
 };
 
 // A directory or a symbolic link.
@@ -206,6 +207,13 @@ public:
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
+    // acls.cc. Symbolic links are followed. A node without an access ACL has that of its mode.
+    Result<std::vector<AclEntry>> acl(SessionId session, std::string_view name, AclKind kind) const;
+    // Permitted to the owner and root. add: entries take the place of those of the same user or group. remove: those of
+    // the users and groups are removed, whatever rights are given. Both adapt the mask as setfacl(1) does.
+    enum class AclChange : uint8_t { replace = 1, add = 2, remove = 3 };
+    Status change_acl(SessionId session, std::string_view name, AclKind kind, AclChange change,
+                      std::vector<AclEntry> entries);
     // A symbolic link at the end of the name is not followed, unless by `last`. ret_steps as of Tree::find().
     Result<const Node*> stat(SessionId session, std::string_view name, std::vector<Tree::Step>* ret_steps = nullptr,
                              Tree::Last last = Tree::Last::keep);
@@ -298,6 +306,7 @@ private:
     static Status check_attribute_name(std::string_view name);
     // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;
+    Result<Node*> find_with_acl(const Session& session, std::string_view name) const;
     Result<Tree::Spot> check_create(const Session& session, const CreateSpec& spec) const;
     // The object, if `who` may open it for reading by one of its names; else null.
     Object* find_id(const Credentials& who, NodeId id) const;
@@ -347,6 +356,8 @@ private:
     // key: a process that maps a slab reaches all of it.
     void rights_changed(Node& node);
     static bool fits_slab(const Object& object, const SlabKey& key);
+    // SlabKey::reach of an object of that mode and ACL, in a directory with that reach.
+    static std::string key_reach(uint32_t mode, const AclPointer& acl, std::string reach);
     void place(Object* object, const Place& where, uint64_t size_bytes);
 
     const Clock& clock_;

@@ -130,9 +130,11 @@ public:
         tell([&](NameListener& listener) { listener.sealed(object); });
     }
 
-    // A string that is equal for all directories that the same users can reach: owners and modes of the directories of
-    // the path that not all users may search.
+    // A string that is equal for all directories that the same users can reach: owners, modes and ACLs of the
+    // directories of the path that not all users may search.
     static std::string reach(const Directory& directory);
+    // The same for the directory that make_way() will return.
+    std::string reach_of_new(const Credentials& who, const Spot& spot) const;
     static std::string path_of(const Node& node);
     static std::string path_of(const Link& link);
     // The directory is the ancestor, or below it.
@@ -154,6 +156,9 @@ private:
     void hook(Link* link, Directory* parent, std::string_view name, uint64_t cookie);
     void unhook(Link* link);
     void touch(Directory* directory);
+    // Of a directory that make_way() makes.
+    struct WayRights;
+    WayRights way_rights(const Credentials& who, gid_t group, uint32_t mode, const AclPointer& inherited) const;
 
     const Clock& clock_;
     Nodes& nodes_;

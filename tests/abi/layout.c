@@ -238,6 +238,16 @@ LAYOUT(gshm_holder, leases, 12, 4);
 LAYOUT(gshm_holder, writable, 16, 4);
 LAYOUT(gshm_holder, command, 20, 32);
 
+LAYOUT_SIZE(gshm_acl_entry, 8);
+LAYOUT(gshm_acl_entry, tag, 0, 2);
+LAYOUT(gshm_acl_entry, rights, 2, 2);
+LAYOUT(gshm_acl_entry, id, 4, 4);
+LAYOUT_SIZE(gshm_share_info, 1048);
+LAYOUT(gshm_share_info, struct_size, 0, 4);
+LAYOUT(gshm_share_info, changed, 8, 8);
+LAYOUT(gshm_share_info, blocked_by, 16, 1024);
+LAYOUT(gshm_share_info, blocked, 1040, 8);
+
 LAYOUT_SIZE(gshm_handle_info, 32);
 LAYOUT(gshm_handle_info, struct_size, 0, 4);
 LAYOUT(gshm_handle_info, kind, 4, 4);

@@ -64,6 +64,10 @@
     X(gshm_holders, int, (gshm_client*, const char*, gshm_holder*, size_t, size_t*))                                   \
     X(gshm_list_unlinked, int, (gshm_client*, gshm_listing**))                                                         \
     X(gshm_listing_holders, int, (const gshm_listing*, size_t, gshm_holder*, size_t, size_t*))                         \
+    X(gshm_acl_get, int, (gshm_client*, const char*, uint32_t, gshm_acl_entry*, size_t, size_t*))                      \
+    X(gshm_acl_set, int, (gshm_client*, const char*, uint32_t, const gshm_acl_entry*, size_t))                         \
+    X(gshm_share, int, (gshm_client*, const char*, const gshm_acl_entry*, size_t, uint32_t, gshm_share_info*))         \
+    X(gshm_unshare, int, (gshm_client*, const char*, const gshm_acl_entry*, size_t, uint32_t, gshm_share_info*))       \
     X(gshm_wait, int, (gshm_client*, const char*, int, int, gshm_stat_info*))                                          \
     X(gshm_watch_create, int, (gshm_client*, const char*, uint32_t, gshm_watch**))                                     \
     X(gshm_watch_next, int, (gshm_watch*, gshm_event*, int))                                                           \

@@ -200,6 +200,12 @@ void add_requests(Samples& all) {
         return wire::CreateMount(o, path, true, subdirectory, text(o, "gshm")).Union();
     });
     all.request(Mounts, [](auto& o) { return wire::CreateMounts(o).Union(); });
+    all.request(GetAcl, [&](auto& o) { return wire::CreateGetAcl(o, text(o, "models"), true).Union(); });
+    all.request(ChangeAcl, [&](auto& o) {
+        const auto name = text(o, "models");
+        const std::vector<wire::AclRecord> entries{{2, 4, 1001}, {8, 6, 2000}};
+        return wire::CreateChangeAcl(o, name, true, 2, o.CreateVectorOfStructs(entries)).Union();
+    });
     all.request(Reload, [](auto& o) { return wire::CreateReload(o).Union(); });
     all.request(ChangeTier, [&](auto& o) { return wire::CreateChangeTier(o, text(o, "models/a"), true).Union(); });
 }
@@ -266,6 +272,10 @@ void add_replies(Samples& all) {
         const auto source = o.CreateString("gshm");
         const auto record = wire::CreateMountRecord(o, path, true, subdirectory, source);
         return wire::CreateMountList(o, o.CreateVector(std::vector{record})).Union();
+    });
+    all.reply(AclReply, [](auto& o) {
+        const std::vector<wire::AclRecord> entries{{1, 6, 0}, {2, 4, 1001}, {4, 0, 0}, {16, 4, 0}, {32, 0, 0}};
+        return wire::CreateAclReply(o, o.CreateVectorOfStructs(entries)).Union();
     });
     all.reply(OptionChanges, [](auto& o) {
         const auto option = o.CreateString("user-share");
