@@ -266,8 +266,8 @@ typedef struct gshm_option_change {
 } gshm_option_change;
 #define GSHM_OPTION_CHANGE_INIT {sizeof(gshm_option_change), 0, "", "", ""}
 /* gshmd reads its configuration again. Writes at most capacity of the options that differ; *ret_count is their number.
- * ret_changes may be NULL if capacity is 0. Permitted to root and the daemon's own user. -EINVAL: a file is wrong, and
- * nothing has changed; gshm_last_error() has file and line. Since 0.2. */
+ * ret_changes may be NULL if capacity is 0. Permitted to root and the daemon's own user. -EBADMSG: a file is wrong,
+ * and nothing has changed; gshm_last_error() has file and line. Since 0.2. */
 int gshm_reload(gshm_client* client, gshm_option_change* ret_changes, size_t capacity, size_t* ret_count) GSHM_NOEXCEPT;
 
 /* ---- Devices --------------------------------------------------------------------------------------------------- */
