@@ -8,6 +8,8 @@ import threading
 from typing import Any, Iterator, Optional
 
 from .client import Client
+from .torch.loading import load
+from .torch.views import torch, torch_device
 
 _lock = threading.RLock()
 
@@ -56,9 +58,6 @@ def from_pretrained(
     """cls.from_pretrained(path, ...) whose weights are loaded once for all processes, and shared: the model has no memory of its
     own for them, and its parameters must not be written. `device` is one for all; `device_map` a dict of prefixes. The types
     are those of the files, unless `dtype` is given: weights of another type are private copies."""
-    from .torch.loading import load
-    from .torch.views import torch, torch_device
-
     transformers: Any = importlib.import_module("transformers")
     folder = folder_of(path, options.get("revision"))
     if device_map is None:
