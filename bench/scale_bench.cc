@@ -3,8 +3,6 @@
 //
 // The counter per_object is the cost of one object: nanoseconds of processor time of the daemon and this process, so
 // that other load on the machine does not matter. For memory/ it is bytes.
-#include <ctime>
-
 #include "support.h"
 
 namespace gshm::core::bench {
@@ -12,36 +10,6 @@ namespace {
 
 constexpr size_t kBatch = 200;
 constexpr uint64_t kObjectBytes = 256;
-
-// Processor time of this process and the daemon since construction.
-class CostMeter {
-public:
-    explicit CostMeter(pid_t daemon) {
-        check_errno(::clock_getcpuclockid(daemon, &daemon_clock_) == 0, "clock_getcpuclockid");
-        start_ = now();
-    }
-    double seconds() const { return now() - start_; }
-
-private:
-    static double read(clockid_t clock) {
-        timespec time = {};
-        check_errno(::clock_gettime(clock, &time) == 0, "clock_gettime");
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-    }
-    double now() const { return read(CLOCK_PROCESS_CPUTIME_ID) + read(daemon_clock_); }
-
-    clockid_t daemon_clock_ = 0;
-    double start_ = 0;
-};
-
-// Private memory of a process; objects are shared memory and do not count.
-uint64_t anonymous_bytes(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
-    }
-    die("/proc/PID/status has no RssAnon");
-}
 
 // A daemon with that many objects in one directory, and a client that has all of them mapped.
 class Store {
