@@ -132,6 +132,7 @@ void recall(Options& options, const Survival& survival) {
     }
     if (options.staging_bytes == 0) options.staging_bytes = number("staging");
     if (options.user_share == 0) options.user_share = static_cast<unsigned>(number("user share"));
+    if (options.pin_share == 0) options.pin_share = static_cast<unsigned>(number("pin share"));
 }
 
 // Stores the options for the next daemon, once the start has succeeded with them.
@@ -141,6 +142,7 @@ Status remember(const Options& options, Survival& survival) {
     TRY(survival.set_setting("devices", lines));
     TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
     TRY(survival.set_setting("user share", std::to_string(options.user_share)));
+    TRY(survival.set_setting("pin share", std::to_string(options.pin_share)));
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
 }
 
@@ -294,6 +296,7 @@ Status serve(Options options, Readiness& readiness) {
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     server->set_budgets(machine_of(options.dir),
                         options.user_share == 0 ? limits::kUserSharePercent : options.user_share);
+    server->set_pin_share(options.pin_share == 0 ? Lifetimes::kPinSharePercent : options.pin_share);
     if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
         return started;
@@ -328,6 +331,10 @@ Status serve(Options options, Readiness& readiness) {
     if (auto mounted = mount(*server, options, std::move(earlier_places), std::move(mount_fd)); !mounted) {
         if (resuming) close_survival();
         return mounted;
+    }
+    if (auto started = server->start_expiry(); !started) {
+        if (resuming) close_survival();
+        return started;
     }
     undo.cancel();
     stages.end("mount");

@@ -36,6 +36,8 @@ clients, the mounts, and the options --device, --limit and --staging where none 
       --user-share PERCENT
                       the largest part of connections, descriptors, leases, names and the like that one user other than
                       root and the one who runs gshmd may hold (50); several users hold less each
+      --pin-share PERCENT
+                      the part of each device that the owner of objects may pin (10); root pins without a limit
       --no-passthrough
                       the bytes of host files go through gshmd, as they do for users other than root and on kernels
                       before 6.9; else the kernel reads and writes them by itself
@@ -77,6 +79,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         kStaging,
         kThreads,
         kUserShare,
+        kPinShare,
         kNoPassthrough,
         kIoUring,
         kTakeover,
@@ -102,6 +105,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         {"help", no_argument, nullptr, 'h'},
         {"version", no_argument, nullptr, kVersion},
         {"user-share", required_argument, nullptr, kUserShare},
+        {"pin-share", required_argument, nullptr, kPinShare},
         {},
     };
     Options options;
@@ -122,6 +126,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 break;
             case kThreads: options.threads = TRY(parse_number("--threads", limits::kClientThreads)); break;
             case kUserShare: options.user_share = TRY(parse_number("--user-share", 99)); break;
+            case kPinShare: options.pin_share = TRY(parse_number("--pin-share", 100)); break;
             case kNoPassthrough: options.passthrough = false; break;
             case kIoUring: options.io_uring = true; break;
             case kTakeover: options.takeover = true; break;

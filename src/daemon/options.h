@@ -19,6 +19,7 @@ struct Options {
     uint64_t staging_bytes = 0;  // 0: the default
     unsigned threads = 0;        // that serve clients; 0: the default for the machine's cores
     unsigned user_share = 0;     // of what is there for all users, in percent; 0: the default
+    unsigned pin_share = 0;      // of each device, that an owner may pin, in percent; 0: the default
     bool foreground = false;
     bool passthrough = true;
     bool io_uring = false;

@@ -121,6 +121,21 @@ void Server::set_budgets(const Budgets::Machine& machine, unsigned share_percent
     descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 
+Status Server::start_expiry() {
+    StoreLock lock(loop_.store_mutex());
+    expiry_ = TRY(Expiry::create(loop_, store_.lifetimes(), [this] {
+        store_lock.assert_held();
+        return commit();
+    }));
+    expiry_->start();
+    return commit();
+}
+
+void Server::set_pin_share(unsigned percent) {
+    StoreLock lock(loop_.store_mutex());
+    store_.lifetimes().set_pin_share(percent);
+}
+
 Server::~Server() {
     if (client_loops_) client_loops_->stop();
     ending_ = true;
@@ -141,6 +156,7 @@ Server::~Server() {
     loop_.set_after({});
     watches_.set_wake({});
     waits_.set_wake({});
+    expiry_.reset();
     loop_.unwatch(listener_.get());
     if (mount_table_) loop_.unwatch(mount_table_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());

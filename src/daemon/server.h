@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "daemon/client_loops.h"
 #include "daemon/device_set.h"
+#include "daemon/expiry.h"
 #include "daemon/fences.h"
 #include "daemon/freed_memory.h"
 #include "daemon/loop.h"
@@ -44,6 +45,7 @@ public:
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() REQUIRES(store_lock) { return store_; }
     SharedStore shared_store() REQUIRES_SHARED(store_lock) { return SharedStore(store_); }
+    const Clock& clock() const { return clock_; }
     DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
@@ -87,6 +89,10 @@ public:
     }
     // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
+    // Objects expire from now on. Before the loop runs, and after the mount is resumed, which is told of removals.
+    Status start_expiry() EXCLUDES(store_lock);
+    // The part of each device that an owner may pin, in percent.
+    void set_pin_share(unsigned percent) EXCLUDES(store_lock);
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
@@ -165,6 +171,7 @@ private:
     Waits waits_ GUARDED_BY(store_lock);
     Fences fences_ GUARDED_BY(store_lock);
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_ GUARDED_BY(store_lock);
+    std::unique_ptr<Expiry> expiry_;
     std::unique_ptr<ClientLoops> client_loops_;
     wire::ProtocolRange protocols_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_ GUARDED_BY(store_lock);
