@@ -405,6 +405,7 @@ TEST_F(CatalogTest, TtlsAndPinsOutliveADaemon) {
         ASSERT_TRUE(daemon.store.change(begin(daemon, kRoot), "roots", {.what = kChangePin}));
         ASSERT_TRUE(daemon.store.unlink(session, "unnamed"));
         ASSERT_TRUE(daemon.catalog->commit());
+        ASSERT_TRUE(daemon.store.set_ledger(nullptr));
     }
     // 60 pass before the kill and the restart.
     Daemon next(folder_ + "/first", kept, false, 60);
@@ -413,7 +414,8 @@ TEST_F(CatalogTest, TtlsAndPinsOutliveADaemon) {
     auto there = [&] {
         uint64_t end = 0;
         std::set<std::string> names;
-        for (const Link* link : *next.store.list(session, "", 0, SIZE_MAX, &end)) names.insert(link->name);
+        const auto listed = next.store.list(session, "", 0, SIZE_MAX, &end);
+        for (const Link* link : *listed) names.insert(link->name);
         return names;
     };
     using Names = std::set<std::string>;
@@ -428,7 +430,7 @@ TEST_F(CatalogTest, TtlsAndPinsOutliveADaemon) {
     next.clock().advance(1000);
     EXPECT_FALSE(lifetimes.expire(100));
     EXPECT_EQ(there(), (Names{"unused", "owners", "roots"}));
-    next.store.end_session(next.sessions.at(0).first);
+    for (const auto& [former, process] : next.sessions) next.store.end_session(former);
     next.clock().advance(100);
     EXPECT_FALSE(lifetimes.expire(100));
     EXPECT_EQ(there(), (Names{"owners", "roots"}));
