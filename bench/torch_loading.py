@@ -189,7 +189,7 @@ def measure(arguments, programs, work):
         return child(directory, programs, function, *rest, **more)
 
     def unload():
-        subprocess.run([gshm, "--dir", directory, "rm", "-r", "loaded"], capture_output=True)
+        subprocess.run([gshm, "--dir", directory, "rm", "-r", f"loaded-{os.getuid()}"], capture_output=True)
 
     large, many = work / "large.safetensors", work / "many.safetensors"
     run(make_file, large, 300, arguments.gib * (1 << 20) // 300)

@@ -43,7 +43,7 @@ def test_a_file_is_read_once(client, device, file):
     assert second.read_bytes == 0 and second.parts[0].shared and second.parts[0].object.id == first.parts[0].object.id
     assert second["w"].tobytes() == first["w"].tobytes() and not second["w"].writable
     name = second.parts[0].object.name
-    assert name.startswith(f"loaded/{os.getuid()}/") and leases(client, name) == 2
+    assert name.startswith(f"loaded-{os.getuid()}/") and leases(client, name) == 2
     assert json.loads(client.attributes(name)["gshm.tensors"])["tensors"] == len(TENSORS)
     del first, second
     assert leases(client, name) == 0
