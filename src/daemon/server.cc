@@ -85,6 +85,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       reclaim_(scheduler_, *devices_),
       store_(clock_, reclaim_, owner_, devices_->infos()),
       budgets_(store_.budgets()),
+      lifetimes_(store_.lifetimes()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       mover_(scheduler_, *devices_, allocator_, store_),
@@ -116,8 +117,8 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
     });
 }
 
-void Server::set_budgets(const Budgets::Machine& machine, unsigned share_percent) {
-    budgets_.set_limits(machine, share_percent);
+void Server::set_machine(const Budgets::Machine& machine) {
+    machine_ = machine;
     descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 
@@ -129,11 +130,6 @@ Status Server::start_expiry() {
     }));
     expiry_->start();
     return commit();
-}
-
-void Server::set_pin_share(unsigned percent) {
-    StoreLock lock(loop_.store_mutex());
-    store_.lifetimes().set_pin_share(percent);
 }
 
 Server::~Server() {

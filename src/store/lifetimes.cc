@@ -93,9 +93,10 @@ void Lifetimes::restored(Object& object) {
 // ---- pins ----
 
 uint64_t Lifetimes::pin_budget(DeviceIndex device) const {
-    if (pin_share_ == 0) return UINT64_MAX;
+    const unsigned share = pin_share_.load(std::memory_order_relaxed);
+    if (share == kNoLimit) return UINT64_MAX;
     const uint64_t capacity = store_.devices_[device].capacity_bytes;
-    return capacity / 100 * pin_share_ + capacity % 100 * pin_share_ / 100;
+    return capacity / 100 * share + capacity % 100 * share / 100;
 }
 
 uint64_t Lifetimes::pinned_bytes(DeviceIndex device, uid_t uid) const {
@@ -111,7 +112,8 @@ Status Lifetimes::check_budget(DeviceIndex device, uid_t uid, uint64_t bytes) co
     return fail(EDQUOT,
                 "an owner may pin {} on {}, {} % of it (`gshmd --pin-share`), and has pinned {}: {} more are too many. "
                 "Root may pin it",
-                size_text(budget), store_.devices_[device].name, pin_share_, size_text(used), size_text(bytes));
+                size_text(budget), store_.devices_[device].name, pin_share_.load(std::memory_order_relaxed),
+                size_text(used), size_text(bytes));
 }
 
 Status Lifetimes::check_move(const Object& object, DeviceIndex to) const {

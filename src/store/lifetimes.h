@@ -38,9 +38,6 @@ int64_t expires_ns(const Object& object, const Clock& clock);
 
 class Lifetimes {
 public:
-    // Users may pin so much of each device, in percent.
-    static constexpr unsigned kPinSharePercent = 10;
-
     // owner: the user who runs gshmd. Until set_pin_share() users pin without a limit.
     Lifetimes(Store& store, uid_t owner) : store_(store), owner_(owner) {}
 
@@ -52,8 +49,8 @@ public:
     static Status check_ttl(int64_t ttl_ns);
 
     // ---- pin budgets ----
-    // Objects that are pinned already stay so.
-    void set_pin_share(unsigned percent) { pin_share_ = percent; }
+    // From any thread. Objects that are pinned already stay so.
+    void set_pin_share(unsigned percent) { pin_share_.store(percent, std::memory_order_relaxed); }
     // Of each user, on that device.
     uint64_t pin_budget(DeviceIndex device) const;
     uint64_t pinned_bytes(DeviceIndex device, uid_t uid) const;
@@ -118,7 +115,8 @@ private:
 
     Store& store_;
     const uid_t owner_;
-    unsigned pin_share_ = 0;                                   // 0: no limit
+    static constexpr unsigned kNoLimit = UINT32_MAX;
+    std::atomic<unsigned> pin_share_ = kNoLimit;               // in percent
     std::vector<std::unordered_map<uid_t, uint64_t>> pinned_;  // by device
     std::vector<Lifetime*> queue_;
     std::unordered_map<SessionId, Object*> orphans_;  // by their creator: the first of a list
