@@ -17,7 +17,7 @@ import os
 from typing import Any, Callable, List, Optional
 
 from . import _abi
-from ._abi import lib
+from ._abi import lib, path_text
 from .arrays import Array, allocate, wrap
 from .attributes import Attributes
 from .client import Client
@@ -93,7 +93,7 @@ def runtime_dir() -> str:
 def find_daemon(path: Any) -> str:
     """The runtime folder of the daemon whose mount contains the path."""
     buffer = ctypes.create_string_buffer(4096)
-    check(lib.find_daemon(os.fsencode(path), buffer, len(buffer)))
+    check(lib.find_daemon(path_text(path), buffer, len(buffer)))
     return os.fsdecode(buffer.value)
 
 

@@ -7,7 +7,7 @@ import os
 from typing import Any, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from . import _abi
-from ._abi import lib, name_of, optional_text, text
+from ._abi import lib, name_of, optional_text, path_text, text
 from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
@@ -129,8 +129,8 @@ class Names:
         options = _abi.MountOptions(
             struct_size=ctypes.sizeof(_abi.MountOptions),
             flags=_abi.MOUNT_READ_ONLY if read_only else 0,
-            subdirectory=os.fsencode(subdirectory),
-            source=os.fsencode(source),
+            subdirectory=text(subdirectory),
+            source=path_text(source),
         )
         self._call(lib.mount, text(os.path.abspath(path)), ctypes.byref(options))
 

@@ -65,8 +65,9 @@ Result<Strips> cut(Dtype dtype, std::span<const uint64_t> shape, size_t dimensio
         return fail(EINVAL, "the shape {} has no dimension {}", numbers_text(shape), dimension);
     }
     if (begin > end || end > shape[dimension]) {
-        return fail(EINVAL, "dimension {} of the shape {} has no slice {} to {}", dimension, numbers_text(shape), begin,
-                    end);
+        // A caller who takes the numbers for signed ones may give -1.
+        return fail(EINVAL, "dimension {} of the shape {} has no slice {} to {}", dimension, numbers_text(shape),
+                    static_cast<int64_t>(begin), static_cast<int64_t>(end));
     }
     if (whole == 0 || begin == end) return Strips{};
     uint64_t rows = 1;  // no product overflows: no dimension is 0, and that of all is known
@@ -137,7 +138,7 @@ struct Table::Parser {
 
     Status read_tensor(JsonReader& reader, const std::string& name) {
         if (auto good = check_name(name); !good) return refuse(name, "{}", good.error().message);
-        if (table.tensors_.size() >= UINT32_MAX) return fail(EBADMSG, "too many tensors");
+        if (table.tensors_.size() >= kTensors) return fail(EBADMSG, "more than {} tensors", kTensors);
         Tensor tensor;
         tensor.shape_at = table.numbers_.size();
         uint64_t range[2] = {};
@@ -279,6 +280,7 @@ const Tensor* Table::find(std::string_view wanted) const {
 // ---- writing ----
 
 Result<Table> Table::lay_out(std::span<const NewTensor> tensors, Metadata metadata, Layout layout) {
+    if (tensors.size() > kTensors) return fail(EINVAL, "{} tensors; there may be {}", tensors.size(), kTensors);
     std::vector<const NewTensor*> order;
     for (const auto& tensor : tensors) order.push_back(&tensor);
     if (layout == Layout::file) {
