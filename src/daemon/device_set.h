@@ -28,6 +28,10 @@ public:
 
     // EINVAL: not a device. Does not look for it.
     static Status check_spec(std::string_view spec);
+    // Whether the specs name the same devices, in the same order.
+    static bool differ_in_limits_only(const std::vector<std::string>& one, const std::vector<std::string>& other);
+    // Changes the limits. The specs differ from those of create() in their limits only.
+    void set_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) REQUIRES(store_lock);
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
@@ -69,6 +73,7 @@ private:
         std::unique_ptr<Worker> worker;
         std::unique_ptr<Worker> reclaimer;
         std::string failure GUARDED_BY(store_lock);
+        std::optional<size_t> spec;  // its number; none: the device was not named
     };
 
     explicit DeviceSet(EventLoop& loop) : loop_(loop) {}

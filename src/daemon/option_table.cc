@@ -21,6 +21,11 @@ void apply_budgets(Server& server, const Options& options) {
     server.set_budgets(options.user_share, options.budgets);
 }
 
+void apply_device_limits(Server& server, const Options& options) {
+    store_lock.assert_held();
+    server.set_device_limits(options.devices, options.limit_bytes);
+}
+
 const Option rows[] = {
     {.name = "foreground",
      .member = &Options::foreground,
@@ -61,13 +66,17 @@ const Option rows[] = {
      .help = "use this device; may be given several times, the first is the default one\n"
              "({devices}; a size at the end bounds what is used; default: all GPUs, then host)",
      .default_text = "all GPUs, then host",
-     .kept_as = "devices"},
+     .kept_as = "devices",
+     .apply = apply_device_limits,
+     .applies = [](const Options& from,
+                   const Options& to) { return DeviceSet::differ_in_limits_only(from.devices, to.devices); }},
     {.name = "limit",
      .member = &Options::limit_bytes,
      .argument = "BYTES",
      .help = "use at most so much of each device that its SPEC does not bound (64M, 4G, ...)",
      .default_text = "none",
-     .kept_as = "limit"},
+     .kept_as = "limit",
+     .apply = apply_device_limits},
     {.name = "staging",
      .member = &Options::staging_bytes,
      .argument = "BYTES",

@@ -135,6 +135,7 @@ Server::~Server() {
     finish_mounting();
     mount_.reset();
     janitor_.reset();
+    reloader_.reset();
     successor_.reset();  // so that the end of its session does not call keep_serving()
     survival_.forget_store();
     fences_.close();

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "daemon/client_loops.h"
+#include "daemon/configuration.h"
 #include "daemon/device_set.h"
 #include "daemon/fences.h"
 #include "daemon/freed_memory.h"
@@ -85,6 +86,8 @@ public:
     void set_budgets(unsigned share_percent, const Budgets::Totals& totals) {
         budgets_.set_limits(machine_, share_percent, totals);
     }
+    // See DeviceSet::set_limits().
+    void set_device_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) REQUIRES(store_lock);
     // The last descriptors are kept back for root and the user who runs gshmd. `fd` is a new one.
     bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
         return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
@@ -93,6 +96,14 @@ public:
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
+
+    // ---- server_reload.cc ----
+    // For reload(), until the server is destroyed.
+    void set_configuration(Configuration* configuration) { configuration_ = configuration; }
+    // Reads the configuration again in another thread, takes up what can change, and logs that. `done` is called under
+    // the lock. EBADMSG: the file is wrong, and nothing has changed. `asker` is for the log.
+    using Reloaded = Result<std::vector<OptionChange>>;
+    void reload(std::string asker, std::move_only_function<void(Reloaded)> done) REQUIRES(store_lock);
 
     // ---- server_mount.cc ----
     // Before the first mount. Clients find the daemon by its runtime folder.
@@ -124,6 +135,7 @@ public:
 private:
     Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
     void on_accept() REQUIRES(store_lock);
+    Reloaded take_configuration(Result<Configuration> next, const std::string& asker) REQUIRES(store_lock);
     // Tells a client that its connection was refused.
     void refuse(UniqueFd socket, uid_t uid, const Error& error);
     // Keeps a session of an earlier daemon until its client resumes it or its process ends.
@@ -178,6 +190,8 @@ private:
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<FreedMemory> freed_memory_ = std::make_unique<FreedMemory>(loop_);
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
+    std::unique_ptr<Worker> reloader_ = std::make_unique<Worker>();
+    Configuration* configuration_ = nullptr;
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     std::weak_ptr<fuse::Mount> last_mount_;

@@ -12,6 +12,19 @@ LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
     budget_ = std::make_shared<Budget>(info_.capacity_bytes);
 }
 
+void LimitDevice::set_limit(uint64_t limit_bytes) {
+    const uint64_t capacity = upstream_->set_bound(limit_bytes);
+    budget_->set_capacity(capacity);
+    if (capacity == info().capacity_bytes) return;
+    for (const auto& known : changed_infos_) {
+        if (known->capacity_bytes == capacity) return shown_.store(known.get(), std::memory_order_release);
+    }
+    auto changed = std::make_unique<DeviceInfo>(info());
+    changed->capacity_bytes = capacity;
+    shown_.store(changed.get(), std::memory_order_release);
+    changed_infos_.push_back(std::move(changed));
+}
+
 Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (!budget_->take(size_bytes)) return std::unexpected(full(size_bytes, {}));
     auto extent = upstream_->allocate(size_bytes, options);
@@ -30,7 +43,7 @@ Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const
 
 Error LimitDevice::full(uint64_t size_bytes, const std::string& reason) const {
     return {ENOSPC, fmt::format("{} is full: {} requested, gshm has {} of {} in use{}{}", info_.name,
-                                size_text(size_bytes), size_text(budget_->used()), size_text(info_.capacity_bytes),
+                                size_text(size_bytes), size_text(budget_->used()), size_text(budget_->capacity()),
                                 reason.empty() ? "" : "; ", reason)};
 }
 

@@ -253,6 +253,7 @@ public:
     const Credentials& credentials(SessionId session) const;
     bool has_session(SessionId session) const { return sessions_.contains(session); }
     const std::vector<DeviceInfo>& devices() const { return devices_; }
+    void set_capacity(DeviceIndex device, uint64_t bytes) { devices_[device].capacity_bytes = bytes; }
     const Clock& clock() const { return clock_; }
 
     // For waits and watches.
