@@ -52,6 +52,11 @@ Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std:
     return set;
 }
 
+Status DeviceSet::check_spec(std::string_view spec) {
+    TRY(parse_spec(spec));
+    return {};
+}
+
 Status DeviceSet::add_unasked(uint64_t limit_bytes) {
     for (const DeviceKind* kind : device_kinds()) {
         if (kind->unasked == DeviceKind::Unasked::nothing) continue;

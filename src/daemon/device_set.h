@@ -26,6 +26,9 @@ public:
     static Result<std::unique_ptr<DeviceSet>> create(EventLoop& loop, const std::vector<std::string>& specs,
                                                      uint64_t limit_bytes, UniqueFd host_folder);
 
+    // EINVAL: not a device. Does not look for it.
+    static Status check_spec(std::string_view spec);
+
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
     Device& device(DeviceIndex index) override { return *slots_[index].device; }

@@ -116,8 +116,8 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
     });
 }
 
-void Server::set_budgets(const Budgets::Machine& machine, unsigned share_percent) {
-    budgets_.set_limits(machine, share_percent);
+void Server::set_machine(const Budgets::Machine& machine) {
+    machine_ = machine;
     descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 

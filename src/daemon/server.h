@@ -79,8 +79,12 @@ public:
     // The same in a thread without the lock. Takes the lock only if there are uncommitted changes.
     Status commit_pending() EXCLUDES(store_lock);
 
-    // Before start_clients(). A single user may hold that share of what gshmd has for all users.
-    void set_budgets(const Budgets::Machine& machine, unsigned share_percent);
+    // What there is for all users. Before set_budgets().
+    void set_machine(const Budgets::Machine& machine);
+    // A single user may hold that share of what gshmd has for all users. First before start_clients(), then at any time.
+    void set_budgets(unsigned share_percent, const Budgets::Totals& totals) {
+        budgets_.set_limits(machine_, share_percent, totals);
+    }
     // The last descriptors are kept back for root and the user who runs gshmd. `fd` is a new one.
     bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
         return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
@@ -157,6 +161,7 @@ private:
     Reclaim reclaim_;
     Store store_ GUARDED_BY(store_lock);
     Budgets& budgets_;  // of the store; for any thread
+    Budgets::Machine machine_;
     uint64_t descriptors_for_users_ = UINT64_MAX;
     Departures departures_ GUARDED_BY(store_lock);
     Allocator allocator_;
