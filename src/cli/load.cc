@@ -44,7 +44,12 @@ Record part_record(const ModelPart& part) {
     switch (error.code) {
         case ENODATA:
         case EBUSY: throw Failure(EIO, error.message, "load it again when it is complete");
-        case ENOENT: throw Failure(ENOENT, error.message);
+        case ENOENT:
+            throw Failure(ENOENT, error.message,
+                          error.message.ends_with("has no safetensors files")
+                              ? "other formats are converted with safetensors.torch.save_file(torch.load(FILE, "
+                                "weights_only=True), FILE)"
+                              : "");
         case EXDEV:
         case EBADMSG: throw Failure::of_file(error.code, error.message);
         default: throw Failure::of_error(error, args.path);
