@@ -10,6 +10,7 @@ from . import _abi
 from ._abi import lib, name_of, optional_text, path_text, text
 from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
+from .lifetimes import ttl_ms
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
@@ -279,6 +280,20 @@ class Names:
             what=what, mode=mode or 0, uid=owner[0] if owner else 0, gid=owner[1] if owner else 0
         )
         self._call(lib.change, text(name), ctypes.byref(changes), name=name)
+
+    # ---- lifetimes ----
+    def set_ttl(self, name: str, ttl: Optional[float], *, unused: bool = False) -> None:
+        """Removes the object after so many seconds from now on; with `unused` from its last use on, and not while it is held.
+        None: it does not expire."""
+        flags = _abi.TTL_UNUSED if unused else 0
+        self._call(lib.set_ttl, text(name), 0 if ttl is None else ttl_ms(ttl), flags, name=name)
+
+    def pin(self, name: str) -> None:
+        """It neither expires nor leaves its device to make room. For root, and for its owner within gshmd's --pin-share."""
+        self._call(lib.pin, text(name), name=name)
+
+    def unpin(self, name: str) -> None:
+        self._call(lib.unpin, text(name), name=name)
 
     # ---- waiting ----
     def wait(self, name: str, until: str = "sealed", *, timeout: Optional[float] = None) -> Optional[Stat]:

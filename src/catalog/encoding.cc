@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "store/lifetimes.h"
+
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, lifetime = 6 };
 
 class Writer {
 public:
@@ -79,6 +81,11 @@ std::string encode_more(const Node& node) {
             out.number(retired.size_bytes);
         }
     }
+    if (object != nullptr && object->lifetime != nullptr && object->lifetime->ttl_ns != 0) {
+        out.part(Part::lifetime);
+        out.number(static_cast<uint64_t>(object->lifetime->ttl_ns));
+        out.number(static_cast<uint64_t>(object->lifetime->from_ns));
+    }
     return out.take();
 }
 
@@ -107,6 +114,10 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 node.retired.push_back(retired);
                 break;
             }
+            case Part::lifetime:
+                node.ttl_ns = static_cast<int64_t>(in.number());
+                node.ttl_from_ns = static_cast<int64_t>(in.number());
+                break;
             default: in.refuse();
         }
     }

@@ -11,6 +11,13 @@ namespace gshm::cli {
 
 class Context;
 
+// Of new objects.
+struct LifetimeArgs {
+    uint64_t ttl_ms = 0;  // 0: none
+    bool ttl_unused = false;
+    bool ephemeral = false;  // the command goes on until it is interrupted
+};
+
 struct CreateArgs {
     std::string name;
     uint64_t size_bytes = 0;
@@ -19,6 +26,7 @@ struct CreateArgs {
     std::optional<uint8_t> fill;
     bool compressible = false;
     bool dedicated = false;
+    LifetimeArgs lifetime;
 };
 
 struct LsArgs {
@@ -50,7 +58,13 @@ struct StatArgs {
     bool all = false;  // tensors, however many
 };
 
-struct NamesArgs {  // seal, unload
+struct TtlArgs {
+    std::string name;
+    uint64_t ttl_ms = 0;  // 0: none
+    bool unused = false;
+};
+
+struct NamesArgs {  // seal, unload, pin, unpin
     std::vector<std::string> names;
 };
 
@@ -78,6 +92,7 @@ struct PutArgs {
     bool replace = false;
     bool recursive = false;
     bool verify = false;
+    LifetimeArgs lifetime;
 };
 
 struct GetArgs {
@@ -93,6 +108,7 @@ struct LoadArgs {
     std::vector<std::string> filters;  // patterns of tensors' names
     std::optional<uint32_t> mode;
     int timeout_ms = -1;  // -1: no timeout
+    LifetimeArgs lifetime;
 };
 
 struct SnapshotArgs {
@@ -168,6 +184,9 @@ int cmd_load(Context& context, const LoadArgs& args);
 int cmd_unload(Context& context, const NamesArgs& args);
 int cmd_snapshot(Context& context, const SnapshotArgs& args);
 int cmd_restore(Context& context, const RestoreArgs& args);
+int cmd_pin(Context& context, const NamesArgs& args);
+int cmd_unpin(Context& context, const NamesArgs& args);
+int cmd_ttl(Context& context, const TtlArgs& args);
 int cmd_seal(Context& context, const NamesArgs& args);
 int cmd_mv(Context& context, const MvArgs& args);
 int cmd_rm(Context& context, const RmArgs& args);

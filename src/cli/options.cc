@@ -185,6 +185,24 @@ private:
             const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
             return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
         }
+        // The ends of new objects.
+        void lifetime() const {
+            const auto ttl = [args = args](bool unused) {
+                return [args, unused](const std::string& value) {
+                    args->lifetime.ttl_ms = parse_duration(unused ? "--ttl-unused" : "--ttl", value);
+                    args->lifetime.ttl_unused = unused;
+                };
+            };
+            CLI::Option* since_creation = unmark(app->add_option_function<std::string>(
+                "--ttl", ttl(false), "removed after this time, such as 10m, 1h30m or 2d"));
+            since_creation->type_name("TIME");
+            unmark(app->add_option_function<std::string>("--ttl-unused", ttl(true),
+                                                         "removed after this time without a use"))
+                ->type_name("TIME")
+                ->excludes(since_creation);
+            app->add_flag("--ephemeral", args->lifetime.ephemeral,
+                          "goes on until it is interrupted; then the new objects are removed");
+        }
         // An optional positional, which differs from an empty one.
         CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::* member,
                                    const char* text) const {
@@ -310,6 +328,7 @@ void Parser::add_object_commands() {
     create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
     create.number("--fill", &CreateArgs::fill, parse_byte, "BYTE", "fill it, with 0 to 255 or 0x00 to 0xff");
     create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
+    create.lifetime();
     create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
 
     const auto stat = add("stat", cmd_stat, "show all properties of objects", "gshm stat models/w0");
@@ -318,6 +337,24 @@ void Parser::add_object_commands() {
 
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
+
+    const auto pin = add("pin", cmd_pin, "keep objects from expiring, and on their device", "gshm pin models/w0");
+    pin.names(&NamesArgs::names, "objects; as their owner within gshmd's --pin-share");
+
+    const auto unpin = add("unpin", cmd_unpin, "undo pin", "gshm unpin models/w0");
+    unpin.names(&NamesArgs::names, "objects");
+
+    const auto ttl = add("ttl", cmd_ttl, "set the time after which an object is removed",
+                         R"(gshm ttl cache/k0 10m
+  gshm ttl cache/k0 2h --unused            (since its last use)
+  gshm ttl cache/k0 off)");
+    ttl.name("NAME", &TtlArgs::name, "object");
+    const auto ttl_time = [](const std::string& option, const std::string& text) {
+        return text == "off" ? uint64_t{0} : parse_duration(option, text);
+    };
+    ttl.number("TIME", &TtlArgs::ttl_ms, ttl_time, "", "such as 500ms, 10m, 1h30m or 2d, from now on; or off")
+        ->required();
+    ttl.flag("--unused", &TtlArgs::unused, "counts from the last use, and not while it is in use");
 
     const auto holders = add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects",
                              "gshm holders models/w0");
@@ -357,6 +394,7 @@ void Parser::add_copy_commands() {
     put.device(&PutArgs::device);
     put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL",
                "permission bits; default: 0600, or those of the replaced object");
+    put.lifetime();
     put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "size of standard input or a pipe, if known");
 
     const auto get = add("get", cmd_get, "copy objects to files, which are replaced when the copy is complete",
@@ -386,6 +424,8 @@ void Parser::add_tensor_commands() {
     load.number("--mode", &LoadArgs::mode, parse_mode, "OCTAL",
                 "permission bits; default: the rights to read the file");
     load.number("--timeout", &LoadArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
+
+    load.lifetime();
 
     const auto unload = add("unload", cmd_unload, "remove loaded tensors; memory is freed with the last lease",
                             "gshm unload models/llama");

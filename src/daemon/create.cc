@@ -17,6 +17,7 @@ struct Item {
     uint32_t flags;
     uid_t uid;
     gid_t gid;
+    uint64_t ttl_ms;
     Attributes attributes;
 };
 
@@ -66,15 +67,17 @@ private:
             return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
         }
         constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed |
-                                    kCreateEmpty | kCreateOwner | kCreateEvictable;
+                                    kCreateEmpty | kCreateOwner | kCreateEvictable | kCreateEphemeral |
+                                    kCreateTtlUnused;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
+        const int64_t ttl_ns = TRY(ttl_ns_of(item.ttl_ms));
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
         return server_.store().create(session.id(),
                                       {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
-                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_});
+                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_, ttl_ns});
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -224,6 +227,7 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
                          item->flags(),
                          item->uid(),
                          item->gid(),
+                         item->ttl_ms(),
                          {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {

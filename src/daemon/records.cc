@@ -1,5 +1,7 @@
 #include "daemon/records.h"
 
+#include "base/limits.h"
+#include "store/lifetimes.h"
 #include "wire/records.h"
 
 namespace gshm::core {
@@ -17,9 +19,19 @@ uint32_t tier_of(const Object& object) {
     return object.is_evicted() ? object.device + 1 : 0;
 }
 
+uint64_t ttl_ms_of(const Object& object) {
+    constexpr int64_t kMillisecondNs = 1'000'000;
+    return object.lifetime == nullptr ? 0 : static_cast<uint64_t>(object.lifetime->ttl_ns / kMillisecondNs);
+}
+
 }  // namespace
 
-wire::NodeRecord to_record(const Node& node) {
+Result<int64_t> ttl_ns_of(uint64_t ttl_ms) {
+    if (ttl_ms > limits::kTtlMs) return fail(EINVAL, "a ttl has at most {} ms, which are 100 years", limits::kTtlMs);
+    return static_cast<int64_t>(ttl_ms * 1'000'000);
+}
+
+wire::NodeRecord to_record(const Node& node, const Clock& clock) {
     if (node.kind == NodeKind::directory) {
         const auto& directory = static_cast<const Directory&>(node);
         uint32_t flags = directory.implicit ? 0 : uint32_t{kCreateKeep};
@@ -85,8 +97,8 @@ wire::NodeRecord to_record(const Node& node) {
             static_cast<uint8_t>(node.kind),
             static_cast<uint8_t>(object.state),
             tier_of(object),
-            0,
-            0};
+            expires_ns(object, clock),
+            ttl_ms_of(object)};
 }
 
 wire::NodeRecord to_record(const Unlinked& unlinked) {
@@ -113,7 +125,7 @@ wire::NodeRecord to_record(const Unlinked& unlinked) {
             static_cast<uint8_t>(object.state),
             unlinked.former ? 0 : tier_of(object),
             0,
-            0};
+            unlinked.former ? 0 : ttl_ms_of(object)};
 }
 
 wire::NodeRecord failed_node_record(const Error& error) {

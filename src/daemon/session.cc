@@ -3,6 +3,7 @@
 #include "base/failure_log.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "daemon/records.h"
 #include "daemon/server.h"
 
 namespace gshm::core {
@@ -493,8 +494,11 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::AddName: return add_name(id, *request.body_as_AddName());
         case RequestBody::Change: {
             const auto& change = *request.body_as_Change();
+            const auto ttl_ns = ttl_ns_of(change.ttl_ms());
+            if (!ttl_ns) return reply_error(id, ttl_ns.error());
             return reply_status(id, store.change(id_, wire::view(change.name()),
-                                                 {change.what(), change.mode(), change.uid(), change.gid()}));
+                                                 {change.what(), change.mode(), change.uid(), change.gid(), *ttl_ns,
+                                                  change.ttl_unused()}));
         }
         case RequestBody::GetAcl: return get_acl(id, *request.body_as_GetAcl());
         case RequestBody::ChangeAcl: return change_acl(id, *request.body_as_ChangeAcl());

@@ -123,6 +123,8 @@ Json to_json(const SavedObject& object) {
                  {"id", object.identity.id},
                  {"created_ns", object.created_ns},
                  {"modified_ns", object.identity.modified_ns}};
+    if (object.ttl_ms != 0) json["ttl_ms"] = object.ttl_ms;
+    if (object.ttl_unused) json["ttl_unused"] = true;
     if (object.changing) json["changing"] = true;
     json["chunks"] = std::move(chunks);
     return json;
@@ -158,6 +160,8 @@ SavedObject object_from(const Json& json, size_t file_count) {
             if (name == known.name) object.flags |= known.flag;
     object.sealed = json.at("state") == "sealed";
     object.changing = json.value("changing", false);
+    if (json.contains("ttl_ms")) object.ttl_ms = integer<uint64_t>(json, "ttl_ms");
+    object.ttl_unused = json.value("ttl_unused", false);
     object.attributes = attributes_from(json.at("attributes"));
     object.created_ns = integer<int64_t>(json, "created_ns");
     object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), integer<uint64_t>(json, "id"),

@@ -43,6 +43,8 @@ struct SavedObject {
     bool changing = false;
     std::vector<SavedAttribute> attributes;
     int64_t created_ns = 0;
+    uint64_t ttl_ms = 0;  // what was left of it; 0: none
+    bool ttl_unused = false;
     Identity identity;
     std::vector<ChunkPlace> chunks;
 

@@ -2,7 +2,7 @@
 
 #include <cassert>
 
-#include "store/extents.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
@@ -43,6 +43,12 @@ void Accounts::add(const AccountShare& share, const TreeSet*, bool taken_away) {
 }
 
 void Accounts::update(Object& object) {
+    update_shares(object);
+    // Pinned bytes are in a budget.
+    if (object.lifetime != nullptr && lifetimes_ != nullptr) lifetimes_->account(object);
+}
+
+void Accounts::update_shares(Object& object) {
     AccountedShares& counted = object.accounted;
     const AccountShare own{object.extent == nullptr ? 0 : object.size_bytes,
                            object.device,

@@ -13,6 +13,7 @@ namespace gshm::core {
 struct Object;
 struct TreeSet;  // account_limits.h: directories with limits
 class AccountLimits;
+class Lifetimes;
 
 struct Account {
     uint64_t object_bytes = 0;    // of all objects, with or without a name, and of their former memory
@@ -63,6 +64,7 @@ public:
     explicit Accounts(size_t devices) : totals_(devices), users_(devices), groups_(devices) {}
     // Told of every change. Called before all others.
     void set_limits(AccountLimits* limits) { limits_ = limits; }
+    void set_lifetimes(Lifetimes* lifetimes) { lifetimes_ = lifetimes; }
 
     // Of all users.
     const Account& of(uint32_t device) const { return totals_[device]; }
@@ -82,12 +84,14 @@ public:
     void remove(Object& object);
 
 private:
+    void update_shares(Object& object);
     void add(const AccountShare& share, const TreeSet* trees, bool taken_away);
 
     std::vector<Account> totals_;
     std::vector<Users> users_;
     std::vector<Users> groups_;
     AccountLimits* limits_ = nullptr;
+    Lifetimes* lifetimes_ = nullptr;
 };
 
 }  // namespace gshm::core

@@ -3,7 +3,7 @@
 
 #include "base/limits.h"
 #include "base/name.h"
-#include "store/store.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
@@ -72,6 +72,8 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
 
 Status Store::change(SessionId session, std::string_view name, const ChangeSpec& changes) {
     const Credentials& who = at(session).who;
+    constexpr uint32_t kOfLifetime = kChangeTtl | kChangePin | kChangeUnpin;
+    if ((changes.what & kOfLifetime) != 0) return change_lifetime(session, name, changes);
     if ((changes.what & ~uint32_t{kChangeMode | kChangeOwner | kChangeKeep}) != 0) {
         return fail(EINVAL, "unknown changes {:#x}", changes.what);
     }
@@ -94,6 +96,25 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     }
     wanted.keep = (changes.what & kChangeKeep) != 0;
     operations_.change(*node, wanted);
+    return {};
+}
+
+Status Store::change_lifetime(SessionId session, std::string_view name, const ChangeSpec& changes) {
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    switch (changes.what) {
+        case kChangeTtl:
+            if (!by.who.is_root() && by.who.uid != object->uid) {
+                return fail(EPERM, "only its owner and root may set the ttl of \"{}\"", name);
+            }
+            TRY(Lifetimes::check_ttl(changes.ttl_ns));
+            lifetimes_->set_ttl(*object, changes.ttl_ns, changes.ttl_unused);
+            break;
+        case kChangePin: TRY(lifetimes_->pin(*object, by.who)); break;
+        case kChangeUnpin: TRY(lifetimes_->unpin(*object, by.who)); break;
+        default: return fail(EINVAL, "a change of the lifetime comes alone, not with {:#x}", changes.what);
+    }
+    operations_.change(*object, {});
     return {};
 }
 

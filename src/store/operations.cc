@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "store/acl.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -148,7 +149,7 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
             return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(to, name));
         }
         position = old->cookie;
-        store_.tree_.remove(old, true);
+        store_.tree_.remove(old, Tree::Removal::replaced);
     }
     if (link == nullptr) {
         auto* object = as_object(&node);
@@ -157,7 +158,10 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         store_.unnamed_.erase(node.id);
         store_.tree_.insert(&to, name, &node, position);
         // The accounts no longer count it as unlinked.
-        if (first) store_.accounts_.update(*object);
+        if (first) {
+            store_.accounts_.update(*object);
+            store_.lifetimes_->named(*object);
+        }
     } else {
         Directory* from = link->parent;
         store_.tree_.move(link, &to, name, position);
@@ -219,6 +223,7 @@ void Operations::change(Node& node, const NodeChanges& changes) {
         if (object != nullptr) {
             store_.forget_creator(object);
             object->flags |= kCreateKeep;
+            object->flags &= ~uint32_t{kCreateEphemeral};
         }
     }
     node.changed_ns = store_.clock_.now_ns();
@@ -323,7 +328,7 @@ void Operations::note_sealed(Object& object) {
     // The bytes have not changed, so modified_ns does not change.
     object.changed_ns = store_.clock_.now_ns();
     store_.nodes_.changed(&object);
-    store_.forget_creator(&object);
+    if ((object.flags & kCreateEphemeral) == 0) store_.forget_creator(&object);
     store_.count_sealed(&object);
     store_.tree_.report(object);
 }

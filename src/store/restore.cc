@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 
@@ -95,6 +96,11 @@ Status Restorer::add(SavedNode saved) {
                 object->retired->push_back({{extent, retired.offset}, retired.size_bytes});
             }
             if (saved.creator != 0) creators_.emplace_back(object, saved.creator);
+            if (saved.ttl_ns != 0) {
+                object->lifetime.reset(new Lifetime(*object));
+                object->lifetime->ttl_ns = saved.ttl_ns;
+                object->lifetime->from_ns = saved.ttl_from_ns;
+            }
             node = object;
             break;
         }
@@ -291,6 +297,7 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
 void Restorer::free_unused() {
     for (Node* node : store_.nodes_.all()) {
         if (auto* object = as_object(node)) {
+            store_.lifetimes_->restored(*object);
             store_.accounts_.update(*object);
             store_.refresh(object);
             if (object->extent != nullptr) store_.extents_.count(*object->extent, object->uid);

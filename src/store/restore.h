@@ -59,6 +59,8 @@ struct SavedNode {
         uint64_t size_bytes = 0;
     };
     std::vector<Retired> retired;
+    int64_t ttl_ns = 0;       // 0: none
+    int64_t ttl_from_ns = 0;  // as of Clock::steady_ns()
     // Of a directory.
     bool implicit = false;
     // `target` of a symbolic link; `type` and `number` of a special file.

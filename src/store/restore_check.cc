@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "store/lifetimes.h"
 #include "store/restore.h"
 
 namespace gshm::core {
@@ -66,6 +67,9 @@ Status Restorer::check(const SavedNode& node) const {
     }
     if (node.state != ObjectState::open && node.state != ObjectState::sealed) return wrong("is in no state");
     if (!node.device) return wrong("is on no device");
+    if (node.ttl_ns < 0 || node.ttl_from_ns < 0 || !Lifetimes::check_ttl(node.ttl_ns)) {
+        return wrong("has a ttl that cannot be");
+    }
     if (node.extent != 0) TRY(check_place(node, node.extent, node.offset, node.size_bytes));
     for (const auto& retired : node.retired) {
         TRY(check_place(node, retired.extent, retired.offset, retired.size_bytes));

@@ -31,7 +31,9 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_),
-      lifetimes_(std::make_unique<Lifetimes>(*this)) {}
+      lifetimes_(std::make_unique<Lifetimes>(*this, owner.uid)) {
+    accounts_.set_lifetimes(lifetimes_.get());
+}
 
 Store::~Store() = default;
 
@@ -88,6 +90,11 @@ Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec&
         return fail(EOPNOTSUPP, "{} has no compressible memory", device.name);
     }
     if ((spec.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", spec.mode);
+    if ((spec.flags & kCreateEphemeral) != 0 && (spec.flags & kCreateKeep) != 0)
+        return fail(EINVAL, "an ephemeral object ends with its session and cannot be kept");
+    TRY(Lifetimes::check_ttl(spec.ttl_ns));
+    if ((spec.flags & kCreateTtlUnused) != 0 && spec.ttl_ns == 0)
+        return fail(EINVAL, "a ttl since the last use was asked for, but no ttl");
     if (spec.attributes != nullptr) {
         for (const auto& [name, value] : *spec.attributes) TRY(check_attribute_name(name));
         TRY(Operations::check_attributes(*spec.attributes));
@@ -122,7 +129,8 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
-    uint32_t flags = spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateEvictable);
+    uint32_t flags =
+        spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateEvictable | kCreateEphemeral);
     if ((spec.flags & kCreateEmpty) != 0) {
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
@@ -157,6 +165,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         tree_.insert(parent, name, object);
     }
     accounts_.update(*object);
+    if (spec.ttl_ns != 0) lifetimes_->set_ttl(*object, spec.ttl_ns, (spec.flags & kCreateTtlUnused) != 0);
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
         object->next_unsealed = session.unsealed;
@@ -292,7 +301,8 @@ uint32_t Store::writers_of(const Session& session, NodeId object) {
 
 void Store::forget_creator(Object* object) {
     if (object->creator == 0) return;
-    Object*& head = at(object->creator).unsealed;
+    auto session = sessions_.find(object->creator);
+    Object*& head = session == sessions_.end() ? lifetimes_->orphans_of(object->creator) : session->second.unsealed;
     if (head == object) head = object->next_unsealed;
     if (object->next_unsealed != nullptr) object->next_unsealed->previous_unsealed = object->previous_unsealed;
     if (object->previous_unsealed != nullptr) object->previous_unsealed->next_unsealed = object->next_unsealed;
@@ -326,6 +336,7 @@ void Store::unlinked(Node* node, bool replaced) {
     }
     if (auto* object = as_object(node)) {
         accounts_.update(*object);
+        lifetimes_->unnamed(*object);
         unnamed_.insert(node->id);
     }
     free_if_unused(node);
@@ -343,6 +354,7 @@ std::vector<Object*> Store::nameless(DeviceIndex device) const {
 void Store::free_if_unused(Node* node) {
     if (auto* object = as_object(node)) {
         if (object->session_leases == 0) free_retired(object);
+        if (object->leases == 0) lifetimes_->released(*object);
         if (object->links > 0 || object->leases > 0) return;
         // A process that looked up the name just before it was replaced must still be able to open the object.
         if (object->replaced && object->is_referenced()) return;

@@ -267,9 +267,15 @@ void Tree::unhook(Link* link) {
     }
 }
 
-void Tree::remove(Link* link, bool replaced) {
+void Tree::remove(Link* link, Removal why) {
     Node* node = link->node;
-    tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
+    tell([&](NameListener& listener) {
+        switch (why) {
+            case Removal::plain: return listener.removing(*link);
+            case Removal::expired: return listener.expiring(*link);
+            case Removal::replaced: return listener.replacing(*link);
+        }
+    });
     // Holders of the object are told its former path.
     std::string last;
     auto* object = as_object(node);

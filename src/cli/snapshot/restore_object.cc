@@ -142,6 +142,10 @@ void RestoreObject::finish(const Client& client) {
     change(client, temporary_, keep | (elsewhere_ ? 0 : mode));
     check(client.rename(temporary_, saved_.name(), place_.replace), saved_.name());
     if (elsewhere_) change(client, saved_.name(), mode);
+    if (saved_.ttl_ms != 0) {
+        const auto ttl = std::chrono::milliseconds(saved_.ttl_ms);
+        check(client.set_ttl(saved_.name(), ttl, saved_.ttl_unused), saved_.name());
+    }
     object_.close();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +22,15 @@ std::optional<std::string> unusable(const std::string& name) {
     if (!is_utf8(name)) return "its name is not UTF-8";
     if (name.size() > kNameBytes) return fmt::format("its name has more than {} bytes", kNameBytes);
     return std::nullopt;
+}
+
+// A time since the last use begins again with the restore. So does that of a pinned object, which does not pass now.
+uint64_t left_of_ttl(const StatInfo& info) {
+    if ((info.flags & GSHM_STAT_TTL_UNUSED) != 0 || info.expires_ns == 0) return info.ttl_ms;
+    const auto now =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch());
+    const int64_t left_ms = (info.expires_ns - now.count()) / 1'000'000;
+    return std::clamp<uint64_t>(static_cast<uint64_t>(std::max<int64_t>(left_ms, 1)), 1, info.ttl_ms);
 }
 
 class Gatherer {
@@ -158,6 +168,8 @@ private:
         object.sealed = info.state == GSHM_STATE_SEALED;
         object.attributes = std::move(attributes);
         object.created_ns = info.created_ns;
+        object.ttl_ms = left_of_ttl(info);
+        object.ttl_unused = (info.flags & GSHM_STAT_TTL_UNUSED) != 0;
         object.identity = {manifest_.instance, info.id, info.size_bytes, info.modified_ns};
         by_id_[info.id] = manifest_.objects.size();
         manifest_.objects.push_back(std::move(object));

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,7 @@
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
 #include "store/files.h"
+#include "store/lifetimes.h"
 #include "support/memory_device.h"
 #include "support/recount.h"
 
@@ -51,7 +53,8 @@ std::unique_ptr<Catalog> open_catalog(const std::string& path, Kept& kept) {
 // A store as in the daemon, without the daemon.
 class Daemon final : private Recorder {
 public:
-    Daemon(const std::string& folder, Kept& kept, bool with_mount = false)
+    // Starts later than the first one by `away_ns`.
+    Daemon(const std::string& folder, Kept& kept, bool with_mount = false, int64_t away_ns = 0)
         : kept_(kept),
           device_("memory", uint64_t{1} << 40),
           store(clock_, reclaimer_, kRoot, {device_.info()}),
@@ -60,6 +63,7 @@ public:
               kept_.ledger_bytes = bytes;
               return {};
           }) {
+        clock_.advance(away_ns);
         reclaimer_.extents = &store.extents();
         EXPECT_TRUE(catalog->use_devices(store.devices()));
         EXPECT_TRUE(store.set_ledger(&ledger_));
@@ -88,6 +92,8 @@ public:
         }
         return std::get<Object*>(made);
     }
+
+    ManualClock& clock() { return clock_; }
 
 private:
     void changed(Node& node) override { catalog->changed(node); }
@@ -135,6 +141,11 @@ std::string describe(Store& store) {
                                     static_cast<int>(object.state), object.flags, object.leases, object.write_leases,
                                     object.session_leases, object.size_bytes,
                                     object.extent == nullptr ? 0 : object.extent->id, object.offset, object.creator);
+                if (const Lifetime* lifetime = object.lifetime.get()) {
+                    text += fmt::format(" ttl {} from {} due {} pinned {}", lifetime->ttl_ns, lifetime->from_ns.load(),
+                                        lifetime->position == Lifetime::kNone ? 0 : lifetime->due_ns,
+                                        lifetime->pinned_bytes);
+                }
             }
             text += "\n";
             if (node.kind == NodeKind::directory) walk(name);
@@ -142,6 +153,7 @@ std::string describe(Store& store) {
     };
     walk("");
     expect_true_accounts(store);
+    text += fmt::format("pinned {} {}\n", store.lifetimes().pinned_bytes(0, kUser.uid), store.lifetimes().queued());
     text += fmt::format("used {} unlinked {} nodes {} sessions {}\n", store.use(0).object_bytes,
                         store.use(0).unlinked_bytes, store.object_count(), store.session_count());
     store.end_session(session);
@@ -202,11 +214,13 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
         SessionId by = sessions[pick(sessions.size())];
         std::string one = name();
         Attributes attributes{{"k", std::to_string(step)}};
-        switch (pick(9)) {
+        switch (pick(11)) {
             case 0:
             case 1: {
-                uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : 0;
+                uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : pick(2) == 0 ? uint32_t{kCreateEphemeral} : 0;
                 CreateSpec spec{one, 1 + pick(200'000), 0, 0644, flags, pick(2) == 0 ? &attributes : nullptr, nullptr};
+                if (pick(3) == 0) spec.ttl_ns = static_cast<int64_t>(1 + pick(1000));
+                if (spec.ttl_ns != 0 && pick(2) == 0) spec.flags |= kCreateTtlUnused;
                 if (pick(5) == 0) spec.size_bytes = (2 << 20) + pick(100);
                 if (auto made = daemon.create(by, spec)) leases.emplace_back(by, (*made)->id, Access::write);
                 break;
@@ -229,6 +243,11 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
                 }
                 break;
             case 8:
+                (void)daemon.store.change(by, one,
+                                          {kChangeTtl, 0, 0, 0, static_cast<int64_t>(pick(1000)), pick(2) == 0});
+                break;
+            case 9: (void)daemon.store.change(by, one, {.what = pick(3) == 0 ? kChangeUnpin : kChangePin}); break;
+            case 10:
                 if (pick(10) == 0) {
                     std::erase_if(leases, [&](const auto& lease) { return std::get<0>(lease) == by; });
                     daemon.store.end_session(by);
@@ -365,6 +384,78 @@ TEST_F(CatalogTest, ADeadProcessLeavesNothingButWhatItSealed) {
     EXPECT_EQ(after.find("open id"), std::string::npos) << after;
     EXPECT_NE(after.find("sealed id"), std::string::npos) << after;
     EXPECT_NE(after.find("used 100 unlinked 0 nodes 1 sessions 1"), std::string::npos) << after;
+}
+
+TEST_F(CatalogTest, TtlsAndPinsOutliveADaemon) {
+    Kept kept;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        const SessionId session = begin(daemon, kUser);
+        auto create = [&](std::string_view name, int64_t ttl_ns, uint32_t flags) {
+            CreateSpec spec{name, 100, 0, 0600, kCreateKeep | flags, nullptr, nullptr};
+            spec.ttl_ns = ttl_ns;
+            ASSERT_TRUE(daemon.create(session, spec));
+        };
+        create("fixed", 100, 0);
+        create("unused", 100, kCreateTtlUnused);
+        create("owners", 100, 0);
+        create("roots", 100, 0);
+        create("unnamed", 100, 0);
+        ASSERT_TRUE(daemon.store.change(session, "owners", {.what = kChangePin}));
+        ASSERT_TRUE(daemon.store.change(begin(daemon, kRoot), "roots", {.what = kChangePin}));
+        ASSERT_TRUE(daemon.store.unlink(session, "unnamed"));
+        ASSERT_TRUE(daemon.catalog->commit());
+        ASSERT_TRUE(daemon.store.set_ledger(nullptr));
+    }
+    // 60 pass before the kill and the restart.
+    Daemon next(folder_ + "/first", kept, false, 60);
+    const SessionId session = begin(next, kUser);
+    auto& lifetimes = next.store.lifetimes();
+    auto there = [&] {
+        uint64_t end = 0;
+        std::set<std::string> names;
+        const auto listed = next.store.list(session, "", 0, SIZE_MAX, &end);
+        for (const Link* link : *listed) names.insert(link->name);
+        return names;
+    };
+    using Names = std::set<std::string>;
+    EXPECT_EQ(lifetimes.pinned_bytes(0, kUser.uid), 100u);
+    next.clock().advance(39);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"fixed", "unused", "owners", "roots"}));
+    next.clock().advance(1);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"unused", "owners", "roots"}));
+    // It is still held by the session of before.
+    next.clock().advance(1000);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"unused", "owners", "roots"}));
+    for (const auto& [former, process] : next.sessions) next.store.end_session(former);
+    next.clock().advance(100);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"owners", "roots"}));
+    EXPECT_EQ(next.store.change(session, "roots", {.what = kChangeUnpin}).error().code, EPERM);
+    ASSERT_TRUE(next.store.change(session, "owners", {.what = kChangeUnpin}));
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), Names{"roots"});
+    EXPECT_EQ(lifetimes.pinned_bytes(0, kUser.uid), 0u);
+}
+
+TEST_F(CatalogTest, ADeadProcessLeavesNoEphemeralObject) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    const SessionId doomed = begin(daemon, {1000, 1000, 666, {}});
+    const SessionId lives = begin(daemon, kUser);
+    for (SessionId session : {doomed, lives}) {
+        const std::string name = session == doomed ? "doomed" : "alive";
+        ASSERT_TRUE(daemon.create(session, {name, 100, 0, 0600, kCreateEphemeral, nullptr, nullptr}));
+        ASSERT_TRUE(daemon.store.seal(session, name));
+    }
+    ASSERT_TRUE(daemon.catalog->commit());
+    const std::string after = describe_after_kill(kept);
+    EXPECT_EQ(after.find("doomed"), std::string::npos) << after;
+    EXPECT_NE(after.find("alive"), std::string::npos) << after;
+    EXPECT_NE(after.find(fmt::format("creator {}", lives)), std::string::npos) << after;
 }
 
 TEST_F(CatalogTest, ASlabIsZeroWhereNoObjectIs) {
