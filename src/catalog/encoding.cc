@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "store/acl.h"
+
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, acl = 4, default_acl = 5 };
 
 class Writer {
 public:
@@ -79,11 +81,25 @@ std::string encode_more(const Node& node) {
             out.number(retired.size_bytes);
         }
     }
+    auto add_acl = [&](Part part, const AclPointer& acl) {
+        if (!acl) return;
+        out.part(part);
+        out.text(encode_acl(acl->entries()));
+    };
+    add_acl(Part::acl, node.acl);
+    if (node.kind == NodeKind::directory) {
+        add_acl(Part::default_acl, static_cast<const Directory&>(node).default_acl);
+    }
     return out.take();
 }
 
 Status decode_more(std::string_view bytes, SavedNode& node) {
     Reader in(bytes);
+    auto take_once = [&](std::string& acl) {
+        if (!acl.empty()) in.refuse();
+        acl = in.text();
+        if (acl.empty()) in.refuse();
+    };
     while (!in.at_end()) {
         switch (in.part()) {
             case Part::link: {
@@ -107,10 +123,12 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 node.retired.push_back(retired);
                 break;
             }
+            case Part::acl: take_once(node.acl); break;
+            case Part::default_acl: take_once(node.default_acl); break;
             default: in.refuse();
         }
     }
-    if (in.is_bad()) return fail(EUCLEAN, "node {} has links or attributes that cannot be read", node.id);
+    if (in.is_bad()) return fail(EUCLEAN, "node {} has links, attributes or ACLs that cannot be read", node.id);
     return {};
 }
 

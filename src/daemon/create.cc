@@ -17,6 +17,7 @@ struct Item {
     uint32_t flags;
     uid_t uid;
     gid_t gid;
+    bool default_mode;
     Attributes attributes;
 };
 
@@ -72,9 +73,14 @@ private:
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
-        return server_.store().create(session.id(),
-                                      {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
-                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_});
+        CreateSpec spec{item.name,   item.size_bytes,
+                        device,      static_cast<uint16_t>(item.mode),
+                        item.flags,  &item.attributes,
+                        extent_,     item.uid,
+                        item.gid,    map_,
+                        small_bytes_};
+        spec.default_mode = item.default_mode;
+        return server_.store().create(session.id(), spec);
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -224,6 +230,7 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
                          item->flags(),
                          item->uid(),
                          item->gid(),
+                         item->default_mode(),
                          {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {
