@@ -172,7 +172,7 @@ TEST_P(MountAcls, AClientsChangeIsSeen) {
 
 TEST_P(MountAcls, AreThereAfterAKill) {
     EXPECT_EQ(shell("cd " + mount() +
-                    " && mkdir d && setfacl -d -m u:65534:rwx d && touch d/x && setfacl -m u:65534:rx d d/x && "
+                    " && mkdir d && setfacl -d -m u:65534:rwx,o::--- d && touch d/x && setfacl -m u:65534:rx d d/x && "
                     "chmod 755 d"),
               "0:");
     const std::string before = shell("getfacl -nR " + at("d"));
