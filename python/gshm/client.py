@@ -14,6 +14,7 @@ from .names import Names, batch_errors
 from .objects import Object
 from .pools import Pool
 from .rings import AsyncRing, Ring
+from .shares import Shares
 from .transfers import Progress, Transfer, run_transfer
 
 
@@ -26,7 +27,7 @@ class NewObject:
         shape: Union[int, Sequence[int]],
         dtype: Any = "uint8",
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -77,7 +78,7 @@ class NewObject:
         )
 
 
-class Client(Names):
+class Client(Names, Shares):
     """A connection to gshmd. It reconnects by itself. Any thread may use it; a forked child connects again."""
 
     # ---- creating ----
@@ -88,7 +89,7 @@ class Client(Names):
         dtype: Any = "uint8",
         device: Optional[str] = None,
         *,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -98,7 +99,8 @@ class Client(Names):
         owner: Optional[Tuple[int, int]] = None,
         attributes: Optional[Mapping[str, Any]] = None,
     ) -> Object:
-        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first.
+        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first. `mode` 0 is
+        0o600, or what the directory's default ACL gives (docs/sharing.md).
 
         In a `with` statement it is sealed at the end, and removed after an exception. Without, it is reclaimed with this
         session unless seal() is called or `keep` is true. With `replace` or `unnamed` it is invisible until publish() or
@@ -206,7 +208,7 @@ class Client(Names):
         name: str,
         *,
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         replace: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
