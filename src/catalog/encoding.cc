@@ -2,12 +2,13 @@
 
 #include <cstring>
 
+#include "store/acl.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, lifetime = 6 };
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, acl = 4, default_acl = 5, lifetime = 6 };
 
 class Writer {
 public:
@@ -86,11 +87,25 @@ std::string encode_more(const Node& node) {
         out.number(static_cast<uint64_t>(object->lifetime->ttl_ns));
         out.number(static_cast<uint64_t>(object->lifetime->from_ns));
     }
+    auto add_acl = [&](Part part, const AclPointer& acl) {
+        if (!acl) return;
+        out.part(part);
+        out.text(encode_acl(acl->entries()));
+    };
+    add_acl(Part::acl, node.acl);
+    if (node.kind == NodeKind::directory) {
+        add_acl(Part::default_acl, static_cast<const Directory&>(node).default_acl);
+    }
     return out.take();
 }
 
 Status decode_more(std::string_view bytes, SavedNode& node) {
     Reader in(bytes);
+    auto take_once = [&](std::string& acl) {
+        if (!acl.empty()) in.refuse();
+        acl = in.text();
+        if (acl.empty()) in.refuse();
+    };
     while (!in.at_end()) {
         switch (in.part()) {
             case Part::link: {
@@ -118,10 +133,12 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 node.ttl_ns = static_cast<int64_t>(in.number());
                 node.ttl_from_ns = static_cast<int64_t>(in.number());
                 break;
+            case Part::acl: take_once(node.acl); break;
+            case Part::default_acl: take_once(node.default_acl); break;
             default: in.refuse();
         }
     }
-    if (in.is_bad()) return fail(EUCLEAN, "node {} has links or attributes that cannot be read", node.id);
+    if (in.is_bad()) return fail(EUCLEAN, "node {} has links, attributes or ACLs that cannot be read", node.id);
     return {};
 }
 

@@ -22,7 +22,7 @@ struct CreateArgs {
     std::string name;
     uint64_t size_bytes = 0;
     std::string device;  // empty: the daemon's first device
-    uint32_t mode = 0600;
+    uint32_t mode = 0;   // 0: the daemon's default
     std::optional<uint8_t> fill;
     bool compressible = false;
     bool dedicated = false;
@@ -136,6 +136,14 @@ struct MvArgs {
     bool no_replace = false;
 };
 
+struct ShareArgs {  // share, unshare
+    std::vector<std::string> names;
+    std::vector<std::string> with;  // users and groups as typed; none: show, or with everybody
+    bool write = false;
+    bool recursive = false;
+    bool parents = false;
+};
+
 struct RmArgs {
     std::vector<std::string> names;
     bool recursive = false;
@@ -192,6 +200,8 @@ int cmd_mv(Context& context, const MvArgs& args);
 int cmd_rm(Context& context, const RmArgs& args);
 int cmd_holders(Context& context, const HoldersArgs& args);
 int cmd_df(Context& context, const DfArgs& args);
+int cmd_share(Context& context, const ShareArgs& args);
+int cmd_unshare(Context& context, const ShareArgs& args);
 int cmd_wait(Context& context, const WaitArgs& args);
 int cmd_watch(Context& context, const WatchArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);

@@ -203,6 +203,14 @@ private:
             app->add_flag("--ephemeral", args->lifetime.ephemeral,
                           "goes on until it is interrupted; then the new objects are removed");
         }
+        // May be repeated.
+        CLI::Option* list(const std::string& option, std::vector<std::string> Args::* member, const char* type,
+                          const char* text) const {
+            const auto store = [=, args = args](const std::string& value) { ((*args).*member).push_back(value); };
+            return unmark(app->add_option_function<std::string>(option, store, text))
+                ->type_name(type)
+                ->trigger_on_parse();
+        }
         // An optional positional, which differs from an empty one.
         CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::* member,
                                    const char* text) const {
@@ -325,7 +333,8 @@ void Parser::add_object_commands() {
     create.name("NAME", &CreateArgs::name, "its name; missing directories are created");
     create.number("--size", &CreateArgs::size_bytes, parse_size, "SIZE", "such as 8M")->required();
     create.device(&CreateArgs::device);
-    create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
+    create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL",
+                  "permission bits; default: 0600, or by the directory's default ACL");
     create.number("--fill", &CreateArgs::fill, parse_byte, "BYTE", "fill it, with 0 to 255 or 0x00 to 0xff");
     create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
     create.lifetime();
@@ -360,6 +369,21 @@ void Parser::add_object_commands() {
                              "gshm holders models/w0");
     holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
+
+    const auto share = add("share", cmd_share, "let single users and groups read objects; show who may",
+                           R"(gshm share models/llama -r --to bob,@research
+  gshm share models/llama                  (shows the rights))");
+    share.names(&ShareArgs::names, "objects, or directories for all that is made in them later");
+    share.list("--to", &ShareArgs::with, "USER,@GROUP", "users, and groups after @; names or numbers");
+    share.flag("-w,--write", &ShareArgs::write, "also write");
+    share.flag("-r,-R,--recursive", &ShareArgs::recursive, "also all that is in the directories now");
+    share.flag("-p,--parents", &ShareArgs::parents, "also let them search the directories above");
+
+    const auto unshare =
+        add("unshare", cmd_unshare, "end the sharing with users and groups", "gshm unshare models/llama -r --from bob");
+    unshare.names(&ShareArgs::names, "objects or directories");
+    unshare.list("--from", &ShareArgs::with, "USER,@GROUP", "users, and groups after @; default: all");
+    unshare.flag("-r,-R,--recursive", &ShareArgs::recursive, "also all that is in the directories");
 
     const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",
                           "gshm attr models/w0 shape '[4096,4096]'");

@@ -18,6 +18,7 @@ struct Item {
     uid_t uid;
     gid_t gid;
     uint64_t ttl_ms;
+    bool default_mode;
     Attributes attributes;
 };
 
@@ -75,9 +76,15 @@ private:
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
-        return server_.store().create(session.id(),
-                                      {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
-                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_, ttl_ns});
+        CreateSpec spec{item.name,   item.size_bytes,
+                        device,      static_cast<uint16_t>(item.mode),
+                        item.flags,  &item.attributes,
+                        extent_,     item.uid,
+                        item.gid,    map_,
+                        small_bytes_};
+        spec.ttl_ns = ttl_ns;
+        spec.default_mode = item.default_mode;
+        return server_.store().create(session.id(), spec);
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -228,6 +235,7 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
                          item->uid(),
                          item->gid(),
                          item->ttl_ms(),
+                         item->default_mode(),
                          {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {

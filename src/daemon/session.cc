@@ -235,8 +235,10 @@ void Session::give_own_memory(std::vector<Object*> objects) {
     server_.mover().give_own_memory(std::move(objects), std::move(again));
 }
 
-Result<bool> Session::needs_own_memory(const Object& object) const {
-    if (object.extent == nullptr || !object.extent->unmapped) return false;
+Result<bool> Session::needs_own_memory(const Object& object, bool to_map) const {
+    if (object.extent == nullptr) return false;
+    const bool leaves = to_map && server_.store().leaves_closed_slab(id_, object);
+    if (!object.extent->unmapped && !leaves) return false;
     auto failed = no_own_memory_.find(object.id);
     if (failed != no_own_memory_.end()) return std::unexpected(failed->second);
     return true;

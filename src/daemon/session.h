@@ -116,7 +116,7 @@ private:
     // instead of a reply.
     void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
     // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
-    Result<bool> needs_own_memory(const Object& object) const REQUIRES(store_lock);
+    Result<bool> needs_own_memory(const Object& object, bool to_map) const REQUIRES(store_lock);
     // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);

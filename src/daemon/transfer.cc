@@ -121,7 +121,7 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (!object) return reply_error(request, object.error());
     if ((*object)->extent == nullptr) return reply_error(request, {ENODATA, "the object is empty and has no memory"});
     const Access access = write ? Access::write : Access::read;
-    auto needs = needs_own_memory(**object);
+    auto needs = needs_own_memory(**object, true);
     if (!needs) return reply_error(request, needs.error());
     if (*needs) return give_own_memory({*object});
     if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {

@@ -26,9 +26,14 @@ public:
     // called if the kernel can send requests through io_uring, and returns whether it shall. The kernel then sends none
     // until the queues are registered.
     Status start(Call& call, const std::function<bool()>& make_uring);
-    // Continues the mount of an earlier daemon, with the features that it negotiated with the kernel, and the requests
-    // that it has executed and perhaps not answered.
-    void resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) EXCLUDES(store_lock);
+    // Negotiated with the kernel when the mount begins, for as long as it lasts.
+    struct Features {
+        bool passthrough = false;
+        // The kernel decides by ACLs, leaves the umask to the mount, and sends the longer form of SETXATTR.
+        bool acls = false;
+    };
+    // Continues the mount of an earlier daemon, and the requests that it has executed and perhaps not answered.
+    void resume(Features features, std::unordered_map<uint64_t, NodeId> done) EXCLUDES(store_lock);
     // Invalidates all cached names and attributes in the kernel.
     void forget_all_remembered() EXCLUDES(store_lock);
     void handle(Call& call) EXCLUDES(store_lock);
@@ -39,7 +44,7 @@ public:
     // Called when the mount has ended in the kernel: closes its open files, and forgets all lookups.
     void end() EXCLUDES(store_lock);
 
-    bool has_passthrough() const { return passthrough_; }
+    const Features& features() const { return features_; }
     // Another daemon can continue the mount, if it has the descriptor.
     bool can_be_resumed() const { return resumable_; }
 
@@ -59,6 +64,8 @@ private:
     static uint64_t remembered_s(Node& node) REQUIRES(store_lock);
     void drop_set_id(Node& node, const fuse_in_header& by) REQUIRES(store_lock);
     fuse_attr to_attr(Node& node) REQUIRES(store_lock);
+    // As the kernel is to use it for its checks.
+    uint32_t shown_mode(const Node& node) const REQUIRES(store_lock);
     fuse_entry_out to_entry(Node& node) REQUIRES(store_lock);
     // The entry of the root that is not in the store, and not in listings.
     static bool is_iov_folder(NodeId parent, std::string_view name) {
@@ -87,6 +94,11 @@ private:
     Result<std::string> fabric_handle(NodeId node);
     Status set_device(NodeId node, std::string_view name);
     Status set_state(NodeId node, std::string_view state);
+    // Null: not the name of an ACL.
+    static std::optional<AclKind> acl_kind(std::string_view name);
+    Status set_acl(NodeId node, AclKind kind, std::string_view value, bool drop_set_group);
+    Result<std::string> acl_value(NodeId node, AclKind kind);
+    Status remove_acl(NodeId node, AclKind kind);
 
     // ---- files.cc ----
     void open(Call& call);
@@ -186,7 +198,7 @@ private:
     KernelRequests& kernel_;
     IovFolder iovs_;
     std::function<bool(bool)> waiting_ = [](bool) { return false; };
-    bool passthrough_ = false;
+    Features features_;
     bool resumable_ = false;
     std::unordered_map<uint64_t, NodeId> done_ GUARDED_BY(store_lock);  // by an earlier daemon; request -> node
     // Empty files that keep their memory for a while, since the next open needs it.

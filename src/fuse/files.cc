@@ -57,10 +57,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     KnownNode& known_object = known(*object);
     const bool leaves_slab = in_slab && (object->leases == 1 || known_object.leaving_slab);
     known_object.leaving_slab = leaves_slab;
-    const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
+    const bool wants_file = features_.passthrough && in_files && object->extent == nullptr;
     // With passthrough the kernel itself reports a full device to a writer, so the open waits for memory.
     const bool waits =
-        passthrough_ && in_files && access == Access::write &&
+        features_.passthrough && in_files && access == Access::write &&
         backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
     if (empties || leaves_slab || wants_file || waits) {
         Status status;
@@ -71,7 +71,7 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
             if (waits) wait_for_departures(work, uid);
             if (empties) status = resize(work, 0);
             if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
-            if (status && passthrough_ && in_files) {
+            if (status && features_.passthrough && in_files) {
                 std::unique_lock gate_lock(work.gate->mutex);
                 if (!work.gate->memory) status = move_to(work, 0, 0, 0);
             }
@@ -149,8 +149,8 @@ void FileSystem::create(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    auto made_object =
-        backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
+    auto made_object = backend_.files().make_object(**parent, *name, maker);
     if (!made_object) {
         // Another client has created the name. The kernel checks no rights on a new file, so it must look up the name
         // again.
@@ -167,7 +167,8 @@ void FileSystem::make_unnamed(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
+    Object* object = backend_.files().make_unnamed(**parent, maker);
     mark(call.header(), object->id);
     reply_created(call, lock, object, (*in)->flags);
 }

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/acl.h"
 
 namespace gshm::core::fuse {
 namespace {
@@ -63,6 +64,10 @@ uint64_t FileSystem::remembered_s(Node& node) {
     return written ? 0 : kRememberedS;
 }
 
+uint32_t FileSystem::shown_mode(const Node& node) const {
+    return node.acl && !features_.acls ? mode_without_acl(node.acl->entries(), node.mode) : uint32_t{node.mode};
+}
+
 fuse_attr FileSystem::to_attr(Node& node) {
     fuse_attr attr = {};
     attr.blksize = kBlockBytes;
@@ -82,7 +87,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         attr.rdev = static_cast<const Special&>(node).number;
     }
     attr.ino = node.id;
-    attr.mode = type_of(node) | node.mode;
+    attr.mode = type_of(node) | shown_mode(node);
     attr.uid = node.uid;
     attr.gid = node.gid;
     set_time(&attr.atime, &attr.atimensec, node.accessed_ns);

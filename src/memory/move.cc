@@ -135,7 +135,10 @@ void Mover::give_own_memory(std::vector<Object*> objects, OwnDone done) {
         jobs.push_back({object, Store::gate(object)});
     }
     worker_->submit([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
-        for (Job& job : jobs) job.status = give_own_memory(*job.object, *job.gate);
+        for (Job& job : jobs) {
+            job.status = give_own_memory(*job.object, *job.gate);
+            if (job.status) job.status = leave_closed_slab(*job.object, job.gate);
+        }
         scheduler_.post([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
             store_lock.assert_held();
             std::unordered_map<NodeId, Error> failed;
@@ -146,6 +149,21 @@ void Mover::give_own_memory(std::vector<Object*> objects, OwnDone done) {
             done(std::move(failed));
         });
     });
+}
+
+Status Mover::leave_closed_slab(Object& object, std::shared_ptr<Gate> gate) {
+    Job job{&object, std::move(gate), 0, true};
+    {
+        StoreLock lock(scheduler_.store_mutex());
+        if (object.extent == nullptr || !object.extent->closed) return {};
+        // Others would go on with the old bytes.
+        if (object.state != ObjectState::sealed && object.session_leases > 0) {
+            return fail(EACCES, "the object shares its memory with objects that you may not open, and another process "
+                                "has it open");
+        }
+        job.to = object.device;
+    }
+    return run(job);
 }
 
 Status Mover::give_own_memory(Object& object, Gate& gate) {

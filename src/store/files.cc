@@ -29,7 +29,7 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
 
 Result<Object*> Files::make_object(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(Operations::check_free(parent, name));
-    TRY(store_.operations_.check_room(maker.uid, name.size()));
+    TRY(store_.operations_.check_room(maker.uid, name.size() + Operations::acl_bytes_in(parent, maker, false)));
     Tree::Quiet quiet(store_.tree_);
     Object* object = make_unnamed(parent, maker);
     store_.unnamed_.erase(object->id);

@@ -3,7 +3,9 @@
 
 #include "base/limits.h"
 #include "base/name.h"
+#include "store/acl.h"
 #include "store/lifetimes.h"
+#include "store/store.h"
 
 namespace gshm::core {
 namespace {
@@ -33,8 +35,9 @@ Status Store::make(SessionId session, const MakeSpec& spec) {
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     const bool for_other = (spec.flags & kCreateOwner) != 0;
-    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid, spec.mode == 0 ? 0755 : spec.mode,
-                      for_other};
+    const uint32_t default_mode = for_other ? 0755 : default_directory_mode(parent->default_acl);
+    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid,
+                      spec.mode == 0 ? default_mode : spec.mode, for_other};
     if (spec.kind == NodeKind::symlink) {
         TRY(operations_.make_symlink(*parent, name, maker, spec.target));
         return {};

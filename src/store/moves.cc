@@ -45,7 +45,7 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
     const Link* link = object.any_link();
     SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
-    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    if (link != nullptr) key.reach = key_reach(object.mode, object.acl, Tree::reach(*link->parent));
     if (may_share(object, device, object.size_bytes)) {
         key = SlabKey::unmapped(device, compressible);
         return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));

@@ -61,11 +61,29 @@ Status Operations::check_room(uid_t uid, size_t more_bytes) {
     return store_.nodes_.check_room(uid, limits::kNodeBytes + more_bytes);
 }
 
+InheritedRights Operations::rights_in(const Directory& parent, const Maker& maker, bool is_directory) {
+    const AclPointer none;
+    return inherit_rights(store_.nodes_.acls(), maker.keeps_group ? none : parent.default_acl, maker.mode & 07777,
+                          maker.umask, is_directory);
+}
+
+size_t Operations::acl_bytes_in(const Directory& parent, const Maker& maker, bool is_directory) {
+    if (!parent.default_acl || maker.keeps_group) return 0;
+    return parent.default_acl->bytes() * (is_directory ? 2 : 1);
+}
+
 template <typename Made>
 Made* Operations::own(Made* node, const Directory& parent, const Maker& maker) {
     node->uid = maker.uid;
     node->gid = group_in(parent, maker);
-    node->mode = static_cast<uint16_t>(maker.mode & 07777);
+    if (node->kind == NodeKind::symlink) {
+        node->mode = 0777;
+    } else {
+        InheritedRights rights = rights_in(parent, maker, node->kind == NodeKind::directory);
+        node->mode = static_cast<uint16_t>(rights.mode);
+        node->acl = std::move(rights.access);
+        if (auto* directory = as_directory(node)) directory->default_acl = std::move(rights.inherited);
+    }
     if (node->kind == NodeKind::directory && gives_group(parent) && !maker.keeps_group) node->mode |= S_ISGID;
     node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = store_.clock_.now_ns();
     return node;
@@ -79,7 +97,7 @@ Object* Operations::make_object(const Directory& parent, const Maker& maker) {
 
 Result<Directory*> Operations::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(check_free(parent, name));
-    TRY(check_room(maker.uid, name.size()));
+    TRY(check_room(maker.uid, name.size() + acl_bytes_in(parent, maker, true)));
     Directory* directory = own(store_.nodes_.make<Directory>(), parent, maker);
     directory->device = parent.device;
     store_.tree_.insert(&parent, name, directory);
@@ -90,7 +108,7 @@ Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name,
                                        std::string_view target) {
     TRY(check_free(parent, name));
     TRY(check_room(maker.uid, name.size() + target.size()));
-    Node* node = own(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777, maker.keeps_group});
+    Node* node = own(store_.nodes_.make<Symlink>(target), parent, maker);
     store_.tree_.insert(&parent, name, node);
     return node;
 }
@@ -98,7 +116,7 @@ Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name,
 Result<Node*> Operations::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                        uint32_t number) {
     TRY(check_free(parent, name));
-    TRY(check_room(maker.uid, name.size()));
+    TRY(check_room(maker.uid, name.size() + acl_bytes_in(parent, maker, false)));
     Node* node = own(store_.nodes_.make<Special>(type, number), parent, maker);
     store_.tree_.insert(&parent, name, node);
     return node;

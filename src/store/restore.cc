@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/acl.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
@@ -50,6 +51,9 @@ Status Restorer::add(SavedExtent saved) {
 
 Status Restorer::add(SavedNode saved) {
     TRY(check(saved));
+    AclEntries acl;
+    AclEntries default_acl;
+    TRY(read_acls(saved, acl, default_acl));
     Nodes& nodes = store_.nodes_;
     auto twice = [&] { return fail(EUCLEAN, "node {} is there twice", saved.id); };
     Node* node = nullptr;
@@ -61,6 +65,7 @@ Status Restorer::add(SavedNode saved) {
             directories_.push_back(directory);
             directory->device = saved.device;
             directory->implicit = saved.implicit;
+            directory->default_acl = nodes.acls().intern(std::move(default_acl));
             node = directory;
             break;
         }
@@ -108,6 +113,7 @@ Status Restorer::add(SavedNode saved) {
     if (node == nullptr) return twice();
     node->first_link.name = saved.last_name;
     node->mode = saved.mode;
+    node->acl = nodes.acls().intern(std::move(acl));
     node->uid = saved.uid;
     node->gid = saved.gid;
     node->created_ns = saved.created_ns;

@@ -111,6 +111,9 @@ private:
     // restore_check.cc
     static Status check(const SavedExtent& extent);
     Status check(const SavedNode& node) const;
+    // Sets the entries of its ACLs; none: it has none.
+    static Status read_acls(const SavedNode& node, std::vector<AclEntry>& ret_acl,
+                            std::vector<AclEntry>& ret_default_acl);
     Status check_place(const SavedNode& node, uint64_t extent, uint64_t offset, uint64_t bytes) const;
     Status check_slabs();
     void drop_place(Object* object, StoredExtent* extent, uint64_t offset);

@@ -8,6 +8,7 @@
 #include "base/name.h"
 #include "base/size.h"
 #include "store/account_limits.h"
+#include "store/acl.h"
 #include "store/evictables.h"
 #include "store/gate.h"
 #include "store/lifetimes.h"
@@ -114,18 +115,23 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     const Tree::Spot spot = TRY(check_create(session, spec));
     TRY(reserve_lease(session));
     const bool for_other = (spec.flags & kCreateOwner) != 0;
+    uint32_t mode = spec.mode;
+    if (spec.default_mode) mode = for_other ? 0600 : default_object_mode(spot.parent->default_acl);
     const Maker maker =
-        for_other ? Maker{spec.uid, spec.gid, spec.mode, true} : Maker{session.who.uid, session.who.gid, spec.mode};
-    TRY(operations_.check_room(maker.uid, spec.name.size() + (spec.attributes ? bytes_of(*spec.attributes) : 0)));
+        for_other ? Maker{spec.uid, spec.gid, mode, true} : Maker{session.who.uid, session.who.gid, mode};
+    TRY(operations_.check_room(maker.uid, spec.name.size() + Operations::acl_bytes_in(*spot.parent, maker, false) +
+                                              (spec.attributes ? bytes_of(*spec.attributes) : 0)));
+    // Directories that are made for the path pass the default ACL on.
+    const InheritedRights rights = operations_.rights_in(*spot.parent, maker, false);
     SlabKey key{spec.device,
                 maker.uid,
                 Operations::group_in(*spot.parent, maker),
-                spec.mode,
+                static_cast<uint16_t>(rights.mode),
                 (spec.flags & kCreateCompressible) != 0,
                 {}};
-    // Directories that are made for the path are open to all, and restrict nothing. If only the owner may open the
-    // object, the directories exclude no further user.
-    if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);
+    if ((rights.mode & 077) != 0) {
+        key.reach = key_reach(rights.mode, rights.access, tree_.reach_of_new(session.who, spot));
+    }
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};

@@ -165,6 +165,10 @@ public:
     // True: only this session has the object open, and the object may leave its slab.
     bool can_leave_slab(SessionId session, const Object& object) const;
 
+    // True: the session may not map the object, whose slab is closed, and the object can move to another place instead:
+    // no other session uses it, or its bytes do not change any more.
+    bool leaves_closed_slab(SessionId session, const Object& object) const;
+
     // ---- other memory for an object; called by memory/move.h ----
     // The object of that name, if the session's user may move it: its owner and root.
     Result<Object*> find_movable(SessionId session, std::string_view name) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/support/acls.h"
 #include "cli/support/table.h"
 #include "cli/support/text.h"
 
@@ -72,7 +73,8 @@ Record stat_record(const std::string& name, const StatInfo& info) {
     return record;
 }
 
-std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes) {
+std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes,
+                      const ShownAcls& acls) {
     Accounts accounts;
     std::vector<std::pair<std::string, std::string>> lines = {{"name", name.empty() ? "/" : name}};
     if (is_directory(info)) {
@@ -106,6 +108,13 @@ std::string stat_text(const std::string& name, const StatInfo& info, const std::
                        fmt::format("{} {}", mode_text(info.mode), permissions_text(type_letter(info), info.mode)));
     lines.emplace_back("owner", fmt::format("{} ({})", accounts.user(info.uid), info.uid));
     lines.emplace_back("group", fmt::format("{} ({})", accounts.group(info.gid), info.gid));
+    auto add_acl = [&](const char* title, const std::vector<AclEntry>& acl) {
+        std::vector<std::string> entries;
+        for (const AclEntry& entry : acl) entries.push_back(entry_text(accounts, entry));
+        if (!acl.empty()) lines.emplace_back(title, fmt::format("{}", fmt::join(entries, ",")));
+    };
+    add_acl("acl", acls.acl);
+    add_acl("default acl", acls.default_acl);
     lines.emplace_back("created", time_text(info.created_ns));
     lines.emplace_back("modified", time_text(info.modified_ns));
     for (const auto& [key, value] : attributes) lines.emplace_back("attr " + key, attribute_text(value));
