@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "store/account_limits.h"
+
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, limits = 8, counted_in = 9 };
 
 class Writer {
 public:
@@ -79,6 +81,20 @@ std::string encode_more(const Node& node) {
             out.number(retired.size_bytes);
         }
     }
+    if (node.kind == NodeKind::directory) {
+        if (const auto& account = static_cast<const Directory&>(node).account) {
+            out.part(Part::limits);
+            out.text(encode_limits(account->set));
+        }
+    }
+    // Of an object with names they follow from these.
+    if (object != nullptr && object->links == 0 && object->accounted.trees() != nullptr) {
+        for (const TreeAccount* account : object->accounted.trees()->accounts) {
+            if (account->directory == nullptr) continue;
+            out.part(Part::counted_in);
+            out.number(account->directory->id);
+        }
+    }
     return out.take();
 }
 
@@ -107,6 +123,8 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 node.retired.push_back(retired);
                 break;
             }
+            case Part::limits: node.limits = in.text(); break;
+            case Part::counted_in: node.counted_in.push_back(in.number()); break;
             default: in.refuse();
         }
     }
