@@ -15,6 +15,13 @@ uint32_t parse_mode(std::string_view option, std::string_view text);
 // Seconds, possibly with a fraction, converted to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
 
+// A size, or "none", which is 0.
+uint64_t parse_limit(std::string_view option, std::string_view text);
+// A number, or "none", which is 0.
+uint64_t parse_limit_count(std::string_view option, std::string_view text);
+// Whole seconds: "90", "90s", "30m", "12h", "7d".
+uint64_t parse_span(std::string_view option, std::string_view text);
+
 // An integer within bounds.
 unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most);
 
