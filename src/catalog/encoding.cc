@@ -2,13 +2,23 @@
 
 #include <cstring>
 
+#include "store/account_limits.h"
 #include "store/acl.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, acl = 4, default_acl = 5, lifetime = 6 };
+enum class Part : uint8_t {
+    link = 1,
+    attribute = 2,
+    retired = 3,
+    acl = 4,
+    default_acl = 5,
+    lifetime = 6,
+    limits = 8,
+    counted_in = 9
+};
 
 class Writer {
 public:
@@ -96,6 +106,20 @@ std::string encode_more(const Node& node) {
     if (node.kind == NodeKind::directory) {
         add_acl(Part::default_acl, static_cast<const Directory&>(node).default_acl);
     }
+    if (node.kind == NodeKind::directory) {
+        if (const auto& account = static_cast<const Directory&>(node).account) {
+            out.part(Part::limits);
+            out.text(encode_limits(account->set));
+        }
+    }
+    // Of an object with names they follow from these.
+    if (object != nullptr && object->links == 0 && object->accounted.trees() != nullptr) {
+        for (const TreeAccount* account : object->accounted.trees()->accounts) {
+            if (account->directory == nullptr) continue;
+            out.part(Part::counted_in);
+            out.number(account->directory->id);
+        }
+    }
     return out.take();
 }
 
@@ -135,6 +159,8 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 break;
             case Part::acl: take_once(node.acl); break;
             case Part::default_acl: take_once(node.default_acl); break;
+            case Part::limits: node.limits = in.text(); break;
+            case Part::counted_in: node.counted_in.push_back(in.number()); break;
             default: in.refuse();
         }
     }

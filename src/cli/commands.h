@@ -49,6 +49,30 @@ struct UmountArgs {
     bool lazy = false;
 };
 
+// An account with limits.
+struct AccountArgs {
+    std::optional<std::string> user;
+    std::optional<std::string> group;
+    std::optional<std::string> directory;
+    std::string device;  // empty: all devices together; in lists all of them
+    bool exact_bytes = false;
+};
+
+struct LimitArgs {
+    AccountArgs account;
+    std::optional<uint64_t> bytes;
+    std::optional<uint64_t> soft_bytes;
+    std::optional<uint64_t> objects;
+    std::optional<uint64_t> soft_objects;
+    std::optional<uint64_t> grace_s;
+    std::optional<std::string> reserve;
+};
+
+struct QuotaArgs {
+    AccountArgs account;
+    bool all = false;
+};
+
 struct ShutdownArgs {
     bool keep = false;
 };
@@ -179,6 +203,8 @@ struct DfArgs {  // df, devices
 
 int cmd_ping(Context& context);
 int cmd_doctor(Context& context);
+int cmd_limit(Context& context, const LimitArgs& args);
+int cmd_quota(Context& context, const QuotaArgs& args);
 int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);

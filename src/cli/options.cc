@@ -238,6 +238,22 @@ private:
         return command;
     }
 
+    // The options that name an account with limits.
+    void add_account(CLI::App& app, AccountArgs& args) {
+        const auto text = [&](const char* option, std::optional<std::string>& member, const char* type,
+                              const char* help) {
+            unmark(app.add_option_function<std::string>(
+                       option, [&member](const std::string& value) { member = value; }, help))
+                ->type_name(type);
+        };
+        text("--user", args.user, "USER", "name or number");
+        text("--group", args.group, "GROUP", "name or number");
+        text("--dir", args.directory, "NAME", "the objects below a directory");
+        unmark(app.add_option("--device", args.device, "such as cuda:0; default: all devices together"))
+            ->type_name("DEVICE");
+        app.add_flag("-b,--exact", args.exact_bytes, "sizes in bytes");
+    }
+
     void add_daemon_commands();
     void add_name_commands();
     void add_object_commands();
@@ -264,6 +280,24 @@ void Parser::add_daemon_commands() {
 
     const auto df = add("df", cmd_df, "show the used and free memory of each device", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
+
+    const auto limit = add("limit", cmd_limit, "limit a user, a group or a directory; without values, list limits",
+                           "gshm limit --user bob --device cuda:0 --bytes 10G --objects 100000");
+    add_account(*limit.app, limit.args->account);
+    limit.number("--bytes", &LimitArgs::bytes, parse_limit, "SIZE", "at most; none: no limit, as in the next three");
+    limit.number("--soft-bytes", &LimitArgs::soft_bytes, parse_limit, "SIZE", "may be exceeded for the grace");
+    limit.number("--objects", &LimitArgs::objects, parse_limit_count, "COUNT", "at most");
+    limit.number("--soft-objects", &LimitArgs::soft_objects, parse_limit_count, "COUNT",
+                 "may be exceeded for the grace");
+    limit.number("--grace", &LimitArgs::grace_s, parse_span, "TIME", "such as 12h; default: 7d");
+    const auto reserve = [args = limit.args](const std::string& value) { args->reserve = value; };
+    unmark(limit.app->add_option_function<std::string>("--reserve", reserve,
+                                                       "memory of --device that other programs keep, or none"))
+        ->type_name("SIZE|N%");
+
+    const auto quota = add("quota", cmd_quota, "show what you use, against the limits", "gshm quota --all");
+    add_account(*quota.app, quota.args->account);
+    quota.flag("-a,--all", &QuotaArgs::all, "of all users and groups; root and the user of gshmd only");
 
     const auto mount =
         add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",

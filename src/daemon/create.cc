@@ -50,8 +50,17 @@ public:
             const Item& item = items_[records_.size()];
             auto created = create(*session, item);
             drop_extent();
+            if (!created && created.error().code == EDQUOT && !std::exchange(heard_others_, true)) {
+                // A packet of another client that releases memory may not have been read yet.
+                session->job_started();
+                return server_.client_loops().after_arrived(server_.loop(), [self = shared_from_this()] {
+                    store_lock.assert_held();
+                    if (auto waiting = self->session_.lock()) waiting->job_ended();
+                    self->run();
+                });
+            }
             if (!created) {
-                add_failure(created.error());
+                add_failure(session->explained(created.error()));
             } else if (auto* need = std::get_if<ExtentNeed>(&*created)) {
                 return allocate(*session, *need);
             } else {
@@ -99,7 +108,8 @@ private:
     }
 
     void allocate_memory(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
-        AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
+        AllocationRequest request{
+            need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab && !need.fixed, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request,

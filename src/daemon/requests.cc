@@ -207,6 +207,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
         int index = -1;
         auto needs = open.map() ? needs_own_memory(*opened, true) : Result<bool>(false);
+        if (needs && !*needs && open.map()) needs = needs_fixed_memory(*opened, access);
         if (!needs) return undo(needs.error());
         if (*needs) {
             without_memory.push_back(opened);

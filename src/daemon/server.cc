@@ -44,6 +44,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
         TRY(self->await_session(session, process));
     }
     self->fences_.restore(self->store_);
+    self->reserves_.load();
     // Commits changes that no request waits for, such as the end of a client.
     loop.set_after([self] {
         store_lock.assert_held();

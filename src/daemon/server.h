@@ -21,6 +21,7 @@
 #include "daemon/mount_backend.h"
 #include "daemon/mount_records.h"
 #include "daemon/reapers.h"
+#include "daemon/reserves.h"
 #include "daemon/ring_service.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
@@ -63,6 +64,7 @@ public:
     wire::ProtocolRange protocols() const { return protocols_; }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
+    Reserves& reserves() REQUIRES(store_lock) { return reserves_; }
 
     // One slab of a key is allocated at a time. True: an allocation is in progress, and `resume` is called when it has
     // succeeded or failed. False: the caller must allocate, call slab_arrived() and run the tasks that it returns.
@@ -172,6 +174,7 @@ private:
     std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;
+    Reserves reserves_ GUARDED_BY(store_lock) = {*devices_, survival_};
     UniqueFd spare_;  // closed for a moment to accept and refuse a client when no descriptors are left
     Credentials owner_;
     SystemClock clock_;

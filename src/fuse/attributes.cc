@@ -164,12 +164,12 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         lock.unlock();
         if (closed) TRY(drop_empty(work));
         lock.lock();
+        Store& store = backend_.files().store();
         const bool free = closed && object->extent == nullptr && object->leases == 1;
-        if (free) {
-            backend_.files().store().set_device(object, device);
-        }
+        Status changed = free ? store.limits().check_device(*object, device, false) : Status(refuse(EBUSY));
+        if (changed) store.set_device(object, device);
         lock.unlock();
-        return free ? Status{} : Status(refuse(EBUSY));
+        return changed;
     } else {
         return refuse(EPERM);
     }

@@ -57,6 +57,8 @@ private:
     void forget_many(Call& call);
     void get_attributes(Call& call);
     void set_attributes(Call& call);
+    // EDQUOT: the new owner or group has no room for the object.
+    Status check_new_owner(Node& node, const fuse_setattr_in& wanted) REQUIRES(store_lock);
     void stat_device(Call& call);
     // The mode without the set-id bits that a write by that user clears; `by` null: an unknown user.
     static uint32_t without_set_id(const Node& node, const fuse_in_header* by);
@@ -122,6 +124,7 @@ private:
     // ---- memory.cc: the bytes of a file ----
     // Keeps an object alive during work on its bytes.
     class Work;
+    class Growth;
     // The bytes of a file in a mapping of gshmd, without a copy. The caller holds the gate. Null: use read_bytes().
     static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                  std::span<const std::byte>* ret_bytes);
@@ -129,8 +132,13 @@ private:
     Status write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from)
         EXCLUDES(store_lock);
     Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
+    // The same after its growth was counted.
+    Status write_at(Work& work, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
     Status resize(Work& work, uint64_t size_bytes) EXCLUDES(store_lock);
     Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes) EXCLUDES(store_lock);
+    Status check_keeps_size(const Work& work, uint64_t end) EXCLUDES(store_lock);
+    // A file without a name counts until the kernel has closed it, in one of the accounts of the object.
+    bool gets_room_soon(const Work& work) EXCLUDES(store_lock);
     // Moves the object from its slab into memory of its own.
     Status make_dedicated(Work& work) EXCLUDES(store_lock);
     // Moves the object into memory with a fabric handle, which outlives gshmd if there is a process that makes such

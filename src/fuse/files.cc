@@ -96,8 +96,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     out.open_flags |= FOPEN_NOFLUSH;
     out.backing_id = backing_of(*object);
     if (out.backing_id != 0) out.open_flags |= kOpenPassthrough;
-    // A write clears these bits, so gshmd must see it.
-    if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0) {
+    // A write clears these bits, so gshmd must see it. Likewise if the file must not grow beyond a limit. Mappings and
+    // readers use the backing file all the same.
+    const bool may_grow = access == Access::write && files.store().limits().limits_bytes(*object);
+    if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0 || may_grow) {
         out.open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
     }
     return out;
@@ -155,7 +157,7 @@ void FileSystem::create(Call& call) {
         // Another client has created the name. The kernel checks no rights on a new file, so it must look up the name
         // again.
         bool again = made_object.error().code == EEXIST && ((*in)->flags & O_EXCL) == 0;
-        return call.fail(again ? ESTALE : made_object.error().code);
+        return again ? call.fail(ESTALE) : call.fail(made_object.error());
     }
     mark(call.header(), (*made_object)->id);
     reply_created(call, lock, *made_object, (*in)->flags, true);
@@ -168,9 +170,10 @@ void FileSystem::make_unnamed(Call& call) {
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
     const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
-    Object* object = backend_.files().make_unnamed(**parent, maker);
-    mark(call.header(), object->id);
-    reply_created(call, lock, object, (*in)->flags);
+    auto object = backend_.files().make_unnamed(**parent, maker);
+    if (!object) return call.fail(object.error());
+    mark(call.header(), (*object)->id);
+    reply_created(call, lock, *object, (*in)->flags);
 }
 
 void FileSystem::close(Call& call) {

@@ -176,6 +176,17 @@ void FileSystem::get_attributes(Call& call) {
     call.reply(out);
 }
 
+Status FileSystem::check_new_owner(Node& node, const fuse_setattr_in& wanted) {
+    std::optional<uid_t> uid;
+    std::optional<gid_t> gid;
+    if ((wanted.valid & FATTR_UID) != 0) uid = wanted.uid;
+    if ((wanted.valid & FATTR_GID) != 0) gid = wanted.gid;
+    if (!uid && !gid) return {};
+    Store& store = backend_.files().store();
+    store.look_again(node);
+    return store.limits().check_owner(node, uid, gid);
+}
+
 void FileSystem::set_attributes(Call& call) {
     auto in = call.part<fuse_setattr_in>();
     if (!in) return call.fail(EINVAL);
@@ -209,6 +220,7 @@ void FileSystem::set_attributes(Call& call) {
     found = find(call.node());
     if (!found) return call.fail(found.error());
     node = *found;
+    if (auto allowed = check_new_owner(*node, wanted); !allowed) return call.fail(allowed.error());
     NodeChanges changes;
     if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
     if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;

@@ -28,14 +28,16 @@ public:
         bool unless_opened =
             false;               // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
         bool may_share = false;  // a place in a slab is enough, see Store::may_share()
+        bool fixed = false;      // no file, which a holder could make larger
     };
     // From a thread that has pinned the object and holds its gate exclusively. Does not wait for
     // memory of other objects: see Allocator::retry().
     Status resize(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
     // Objects in slabs that no process maps get memory of their own, before a process maps them. Those in closed slabs
     // move to a slab of objects with the same rights, or get memory of their own, before a process maps them that may
-    // not map the closed one. Calls `done` in the
-    // loop, with the errors of the objects that stay.
+    // not map the closed one. Files that a process could make larger than a limit allows
+    // (AccountLimits::may_outgrow()) get memory of their own if none has them open. Calls `done` in the loop, with the
+    // errors of the objects that stay.
     using OwnDone = std::move_only_function<void(std::unordered_map<NodeId, Error> failed)>;
     void give_own_memory(std::vector<Object*> objects, OwnDone done) REQUIRES(store_lock);
     // At most 1 MiB, on a device with host memory, for an object without work in progress.

@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "base/name.h"
+#include "store/account_limits.h"
 #include "store/acl.h"
 #include "store/lifetimes.h"
 #include "store/store.h"
@@ -68,6 +69,7 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
         return fail(EPERM, "\"{}\" belongs to another user, and you may not write to it", name);
     }
     const Tree::Spot spot = TRY(tree_.find_free(who, new_name));
+    TRY(limits_->check_way(*node, spot));
     std::string_view last;
     Directory* parent = tree_.make_way(who, spot, &last);
     return operations_.link(*node, *parent, last);
@@ -89,6 +91,8 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     }
     NodeChanges wanted;
     if ((changes.what & kChangeOwner) != 0) {
+        look_again(*node);
+        TRY(limits_->check_owner(*node, changes.uid, changes.gid));
         wanted.uid = changes.uid;
         wanted.gid = changes.gid;
         wanted.mode = Operations::mode_for_new_owner(*node);

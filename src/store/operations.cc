@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 
 #include "base/limits.h"
+#include "store/account_limits.h"
 #include "store/acl.h"
 #include "store/lifetimes.h"
 #include "store/store.h"
@@ -145,6 +146,7 @@ Status Operations::unlink(Directory& parent, std::string_view name, Remove what)
     }
     store_.tree_.remove(link);
     store_.tree_.prune(&parent);
+    store_.limits_->names_changed(*node);
     store_.unlinked(node);
     return {};
 }
@@ -166,6 +168,9 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         if (directory != nullptr && !directory->children.empty()) {
             return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(to, name));
         }
+    }
+    TRY(store_.limits_->check_name(node, to));
+    if (old != nullptr) {
         position = old->cookie;
         store_.tree_.remove(old, Tree::Removal::replaced);
     }
@@ -185,7 +190,9 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         store_.tree_.move(link, &to, name, position);
         store_.tree_.prune(from);
     }
+    store_.limits_->names_changed(node);
     store_.rights_changed(node);
+    if (replaced != nullptr) store_.limits_->names_changed(*replaced);
     if (replaced != nullptr) store_.unlinked(replaced, true);
     return {};
 }
@@ -209,7 +216,11 @@ Status Operations::rename(Directory& from, std::string_view name, Directory& to,
         return fail(EINVAL, "cannot move \"{}\" into itself", path_in(from, name));
     }
     if (other->node == link->node) return {};
+    TRY(store_.limits_->check_name(*link->node, to));
+    TRY(store_.limits_->check_name(*other->node, from));
     store_.tree_.exchange(link, other);
+    store_.limits_->names_changed(*link->node);
+    store_.limits_->names_changed(*other->node);
     store_.rights_changed(*link->node);
     store_.rights_changed(*other->node);
     return {};

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/account_limits.h"
 #include "store/acl.h"
 #include "store/lifetimes.h"
 
@@ -66,6 +67,9 @@ Status Restorer::add(SavedNode saved) {
             directory->device = saved.device;
             directory->implicit = saved.implicit;
             directory->default_acl = nodes.acls().intern(std::move(default_acl));
+            if (auto limited = store_.limits_->restore(*directory, saved.limits); !limited) {
+                TRY(note_damage(limited.error()));
+            }
             node = directory;
             break;
         }
@@ -106,6 +110,7 @@ Status Restorer::add(SavedNode saved) {
                 object->lifetime->ttl_ns = saved.ttl_ns;
                 object->lifetime->from_ns = saved.ttl_from_ns;
             }
+            if (!saved.counted_in.empty()) counted_in_.emplace_back(object, std::move(saved.counted_in));
             node = object;
             break;
         }
@@ -300,6 +305,13 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
     return true;
 }
 
+// Before objects lose their names, or are freed.
+void Restorer::restore_trees() {
+    if (!store_.limits_->has_trees()) return;
+    for (auto& [object, directories] : counted_in_) store_.limits_->restore_trees(*object, directories);
+    store_.limits_->names_changed(store_.tree_.root());
+}
+
 void Restorer::free_unused() {
     for (Node* node : store_.nodes_.all()) {
         if (auto* object = as_object(node)) {
@@ -336,6 +348,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
         TRY(check_tree());
     }
     if (mode_ == Mode::salvage) name_lost_memory();
+    restore_trees();
     const auto slots = store_.ledger_ != nullptr ? store_.ledger_->used() : std::vector<Ledger::Slot>();
     TRY(restore_sessions(slots));
     restore_creators();
@@ -358,6 +371,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
         else dead.push_back(id);
     }
     for (SessionId id : dead) store_.end_session(id);
+    store_.limits_->restored();
     if (mode_ == Mode::salvage) {
         // The new catalog is empty: everything is recorded.
         for (Node* node : store_.nodes_.all()) store_.nodes_.changed(node);

@@ -136,6 +136,7 @@ private:
     Status restore_leases(const std::vector<Ledger::Slot>& slots, bool with_mount);
     bool restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice);
     bool restore_backing(Ledger::Slot slot, Object* object);
+    void restore_trees();
     void free_unused();
 
     Store& store_;
@@ -150,6 +151,7 @@ private:
     std::vector<PendingLink> links_;
     std::vector<std::pair<Object*, SessionId>> creators_;
     std::vector<Object*> lost_;
+    std::vector<std::pair<Object*, std::vector<NodeId>>> counted_in_;  // without a name
     std::vector<Directory*> directories_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;  // by key
     struct Range {

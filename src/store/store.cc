@@ -34,6 +34,7 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       tree_(clock, owner, nodes_),
       lifetimes_(std::make_unique<Lifetimes>(*this, owner.uid)) {
     accounts_.set_lifetimes(lifetimes_.get());
+    accounts_.set_limits(limits_.get());
 }
 
 Store::~Store() = default;
@@ -55,6 +56,7 @@ const Credentials& Store::credentials(SessionId session) const {
 void Store::set_recorder(Recorder* recorder) {
     nodes_.set_recorder(recorder);
     extents_.set_recorder(recorder);
+    limits_->set_recorder(recorder);
     nodes_.changed(&tree_.root());
 }
 
@@ -123,12 +125,10 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
                                               (spec.attributes ? bytes_of(*spec.attributes) : 0)));
     // Directories that are made for the path pass the default ACL on.
     const InheritedRights rights = operations_.rights_in(*spot.parent, maker, false);
-    SlabKey key{spec.device,
-                maker.uid,
-                Operations::group_in(*spot.parent, maker),
-                static_cast<uint16_t>(rights.mode),
-                (spec.flags & kCreateCompressible) != 0,
-                {}};
+    const gid_t group = Operations::group_in(*spot.parent, maker);
+    TRY(limits_->check_new(maker.uid, group, *spot.parent, spec.device, spec.size_bytes));
+    SlabKey key{
+        spec.device, maker.uid, group, static_cast<uint16_t>(rights.mode), (spec.flags & kCreateCompressible) != 0, {}};
     if ((rights.mode & 077) != 0) {
         key.reach = key_reach(rights.mode, rights.access, tree_.reach_of_new(session.who, spot));
     }
@@ -152,12 +152,16 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
             if (!device.files) TRY(extents_.check_descriptors(maker.uid));
-            uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
-            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid};
+            const bool fixed = limits_->limits_bytes(maker.uid, group, *spot.parent);
+            const bool exact = device.files && !fixed;
+            uint64_t bytes = exact ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid, fixed};
         }
     }
 
     Object* object = operations_.make_object(*spot.parent, maker);
+    // Also without a name, which it gets when its bytes are there: they would be in vain.
+    limits_->count_in(*object, *spot.parent);
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
         object->attribute_bytes = static_cast<uint32_t>(bytes_of(*spec.attributes));
@@ -329,6 +333,7 @@ Status Store::rename(SessionId session, std::string_view from, std::string_view 
     const Credentials& who = at(session).who;
     Link* link = TRY(tree_.find_removable(who, from));
     const Tree::Spot spot = TRY(tree_.find_target(who, link->node, link, to, replace));
+    TRY(limits_->check_way(*link->node, spot));
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     return operations_.put(*link->node, link, *parent, name, replace);

@@ -555,7 +555,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         ASSERT_TRUE(files.set_attribute(*folder, "x", std::string("\0y", 2), 0));
         file = *files.open(*object, Access::write, kUser, 40);
         fuse::KnownNodes::hold(*object);
-        Object* temporary = files.make_unnamed(root, maker);
+        Object* temporary = *files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
         auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live,
