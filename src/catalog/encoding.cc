@@ -5,7 +5,7 @@
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+enum class Part : uint8_t { link = 1, attribute = 2, retired = 3, tier = 7 };
 
 class Writer {
 public:
@@ -55,7 +55,7 @@ private:
 
 }  // namespace
 
-std::string encode_more(const Node& node) {
+std::string encode_more(const Node& node, std::span<const int64_t> device_numbers) {
     const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
     Writer out;
     for (const auto& link : node.further_links) {
@@ -79,10 +79,15 @@ std::string encode_more(const Node& node) {
             out.number(retired.size_bytes);
         }
     }
+    if (object != nullptr && object->is_evicted()) {
+        out.part(Part::tier);
+        out.number(static_cast<uint64_t>(device_numbers[object->home()]));
+        out.number(object->stored);
+    }
     return out.take();
 }
 
-Status decode_more(std::string_view bytes, SavedNode& node) {
+Status decode_more(std::string_view bytes, SavedNode& node, const std::map<int64_t, DeviceIndex>& device_indexes) {
     Reader in(bytes);
     while (!in.at_end()) {
         switch (in.part()) {
@@ -105,6 +110,14 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 retired.offset = in.number();
                 retired.size_bytes = in.number();
                 node.retired.push_back(retired);
+                break;
+            }
+            case Part::tier: {
+                auto device = device_indexes.find(static_cast<int64_t>(in.number()));
+                node.stored = in.number();
+                // Without its device the object belongs to the one that has its bytes.
+                if (device != device_indexes.end()) node.evicted_from = device->second;
+                else if (node.stored != 0) in.refuse();
                 break;
             }
             default: in.refuse();

@@ -19,6 +19,7 @@ struct CreateArgs {
     std::optional<uint8_t> fill;
     bool compressible = false;
     bool dedicated = false;
+    bool evictable = false;
 };
 
 struct LsArgs {
@@ -50,7 +51,7 @@ struct StatArgs {
     bool all = false;  // tensors, however many
 };
 
-struct NamesArgs {  // seal, unload
+struct NamesArgs {  // seal, unload, promote, demote
     std::vector<std::string> names;
 };
 
@@ -78,6 +79,7 @@ struct PutArgs {
     bool replace = false;
     bool recursive = false;
     bool verify = false;
+    bool evictable = false;
 };
 
 struct GetArgs {
@@ -93,6 +95,7 @@ struct LoadArgs {
     std::vector<std::string> filters;  // patterns of tensors' names
     std::optional<uint32_t> mode;
     int timeout_ms = -1;  // -1: no timeout
+    bool evictable = false;
 };
 
 struct SnapshotArgs {
@@ -157,6 +160,9 @@ int cmd_ping(Context& context);
 int cmd_doctor(Context& context);
 int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
+int cmd_tiers(Context& context, const DfArgs& args);
+int cmd_promote(Context& context, const NamesArgs& args);
+int cmd_demote(Context& context, const NamesArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);
 int cmd_stat(Context& context, const StatArgs& args);

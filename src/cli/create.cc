@@ -13,7 +13,8 @@ int cmd_create(Context& context, const CreateArgs& args) {
                                        .keep = true,
                                        .compressible = args.compressible,
                                        .dedicated = args.dedicated,
-                                       .map = false}),
+                                       .map = false,
+                                       .evictable = args.evictable}),
                         args.name);
     if (args.fill) {
         if (const auto filled = object.fill(*args.fill); !filled) {

@@ -61,7 +61,8 @@ int cmd_load(Context& context, const LoadArgs& args) {
                         .device = args.device,
                         .mode = args.mode.value_or(0),
                         .map = false,
-                        .existing = false};
+                        .existing = false,
+                        .evictable = args.evictable};
     if (args.name && options.name.empty()) throw Failure::usage("the name is empty", "leave it out, or give one");
     if (args.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(args.timeout_ms);
     if (!args.filters.empty()) {

@@ -108,7 +108,7 @@ std::string details_text(Context& context, const std::vector<Shown>& entries, bo
                                           accounts.user(info.uid),
                                           accounts.group(info.gid),
                                           other ? "-" : size_text(info.size_bytes, exact_bytes),
-                                          other ? "-" : info.device,
+                                          other ? "-" : device_text(info),
                                           state_text(info),
                                           modified};
         if (!tensors.empty()) cells.push_back(tensors[i]);

@@ -83,7 +83,8 @@ Copied put(const Client& client, const PutItem& item, const PutArgs& args, const
                                     .size_bytes = args.size_bytes.value_or(0),
                                     .device = item.device,
                                     .mode = item.mode,
-                                    .empty = args.size_bytes == 0u},
+                                    .empty = args.size_bytes == 0u,
+                                    .evictable = args.evictable},
                                    {.replace = args.replace, .verify = args.verify, .progress = progress});
     if (!put) throw_failure(put.error(), item);
     // The attribute is only informative, so errors are ignored: the name may belong to another object by now.

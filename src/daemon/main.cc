@@ -130,6 +130,13 @@ void recall(Options& options, const Survival& survival) {
         for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
         options.limit_bytes = number("limit");
     }
+    if (options.tiers.empty()) {
+        std::istringstream lines(survival.setting("tiers"));
+        for (std::string line; std::getline(lines, line);) options.tiers.push_back(line);
+    }
+    if (!options.tier_free && !survival.setting("tier free").empty()) {
+        options.tier_free = static_cast<unsigned>(number("tier free"));
+    }
     if (options.staging_bytes == 0) options.staging_bytes = number("staging");
     if (options.user_share == 0) options.user_share = static_cast<unsigned>(number("user share"));
 }
@@ -139,6 +146,10 @@ Status remember(const Options& options, Survival& survival) {
     std::string lines;
     for (const auto& device : options.devices) lines += device + "\n";
     TRY(survival.set_setting("devices", lines));
+    std::string tiers;
+    for (const auto& tier : options.tiers) tiers += tier + "\n";
+    TRY(survival.set_setting("tiers", tiers));
+    TRY(survival.set_setting("tier free", options.tier_free ? std::to_string(*options.tier_free) : ""));
     TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
     TRY(survival.set_setting("user share", std::to_string(options.user_share)));
     return survival.set_setting("limit", std::to_string(options.limit_bytes));
@@ -294,6 +305,15 @@ Status serve(Options options, Readiness& readiness) {
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     server->set_budgets(machine_of(options.dir),
                         options.user_share == 0 ? limits::kUserSharePercent : options.user_share);
+    auto tiers_started = server->start_tiers(options.tiers, options.tier_free.value_or(limits::kTierFreePercent),
+                                             [&](const std::string& what) {
+                                                 log_info("{}", what);
+                                                 readiness.tell(what);
+                                             });
+    if (!tiers_started) {
+        if (resuming) close_survival();
+        return tiers_started;
+    }
     if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
         return started;

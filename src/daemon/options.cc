@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/runtime_dir.h"
 #include "base/size.h"
+#include "daemon/tier_specs.h"
 #include "device/kinds.h"
 #include "wire/version.h"
 
@@ -32,6 +33,11 @@ clients, the mounts, and the options --device, --limit and --staging where none 
                       (default: all GPUs, then host)
       --limit BYTES   use at most so much of each device that its SPEC does not bound (64M, 4G, ...)
       --staging BYTES pinned memory that files pass through on their way to and from a GPU (64M)
+      --tier SPEC     objects that are marked as evictable leave a full GPU for this tier: host:SIZE, FOLDER[:SIZE] or
+                      FOLDER[:SIZE]:keep, which outlives a restart of the machine; both may be given, host comes first;
+                      none: no tier (docs/tiers.md)
+      --tier-free PERCENT
+                      of each device with evictable objects, kept free for new ones (5)
       --threads N     threads that serve the clients of a user (three for four cores, from 2 to 12)
       --user-share PERCENT
                       the largest part of connections, descriptors, leases, names and the like that one user other than
@@ -57,12 +63,12 @@ exit codes: 0 it ran (or is serving in the background), 1 it could not start, 2 
 constexpr uint64_t kStagingLeast = uint64_t{32} << 20;
 
 // The argument of an option.
-Result<unsigned> parse_number(const char* option, unsigned most) {
+Result<unsigned> parse_number(const char* option, unsigned most, unsigned least = 1) {
     const std::string_view text = optarg;
     unsigned number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > most) {
-        return fail(EINVAL, "{} is a number from 1 to {}, not '{}'", option, most, text);
+    if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
+        return fail(EINVAL, "{} is a number from {} to {}, not '{}'", option, least, most, text);
     }
     return number;
 }
@@ -76,6 +82,8 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         kLimit,
         kStaging,
         kThreads,
+        kTier,
+        kTierFree,
         kUserShare,
         kNoPassthrough,
         kIoUring,
@@ -92,6 +100,8 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
         {"device", required_argument, nullptr, kDevice},
         {"limit", required_argument, nullptr, kLimit},
         {"staging", required_argument, nullptr, kStaging},
+        {"tier", required_argument, nullptr, kTier},
+        {"tier-free", required_argument, nullptr, kTierFree},
         {"threads", required_argument, nullptr, kThreads},
         {"no-passthrough", no_argument, nullptr, kNoPassthrough},
         {"io-uring", no_argument, nullptr, kIoUring},
@@ -120,6 +130,8 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
                 options.staging_bytes = TRY(parse_size(optarg));
                 if (options.staging_bytes < kStagingLeast) return fail(EINVAL, "--staging must be 32M or more");
                 break;
+            case kTier: options.tiers.emplace_back(optarg); break;
+            case kTierFree: options.tier_free = TRY(parse_number("--tier-free", 90, 0)); break;
             case kThreads: options.threads = TRY(parse_number("--threads", limits::kClientThreads)); break;
             case kUserShare: options.user_share = TRY(parse_number("--user-share", 99)); break;
             case kNoPassthrough: options.passthrough = false; break;
@@ -147,6 +159,7 @@ Result<std::optional<Options>> parse_options(int argc, char** argv) {
     if (options.takeover && options.keeper != "process") {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options.keeper);
     }
+    TRY(parse_tiers(options.tiers));
     options.protocols = TRY(wire::own_protocols());
     if (options.dir.empty()) options.dir = TRY(default_runtime_dir());
     return options;

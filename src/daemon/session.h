@@ -117,6 +117,11 @@ private:
     void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
     // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
     Result<bool> needs_own_memory(const Object& object) const REQUIRES(store_lock);
+    // tier_requests.cc. The objects return from their tiers, while `all` stay where they are. Then the request is served
+    // again. Called instead of a reply.
+    void bring_back(std::vector<Object*> away, std::vector<Object*> all) REQUIRES(store_lock);
+    // Whether the object must return before the request uses it. An error: it could not.
+    Result<bool> needs_return(const Object& object, bool any_device) const REQUIRES(store_lock);
     // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);

@@ -176,8 +176,30 @@ uint64_t FileSystem::free_bytes(DeviceIndex device) {
     return capacity - std::min(capacity, backend_.used_bytes(device));
 }
 
+Status FileSystem::bring_back(StoreLock& lock, Object* object) {
+    if (!object->is_evicted() || backend_.tiers() == nullptr) return {};
+    Status returned;
+    {
+        Work work(backend_, object, Work::kPin);
+        lock.unlock();
+        // Without a further thread, others wait.
+        const bool waits = waiting_(true);
+        returned = backend_.tiers()->bring_back_blocking(*object);
+        if (waits) waiting_(false);
+        lock.lock();
+        // An open that comes next takes a lease before this pin ends.
+        backend_.files().pin(*object, Access::read);
+        lock.unlock();
+    }
+    lock.lock();
+    backend_.files().unpin(*object, Access::read);
+    return returned;
+}
+
 Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
-    return backend_.allocator().retry(work.device(), work.id, operation, waiting_);
+    // A file grows to twice its size.
+    const uint64_t bytes = 2 * work.gate->size_bytes.load(std::memory_order_relaxed);
+    return backend_.allocator().retry(work.device(), work.id, operation, waiting_, bytes);
 }
 
 void FileSystem::wait_for_departures(const Work& work, uid_t uid) {

@@ -21,7 +21,7 @@ Node* Files::child(const Directory& parent, std::string_view name) {
 Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = in(parent).make_object(parent, maker);
     object->device = parent.device.value_or(0);
-    object->flags = kCreateKeep | kCreateDedicated | kMountFile;
+    object->flags = kCreateKeep | kCreateDedicated | kMountFile | Store::inherited_flags(parent);
     store_.unnamed_.insert(object->id);
     store_.accounts_.update(*object);
     return object;

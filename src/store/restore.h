@@ -59,6 +59,8 @@ struct SavedNode {
         uint64_t size_bytes = 0;
     };
     std::vector<Retired> retired;
+    std::optional<DeviceIndex> evicted_from;  // see Object
+    uint64_t stored = 0;
     // Of a directory.
     bool implicit = false;
     // `target` of a symbolic link; `type` and `number` of a special file.

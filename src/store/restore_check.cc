@@ -66,6 +66,7 @@ Status Restorer::check(const SavedNode& node) const {
     }
     if (node.state != ObjectState::open && node.state != ObjectState::sealed) return wrong("is in no state");
     if (!node.device) return wrong("is on no device");
+    if (node.stored != 0 && (node.extent != 0 || node.evicted_from != node.device)) return wrong("is in two places");
     if (node.extent != 0) TRY(check_place(node, node.extent, node.offset, node.size_bytes));
     for (const auto& retired : node.retired) {
         TRY(check_place(node, retired.extent, retired.offset, retired.size_bytes));
