@@ -248,7 +248,7 @@ private:
         };
         text("--user", args.user, "USER", "name or number");
         text("--group", args.group, "GROUP", "name or number");
-        text("--dir", args.directory, "NAME", "the objects below a directory");
+        text("--directory", args.directory, "NAME", "the objects below a directory (--dir is gshmd's folder)");
         unmark(app.add_option("--device", args.device, "such as cuda:0; default: all devices together"))
             ->type_name("DEVICE");
         app.add_flag("-b,--exact", args.exact_bytes, "sizes in bytes");
