@@ -15,6 +15,7 @@ from .names import Names, batch_errors
 from .objects import Object
 from .pools import Pool
 from .rings import AsyncRing, Ring
+from .shares import Shares
 from .transfers import Progress, Transfer, run_transfer
 
 
@@ -27,7 +28,7 @@ class NewObject:
         shape: Union[int, Sequence[int]],
         dtype: Any = "uint8",
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -84,7 +85,7 @@ class NewObject:
         )
 
 
-class Client(Names):
+class Client(Names, Shares):
     """A connection to gshmd. It reconnects by itself. Any thread may use it; a forked child connects again."""
 
     # ---- creating ----
@@ -95,7 +96,7 @@ class Client(Names):
         dtype: Any = "uint8",
         device: Optional[str] = None,
         *,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -108,7 +109,8 @@ class Client(Names):
         ttl_unused: Optional[float] = None,
         ephemeral: bool = False,
     ) -> Object:
-        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first.
+        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first. `mode` 0 is
+        0o600, or what the directory's default ACL gives (docs/sharing.md).
 
         In a `with` statement it is sealed at the end, and removed after an exception. Without, it is reclaimed with this
         session unless seal() is called or `keep` is true. With `replace` or `unnamed` it is invisible until publish() or
@@ -220,7 +222,7 @@ class Client(Names):
         name: str,
         *,
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         replace: bool = False,
         dedicated: bool = False,
         compressible: bool = False,

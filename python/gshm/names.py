@@ -11,6 +11,7 @@ from ._abi import lib, name_of, optional_text, path_text, text
 from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
 from .lifetimes import ttl_ms
+from .limits import Limit, list_limits, set_limit, set_reserve
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
@@ -137,6 +138,44 @@ class Names:
 
     def mounts(self) -> List[Mount]:
         return read_mounts(lib.mounts, self._need().handle)
+
+    def limit(
+        self,
+        *,
+        user: Optional[int] = None,
+        group: Optional[int] = None,
+        directory: Any = None,
+        device: Optional[str] = None,
+        bytes: Optional[int] = None,
+        soft_bytes: Optional[int] = None,
+        objects: Optional[int] = None,
+        soft_objects: Optional[int] = None,
+        grace_s: Optional[int] = None,
+    ) -> None:
+        """Limits what a user, a group or the objects below a directory may have, on a device or (None) on all together.
+        0 removes a limit; what is not given stays. Permitted to root and the user of gshmd."""
+        set_limit(
+            self._need(), user, group, directory, device, bytes=bytes, soft_bytes=soft_bytes, objects=objects,
+            soft_objects=soft_objects, grace_s=grace_s,
+        )  # fmt: skip
+
+    def reserve(self, device: str, *, bytes: Optional[int] = None, percent: Optional[int] = None) -> None:
+        """Memory of a device that stays free for programs outside of gshm. 0: none."""
+        set_reserve(self._need(), device, bytes, percent)
+
+    def limits(
+        self,
+        *,
+        user: Optional[int] = None,
+        group: Optional[int] = None,
+        directory: Any = None,
+        device: Optional[str] = None,
+        used: bool = False,
+        own: bool = False,
+    ) -> List[Limit]:
+        """The limits of one account, or of all that the caller may see. used: also accounts with objects and no limit;
+        own: only those that concern the caller."""
+        return list_limits(self._need(), user, group, directory, device, used, own)
 
     def unmount(self, path: Optional[str] = None, *, lazy: bool = False) -> None:
         """Ends the mount at the path, or all mounts."""

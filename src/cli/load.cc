@@ -45,7 +45,12 @@ Record part_record(const ModelPart& part) {
     switch (error.code) {
         case ENODATA:
         case EBUSY: throw Failure(EIO, error.message, "load it again when it is complete");
-        case ENOENT: throw Failure(ENOENT, error.message);
+        case ENOENT:
+            throw Failure(ENOENT, error.message,
+                          error.message.ends_with("has no safetensors files")
+                              ? "other formats are converted with safetensors.torch.save_file(torch.load(FILE, "
+                                "weights_only=True), FILE)"
+                              : "");
         case EXDEV:
         case EBADMSG: throw Failure::of_file(error.code, error.message);
         default: throw Failure::of_error(error, args.path);
@@ -65,7 +70,8 @@ int cmd_load(Context& context, const LoadArgs& args) {
                         .existing = false,
                         .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
                         .ttl_unused = args.lifetime.ttl_unused,
-                        .ephemeral = args.lifetime.ephemeral};
+                        .ephemeral = args.lifetime.ephemeral,
+                        .evictable = args.evictable};
     if (args.name && options.name.empty()) throw Failure::usage("the name is empty", "leave it out, or give one");
     if (args.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(args.timeout_ms);
     if (!args.filters.empty()) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/support/acls.h"
 #include "cli/support/complaints.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
@@ -126,12 +127,13 @@ std::string details_text(Context& context, const std::vector<Shown>& entries, bo
                                                            : '-';
         auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
         modified[10] = ' ';
-        std::vector<std::string> cells = {permissions_text(type, info.mode),
+        std::vector<std::string> cells = {permissions_text(type, info.mode) +
+                                              (has_acl(info) || has_default_acl(info) ? "+" : ""),
                                           other ? "-" : std::to_string(info.leases),
                                           accounts.user(info.uid),
                                           accounts.group(info.gid),
                                           other ? "-" : size_text(info.size_bytes, exact_bytes),
-                                          other ? "-" : info.device,
+                                          other ? "-" : device_text(info),
                                           state_text(info),
                                           modified};
         if (!expiry.empty()) cells.push_back(expiry[i]);

@@ -87,9 +87,11 @@ Copied put(const Client& client, const PutItem& item, const PutArgs& args, const
                                     .empty = args.size_bytes == 0u,
                                     .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
                                     .ttl_unused = args.lifetime.ttl_unused,
-                                    .ephemeral = args.lifetime.ephemeral},
+                                    .ephemeral = args.lifetime.ephemeral,
+                                    .evictable = args.evictable},
                                    {.replace = args.replace, .verify = args.verify, .progress = progress});
     if (!put) throw_failure(put.error(), item);
+    if (!item.acl.empty()) check(client.set_acl(item.name, item.acl), item.name);
     // The attribute is only informative, so errors are ignored: the name may belong to another object by now.
     const auto words = fmt::format("{}", fmt::join(path_words(put->path), "+"));
     if (!words.empty()) (void)client.set_attribute(item.name, "transfer", words);

@@ -18,6 +18,7 @@ struct Item {
     uid_t uid;
     gid_t gid;
     uint64_t ttl_ms;
+    bool default_mode;
     Attributes attributes;
 };
 
@@ -49,8 +50,17 @@ public:
             const Item& item = items_[records_.size()];
             auto created = create(*session, item);
             drop_extent();
+            if (!created && created.error().code == EDQUOT && !std::exchange(heard_others_, true)) {
+                // A packet of another client that releases memory may not have been read yet.
+                session->job_started();
+                return server_.client_loops().after_arrived(server_.loop(), [self = shared_from_this()] {
+                    store_lock.assert_held();
+                    if (auto waiting = self->session_.lock()) waiting->job_ended();
+                    self->run();
+                });
+            }
             if (!created) {
-                add_failure(created.error());
+                add_failure(session->explained(created.error()));
             } else if (auto* need = std::get_if<ExtentNeed>(&*created)) {
                 return allocate(*session, *need);
             } else {
@@ -75,9 +85,15 @@ private:
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
-        return server_.store().create(session.id(),
-                                      {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
-                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_, ttl_ns});
+        CreateSpec spec{item.name,   item.size_bytes,
+                        device,      static_cast<uint16_t>(item.mode),
+                        item.flags,  &item.attributes,
+                        extent_,     item.uid,
+                        item.gid,    map_,
+                        small_bytes_};
+        spec.ttl_ns = ttl_ns;
+        spec.default_mode = item.default_mode;
+        return server_.store().create(session.id(), spec);
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -92,7 +108,8 @@ private:
     }
 
     void allocate_memory(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
-        AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
+        AllocationRequest request{
+            need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab && !need.fixed, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request,
@@ -228,6 +245,7 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
                          item->uid(),
                          item->gid(),
                          item->ttl_ms(),
+                         item->default_mode(),
                          {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {

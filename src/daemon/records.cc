@@ -13,6 +13,14 @@ std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
     return {object.extent->id, object.extent->size_bytes};
 }
 
+// GSHM_STAT_ACL, GSHM_STAT_DEFAULT_ACL
+uint32_t acl_flags(const Node& node) {
+    constexpr uint32_t kAcl = 1u << 24;
+    constexpr uint32_t kDefaultAcl = 1u << 25;
+    const bool inherited = node.kind == NodeKind::directory && static_cast<const Directory&>(node).default_acl;
+    return (node.acl ? kAcl : 0u) | (inherited ? kDefaultAcl : 0u);
+}
+
 // NodeRecord::tier
 uint32_t tier_of(const Object& object) {
     if (object.stored != 0) return wire::kDiskTier;
@@ -34,7 +42,7 @@ Result<int64_t> ttl_ns_of(uint64_t ttl_ms) {
 wire::NodeRecord to_record(const Node& node, const Clock& clock) {
     if (node.kind == NodeKind::directory) {
         const auto& directory = static_cast<const Directory&>(node);
-        uint32_t flags = directory.implicit ? 0 : uint32_t{kCreateKeep};
+        uint32_t flags = (directory.implicit ? 0 : uint32_t{kCreateKeep}) | acl_flags(node);
         auto device = static_cast<uint16_t>(directory.device ? *directory.device + 1 : 0);
         return {node.id,
                 directory.children.size(),
@@ -68,7 +76,7 @@ wire::NodeRecord to_record(const Node& node, const Clock& clock) {
                 node.uid,
                 node.gid,
                 node.mode,
-                0,
+                acl_flags(node),
                 0,
                 0,
                 0,
@@ -90,7 +98,7 @@ wire::NodeRecord to_record(const Node& node, const Clock& clock) {
             node.uid,
             node.gid,
             node.mode,
-            object.flags & ~kUnreportedFlags,
+            (object.flags & ~kUnreportedFlags) | acl_flags(node),
             object.leases,
             0,
             static_cast<uint16_t>(object.home()),

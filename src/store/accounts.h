@@ -49,6 +49,9 @@ class AccountedShares {
 public:
     // The directories with limits that the shares count in; null: none.
     const TreeSet* trees() const { return trees_; }
+    const AccountShare& own() const { return own_; }
+    // Of its former memory; null: none.
+    const std::vector<AccountShare>* retired() const { return retired_.get(); }
 
 private:
     friend class Accounts;
@@ -86,6 +89,8 @@ public:
 private:
     void update_shares(Object& object);
     void add(const AccountShare& share, const TreeSet* trees, bool taken_away);
+    // The share has changed.
+    void settle(const AccountShare& share, const TreeSet* trees);
 
     std::vector<Account> totals_;
     std::vector<Users> users_;

@@ -3,7 +3,10 @@
 
 #include "base/limits.h"
 #include "base/name.h"
+#include "store/account_limits.h"
+#include "store/acl.h"
 #include "store/lifetimes.h"
+#include "store/store.h"
 
 namespace gshm::core {
 namespace {
@@ -33,8 +36,9 @@ Status Store::make(SessionId session, const MakeSpec& spec) {
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     const bool for_other = (spec.flags & kCreateOwner) != 0;
-    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid, spec.mode == 0 ? 0755 : spec.mode,
-                      for_other};
+    const uint32_t default_mode = for_other ? 0755 : default_directory_mode(parent->default_acl);
+    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid,
+                      spec.mode == 0 ? default_mode : spec.mode, for_other};
     if (spec.kind == NodeKind::symlink) {
         TRY(operations_.make_symlink(*parent, name, maker, spec.target));
         return {};
@@ -65,6 +69,7 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
         return fail(EPERM, "\"{}\" belongs to another user, and you may not write to it", name);
     }
     const Tree::Spot spot = TRY(tree_.find_free(who, new_name));
+    TRY(limits_->check_way(*node, spot));
     std::string_view last;
     Directory* parent = tree_.make_way(who, spot, &last);
     return operations_.link(*node, *parent, last);
@@ -86,6 +91,8 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     }
     NodeChanges wanted;
     if ((changes.what & kChangeOwner) != 0) {
+        look_again(*node);
+        TRY(limits_->check_owner(*node, changes.uid, changes.gid));
         wanted.uid = changes.uid;
         wanted.gid = changes.gid;
         wanted.mode = Operations::mode_for_new_owner(*node);

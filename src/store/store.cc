@@ -8,6 +8,7 @@
 #include "base/name.h"
 #include "base/size.h"
 #include "store/account_limits.h"
+#include "store/acl.h"
 #include "store/evictables.h"
 #include "store/gate.h"
 #include "store/lifetimes.h"
@@ -27,12 +28,13 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       devices_(std::move(devices)),
       accounts_(devices_.size()),
       limits_(std::make_unique<AccountLimits>(*this)),
-      evictables_(std::make_unique<Evictables>()),
+      evictables_(std::make_unique<Evictables>(devices_.size())),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_),
       lifetimes_(std::make_unique<Lifetimes>(*this, owner.uid)) {
     accounts_.set_lifetimes(lifetimes_.get());
+    accounts_.set_limits(limits_.get());
 }
 
 Store::~Store() = default;
@@ -54,6 +56,7 @@ const Credentials& Store::credentials(SessionId session) const {
 void Store::set_recorder(Recorder* recorder) {
     nodes_.set_recorder(recorder);
     extents_.set_recorder(recorder);
+    limits_->set_recorder(recorder);
     nodes_.changed(&tree_.root());
 }
 
@@ -114,18 +117,21 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     const Tree::Spot spot = TRY(check_create(session, spec));
     TRY(reserve_lease(session));
     const bool for_other = (spec.flags & kCreateOwner) != 0;
+    uint32_t mode = spec.mode;
+    if (spec.default_mode) mode = for_other ? 0600 : default_object_mode(spot.parent->default_acl);
     const Maker maker =
-        for_other ? Maker{spec.uid, spec.gid, spec.mode, true} : Maker{session.who.uid, session.who.gid, spec.mode};
-    TRY(operations_.check_room(maker.uid, spec.name.size() + (spec.attributes ? bytes_of(*spec.attributes) : 0)));
-    SlabKey key{spec.device,
-                maker.uid,
-                Operations::group_in(*spot.parent, maker),
-                spec.mode,
-                (spec.flags & kCreateCompressible) != 0,
-                {}};
-    // Directories that are made for the path are open to all, and restrict nothing. If only the owner may open the
-    // object, the directories exclude no further user.
-    if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);
+        for_other ? Maker{spec.uid, spec.gid, mode, true} : Maker{session.who.uid, session.who.gid, mode};
+    TRY(operations_.check_room(maker.uid, spec.name.size() + Operations::acl_bytes_in(*spot.parent, maker, false) +
+                                              (spec.attributes ? bytes_of(*spec.attributes) : 0)));
+    // Directories that are made for the path pass the default ACL on.
+    const InheritedRights rights = operations_.rights_in(*spot.parent, maker, false);
+    const gid_t group = Operations::group_in(*spot.parent, maker);
+    TRY(limits_->check_new(maker.uid, group, *spot.parent, spec.device, spec.size_bytes));
+    SlabKey key{
+        spec.device, maker.uid, group, static_cast<uint16_t>(rights.mode), (spec.flags & kCreateCompressible) != 0, {}};
+    if ((rights.mode & 077) != 0) {
+        key.reach = key_reach(rights.mode, rights.access, tree_.reach_of_new(session.who, spot));
+    }
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
@@ -146,17 +152,21 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
             if (!device.files) TRY(extents_.check_descriptors(maker.uid));
-            uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
-            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid};
+            const bool fixed = limits_->limits_bytes(maker.uid, group, *spot.parent);
+            const bool exact = device.files && !fixed;
+            uint64_t bytes = exact ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid, fixed};
         }
     }
 
     Object* object = operations_.make_object(*spot.parent, maker);
+    // Also without a name, which it gets when its bytes are there: they would be in vain.
+    limits_->count_in(*object, *spot.parent);
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
         object->attribute_bytes = static_cast<uint32_t>(bytes_of(*spec.attributes));
     }
-    object->flags = flags;
+    object->flags = flags | inherited_flags(*spot.parent);
     object->device = spec.device;
     place(object, where, spec.size_bytes);
     if ((spec.flags & kCreateUnnamed) == 0) {
@@ -323,6 +333,7 @@ Status Store::rename(SessionId session, std::string_view from, std::string_view 
     const Credentials& who = at(session).who;
     Link* link = TRY(tree_.find_removable(who, from));
     const Tree::Spot spot = TRY(tree_.find_target(who, link->node, link, to, replace));
+    TRY(limits_->check_way(*link->node, spot));
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     return operations_.put(*link->node, link, *parent, name, replace);

@@ -164,7 +164,9 @@ public:
 
 class Simulation {
 public:
-    explicit Simulation(unsigned seed) : random_(seed) {}
+    // limited: with limits on users, groups and directories, which change at random. A call that is refused must change
+    // nothing; all other calls have the results that they have without limits.
+    explicit Simulation(unsigned seed, bool limited = false) : random_(seed), limited_(limited) {}
 
     void go(int steps) {
         for (int i = 0; i < 3; ++i) begin_session();
@@ -172,6 +174,7 @@ public:
             SCOPED_TRACE("step " + std::to_string(step));
             one();
             expect_true_accounts(rig_.store);
+            if (limited_) expect_no_limit_exceeded(rig_.store);
             if (step % 64 == 0) check_everything();
         }
         while (!model_.sessions.empty()) end_session(model_.sessions.begin()->first);
@@ -217,7 +220,43 @@ private:
     }
     int64_t now() const { return rig_.clock.steady_ns(); }
 
+    // A limit of what is used now, or a little more.
+    void set_limit() {
+        AccountLimits& limits = rig_.store.limits();
+        const DeviceIndex device = below(3) == 0 ? Limit::kAll : below(2);
+        auto values = [&](const LimitUse& use) {
+            return LimitValues{use.bytes + below(200'000) + 1, 0, use.objects + below(6) + 1, 0, 0};
+        };
+        const bool ends = below(3) == 0;
+        const uint32_t id = 1000 + below(2);
+        switch (below(3)) {
+            case 0:
+                return limits.set(LimitKind::user, id, device, 31,
+                                  ends ? LimitValues{} : values(limits.user_use(id, device)));
+            case 1:
+                return limits.set(LimitKind::group, id, device, 31,
+                                  ends ? LimitValues{} : values(limits.group_use(id, device)));
+            default: break;
+        }
+        const std::string name = some_name();
+        if (!model_.directories.contains(name)) return;
+        SessionId root = rig_.store.begin_session({0, 0, 1, {}});
+        Files files(rig_.store);
+        auto& directory = *static_cast<Directory*>(files.find((*rig_.store.stat(root, name))->id));
+        rig_.store.end_session(root);
+        const bool implicit = directory.implicit;
+        // Counted first, so that the limit is not below the use.
+        limits.set(directory, device, kLimitBytes, {.bytes = UINT64_MAX});
+        while (limits.count_some(2)) {}
+        limits.set(directory, device, 31,
+                   ends ? LimitValues{} : values(AccountLimits::tree_use(*directory.account, device)));
+        directory.implicit = implicit;  // the model knows no others
+    }
+    // The refusal of a limit, for which the model has no rule: nothing may have changed.
+    bool is_refused(int code) const { return limited_ && code == EDQUOT; }
+
     void one() {
+        if (limited_ && below(8) == 0) return set_limit();
         switch (below(21)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1:
@@ -267,6 +306,7 @@ private:
         CreateSpec spec{name, size, device, mode, flags, nullptr, nullptr};
         spec.ttl_ns = ttl;
         auto made = rig_.create(session, spec);
+        if (expected == 0 && is_refused(code_of(made))) return;
         ASSERT_EQ(code_of(made), expected) << "create " << name;
         if (!made) return;
         Object* object = *made;
@@ -293,7 +333,9 @@ private:
         int expected = model_.find(name);
         if (expected == EISDIR) return;
         if (expected == 0 && uid(session) != 0) expected = EPERM;
-        ASSERT_EQ(code_of(rig_.store.change(session, name, {kChangeOwner, 0, to, to})), expected) << "chown " << name;
+        const int changed = code_of(rig_.store.change(session, name, {kChangeOwner, 0, to, to}));
+        if (expected == 0 && is_refused(changed)) return;
+        ASSERT_EQ(changed, expected) << "chown " << name;
         if (expected != 0) return;
         ModelObject& object = model_.objects.at(model_.names.at(name));
         if (object.pin == ModelObject::Pin::owner && object.uid != to) object.pin = ModelObject::Pin::admin;
@@ -352,9 +394,18 @@ private:
         Object* object = rig_.store.object(id);
         const uint64_t size = 1 + below(200000);
         auto& device = object->device == 0 ? rig_.first : rig_.second;
+        AccountLimits& limits = rig_.store.limits();
+        auto growth = limits.begin_growth(*object, size);
+        if (is_refused(code_of(growth))) return;
+        ASSERT_TRUE(growth);
+        auto end = [&, promised = *growth] {
+            if (promised) limits.end_growth(*object);
+        };
+        if (object->session_leases > 0 && is_refused(code_of(limits.check_former(*object)))) return end();
         std::shared_ptr<Extent> memory = *device.allocate(round_up(size, device.info().granularity_bytes), {});
         ASSERT_TRUE(memory->fill(0, size, pattern(id)));
         Files(rig_.store).replace_memory(*object, std::move(memory), size);
+        end();
         model.size = size;
     }
 
@@ -388,6 +439,11 @@ private:
         ASSERT_TRUE(
             place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
         if (below(4) == 0) {
+            if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
+            else rig_.store.extents().detach(*place, model.size, false, object->uid);
+            return;
+        }
+        if (is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
             if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
             else rig_.store.extents().detach(*place, model.size, false, object->uid);
             return;
@@ -428,7 +484,9 @@ private:
             const bool is_taken = model_.names.contains(to) || model_.directories.contains(to);
             if (!over && is_taken) expected = EEXIST;
         }
-        ASSERT_EQ(code_of(rig_.store.give_name(session, id, to, over)), expected) << old_name << " to " << to;
+        const int given = code_of(rig_.store.give_name(session, id, to, over));
+        if (expected == 0 && is_refused(given)) return;
+        ASSERT_EQ(given, expected) << old_name << " to " << to;
         if (expected != 0) return;
         object.seal();
         if (!object.named) object.from = now();
@@ -533,7 +591,9 @@ private:
                 expected = EACCES;
             }
         }
-        ASSERT_EQ(code_of(rig_.store.rename(session, from, to, replace)), expected) << from << " -> " << to;
+        const int renamed = code_of(rig_.store.rename(session, from, to, replace));
+        if (expected == 0 && is_refused(renamed)) return;
+        ASSERT_EQ(renamed, expected) << from << " -> " << to;
         if (expected != 0 || same) return;
         if (directory) return move_directory(from, to, who);
         NodeId id = model_.names.at(from);
@@ -691,6 +751,7 @@ private:
     }
 
     std::mt19937 random_;
+    bool limited_;
     StoreRig rig_;
     Model model_;
 };
@@ -700,16 +761,24 @@ unsigned from_environment(const char* name, unsigned otherwise) {
     return value == nullptr ? otherwise : static_cast<unsigned>(strtoul(value, nullptr, 10));
 }
 
-TEST(StoreModel, AnswersAsTheModelDoes) {
+void run_seeds(bool limited) {
     if (getenv("GSHM_SIM_SEED") != nullptr) {
-        Simulation(from_environment("GSHM_SIM_SEED", 0)).go(4000);
+        Simulation(from_environment("GSHM_SIM_SEED", 0), limited).go(4000);
         return;
     }
     unsigned seeds = from_environment("GSHM_SIM_SEEDS", 25);
-    for (unsigned seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    for (unsigned seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        Simulation(seed).go(1500);
+        Simulation(seed, limited).go(1500);
     }
+}
+
+TEST(StoreModel, AnswersAsTheModelDoes) {
+    run_seeds(false);
+}
+
+TEST(StoreModel, ExceedsNoLimit) {
+    run_seeds(true);
 }
 
 }  // namespace

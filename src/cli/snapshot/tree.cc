@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/support/acls.h"
 #include "cli/support/attributes.h"
 #include "cli/support/text.h"
 
@@ -85,7 +86,8 @@ private:
     // gshmd creates the root directory. A restore leaves it unchanged.
     void note_root() {
         const auto root = context_.stat("");
-        if (root.mode != 01777 || root.device[0] != '\0' || !get_attributes(context_, "").empty())
+        if (root.mode != 01777 || has_acl(root) || has_default_acl(root) || root.device[0] != '\0' ||
+            !get_attributes(context_, "").empty())
             leave_out("/", "the root directory is gshmd's: its mode, its device and its attributes are not saved");
     }
 
@@ -126,9 +128,19 @@ private:
     void add_directory(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name + '/').second) return;
         manifest_.directories.push_back(
-            {name, info.mode, info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
+            {name, mode_of(info), info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
         const size_t index = manifest_.directories.size() - 1;
         guarded(name, [&] { manifest_.directories[index].attributes = attributes_of(name); });
+        guarded(name, [&] {
+            if (has_acl(info)) manifest_.directories[index].acl = acl_of(name, false);
+            if (has_default_acl(info)) manifest_.directories[index].default_acl = acl_of(name, true);
+        });
+    }
+
+    static uint32_t mode_of(const StatInfo& info) { return has_acl(info) ? info.mode & ~077u : info.mode; }
+
+    std::string acl_of(const std::string& name, bool of_new) {
+        return acl_text(check(context_.client().acl(name, of_new), name));
     }
 
     std::vector<SavedAttribute> attributes_of(const std::string& name) {
@@ -157,10 +169,12 @@ private:
         }
         // Done first: an object whose name is gone by now is not recorded.
         auto attributes = attributes_of(name);
+        auto acl = has_acl(info) ? acl_of(name, false) : std::string();
         if (info.state == GSHM_STATE_OPEN && info.leases > 0) warn_of_writers(name);
         SavedObject object;
         object.names = {name};
-        object.mode = info.mode;
+        object.mode = mode_of(info);
+        object.acl = std::move(acl);
         object.uid = info.uid;
         object.gid = info.gid;
         object.device = info.device;

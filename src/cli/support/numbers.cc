@@ -111,4 +111,32 @@ unsigned parse_count(std::string_view option, std::string_view text, unsigned le
     return static_cast<unsigned>(value);
 }
 
+uint64_t parse_limit(std::string_view option, std::string_view text) {
+    return text == "none" ? 0 : parse_size(option, text);
+}
+
+uint64_t parse_limit_count(std::string_view option, std::string_view text) {
+    if (text == "none") return 0;
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (error != std::errc{} || end != text.data() + text.size())
+        reject(option, text, "not a number; write one such as 100000, or none");
+    return count;
+}
+
+uint64_t parse_span(std::string_view option, std::string_view text) {
+    constexpr uint64_t kMost = uint64_t{100} * 365 * 24 * 3600;
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+    const uint64_t seconds = unit.empty() || unit == "s" ? 1
+                             : unit == "m"               ? 60
+                             : unit == "h"               ? 3600
+                             : unit == "d"               ? 24 * 3600
+                                                         : 0;
+    if (error != std::errc{} || seconds == 0 || count > kMost / seconds)
+        reject(option, text, "not a time; write one such as 90s, 30m, 12h or 7d");
+    return count * seconds;
+}
+
 }  // namespace gshm::cli

@@ -10,6 +10,7 @@
 
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
+#include "store/acl.h"
 #include "store/files.h"
 #include "store/lifetimes.h"
 #include "support/memory_device.h"
@@ -135,6 +136,9 @@ std::string describe(Store& store) {
             if (node.attributes) {
                 for (const auto& [key, value] : *node.attributes) text += fmt::format(" {}={}", key, value);
             }
+            if (node.acl) text += " acl " + node.acl->digest();
+            const auto* directory = node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
+            if (directory != nullptr && directory->default_acl) text += " default " + directory->default_acl->digest();
             if (node.kind == NodeKind::object) {
                 const auto& object = static_cast<const Object&>(node);
                 text += fmt::format(" state {} flags {} leases {}/{}/{} size {} extent {} offset {} creator {}",
@@ -214,7 +218,7 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
         SessionId by = sessions[pick(sessions.size())];
         std::string one = name();
         Attributes attributes{{"k", std::to_string(step)}};
-        switch (pick(11)) {
+        switch (pick(12)) {
             case 0:
             case 1: {
                 uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : pick(2) == 0 ? uint32_t{kCreateEphemeral} : 0;
@@ -229,6 +233,15 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
             case 3: (void)daemon.store.rename(by, one, name(), true); break;
             case 4: (void)daemon.store.seal(by, one); break;
             case 5: (void)daemon.store.set_attribute(by, one, "a", std::to_string(step)); break;
+            case 11: {
+                const bool inherited = pick(3) == 0;
+                const std::string_view shared = inherited ? "d" : pick(4) == 0 ? "d/e" : std::string_view(one);
+                const auto change = pick(2) == 0 ? Store::AclChange::add : Store::AclChange::remove;
+                const auto id = static_cast<uint32_t>(5 + pick(3));
+                (void)daemon.store.change_acl(by, shared, inherited ? AclKind::inherited : AclKind::access, change,
+                                              {{AclTag::user, static_cast<uint16_t>(pick(8)), id}});
+                break;
+            }
             case 6:
                 if (auto opened = daemon.store.open(by, one, Access::read, false)) {
                     leases.emplace_back(by, (*opened)->id, Access::read);
@@ -542,7 +555,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         ASSERT_TRUE(files.set_attribute(*folder, "x", std::string("\0y", 2), 0));
         file = *files.open(*object, Access::write, kUser, 40);
         fuse::KnownNodes::hold(*object);
-        Object* temporary = files.make_unnamed(root, maker);
+        Object* temporary = *files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
         auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live,
