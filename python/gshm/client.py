@@ -35,6 +35,7 @@ class NewObject:
         map: bool = True,
         owner: Optional[Tuple[int, int]] = None,
         attributes: Optional[Mapping[str, Any]] = None,
+        evictable: bool = False,
     ) -> None:
         self.name = name
         self.dtype, self.shape = to_dtype(dtype), to_shape(shape)
@@ -50,6 +51,7 @@ class NewObject:
             | (_abi.EMPTY if size == 0 else 0)
             | (_abi.OWNER if owner is not None else 0)
             | (0 if map else _abi.NO_MAP)
+            | (_abi.EVICTABLE if evictable else 0)
         )
         self.spec = _abi.CreateSpec(
             mode=mode,
@@ -97,15 +99,30 @@ class Client(Names):
         map: bool = True,
         owner: Optional[Tuple[int, int]] = None,
         attributes: Optional[Mapping[str, Any]] = None,
+        evictable: bool = False,
     ) -> Object:
         """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first.
 
         In a `with` statement it is sealed at the end, and removed after an exception. Without, it is reclaimed with this
         session unless seal() is called or `keep` is true. With `replace` or `unnamed` it is invisible until publish() or
         the end of the `with` statement, when it takes the name, in place of an existing object with `replace`.
-        The attributes `dtype` and `shape` tell others what it is."""
+        The attributes `dtype` and `shape` tell others what it is. An `evictable` object leaves a full device for a tier
+        while nothing uses it."""
         new = NewObject(
-            name, shape, dtype, device, mode, keep, dedicated, compressible, replace, unnamed, map, owner, attributes
+            name,
+            shape,
+            dtype,
+            device,
+            mode,
+            keep,
+            dedicated,
+            compressible,
+            replace,
+            unnamed,
+            map,
+            owner,
+            attributes,
+            evictable,
         )
         lease = opened(lib.create, self._need().handle, ctypes.byref(new.spec), name=name)
         return new.made(self, lease)
@@ -213,6 +230,7 @@ class Client(Names):
         verify: bool = False,
         attributes: Optional[Mapping[str, Any]] = None,
         progress: Optional[Progress] = None,
+        evictable: bool = False,
     ) -> Transfer:
         """A file (a path, a file object or a descriptor; also a pipe) becomes a sealed object. `progress` is called with the
         bytes done and in all; an exception in it ends the transfer."""
@@ -223,7 +241,8 @@ class Client(Names):
             device=optional_text(device),
             flags=(_abi.REPLACE if replace else 0)
             | (_abi.DEDICATED if dedicated else 0)
-            | (_abi.COMPRESSIBLE if compressible else 0),
+            | (_abi.COMPRESSIBLE if compressible else 0)
+            | (_abi.EVICTABLE if evictable else 0),
             attributes=ctypes.addressof(array) if len(array) else None,
             attribute_count=len(array),
         )

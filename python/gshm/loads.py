@@ -130,6 +130,7 @@ def load_parts(
     existing: bool = False,
     map: bool = True,
     progress: Optional[Progress] = None,
+    evictable: bool = False,
 ) -> List[Part]:
     raised: List[BaseException] = []
 
@@ -143,7 +144,9 @@ def load_parts(
 
     array = None if chosen is None else _choices(chosen)
     spec = _abi.LoadSpec(
-        flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0),
+        flags=(0 if map else _abi.NO_MAP)
+        | (_abi.LOAD_EXISTING if existing else 0)
+        | (_abi.EVICTABLE if evictable else 0),
         path=path_text(path),
         name=optional_text(name),
         device=optional_text(device),
@@ -190,6 +193,7 @@ def load(
     mode: int = 0,
     timeout: Optional[float] = None,
     existing: bool = False,
+    evictable: bool = False,
 ) -> Model[Array]:
     """The tensors of a safetensors file, or of a folder with such files, as arrays: read once for all processes, and then
     shared. They are read-only; copy() of an array is private.
@@ -201,7 +205,16 @@ def load(
     connection = client or default_client()
     chosen = choose(path, filter, slice, device_map)
     parts = load_parts(
-        connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress
+        connection,
+        path,
+        device,
+        name,
+        chosen,
+        mode=mode,
+        timeout=timeout,
+        existing=existing,
+        progress=progress,
+        evictable=evictable,
     )
     model: Model[Array] = Model()
     model.parts = parts
