@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+import gshmd  # noqa: E402
 
 
 def start_cuda():
@@ -189,7 +190,7 @@ def measure(arguments, programs, work):
         return child(directory, programs, function, *rest, **more)
 
     def unload():
-        subprocess.run([gshm, "--dir", directory, "rm", "-r", "loaded"], capture_output=True)
+        subprocess.run([gshm, "--dir", directory, "rm", "-r", f"loaded-{os.getuid()}"], capture_output=True)
 
     large, many = work / "large.safetensors", work / "many.safetensors"
     run(make_file, large, 300, arguments.gib * (1 << 20) // 300)
@@ -248,32 +249,20 @@ def with_gshmd(arguments, measure):
     if not torch.cuda.is_available():
         print("skipped: torch finds no GPU")
         return 77
-    folders = [arguments.bin] if arguments.bin else [ROOT / "bin", ROOT / "build" / "bin"]
-    programs = next((pathlib.Path(one).resolve() for one in folders if (pathlib.Path(one) / "gshmd").exists()), None)
+    programs = gshmd.find_programs(ROOT, arguments.bin)
     if programs is None:
         print("skipped: there is no gshmd; --bin FOLDER")
         return 77
-    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-loading-", dir=arguments.folder))
-    daemon = subprocess.Popen([programs / "gshmd", "--dir", work / "run", "-f"], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True)
     try:
-        said = ""
-        for line in daemon.stdout:
-            said += line
-            if "is ready at" in line:
-                break
-        else:
-            print("gshmd does not start:\n" + said)
-            return 1
-        measure(programs, work)
+        with gshmd.running(programs, folder=arguments.folder) as daemon:
+            measure(programs, daemon.work)
         return 0
+    except gshmd.NotStarted as error:
+        print(f"gshmd does not start:\n{error}")
+        return 1
     except RuntimeError as error:
         print(f"FAIL: {error}")
         return 1
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def main():

@@ -15,12 +15,14 @@ import argparse
 import contextlib
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+import gshmd  # noqa: E402
 
 MODES = ["torch", "expandable", "mempool", "pluggable"]
 LENGTHS = [256, 640, 384, 896, 512, 768, 320, 1024, 448, 960]
@@ -64,47 +66,25 @@ def train(mode, library, steps):
     os._exit(0)  # without the order in which torch frees at its end
 
 
-def programs_of(folder):
-    folders = [folder] if folder else []
-    root = pathlib.Path(__file__).resolve().parent.parent
-    folders += [root / "bin", root / "build" / "bin"]
-    return next((pathlib.Path(each).resolve() for each in folders if (pathlib.Path(each) / "gshmd").exists()), None)
-
-
-def measure(arguments, programs):
-    library = str(programs.parent / "lib" / "libgshm.so.0")
-    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-training-"))
-    directory = work / "run"
-    with open(work / "log", "wb") as log:
-        daemon = subprocess.Popen([programs / "gshmd", "--dir", directory, "-f"], stdout=log, stderr=log)
-    try:
-        while subprocess.run([programs / "gshm", "--dir", directory, "ping"], capture_output=True).returncode != 0:
-            if daemon.poll() is not None:
-                print("gshmd does not start:\n" + (work / "log").read_text())
+def measure(arguments, daemon):
+    results = {mode: [] for mode in arguments.only or MODES}
+    for turn in range(arguments.rounds):
+        order = list(results)  # each mode is the first, and the last, in some round
+        for mode in order[turn % len(order):] + order[: turn % len(order)]:
+            figures = results[mode]
+            command = [sys.executable, __file__, "--child", mode, str(daemon.library), str(arguments.steps)]
+            child = subprocess.run(command, capture_output=True, text=True,
+                                   env={**os.environ, "GSHM_DIR": str(daemon.directory)})
+            if child.returncode != 0:
+                print(f"{mode} failed:\n{child.stdout}{child.stderr}")
                 return 1
-            time.sleep(0.1)
-        results = {mode: [] for mode in arguments.only or MODES}
-        for turn in range(arguments.rounds):
-            order = list(results)  # each mode is the first, and the last, in some round
-            for mode in order[turn % len(order):] + order[: turn % len(order)]:
-                figures = results[mode]
-                command = [sys.executable, __file__, "--child", mode, library, str(arguments.steps)]
-                child = subprocess.run(command, capture_output=True, text=True,
-                                       env={**os.environ, "GSHM_DIR": str(directory)})
-                if child.returncode != 0:
-                    print(f"{mode} failed:\n{child.stdout}{child.stderr}")
-                    return 1
-                figures.append(float(child.stdout.split()[0]))
-                print(f"  {mode:10} {child.stdout.strip()}", flush=True)
-        base = statistics.median(results.get("torch", [float("nan")]))
-        for mode, figures in results.items():
-            middle = statistics.median(figures)
-            print(f"{mode:10} {middle:7.2f} ms a step ({min(figures):.2f} to {max(figures):.2f}), {middle / base:.3f} x torch's")
-        return 0
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
+            figures.append(float(child.stdout.split()[0]))
+            print(f"  {mode:10} {child.stdout.strip()}", flush=True)
+    base = statistics.median(results.get("torch", [float("nan")]))
+    for mode, figures in results.items():
+        middle = statistics.median(figures)
+        print(f"{mode:10} {middle:7.2f} ms a step ({min(figures):.2f} to {max(figures):.2f}), {middle / base:.3f} x torch's")
+    return 0
 
 
 def main():
@@ -124,11 +104,16 @@ def main():
     if not torch.cuda.is_available():
         print("skipped: torch finds no GPU")
         return 77
-    programs = programs_of(arguments.bin)
+    programs = gshmd.find_programs(ROOT, arguments.bin)
     if programs is None:
         print("skipped: there is no gshmd; --bin FOLDER")
         return 77
-    return measure(arguments, programs)
+    try:
+        with gshmd.running(programs) as daemon:
+            return measure(arguments, daemon)
+    except gshmd.NotStarted as error:
+        print(f"gshmd does not start:\n{error}")
+        return 1
 
 
 if __name__ == "__main__":

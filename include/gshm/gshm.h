@@ -599,7 +599,7 @@ enum gshm_ttl_flags { GSHM_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED }; /* counts from
  * -EPERM. -EINVAL: more than 100 years. Directories have none (-EISDIR). Since 0.2, as the whole part. */
 int gshm_set_ttl(gshm_client* client, const char* name, uint64_t ttl_ms, uint32_t flags) GSHM_NOEXCEPT;
 /* A pinned object does not expire, and never leaves its device to make room. Permitted to root and the user who runs gshmd;
- * also to the owner, whose pinned objects may have so many bytes together as `gshmd --pin-budget` says: else -EDQUOT.
+ * also to the owner, whose pinned objects may have a share of each device, `gshmd --pin-share`: else -EDQUOT.
  * -EPERM: another user. */
 int gshm_pin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
 /* An object whose ttl has passed meanwhile expires at once. -EPERM: the caller is neither root nor the user who runs gshmd
@@ -1313,10 +1313,11 @@ typedef struct gshm_load_spec {
  * incomplete object. A file that has changed since (another inode, size or modification time, or another blob of the hub)
  * becomes a new version, which replaces the old one as gshm_replace() does.
  *   Names. An explicit name is that of the object of a file, or of the directory with the objects of a folder. Any user with the
- *   rights may share it: the objects there are trusted. Without a name an object is loaded/UID/PATH@DEVICE, below the caller's
- *   uid or, if root or the file's owner has loaded it, below theirs; objects of other users are not used. An explicit name
+ *   rights may share it: the objects there are trusted. Without a name an object is loaded-UID/PATH@DEVICE, below the caller's
+ *   uid or, if root or the file's owner has loaded it, below theirs; objects of other users are not used. The directory is
+ *   loaded-UID.* with a random number if another user has taken its name. An explicit name
  *   is that of the file on the first device. "@DEVICE" is added on others, and in a call for several devices. A part of a file's tensors adds "+" and a hash of the selection.
- * -EBADMSG, -EXDEV, -ENOENT: as gshm_tensors_of_path(). -EEXIST: another object has the explicit name. -ENOSPC: the device is
+ * -EBADMSG, -EXDEV, -ENOENT: as gshm_tensors_of_path(). -ENODEV: gshmd has no such device. -EEXIST: another object has the explicit name. -ENOSPC: the device is
  * full. -ENODATA: the file became shorter. -EBUSY: the file changed meanwhile. -ETIMEDOUT. -ECANCELED. */
 int gshm_load(gshm_client* client, const gshm_load_spec* spec, gshm_model** ret_model) GSHM_NOEXCEPT;
 /* Ends the leases of its objects and frees the tables. NULL is ignored. */

@@ -17,7 +17,7 @@ import os
 from typing import Any, Callable, List, Optional
 
 from . import _abi
-from ._abi import lib
+from ._abi import lib, path_text
 from .arrays import Array, allocate, wrap
 from .attributes import Attributes
 from .client import Client
@@ -42,6 +42,7 @@ from .errors import (
     check,
 )
 from .fences import Fence
+from .limits import Limit
 from .loads import Model, Part, load, unload
 from .mirrors import Mirror
 from .objects import Handle, Object, import_object
@@ -50,15 +51,16 @@ from .pools import Location, Pool, PoolStats, locate
 from .records import Daemon, Device, Holder, Mount, Stat, Tier, Unlinked, read_devices
 from .references import connect
 from .rings import AsyncRing, Completion, Ring
+from .shares import AclEntry, Share
 from .snapshots import Snapshot, snapshot
 from .transfers import Transfer
 from .watches import Event, Watch
 
 __all__ = [
-    "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
+    "AclEntry", "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
     "DTYPES", "DType", "Error", "Event", "Exists", "Fence", "Forked", "Full", "Handle", "Holder", "Invalid", "IsDirectory",
-    "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
-    "Snapshot", "Stale", "Stat", "Tier", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
+    "Limit", "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
+    "Share", "Snapshot", "Stale", "Stat", "Tier", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
     "find_daemon", "import_object", "keep_pinned", "library_version", "load", "local_devices", "locate", "patch", "runtime_dir", "set_log",
     "snapshot", "unload", "unpatch", "wrap",
 ]  # fmt: skip
@@ -93,7 +95,7 @@ def runtime_dir() -> str:
 def find_daemon(path: Any) -> str:
     """The runtime folder of the daemon whose mount contains the path."""
     buffer = ctypes.create_string_buffer(4096)
-    check(lib.find_daemon(os.fsencode(path), buffer, len(buffer)))
+    check(lib.find_daemon(path_text(path), buffer, len(buffer)))
     return os.fsdecode(buffer.value)
 
 

@@ -8,7 +8,7 @@ import threading
 from typing import Any, Dict, Optional, Tuple
 
 from . import _abi
-from ._abi import lib
+from ._abi import lib, path_text
 from .arrays import Array, Shape, opened
 from .client import Client
 from .dtypes import UINT8, dtype as to_dtype
@@ -20,7 +20,7 @@ from .waiting import milliseconds
 def connect(dir: Any = None, *, timeout: float = 2.0) -> Client:
     """Connects to the gshmd at the runtime folder: `dir`, else $GSHM_DIR, else /run/gshm for root, else
     $XDG_RUNTIME_DIR/gshm. The timeout (seconds) also bounds later reconnects. NotRunning says how to start one."""
-    options = _abi.ConnectOptions(timeout_ms=milliseconds(timeout), dir=None if dir is None else os.fsencode(dir))
+    options = _abi.ConnectOptions(timeout_ms=milliseconds(timeout), dir=None if dir is None else path_text(dir))
     handle = ctypes.c_void_p()
     check(lib.connect(ctypes.byref(options), ctypes.byref(handle)))
     return Client(handle.value or 0)

@@ -122,7 +122,7 @@ class Table:
             shapes.append((ctypes.c_uint64 * len(one.shape))(*one.shape))
             info.struct_size = ctypes.sizeof(_abi.TensorInfo)
             info.dimensions, info.shape = len(one.shape), ctypes.addressof(shapes[-1])
-            info.name, info.dtype = text(one.name), one.dtype.encode()
+            info.name, info.dtype = text(one.name), text(one.dtype)
         array, _kept = attribute_array(metadata or {})
         given = array if len(array) else None
         flags = _abi.LAYOUT_FILE if file else 0

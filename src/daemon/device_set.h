@@ -26,6 +26,13 @@ public:
     static Result<std::unique_ptr<DeviceSet>> create(EventLoop& loop, const std::vector<std::string>& specs,
                                                      uint64_t limit_bytes, UniqueFd host_folder);
 
+    // EINVAL: not a device. Does not look for it.
+    static Status check_spec(std::string_view spec);
+    // Whether the specs name the same devices, in the same order.
+    static bool differ_in_limits_only(const std::vector<std::string>& one, const std::vector<std::string>& other);
+    // Changes the limits. The specs differ from those of create() in their limits only.
+    void set_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) REQUIRES(store_lock);
+
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
     Device& device(DeviceIndex index) override { return *slots_[index].device; }
@@ -44,6 +51,8 @@ public:
     // See LimitDevice.
     void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
     uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }
+    // Of the device itself; gshmd may use a part of it only.
+    uint64_t memory_bytes(DeviceIndex index) const { return slots_[index].device->upstream().info().capacity_bytes; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
@@ -67,6 +76,7 @@ private:
         std::unique_ptr<Worker> worker;
         std::unique_ptr<Worker> reclaimer;
         std::string failure GUARDED_BY(store_lock);
+        std::optional<size_t> spec;  // its number; none: the device was not named
     };
 
     explicit DeviceSet(EventLoop& loop) : loop_(loop) {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <optional>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -37,9 +38,16 @@ void FolderReserve::keep() {
     if (kept_) return;
     const auto space = space_of(dir_);
     if (!space) return;
+    // Not even tried without the space for it: a transaction under way could need the last pages meanwhile. An earlier
+    // gshmd may have left the file, with its space.
+    struct stat former = {};
+    const uint64_t held_bytes = lstat(path_.c_str(), &former) == 0 ? uint64_t(former.st_blocks) * 512 : 0;
+    if (space->free_bytes + held_bytes < space->reserve_bytes) {
+        unlink(path_.c_str());
+        return set_needed(true);
+    }
     auto file = UniqueFd::adopt(open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return log_debug("cannot make {}", path_);
-    // An earlier gshmd may have left it with its space.
     const auto bytes = static_cast<off_t>(space->reserve_bytes);
     const int failed = posix_fallocate(file.get(), 0, bytes);
     kept_ = failed == 0;

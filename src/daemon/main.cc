@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -18,7 +17,8 @@
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "daemon/options.h"
+#include "daemon/command_line.h"
+#include "daemon/configuration.h"
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
 #include "daemon/takeover.h"
@@ -64,20 +64,22 @@ Budgets::Machine machine_of(const std::string& dir) {
     return machine;
 }
 
-Result<UniqueFd> watch_signals(EventLoop& loop) {
-    sigset_t ending;
-    sigemptyset(&ending);
-    sigaddset(&ending, SIGTERM);
-    sigaddset(&ending, SIGINT);
-    sigaddset(&ending, SIGHUP);
+// on_reload must outlive the loop's run; it is called under the store lock.
+Result<UniqueFd> watch_signals(EventLoop& loop, const std::function<void()>& on_reload) {
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&watched, signal);
     // Blocked before any thread starts, so that no thread gets them.
-    pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+    pthread_sigmask(SIG_BLOCK, &watched, nullptr);
     signal(SIGPIPE, SIG_IGN);
-    auto signals = UniqueFd::adopt(signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
+    auto signals = UniqueFd::adopt(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals) return fail_errno("signalfd");
-    TRY(loop.watch(signals.get(), EPOLLIN, [&loop, fd = signals.get()](uint32_t) {
+    TRY(loop.watch(signals.get(), EPOLLIN, [&loop, &on_reload, fd = signals.get()](uint32_t) {
         signalfd_siginfo info = {};
-        if (read(fd, &info, sizeof info) == sizeof info) log_info("ending on signal {}", info.ssi_signo);
+        if (read(fd, &info, sizeof info) != sizeof info) return;
+        // The kernel sends SIGHUP when the terminal has gone.
+        if (info.ssi_signo == SIGHUP && info.ssi_code != SI_KERNEL) return on_reload();
+        log_info("ending on signal {}", info.ssi_signo);
         loop.stop();
     }));
     return signals;
@@ -122,42 +124,11 @@ KeeperKind keeper_kind(const std::string& name) {
     return name == "none" ? KeeperKind::none : KeeperKind::process;
 }
 
-// Options that are not given take the values of the earlier daemon.
-void recall(Options& options, const Survival& survival) {
-    auto number = [&](std::string_view key) { return std::strtoull(survival.setting(key).c_str(), nullptr, 10); };
-    if (options.devices.empty() && options.limit_bytes == 0) {
-        std::istringstream lines(survival.setting("devices"));
-        for (std::string line; std::getline(lines, line);) options.devices.push_back(line);
-        options.limit_bytes = number("limit");
-    }
-    if (options.tiers.empty()) {
-        std::istringstream lines(survival.setting("tiers"));
-        for (std::string line; std::getline(lines, line);) options.tiers.push_back(line);
-    }
-    if (!options.tier_free && !survival.setting("tier free").empty()) {
-        options.tier_free = static_cast<unsigned>(number("tier free"));
-    }
-    if (options.staging_bytes == 0) options.staging_bytes = number("staging");
-    if (options.user_share == 0) options.user_share = static_cast<unsigned>(number("user share"));
-}
-
 // Stores the options for the next daemon, once the start has succeeded with them.
-Status remember(const Options& options, Survival& survival) {
-    std::string lines;
-    for (const auto& device : options.devices) lines += device + "\n";
-    TRY(survival.set_setting("devices", lines));
-    std::string tiers;
-    for (const auto& tier : options.tiers) tiers += tier + "\n";
-    TRY(survival.set_setting("tiers", tiers));
-    TRY(survival.set_setting("tier free", options.tier_free ? std::to_string(*options.tier_free) : ""));
-    TRY(survival.set_setting("staging", std::to_string(options.staging_bytes)));
-    TRY(survival.set_setting("user share", std::to_string(options.user_share)));
-    return survival.set_setting("limit", std::to_string(options.limit_bytes));
+Status remember(const Configuration& configuration, Survival& survival) {
+    for (const auto& [name, value] : configuration.kept()) TRY(survival.set_setting(name, value));
+    return {};
 }
-
-// Enough to keep the bus busy. More is slower, since the copies then miss the processor's cache (H200: 47 GB/s from the
-// page cache with 64 MiB, 39 with 256, 34 with 512).
-constexpr uint64_t kStagingBytes = uint64_t{64} << 20;
 
 // Measures the stages of a start.
 class Stages {
@@ -193,29 +164,6 @@ bool has_place(const std::vector<MountRecord>& mounts, const std::string& path) 
     return std::ranges::any_of(mounts, [&](const MountRecord& mount) { return mount.path == path; });
 }
 
-// Whether the options name places where the earlier daemon was not mounted. Then its mounts end.
-bool wants_other_mounts(const Options& options, const std::vector<MountRecord>& earlier) {
-    return !std::ranges::all_of(options.mountpoints, [&](const auto& path) { return has_place(earlier, path); });
-}
-
-// Resumes the mounts of the earlier daemon, or mounts at the paths of the options or of the earlier daemon.
-Status mount(Server& server, const Options& options, std::vector<MountRecord> earlier, UniqueFd fd) {
-    server.set_mount_settings({options.dir, options.passthrough, options.io_uring});
-    if (wants_other_mounts(options, earlier)) {
-        earlier.clear();
-        for (const auto& path : options.mountpoints) earlier.push_back({path});
-    }
-    if (earlier.empty()) return {};
-    if (fd) return server.resume_mount(earlier[0].path, std::move(fd));
-    for (const auto& record : earlier) {
-        auto mounted = server.mount(record);
-        if (mounted) continue;
-        if (std::ranges::find(options.mountpoints, record.path) != options.mountpoints.end()) return mounted;
-        log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
-    }
-    return {};
-}
-
 // The kernel's mount table has real paths. The parent is resolved, not the mountpoint itself: a request to the mount of
 // a dead daemon would block until this one serves it.
 std::string real_mountpoint(const std::string& given) {
@@ -230,11 +178,44 @@ std::string real_mountpoint(const std::string& given) {
     return real;
 }
 
-Status serve(Options options, Readiness& readiness) {
+std::vector<std::string> real_mountpoints(const Options& options) {
+    std::vector<std::string> real;
+    for (const auto& point : options.mountpoints) real.push_back(real_mountpoint(point));
+    return real;
+}
+
+// Whether the options name places where the earlier daemon was not mounted. Then its mounts end.
+bool wants_other_mounts(const std::vector<std::string>& wanted, const std::vector<MountRecord>& earlier) {
+    return !std::ranges::all_of(wanted, [&](const auto& path) { return has_place(earlier, path); });
+}
+
+// Resumes the mounts of the earlier daemon, or mounts at the paths of the options or of the earlier daemon.
+Status mount(Server& server, const Options& options, const std::vector<std::string>& wanted,
+             std::vector<MountRecord> earlier, UniqueFd fd) {
+    server.set_mount_settings({options.dir, !options.no_passthrough, options.io_uring});
+    if (wants_other_mounts(wanted, earlier)) {
+        earlier.clear();
+        for (const auto& path : wanted) earlier.push_back({path});
+    }
+    if (earlier.empty()) return {};
+    if (fd) return server.resume_mount(earlier[0].path, std::move(fd));
+    for (const auto& record : earlier) {
+        auto mounted = server.mount(record);
+        if (mounted) continue;
+        if (std::ranges::find(wanted, record.path) != wanted.end()) return mounted;
+        log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
+    }
+    return {};
+}
+
+Status serve(Configuration& configuration, Readiness& readiness) {
+    const Options& options = configuration.options();
     if (options.debug) log_set_level(LogLevel::debug);
+    if (!configuration.file().empty()) log_info("configuration: {}", configuration.file());
     if (getenv("GSHM_LOCK_REPORT") != nullptr) LockReport::start();
     auto loop = TRY(EventLoop::create());
-    auto signals = TRY(watch_signals(*loop));
+    std::function<void()> on_reload;  // set before the loop runs
+    auto signals = TRY(watch_signals(*loop, on_reload));
     raise_descriptor_limit();
     Takeover::Received received;
     // Opening the devices can fail or take long, and the state may have a format that this gshmd does not read. Both are
@@ -279,7 +260,8 @@ Status serve(Options options, Readiness& readiness) {
     if (resuming) folder.set_made(survival->setting("made folder") == "1");
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
-    recall(options, *survival);
+    configuration.recall([&](std::string_view name) { return survival->setting(name); });
+    const auto mountpoints = real_mountpoints(options);
     auto earlier_places = earlier_mounts(*survival);
     UniqueFd mount_fd = survival->take_mount();
     // Unmounted by another process while no gshmd ran. Not tested in a salvage: an interrupted salvage may have
@@ -290,7 +272,7 @@ Status serve(Options options, Readiness& readiness) {
         earlier_places.clear();
     }
     // After a salvage the nodes may differ from those that the kernel knows.
-    const bool other_mount = survival->is_salvaging() || wants_other_mounts(options, earlier_places);
+    const bool other_mount = survival->is_salvaging() || wants_other_mounts(mountpoints, earlier_places);
     auto devices = TRY(DeviceSet::create(*loop, options.devices, options.limit_bytes, survival->take_host_folder()));
     rehearsal.reset();
     {
@@ -303,13 +285,17 @@ Status serve(Options options, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
-    server->set_budgets(machine_of(options.dir),
-                        options.user_share == 0 ? limits::kUserSharePercent : options.user_share);
-    auto tiers_started = server->start_tiers(options.tiers, options.tier_free.value_or(limits::kTierFreePercent),
-                                             [&](const std::string& what) {
-                                                 log_info("{}", what);
-                                                 readiness.tell(what);
-                                             });
+    server->set_machine(machine_of(options.dir));
+    {
+        StoreLock lock(loop->store_mutex());
+        for (const auto& option : option_table()) {
+            if (option.apply != nullptr) option.apply(*server, options);
+        }
+    }
+    auto tiers_started = server->start_tiers(options.tiers, options.tier_free, [&](const std::string& what) {
+        log_info("{}", what);
+        readiness.tell(what);
+    });
     if (!tiers_started) {
         if (resuming) close_survival();
         return tiers_started;
@@ -318,7 +304,7 @@ Status serve(Options options, Readiness& readiness) {
         if (resuming) close_survival();
         return started;
     }
-    server->start_rings(options.staging_bytes == 0 ? kStagingBytes : options.staging_bytes);
+    server->start_rings(options.staging_bytes);
     // After the objects are loaded: a start that fails earlier leaves the mount to the next daemon. The keeper drops
     // the mount before the unmount, else the next daemon would resume it.
     {
@@ -345,17 +331,27 @@ Status serve(Options options, Readiness& readiness) {
     stages.end("objects");
     // With systemd as the keeper the memory stays: systemd decides between a restart and an end.
     server->set_keep(options.keeper == "systemd");
-    if (auto mounted = mount(*server, options, std::move(earlier_places), std::move(mount_fd)); !mounted) {
+    if (auto mounted = mount(*server, options, mountpoints, std::move(earlier_places), std::move(mount_fd)); !mounted) {
         if (resuming) close_survival();
         return mounted;
+    }
+    if (auto started = server->start_expiry(); !started) {
+        if (resuming) close_survival();
+        return started;
     }
     undo.cancel();
     stages.end("mount");
     {
         StoreLock lock(loop->store_mutex());  // the mount's threads already run
-        if (auto remembered = remember(options, *survival); !remembered) log_error("{}", remembered.error().message);
+        if (auto remembered = remember(configuration, *survival); !remembered)
+            log_error("{}", remembered.error().message);
         if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     }
+    server->set_configuration(&configuration);
+    on_reload = [&server] {
+        store_lock.assert_held();
+        server->reload("SIGHUP", [](const auto&) {});
+    };
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     tell_systemd("READY=1");
@@ -375,18 +371,18 @@ Status serve(Options options, Readiness& readiness) {
     return {};
 }
 
-int run(const Options& options, UniqueFd pipe) {
+int run(Configuration& configuration, UniqueFd pipe) {
     Readiness readiness(std::move(pipe));
-    auto served = serve(options, readiness);
+    auto served = serve(configuration, readiness);
     if (served) return 0;
-    if (options.foreground) fprintf(stderr, "gshmd: %s\n", served.error().message.c_str());
+    if (configuration.options().foreground) fprintf(stderr, "gshmd: %s\n", served.error().message.c_str());
     readiness.report(served.error().message);
     return 1;
 }
 
 // Returns in the parent when the child serves or has failed. CUDA is initialised in the child, since it does not
 // survive a fork.
-int run_in_background(const Options& options) {
+int run_in_background(Configuration& configuration) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
         perror("gshmd: pipe");
@@ -406,7 +402,7 @@ int run_in_background(const Options& options) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int fd : {0, 1, 2}) dup2(null, fd);
         close(null);
-        return run(options, std::move(writer));
+        return run(configuration, std::move(writer));
     }
     writer.reset();
     std::string outcome;
@@ -423,6 +419,36 @@ int run_in_background(const Options& options) {
     return 1;
 }
 
+int complain(int exit_code, const Error& error) {
+    fprintf(stderr, "gshmd: %s\n", error.message.c_str());
+    return exit_code;
+}
+
+int start(int argc, char** argv) {
+    auto given = parse_command_line(argc, argv);
+    if (!given) return complain(2, given.error());
+    auto is_set = [&](std::string_view name) {
+        const auto found = given->find(name);
+        return found != given->end() && found->second.values == std::vector<std::string>{"true"};
+    };
+    if (is_set("help")) {
+        fputs(help_text().c_str(), stdout);
+        return 0;
+    }
+    if (is_set("version")) {
+        printf("gshmd %s (%s)\n", wire::kProductVersion, to_string(wire::ProtocolRange{}).c_str());
+        return 0;
+    }
+    auto configuration = Configuration::create(std::move(*given));
+    if (!configuration) return complain(configuration.error().code == EINVAL ? 2 : 1, configuration.error());
+    const Options& options = configuration->options();
+    if (options.check_config) {
+        fputs(configuration->text().c_str(), stdout);
+        return 0;
+    }
+    return options.foreground ? run(*configuration, {}) : run_in_background(*configuration);
+}
+
 }  // namespace
 }  // namespace gshm::core
 
@@ -430,14 +456,5 @@ int main(int argc, char** argv) {
     if (argc == 2 && strcmp(argv[1], gshm::core::fuse::Notices::kOption) == 0)
         _exit(gshm::core::fuse::Notices::serve());
     gshm::core::close_inherited();
-    auto options = gshm::core::parse_options(argc, argv);
-    if (!options) {
-        fprintf(stderr, "gshmd: %s\n", options.error().message.c_str());
-        return 2;
-    }
-    if (!*options) return 0;
-    // The child changes its working directory, so paths must be absolute.
-    (*options)->dir = std::filesystem::absolute((*options)->dir);
-    for (auto& point : (*options)->mountpoints) point = gshm::core::real_mountpoint(point);
-    return (*options)->foreground ? gshm::core::run(**options, {}) : gshm::core::run_in_background(**options);
+    return gshm::core::start(argc, argv);
 }

@@ -1,38 +1,47 @@
-// gshmd's command line.
+// The options of gshmd, as values. Their names, texts and effects are in option_table.cc.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/result.h"
+#include "base/budgets.h"
+#include "base/limits.h"
 #include "wire/protocol_range.h"
 
 namespace gshm::core {
 
 struct Options {
-    std::string dir;
+    std::string dir;  // absolute; "" before Configuration::create()
     std::vector<std::string> mountpoints;
-    std::vector<std::string> devices;
-    uint64_t limit_bytes = 0;           // 0: none
-    uint64_t staging_bytes = 0;         // 0: the default
-    unsigned threads = 0;               // that serve clients; 0: the default for the machine's cores
-    std::vector<std::string> tiers;     // see TierSpec; none: as the earlier daemon; "none": no tier
-    std::optional<unsigned> tier_free;  // percent of a device, kept free for new objects
-    unsigned user_share = 0;            // of what is there for all users, in percent; 0: the default
-    bool foreground = false;
-    bool passthrough = true;
-    bool io_uring = false;
+    std::vector<std::string> devices;  // empty: all
+    uint64_t limit_bytes = 0;          // 0: none
+    // Enough to keep the bus busy. More is slower, since the copies then miss the processor's cache (H200: 47 GB/s from
+    // the page cache with 64 MiB, 39 with 256, 34 with 512).
+    uint64_t staging_bytes = uint64_t{64} << 20;
+    unsigned threads = 0;  // that serve clients; 0: the default for the machine's cores
+    // Of what is there for all users, in percent.
+    unsigned user_share = limits::kUserSharePercent;
+    unsigned pin_share = limits::kPinSharePercent;  // of each device, that a user may pin of own objects, in percent
+    std::vector<std::string> tiers;                 // see TierSpec; empty or "none": no tier
+    unsigned tier_free = limits::kTierFreePercent;  // percent of a device, kept free for new objects
+    Budgets::Totals budgets = Budgets::kOfMachine;
+    std::string keeper = "process";
     bool debug = false;
+    bool no_passthrough = false;
+    bool io_uring = false;
+
+    // ---- of the command line alone ----
+    std::string config;  // a file, "none", or "": the default one
+    bool check_config = false;
+    bool foreground = false;
     bool takeover = false;
     bool discard = false;
     bool salvage = false;
-    std::string keeper = "process";
+    bool help = false;
+    bool version = false;
+
     wire::ProtocolRange protocols;
 };
-
-// nullopt: --help or --version was printed.
-Result<std::optional<Options>> parse_options(int argc, char** argv);
 
 }  // namespace gshm::core

@@ -45,8 +45,14 @@ Tiers::~Tiers() {
 }
 
 void Tiers::use(Settings settings) {
+    const unsigned percent = settings.free_percent;
     settings_ = std::move(settings);
-    watches_ = settings_.free_percent > 0 && has_tier();
+    set_free_percent(percent);
+}
+
+void Tiers::set_free_percent(unsigned percent) {
+    settings_.free_percent = percent;
+    watches_ = percent > 0 && has_tier();
 }
 
 void Tiers::stop() {

@@ -50,6 +50,8 @@ public:
 
     // Once, before objects are served. Without it, objects return from host memory, and none is evicted.
     void use(Settings settings) REQUIRES(store_lock);
+    // Takes effect with the next allocations.
+    void set_free_percent(unsigned percent) REQUIRES(store_lock);
     bool has_tier() const REQUIRES_SHARED(store_lock) { return settings_.host || settings_.folder; }
     TierFolder* folder() const REQUIRES_SHARED(store_lock) { return settings_.folder.get(); }
     std::vector<State> states() const REQUIRES(store_lock);

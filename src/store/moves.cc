@@ -2,7 +2,9 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "store/evictables.h"
+#include "store/account_limits.h"
 #include "store/gate.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -23,6 +25,7 @@ Result<Object*> Store::find_movable(SessionId session, std::string_view name) co
 }
 
 Status Store::check_move(const Object& object, DeviceIndex to, bool keep_holders) const {
+    TRY(lifetimes_->check_move(object, to));
     const bool has_files = devices_[object.device].files || devices_[to].files;
     if (has_files && object.open_files > 0) {
         return fail(EBUSY, "the object is open in the mount, and the kernel has its memory");
@@ -44,7 +47,7 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
     const Link* link = object.any_link();
     SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
-    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    if (link != nullptr) key.reach = key_reach(object.mode, object.acl, Tree::reach(*link->parent));
     if (may_share(object, device, object.size_bytes)) {
         key = SlabKey::unmapped(device, compressible);
         return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));
@@ -152,6 +155,8 @@ Status Store::check_eviction(const Object& object, uint32_t own) const {
 }
 
 Status Store::check_return(const Object& object) const {
+    // In a tier it counts on no device.
+    TRY(limits_->check_device(object, object.home(), object.session_leases > 0));
     if (object.session_leases == 0 || object.state == ObjectState::sealed) return {};
     return fail(EBUSY, "a process has the object open in its tier, and its bytes may change (see `gshm holders`)");
 }

@@ -29,6 +29,22 @@ uint64_t read_length(std::string_view bytes) {
     return length;
 }
 
+// What a file is that begins like this, as an explanation of an impossible length. Users have weights in these formats, too.
+std::string other_format(std::string_view beginning) {
+    constexpr std::pair<std::string_view, const char*> kFormats[] = {
+        {"PK\x03\x04", "a zip file, such as torch.save() writes"},
+        {"\x80\x02", "a pickle, such as torch.save() has written"},
+        {"\x80\x04", "a pickle"},
+        {"GGUF", "a GGUF file"},
+        {"\x89HDF", "an HDF5 file"},
+        {"\x93NUMPY", "a file of numpy.save()"},
+    };
+    for (const auto& [magic, what] : kFormats) {
+        if (beginning.starts_with(magic)) return fmt::format("this is {}, and no safetensors file: ", what);
+    }
+    return {};
+}
+
 std::string length_bytes(uint64_t length) {
     std::string bytes;
     for (size_t i = 0; i < kLengthBytes; ++i) bytes.push_back(static_cast<char>(length >> (8 * i)));
@@ -65,8 +81,9 @@ Result<Strips> cut(Dtype dtype, std::span<const uint64_t> shape, size_t dimensio
         return fail(EINVAL, "the shape {} has no dimension {}", numbers_text(shape), dimension);
     }
     if (begin > end || end > shape[dimension]) {
-        return fail(EINVAL, "dimension {} of the shape {} has no slice {} to {}", dimension, numbers_text(shape), begin,
-                    end);
+        // A caller who takes the numbers for signed ones may give -1.
+        return fail(EINVAL, "dimension {} of the shape {} has no slice {} to {}", dimension, numbers_text(shape),
+                    static_cast<int64_t>(begin), static_cast<int64_t>(end));
     }
     if (whole == 0 || begin == end) return Strips{};
     uint64_t rows = 1;  // no product overflows: no dimension is 0, and that of all is known
@@ -137,7 +154,7 @@ struct Table::Parser {
 
     Status read_tensor(JsonReader& reader, const std::string& name) {
         if (auto good = check_name(name); !good) return refuse(name, "{}", good.error().message);
-        if (table.tensors_.size() >= UINT32_MAX) return fail(EBADMSG, "too many tensors");
+        if (table.tensors_.size() >= kTensors) return fail(EBADMSG, "more than {} tensors", kTensors);
         Tensor tensor;
         tensor.shape_at = table.numbers_.size();
         uint64_t range[2] = {};
@@ -237,7 +254,8 @@ Result<uint64_t> Table::header_length(std::string_view beginning, uint64_t file_
     }
     const uint64_t length = read_length(beginning);
     if (length > kHeaderBytes) {
-        return fail(EBADMSG, "the header is too large: {} bytes, and the limit is {}", length, kHeaderBytes);
+        return fail(EBADMSG, "{}the header is too large: {} bytes, and the limit is {}", other_format(beginning),
+                    length, kHeaderBytes);
     }
     if (length > file_bytes - kLengthBytes) {
         return fail(EBADMSG, "the header of {} bytes ends past the end of the file, which has {}", length, file_bytes);
@@ -279,6 +297,7 @@ const Tensor* Table::find(std::string_view wanted) const {
 // ---- writing ----
 
 Result<Table> Table::lay_out(std::span<const NewTensor> tensors, Metadata metadata, Layout layout) {
+    if (tensors.size() > kTensors) return fail(EINVAL, "{} tensors; there may be {}", tensors.size(), kTensors);
     std::vector<const NewTensor*> order;
     for (const auto& tensor : tensors) order.push_back(&tensor);
     if (layout == Layout::file) {

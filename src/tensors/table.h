@@ -17,6 +17,9 @@ namespace gshm::core::tensors {
 inline constexpr size_t kLengthBytes = 8;
 inline constexpr uint64_t kHeaderBytes = 100'000'000;  // the limit of the safetensors library
 inline constexpr size_t kDimensions = 64;
+// A header could have 1.8 million empty tensors. Programs make an object of some hundred bytes for each tensor.
+inline constexpr size_t kTensors = 250'000;
+inline constexpr size_t kFolderTensors = 1'000'000;  // in all files of a folder
 inline constexpr uint64_t kAlignment = 256;
 
 struct Tensor {

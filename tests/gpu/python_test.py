@@ -10,12 +10,18 @@ import gc
 import multiprocessing
 import os
 import pathlib
-import shutil
+import queue
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
+
+import gshmd
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 TYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
          "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"]  # fmt: skip
@@ -24,6 +30,14 @@ TYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 def check(condition, what):
     if not condition:
         raise AssertionError(what)
+
+
+def answer(results):
+    """Of another process."""
+    try:
+        return results.get(timeout=100)
+    except queue.Empty:
+        raise AssertionError("the other process says nothing") from None
 
 
 def in_torch(gshm, c):
@@ -97,10 +111,10 @@ def in_numpy(gshm, c):
     return f"NumPy {numpy.__version__}"
 
 
-def reads_from(queue, answers):
+def reads_from(objects, answers):
     import torch
 
-    for one in iter(queue.get, None):
+    for one in iter(objects.get, None):
         answers.put(float(torch.from_dlpack(one).sum()))
 
 
@@ -110,17 +124,17 @@ def between_processes(gshm, c):
 
         torch.from_dlpack(b).fill_(2)
     context = multiprocessing.get_context("spawn")
-    queue, answers = context.Queue(), context.Queue()
-    child = context.Process(target=reads_from, args=(queue, answers))
+    objects, answers = context.Queue(), context.Queue()
+    child = context.Process(target=reads_from, args=(objects, answers))
     child.start()
-    queue.put(c.open("queue/a"))
-    check(answers.get(timeout=100) == 2000, "the other process reads other numbers")
-    queue.put(None)
+    objects.put(c.open("queue/a"))
+    check(answer(answers) == 2000, "the other process reads other numbers")
+    objects.put(None)
     child.join()
     return "an object through a queue"
 
 
-def attaches(directory, queue):
+def attaches(directory, answers):
     import torch
 
     import gshm
@@ -128,7 +142,7 @@ def attaches(directory, queue):
 
     model = small_model(torch).to("meta")
     gshm.torch.attach_module(model, "models/small", client=gshm.connect(directory))
-    queue.put(float(model(torch.arange(8, device="cuda:0")).abs().sum()))
+    answers.put(float(model(torch.arange(8, device="cuda:0")).abs().sum()))
 
 
 def small_model(torch):
@@ -148,15 +162,15 @@ def modules(gshm, c):
     check(float(model(torch.arange(8, device="cuda:0")).abs().sum()) == expected, "the shared module computes something else")
     check(model[1].weight is model[0].weight, "tied weights are not tied")
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=attaches, args=(os.environ["GSHM_DIR"], queue))
+    answers = context.Queue()
+    child = context.Process(target=attaches, args=(os.environ["GSHM_DIR"], answers))
     child.start()
-    check(queue.get(timeout=100) == expected, "the attached module computes something else")
+    check(answer(answers) == expected, "the attached module computes something else")
     child.join()
     return "a module in two processes"
 
 
-def fills_pool(queue):
+def fills_pool(tensors):
     import torch
     import torch.multiprocessing  # its queues
 
@@ -165,9 +179,9 @@ def fills_pool(queue):
     with gshm.torch.use_pool("pool/kv") as pool:
         tensor = torch.full((1000, 1000), 5.0, device="cuda:0")
     pool.seal()
-    queue.put(tensor)
-    queue.close()
-    queue.join_thread()
+    tensors.put(tensor)
+    tensors.close()
+    tensors.join_thread()
     os._exit(0)
 
 
@@ -177,13 +191,69 @@ def pools(gshm, c):
     import gshm.torch
 
     context = torch.multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=fills_pool, args=(queue,))
+    tensors = context.Queue()
+    child = context.Process(target=fills_pool, args=(tensors,))
     child.start()
     child.join()
-    tensor = queue.get(timeout=100)
+    check(child.exitcode == 0, f"the maker ends with {child.exitcode}")
+    tensor = answer(tensors)
     check(float(tensor.sum()) == 5e6, "a tensor of a pool has other numbers in another process")
     return "a pool's tensor through a queue, after its maker is gone"
+
+
+def fills_beside_expandable_segments(tensors):
+    import torch
+    import torch.multiprocessing  # its queues
+
+    import gshm
+    import gshm.torch
+
+    own = torch.ones(1 << 20, device="cuda:0")  # in a segment that torch can expand
+    with gshm.torch.use_pool("pool/expandable") as pool:
+        tensor = torch.full((1000, 1000), 6.0, device="cuda:0")
+    check(gshm.locate(tensor.data_ptr()).size_bytes >= 4_000_000, "the pool's tensor is not in gshm")
+    with gshm.connect().create("expandable/object", shape=(1000,), dtype="float32", device="cuda:0") as made:
+        made.torch().copy_(own[:1000] * 3)
+    pool.seal()
+    tensors.put(tensor)
+    tensors.put(gshm.connect().open("expandable/object").torch())
+    tensors.close()
+    tensors.join_thread()
+    os._exit(0)
+
+
+def sums_beside_expandable_segments(tensors, answers):
+    import torch
+    import torch.multiprocessing  # noqa: F401
+
+    import gshm.torch  # noqa: F401
+
+    torch.ones(1 << 20, device="cuda:0")
+    answers.put([float(tensors.get(timeout=100).sum()) for _ in range(2)])
+
+
+def expandable_segments(gshm, c):
+    """torch cannot send its own tensors then, and memory that torch takes by cuMemCreate() is beside that of gshm."""
+    import torch.multiprocessing
+
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 has renamed it
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: "expandable_segments:True" for name in names})
+    try:
+        producer = context.Process(target=fills_beside_expandable_segments, args=(tensors,))
+        consumer = context.Process(target=sums_beside_expandable_segments, args=(tensors, answers))
+        producer.start()
+        producer.join()
+        check(producer.exitcode == 0, f"the producer ends with {producer.exitcode}")
+        consumer.start()
+        check(answer(answers) == [6e6, 3000.0], "tensors have other numbers in another process")
+        consumer.join()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return "with them on: a pool's tensor and an object's through a queue, after their maker is gone"
 
 
 def checkpoints(gshm, c):
@@ -238,6 +308,85 @@ def loads(gshm, c):
     return f"{len(made)} types as safetensors loads them"
 
 
+def slices(gshm, c):
+    import torch
+
+    import gshm.safetensors
+    import gshm.safetensors.torch
+    import gshm.torch
+
+    whole = torch.arange(4096 * 640, dtype=torch.float32, device="cuda:0").reshape(4096, 640)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "w.safetensors")
+        gshm.safetensors.torch.save_file({"w": whole, "b": whole[0].clone()}, path)
+        with gshm.safetensors.safe_open(path, "pt", device="cuda:0") as file:
+            part = file.get_slice("w")
+            for index in (slice(3, 9), (slice(None), slice(100, 300)), -1, (..., 7)):
+                mine = part[index]
+                check(mine.is_cuda and torch.equal(mine, whole[index]), f"the slice {index} has other numbers")
+                mine.zero_()  # a private copy
+            check(torch.equal(file.get_tensor("w"), whole), "a slice is not a copy")
+        gshm.safetensors.shared(True)
+        try:
+            with gshm.safetensors.safe_open(path, "pt", device="cuda:0") as file:
+                seen = file.get_slice("w")[3:9]
+                check(torch.equal(seen, whole[3:9]), "a shared slice has other numbers")
+                check(gshm.locate(seen.data_ptr()).size_bytes > 0, "a shared slice is a copy")
+        finally:
+            gshm.safetensors.shared(False)
+        for dimension, begin, end in ((0, 5, 4000), (1, 64, 65), (1, 7, 333)):  # one range; rows that are gathered
+            found = gshm.torch.load(path, "cuda:0", client=c, progress=False, slice={"w": (dimension, begin, end)},
+                                    filter=lambda name: name == "w")
+            expected = whole.narrow(dimension, begin, end - begin)
+            check(torch.equal(found["w"], expected), f"the slice {begin} to {end} of dimension {dimension} has other numbers")
+            check(found.read_bytes == expected.numel() * 4, f"{found.read_bytes} bytes are read for {expected.numel() * 4}")
+    return "slices of safe_open are private, or shared when asked for; those of load read their bytes alone"
+
+
+def documentation(gshm, c):
+    page = ROOT / "docs" / "python.md"
+    if not page.exists():
+        return "skipped: the page is not here"
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE))
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    check(ended.returncode == 0, f"the blocks of {page.name}: {ended.stderr}")
+    return f"the blocks of {page.name} run on cuda:0"
+
+
+def create_and_seal(gshm, c):
+    """Against the same calls of the C interface, made by ctypes with their arguments prepared."""
+    import ctypes
+
+    from gshm import _abi
+    from gshm.attributes import attribute_array
+
+    lib, handle = _abi.lib, c._need().handle
+    array, kept = attribute_array({"dtype": "float32", "shape": "32,32"})
+    specs = [_abi.CreateSpec(mode=0o600, name=b"bench/c%d" % i, size_bytes=4096, device=b"cuda:0",
+                             attributes=ctypes.addressof(array), attribute_count=len(array)) for i in range(1000)]
+    made = ctypes.c_void_p()
+
+    def by_c(number):
+        if lib.create(handle, ctypes.byref(specs[number]), ctypes.byref(made)) or lib.seal(made):
+            raise AssertionError(lib.last_error().decode())
+        lib.close(made)
+
+    def by_python(number):
+        with c.create(f"bench/p{number}", (32, 32), "float32", device="cuda:0"):
+            pass
+
+    times = {by_c: [], by_python: []}
+    for number in range(len(specs)):
+        for call, found in times.items():
+            begin = time.perf_counter()
+            call(number)
+            found.append(time.perf_counter() - begin)
+    del kept
+    plain, ours = (statistics.median(found) * 1e6 for found in times.values())
+    return f"{ours:.1f} us, the C calls {plain:.1f} us: {ours / plain:.2f} x (target 3)"
+
+
 def figures(gshm, c):
     import torch
 
@@ -263,54 +412,49 @@ def figures(gshm, c):
     return f"from_dlpack {statistics.median(times) * 1e6:.1f} us; 10,000 opens: {more} bytes more"
 
 
-PARTS = [in_torch, in_cupy, in_jax, in_numpy, between_processes, modules, pools, checkpoints, loads, figures]
+PARTS = [in_torch, in_cupy, in_jax, in_numpy, between_processes, modules, pools, expandable_segments, checkpoints, loads,
+         slices, documentation, create_and_seal, figures]  # fmt: skip
 
 
 def run(directory):
     import gshm
 
     os.environ["GSHM_DIR"] = str(directory)
-    try:
-        with gshm.connect(directory, timeout=30) as c:
-            for part in PARTS:
-                try:
-                    said = part(gshm, c)
-                except ImportError as error:
-                    said = f"skipped: {error}"
-                print(f"  {part.__name__}: {said}", flush=True)
-    except (AssertionError, gshm.Error) as error:
-        print(f"FAIL: {type(error).__name__}: {error}")
+    failed = []
+    with gshm.connect(directory, timeout=30) as c:
+        for part in PARTS:
+            try:
+                said = part(gshm, c)
+            except ImportError as error:
+                said = f"skipped: {error}"
+            except Exception as error:  # the other parts tell more
+                traceback.print_exc(file=sys.stdout)
+                said = f"FAIL: {type(error).__name__}: {error}"
+                failed.append(part.__name__)
+            print(f"  {part.__name__}: {said}", flush=True)
+    if failed:
+        print(f"FAIL: {', '.join(failed)}")
         return 1
     print("PASS: arrays of the Python package on a GPU")
     return 0
 
 
 def main():
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent.parent
-    folders = [pathlib.Path(os.environ["GSHM_BIN"])] if os.environ.get("GSHM_BIN") else []
-    folders += [root / "bin", root / "build" / "bin"]
-    programs = next((folder.resolve() for folder in folders if (folder / "gshmd").exists()), None)
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
+    programs = gshmd.find_programs(root)
     if programs is None:
         print(f"FAIL: no gshmd below {root}")
         return 1
-    os.environ.setdefault("GSHM_LIBRARY", str(programs.parent / "lib" / "libgshm.so.0"))
+    os.environ.setdefault("GSHM_LIBRARY", str(gshmd.library_of(programs)))
     os.environ["PYTHONPATH"] = str(root / "python")
     sys.path.insert(0, str(root / "python"))
-    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-python-"))
-    daemon = subprocess.Popen([programs / "gshmd", "--dir", work / "run", "-f", "--device", "cuda", "--device", "host:1G"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = ""
     try:
-        for line in daemon.stdout:
-            said += line
-            if "is ready at" in line:
-                return run(work / "run")
+        with gshmd.running(programs, "--device", "cuda", "--device", "host:1G") as daemon:
+            return run(daemon.directory)
+    except gshmd.NotStarted as error:
+        said = str(error)
         print(f"SKIP: gshmd does not start here: {said}" if "cuda" in said else f"FAIL: {said}")
         return 77 if "cuda" in said else 1
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 if __name__ == "__main__":

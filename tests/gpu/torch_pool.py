@@ -11,11 +11,10 @@ reason, or FAIL; exit status 0, 77 or 1. GSHM_BIN is the folder of gshmd (defaul
 import ctypes
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
+
+import gshmd
 
 COUNT = 1_000_000
 WRITE = 1 << 9
@@ -197,33 +196,22 @@ def main_process(root):
     if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
         print(f"SKIP: torch {torch.__version__} has no pluggable allocators")
         return 77
-    folders = [pathlib.Path(os.environ["GSHM_BIN"])] if os.environ.get("GSHM_BIN") else []
-    folders += [root / "bin", root / "build" / "bin"]
-    programs = next((folder.resolve() for folder in folders if (folder / "gshmd").exists()), None)
+    programs = gshmd.find_programs(root)
     if programs is None:
         print(f"FAIL: no gshmd below {root}")
         return 1
-    library = programs.parent / "lib" / "libgshm.so.0"
-    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-torch-pool-"))
-    directory = work / "run"
-    with open(work / "log", "wb") as log:
-        daemon = subprocess.Popen([programs / "gshmd", "--dir", directory, "-f"], stdout=log, stderr=log)
     try:
-        while subprocess.run([programs / "gshm", "--dir", directory, "ping"], capture_output=True).returncode != 0:
-            if daemon.poll() is not None:
-                print("FAIL: gshmd does not start:\n" + (work / "log").read_text())
-                return 1
-            time.sleep(0.1)
-        # In a separate process: torch's allocator cannot be changed back, and frees its tensors at its end.
-        for mode in ["--mem-pool", "--first"]:
-            command = [sys.executable, os.path.abspath(__file__), mode, str(programs), str(library), str(directory)]
-            if status := subprocess.run(command).returncode:
-                return status
-        return 0
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
+        with gshmd.running(programs) as daemon:
+            # In a separate process: torch's allocator cannot be changed back, and frees its tensors at its end.
+            for mode in ["--mem-pool", "--first"]:
+                command = [sys.executable, os.path.abspath(__file__), mode, str(programs), str(daemon.library),
+                           str(daemon.directory)]
+                if status := subprocess.run(command).returncode:
+                    return status
+            return 0
+    except gshmd.NotStarted as error:
+        print(f"FAIL: gshmd does not start: {error}")
+        return 1
 
 
 def main():

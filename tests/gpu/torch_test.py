@@ -12,10 +12,10 @@ import array
 import ctypes
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
+
+import gshmd
 
 COUNT = 1_000_000
 WRITE = 1 << 9
@@ -137,43 +137,40 @@ def first_process(root):
     if framework is None:
         print("SKIP: neither torch nor cupy with a GPU is here")
         return 77
-    folders = [pathlib.Path(os.environ["GSHM_BIN"])] if os.environ.get("GSHM_BIN") else []
-    folders += [root / "bin", root / "build" / "bin"]
-    programs = next((folder.resolve() for folder in folders if (folder / "gshmd").exists()), None)
+    programs = gshmd.find_programs(root)
     if programs is None:
         print(f"FAIL: no gshmd below {root}")
         return 1
-    library = programs.parent / "lib" / "libgshm.so.0"
-    work = pathlib.Path(tempfile.mkdtemp(prefix="gshm-torch-"))
-    directory = work / "run"
-    with open(work / "log", "wb") as log:
-        daemon = subprocess.Popen([programs / "gshmd", "--dir", directory, "-f"], stdout=log, stderr=log)
     try:
-        gshm = Gshm(library, directory)
-        numbers = array.array("d", (float(i % 1000) for i in range(COUNT)))
-        source = gshm.create("torch/numbers", COUNT * 8)
-        gshm.copy_in(source, numbers)
-        gshm.check(gshm.lib.gshm_seal(source))
-        target = gshm.create("torch/result", COUNT * 8)
-        command = [sys.executable, os.path.abspath(__file__), "--second", str(library), str(directory)]
-        child = subprocess.run(command, capture_output=True, text=True)
-        if child.returncode != 0:
-            print("FAIL: the second process:\n" + child.stdout + child.stderr)
-            return 1
-        if float(child.stdout.split()[-1]) != sum(numbers):
-            print(f"FAIL: the sum is {child.stdout.strip()} instead of {sum(numbers)}")
-            return 1
-        back = array.array("d", bytes(COUNT * 8))
-        gshm.copy_out(target, back)
-        if any(back[i] != numbers[i] * 2.0 + 1.0 for i in range(COUNT)):
-            print("FAIL: what the second process computed is not what the first one reads")
-            return 1
-        print(f"PASS: {COUNT} numbers shared with {framework[0]} in another process, both ways, without a copy")
-        return 0
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
+        with gshmd.running(programs) as daemon:
+            return share(framework, daemon.library, daemon.directory)
+    except gshmd.NotStarted as error:
+        print(f"FAIL: gshmd does not start: {error}")
+        return 1
+
+
+def share(framework, library, directory):
+    gshm = Gshm(library, directory)
+    numbers = array.array("d", (float(i % 1000) for i in range(COUNT)))
+    source = gshm.create("torch/numbers", COUNT * 8)
+    gshm.copy_in(source, numbers)
+    gshm.check(gshm.lib.gshm_seal(source))
+    target = gshm.create("torch/result", COUNT * 8)
+    command = [sys.executable, os.path.abspath(__file__), "--second", str(library), str(directory)]
+    child = subprocess.run(command, capture_output=True, text=True)
+    if child.returncode != 0:
+        print("FAIL: the second process:\n" + child.stdout + child.stderr)
+        return 1
+    if float(child.stdout.split()[-1]) != sum(numbers):
+        print(f"FAIL: the sum is {child.stdout.strip()} instead of {sum(numbers)}")
+        return 1
+    back = array.array("d", bytes(COUNT * 8))
+    gshm.copy_out(target, back)
+    if any(back[i] != numbers[i] * 2.0 + 1.0 for i in range(COUNT)):
+        print("FAIL: what the second process computed is not what the first one reads")
+        return 1
+    print(f"PASS: {COUNT} numbers shared with {framework[0]} in another process, both ways, without a copy")
+    return 0
 
 
 def main():

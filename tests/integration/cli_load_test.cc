@@ -49,7 +49,7 @@ TEST_F(CliLoadTest, LoadPrintsTheNamesAndReadsOnce) {
 
 TEST_F(CliLoadTest, NamesAreMadeFromThePath) {
     const auto path = file("llama/model-00002-of-00002.safetensors");
-    EXPECT_EQ(ok({"load", path}), "loaded/" + std::to_string(geteuid()) + path + "@host\n");
+    EXPECT_EQ(ok({"load", path}), "loaded-" + std::to_string(geteuid()) + path + "@host\n");
     EXPECT_EQ(json({"load", path})["read_bytes"], 0);
 }
 
@@ -124,13 +124,17 @@ TEST_F(CliLoadTest, UnloadRemovesAllSelectionsOfAFile) {
 
 TEST_F(CliLoadTest, ErrorsHaveTheReason) {
     fails(4, {"load", file("missing")}, {"missing", "No such file"});
+    write("torch/pytorch_model.bin", "PK\x03\x04" + std::string(100, 'x'));
+    fails(4, {"load", file("torch")}, {"has no safetensors files", "save_file"});
+    fails(1, {"load", file("torch/pytorch_model.bin")}, {"a zip file", "torch.save()"});
+    fails(4, {"unload", file("torch/pytorch_model.bin")}, {"nothing is loaded as", "loaded-"});
     write("bad.safetensors", "{}");
     fails(1, {"load", file("bad.safetensors")}, {"bad.safetensors", "too small"});
     write("up/model.safetensors.index.json", R"({"weight_map":{"a":"../x.safetensors"}})");
     fails(1, {"load", file("up")}, {"not a path below its folder"});
     ok({"create", "mine", "--size", "16"});
     fails(6, {"load", file("llama/model-00002-of-00002.safetensors"), "mine"}, {"mine", "not a loaded file"});
-    fails(4, {"load", file("llama"), "m", "--device", "cuda:5"}, {"cuda:5"});
+    fails(4, {"load", file("llama"), "m", "--device", "cuda:5"}, {"cuda:5", "gshmd has: host"});
     EXPECT_EQ(ok({"ls", "-r"}), "mine\n");
 }
 

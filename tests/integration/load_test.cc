@@ -17,7 +17,7 @@ TEST_P(LoadOn, LoadsEveryTensorOnceAndSharesIt) {
     EXPECT_EQ(made.read_bytes, bytes_of(tensors));
     EXPECT_STREQ(made.device, GetParam());
     EXPECT_STREQ(made.file, "m.safetensors");
-    EXPECT_EQ(std::string(made.name), "loaded/0" + file + "@" + GetParam());
+    EXPECT_EQ(std::string(made.name), "loaded-0" + file + "@" + GetParam());
     EXPECT_EQ(stat(client_.get(), made.name).state, uint32_t{GSHM_STATE_SEALED});
     ASSERT_EQ(gshm_tensors_metadata_count(made.tensors, 0), 1u);
     EXPECT_STREQ(gshm_tensors_metadata(made.tensors, 0, 0)->name, "format");
@@ -111,6 +111,9 @@ TEST_F(LoadTest, ThePartsOfAModelGoToTheirDevices) {
     EXPECT_EQ(load_code(client_.get(), file, {.choices = {choice("missing")}}, none), -ENOENT);
     EXPECT_EQ(load_code(client_.get(), file, {.choices = {choice("one", "cuda:7")}}, none), -ENODEV);
     EXPECT_EQ(load_code(client_.get(), file, {.device = "tape"}, none), -ENODEV);
+    EXPECT_NE(std::string(gshm_last_error()).find("\"tape\"; gshmd has: host, cuda:0, cuda:1"), std::string::npos)
+        << gshm_last_error();
+    EXPECT_EQ(load_code(client_.get(), file, {.choices = {choice("one", nullptr, 0, uint64_t(-3), 2)}}, none), -EINVAL);
     EXPECT_EQ(load_code(client_.get(), file, {.choices = {choice("layers.0.w", nullptr, 2, 0, 1)}}, none), -EINVAL);
     EXPECT_EQ(load_code(client_.get(), file, {.choices = {choice("layers.0.w", nullptr, 0, 5, 34)}}, none), -EINVAL);
 }
@@ -165,6 +168,12 @@ TEST_F(LoadTest, FoldersThatAreNoModelAreRefusedWithTheReason) {
     write_file("linked_folder/model.safetensors.index.json", index("\"a\":\"sub/secret.safetensors\""));
     std::filesystem::create_symlink("..", path("linked_folder/sub"));
     refused("linked_folder", -EXDEV, "leads out of its folder");
+    // Another model's index, in a folder where its files have namesakes.
+    write_file("elsewhere.json", index("\"a\":\"1.safetensors\""));
+    std::filesystem::create_directories(path("linked_index"));
+    std::filesystem::create_symlink("../elsewhere.json", path("linked_index/model.safetensors.index.json"));
+    write_file("linked_index/1.safetensors", a);
+    refused("linked_index", -EXDEV, "leads out of its folder");
     write_file("lacks/model.safetensors.index.json", index("\"a\":\"1.safetensors\",\"b\":\"1.safetensors\""));
     write_file("lacks/1.safetensors", a);
     refused("lacks", -EBADMSG, "lacks it");
@@ -198,9 +207,62 @@ TEST_F(LoadTest, SnapshotsOfTheHubShareTheirBlobs) {
     EXPECT_TRUE(is_shared(part(load(client_.get(), path("hub/snapshots/r2"), {}))));
     EXPECT_TRUE(is_shared(part(load(client_.get(), path("hub/snapshots/r1/model.safetensors"), {}))));
     EXPECT_NE(attribute(part(first).name, GSHM_TENSORS_ATTRIBUTE).find("blob:" + blob), std::string::npos);
-    // The name of a blob is its identity, whatever its times.
+    // A copy of the cache has the same blobs.
+    const auto name = std::string("models/hub");
+    const auto named = load(client_.get(), path("hub/snapshots/r1"), {.name = name.c_str()});
+    std::filesystem::copy(path("hub"), path("copy"),
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+    std::filesystem::last_write_time(path("copy/blobs/" + blob),
+                                     std::filesystem::last_write_time(path("hub/blobs/" + blob)));
+    EXPECT_TRUE(is_shared(part(load(client_.get(), path("copy/snapshots/r2"), {.name = name.c_str()}))));
+    // A blob that was written again is another one, whatever its name promises.
+    const auto changed = some_tensors(50);
+    write_file("hub/blobs/" + blob, file_bytes(changed));
     std::filesystem::last_write_time(path("hub/blobs/" + blob), std::filesystem::file_time_type::clock::now() + 1h);
-    EXPECT_TRUE(is_shared(part(load(client_.get(), path("hub/snapshots/r1"), {}))));
+    const auto second = load(client_.get(), path("hub/snapshots/r1"), {});
+    EXPECT_FALSE(is_shared(part(second)));
+    EXPECT_EQ(difference(part(second), changed), "");
+}
+
+// A folder of any name can be laid out like a hub's, with files of any name in blobs/.
+TEST_F(LoadTest, OnlyAHashIsTheNameOfABlob) {
+    const std::string digits(64, 'a');
+    for (const auto& name : {std::string("latest"), std::string(39, 'a'), std::string(63, 'a') + "g",
+                             std::string(64, 'A'), digits + "a", std::string(40, 'a'), digits}) {
+        write_file("hub/blobs/" + name, file_bytes(some_tensors(1)));
+        std::filesystem::create_directories(path("hub/snapshots/r"));
+        std::filesystem::remove(path("hub/snapshots/r/model.safetensors"));
+        std::filesystem::create_symlink("../../blobs/" + name, path("hub/snapshots/r/model.safetensors"));
+        const auto model = load(client_.get(), path("hub/snapshots/r"), {});
+        const bool is_hash = name == digits || name == std::string(40, 'a');
+        const auto facts = attribute(part(model).name, GSHM_TENSORS_ATTRIBUTE);
+        EXPECT_NE(facts.find(is_hash ? "\"blob:" + name + ":" : "\"file:"), std::string::npos) << facts;
+    }
+}
+
+TEST_F(LoadTest, TheIndexOfASnapshotIsABlobToo) {
+    const auto tensors = some_tensors(1);
+    write_file("hub/blobs/" + std::string(64, 'a'), file_bytes(tensors));
+    write_file("hub/blobs/" + std::string(40, 'b'), R"({"weight_map":{"one":"model-00001-of-00001.safetensors"}})");
+    std::filesystem::create_directories(path("hub/snapshots/r"));
+    std::filesystem::create_symlink("../../blobs/" + std::string(64, 'a'),
+                                    path("hub/snapshots/r/model-00001-of-00001.safetensors"));
+    std::filesystem::create_symlink("../../blobs/" + std::string(40, 'b'),
+                                    path("hub/snapshots/r/model.safetensors.index.json"));
+    EXPECT_EQ(difference(part(load(client_.get(), path("hub/snapshots/r"), {})), tensors), "");
+}
+
+TEST_F(LoadTest, FoldersAreLimitedInTheNumberOfTheirTensors) {
+    std::string json = "{";
+    for (int i = 0; i < 250'000; ++i)
+        json += (i ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    json += "}";
+    const uint64_t length = json.size();
+    const auto bytes = std::string(reinterpret_cast<const char*>(&length), 8) + json;
+    for (const char* name : {"a", "b", "c", "d", "e"}) write_file("many/" + std::string(name) + ".safetensors", bytes);
+    Model none;
+    EXPECT_EQ(load_code(client_.get(), path("many"), {}, none), -EBADMSG);
+    EXPECT_NE(std::string(gshm_last_error()).find("more than 1000000 tensors"), std::string::npos) << gshm_last_error();
 }
 
 TEST_F(LoadTest, AChangedFileIsANewVersionAndHoldersKeepTheOldOne) {

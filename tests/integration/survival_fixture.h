@@ -44,7 +44,7 @@ protected:
         return object && holds(object.get(), seed);
     }
     std::string attribute(const std::string& name, const std::string& key) {
-        char value[256];
+        char value[1024];
         size_t bytes = 0;
         const int code = gshm_get_attribute(client_.get(), name.c_str(), key.c_str(), value, sizeof value, &bytes);
         return code == 0 ? std::string(value, bytes) : gshm_last_error();

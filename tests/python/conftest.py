@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Iterator, Optional
+import threading
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import pytest
 
@@ -111,6 +112,34 @@ def place(device: str) -> str:
     if not torch.cuda.is_available():
         pytest.skip("torch of the distribution has no GPU")
     return device
+
+
+class Rounds:
+    """What threads do again and again until it is `over`. Whoever waits for rounds is woken by each, and by a failure."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.failures: List[Any] = []
+        self._counts: Dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def done(self, name: str) -> None:
+        with self._changed:
+            self._counts[name] = self._counts.get(name, 0) + 1
+            self._changed.notify_all()
+
+    def fail(self, error: Any) -> None:
+        with self._changed:
+            self.failures.append(error)
+            self._changed.notify_all()
+
+    def wait_for(self, names: Iterable[str], more: int) -> None:
+        """Until each name has so many rounds more, or something has failed."""
+        with self._changed:
+            goals = {name: self._counts.get(name, 0) + more for name in names}
+            self._changed.wait_for(
+                lambda: self.failures or all(self._counts.get(name, 0) >= goal for name, goal in goals.items())
+            )
 
 
 def leases(client: gshm.Client, name: str) -> int:

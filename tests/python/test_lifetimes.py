@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import threading
-import time
 
 import numpy
 import pytest
@@ -184,10 +183,7 @@ print("alive")
     for _ in range(3):
         ended = run_python(code, gshmd.dir, tmp_path / "file")
         assert ended.returncode == 0 and ended.stdout == "alive\n" and ended.stderr == "", ended.stderr
-    for _ in range(600):  # gshmd ends the sessions in threads of its own
-        if leases(client, sealed) == 0:
-            return
-        time.sleep(0.1)
+        client.wait("part", "gone", timeout=60)  # what is not sealed is removed at the end of its session, with the leases
     assert leases(client, sealed) == 0
 
 

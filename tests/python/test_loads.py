@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy
 import pytest
-from conftest import leases, run_python
+from conftest import Rounds, leases, run_python
 from files import ACCEPTED, MALFORMED, SIZES, content, make, make_folder, raw, size_of
 
 import gshm
@@ -43,7 +43,7 @@ def test_a_file_is_read_once(client, device, file):
     assert second.read_bytes == 0 and second.parts[0].shared and second.parts[0].object.id == first.parts[0].object.id
     assert second["w"].tobytes() == first["w"].tobytes() and not second["w"].writable
     name = second.parts[0].object.name
-    assert name.startswith(f"loaded/{os.getuid()}/") and leases(client, name) == 2
+    assert name.startswith(f"loaded-{os.getuid()}/") and leases(client, name) == 2
     assert json.loads(client.attributes(name)["gshm.tensors"])["tensors"] == len(TENSORS)
     del first, second
     assert leases(client, name) == 0
@@ -318,25 +318,25 @@ def test_an_exception_of_progress_ends_the_load(client, device, file):
 def test_a_daemon_is_killed_under_loads(client, gshmd, device, tmp_path):
     """A load succeeds, or says that the connection was lost; the next one succeeds."""
     path = tmp_path / "a.safetensors"
-    stop, failures, loaded = threading.Event(), [], []
+    work = Rounds()
 
     def repeat():
         number = 0
-        while not stop.is_set():
+        while not work.over:
             number += 1
             fresh = tmp_path / f"{threading.get_ident()}-{number}.safetensors"
             fresh.write_bytes(make({"a": ("U8", (50_000 + number,))}))
             try:
                 seen = gshm.load(fresh, device, client=client, name=f"m/{fresh.name}")
                 if seen["a"].tobytes() != content("a", 50_000 + number):
-                    failures.append("other bytes")
-                loaded.append(number)
+                    work.fail("other bytes")
+                work.done("load")
                 del seen
                 client.unlink(f"m/{fresh.name}")
             except (gshm.ConnectionLost, gshm.Stale, gshm.NotFound):
                 pass  # in progress when the daemon died
             except BaseException as error:
-                failures.append(error)
+                work.fail(error)
                 return
             fresh.unlink()
 
@@ -344,15 +344,13 @@ def test_a_daemon_is_killed_under_loads(client, gshmd, device, tmp_path):
     for one in threads:
         one.start()
     for _ in range(3):
-        before = len(loaded)
         gshmd.kill()
         gshmd.start()
-        while len(loaded) < before + 4 and not failures:
-            stop.wait(0.01)
-    stop.set()
+        work.wait_for(["load"], 4)
+    work.over = True
     for one in threads:
         one.join()
-    assert failures == []
+    assert work.failures == []
     path.write_bytes(make(TENSORS))
     assert gshm.load(path, device, client=client)["w"].tobytes() == expect("w", "F32", (4, 6))
 

@@ -317,3 +317,61 @@ def test_an_error_has_the_name_once(client):
     with pytest.raises(gshm.NotFound) as raised:
         client.open("none/such")
     assert str(raised.value).count("none/such") == 1 and raised.value.filename == "none/such"
+
+
+def test_text_with_a_nul_is_refused(client, gshmd, device, tmp_path):
+    """The C interface ends strings there, so another name would be meant."""
+    made = client.create("a", 8, device=device, keep=True)
+    for call in (
+        lambda: client.create("a\0b", 8),
+        lambda: client.create("b", 8, device="host\0"),
+        lambda: client.create("b", 8, attributes={"a\0": 1}),
+        lambda: client.create_many([{"name": "a\0b", "shape": 8}]),
+        lambda: client.open("a\0b"),
+        lambda: client.open_many(["a", "a\0b"]),
+        lambda: client.open_path("/a\0b"),
+        lambda: client.stat("a\0b"),
+        lambda: client.stat_many(["a\0b"]),
+        lambda: client.exists("a\0b"),
+        lambda: client.list("\0"),
+        lambda: client.holders("a\0"),
+        lambda: client.unlink("a\0"),
+        lambda: client.unlink_many(["a\0"]),
+        lambda: client.rename("a", "b\0"),
+        lambda: client.rename("a\0", "b"),
+        lambda: client.link("a", "b\0"),
+        lambda: client.symlink("a\0", "b"),
+        lambda: client.read_link("a\0"),
+        lambda: client.make_directory("d\0"),
+        lambda: client.make_directory("d", device="host\0"),
+        lambda: client.change("a\0", mode=0o600),
+        lambda: client.move("a", "host\0"),
+        lambda: client.seal("a\0"),
+        lambda: client.attributes("a\0").read(),
+        lambda: client.attributes("a").read("b\0"),
+        lambda: client.attributes("a").write({"b\0": 1}),
+        lambda: client.attributes("a").__setitem__("b\0", 1),
+        lambda: client.attributes("a").__delitem__("b\0"),
+        lambda: client.wait("a\0", timeout=0),
+        lambda: client.watch("a\0"),
+        lambda: client.put(tmp_path / "f", "a\0"),
+        lambda: client.get("a\0", tmp_path / "f"),
+        lambda: client.mount(f"{tmp_path}/m\0"),
+        lambda: client.mount(str(tmp_path), subdirectory="a\0"),
+        lambda: client.mount(str(tmp_path), source="a\0"),
+        lambda: client.unmount(f"{tmp_path}/m\0"),
+        lambda: client.pool("host\0"),
+        lambda: client.pool(device, name="p\0"),
+        lambda: made.publish("b\0"),
+        lambda: made.map_peer("cuda:0\0"),
+        lambda: gshm.connect(f"{gshmd.dir}\0"),
+        lambda: gshm.find_daemon(f"{gshmd.dir}\0"),
+        lambda: gshm.allocate(8, device="host\0"),
+        lambda: gshm.load(tmp_path / "f", device, client=client, name="a\0"),
+        lambda: gshm.load(tmp_path / "f", "host\0", client=client),
+        lambda: gshm.unload("a\0", client=client),
+        lambda: gshm.snapshot(f"{tmp_path}\0"),
+    ):
+        with pytest.raises(ValueError, match="NUL|null byte"):
+            call()
+    assert [name for name, _ in client.list()] == ["a"]

@@ -158,6 +158,29 @@ def same(one, other):
     return one.shape == other.shape and one.cpu().contiguous().view(-1).view(torch.uint8).equal(other.cpu().contiguous().view(-1).view(torch.uint8))
 
 
+def test_sparse_tensors_are_refused_by_name(client, place):
+    def made(sparse):
+        module = torch.nn.Module()
+        module.first = torch.nn.Linear(2, 2)
+        values = torch.eye(4)
+        module.first.register_buffer("mask", values.to_sparse() if sparse else values)
+        return module.to(place)
+
+    module = made(True)
+    with pytest.raises(ValueError, match=r"first\.mask is sparse; make it dense first, with to_dense\(\)"):
+        gshm.torch.share_module(module, "m", client=client)
+    assert client.list() == [] and module.first.mask.is_sparse and module.first.weight.requires_grad
+    dense = made(False)
+    gshm.torch.share_module(dense, "m", client=client)
+    with pytest.raises(ValueError, match=r"first\.mask is sparse"):
+        gshm.torch.attach_module(module, "m", client=client)
+    assert module.first.weight.data_ptr() != dense.first.weight.data_ptr()
+    rows = torch.nn.Module()
+    rows.weight = torch.nn.Parameter(torch.eye(4).to_sparse_csr(), requires_grad=False)
+    with pytest.raises(ValueError, match="weight is sparse"):
+        gshm.torch.share_module(rows, "rows", client=client)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type(client, place, kind):
     module = torch.nn.Module()

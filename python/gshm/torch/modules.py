@@ -11,7 +11,7 @@ from ..objects import Object
 from ..references import default_client
 from ..tables import Table, Tensor
 from .views import describe, place_of, torch, views
-from .writing import main_device, write_object
+from .writing import check_dense, main_device, write_object
 
 STAMP = "gshm.module"  # in the metadata of the object: what may be attached
 
@@ -51,6 +51,7 @@ def find_ties(module: Any) -> Dict[str, str]:
     found = {}
     for slot in slots(module):
         one = slot.tensor
+        check_dense(slot.name, one)
         place: Any = id(one)
         if one.device.type != "meta" and one.numel():  # two parameters may be made of the same memory
             place = (*place_of(one), slot.is_parameter)
@@ -84,8 +85,9 @@ def share_module(
     """Moves the parameters of a module to a new, sealed object, and copies its buffers there. The module goes on with the
     shared memory: its parameters are the same, need no gradient any more, and must not be written."""
     connection = client or default_client()
-    all_slots, ties = list(slots(module)), find_ties(module)
+    all_slots = list(slots(module))
     check_meta(module, [one.name for one in all_slots if one.tensor.device.type == "meta"])
+    ties = find_ties(module)
     kept = {one.name: one.tensor.detach() for one in all_slots if ties[one.name] == one.name}
     stamp = {
         "class": class_of(module),
@@ -146,6 +148,7 @@ def compare(module: Any, all_slots: List[Slot], table: Table, stamp: Dict[str, A
         if name not in there:
             found.append(f"the object has no {name}")
             continue
+        check_dense(name, slot.tensor)
         own = describe(name, slot.tensor)
         if own.shape != there[name].shape:
             found.append(f"{name} has the shape {list(own.shape)}, not {list(there[name].shape)}")

@@ -12,6 +12,11 @@ from .views import daemon_device, describe, torch, views_in, whole
 def check_tensor(name: str, tensor: Any) -> None:
     if tensor.device.type == "meta":
         raise ValueError(f"{name} is on the device meta: it has no bytes")
+    check_dense(name, tensor)
+
+
+def check_dense(name: str, tensor: Any) -> None:
+    """A sparse tensor has no storage of its own, but several tensors."""
     if tensor.layout != torch.strided:
         raise ValueError(f"{name} is sparse; make it dense first, with to_dense()")
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "client/load/loader.h"
 
 using namespace gshm::core;
@@ -22,7 +24,7 @@ Result<std::vector<std::string>> device_names(gshm_client* client) {
 
 Status check_device(const std::vector<std::string>& names, const char* device) {
     if (device == nullptr || std::ranges::find(names, device) != names.end()) return {};
-    return fail(ENODEV, "gshmd has no device \"{}\"", device);
+    return fail(ENODEV, "there is no device \"{}\"; gshmd has: {}", device, fmt::join(names, ", "));
 }
 
 Result<std::vector<Choice>> read_choices(const gshm_load_spec& spec, const std::vector<std::string>& devices,

@@ -63,7 +63,7 @@ Loader::~Loader() {
     }
 }
 
-void Loader::set_places() {
+Status Loader::set_places() {
     for (size_t i = 0; i < parts_.size(); ++i) {
         const Part& part = parts_[i];
         const SourceFile& file = source_.files[part.file];
@@ -77,11 +77,16 @@ void Loader::set_places() {
             continue;
         }
         for (const uid_t owner : trusted(file)) {
-            auto name = derived_name(trees_.of(owner), file, part);
+            const auto tree = TRY(trees_.find(owner));
+            const bool is_own = places.empty();
+            if (!tree && !is_own) continue;
+            if (is_own) has_tree_ = tree.has_value();
+            auto name = derived_name(tree.value_or(Trees::usual_name(owner)), file, part);
             auto claim = claim_name(name, part);
             places.push_back({std::move(name), std::move(claim)});
         }
     }
+    return {};
 }
 
 // The caller first.
@@ -115,9 +120,10 @@ Result<Loader::Found> Loader::look(size_t index, const Place& place) {
     const auto unusable = [&](const Error& error) -> Result<Found> {
         if (is_missing(error)) return Found::nothing;
         // The tree of another user may be closed to the caller.
-        if (error.code == EACCES && !is_own) return Found::nothing;
+        if ((error.code == EACCES || error.code == ELOOP) && !is_own) return Found::nothing;
         return std::unexpected(error);
     };
+    if (is_own && spec_.name == nullptr && !has_tree_) return Found::nothing;  // the name may be another user's
     // The name leads to the same object before and after its attribute is read, so the attribute is that object's.
     while (true) {
         const auto info = stat_of(client_, place.name);
@@ -211,9 +217,10 @@ Result<bool> Loader::acquire(size_t index) {
 }
 
 Status Loader::make_tree() {
-    if (spec_.name != nullptr || has_tree_) return {};
-    TRY(trees_.make_own());
-    has_tree_ = true;
+    if (spec_.name != nullptr || is_tree_made_) return {};
+    const auto tree = TRY(trees_.make_own());
+    has_tree_ = is_tree_made_ = true;
+    if (!work_[0].places[0].name.starts_with(tree + "/")) TRY(set_places());  // no claim has been made
     return {};
 }
 
@@ -354,7 +361,7 @@ Result<std::unique_ptr<gshm_model>> Loader::run() {
     for (const auto& part : parts_) devices.insert(part.device);
     const size_t busy = std::clamp<size_t>(devices.size(), 1, kBusyObjects);
     TRY(tick());
-    set_places();
+    TRY(set_places());
     while (true) {
         while (!pending_.empty() && (!reader_ || reader_->waiting() < busy)) {
             const size_t index = pending_.front();

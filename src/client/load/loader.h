@@ -63,7 +63,7 @@ private:
     std::vector<uid_t> trusted(const SourceFile& file) const;
     bool is_trusted(const SourceFile& file, uid_t uid) const;
     std::string facts_of(const Part& part) const;
-    void set_places();
+    Status set_places();
 
     Result<Found> look(size_t index, const Place& place);
     // Opens an object that is there already; claims the name otherwise. False: another process loads it.
@@ -99,7 +99,8 @@ private:
     std::optional<Reader> reader_;
     uint64_t total_bytes_ = 0;
     uint64_t shared_bytes_ = 0;
-    bool has_tree_ = false;
+    bool has_tree_ = false;      // there is a tree of the caller
+    bool is_tree_made_ = false;  // by this load, unless it was there
     bool has_several_devices_ = false;
 };
 

@@ -89,14 +89,27 @@ Result<tensors::Table> read_table(const SourceFile& file) {
     return tensors::Table::parse(std::move(header), bytes, tensors::Gaps::refused);
 }
 
+// The hub's cache names a blob by its hash: SHA-1 of git, or SHA-256 of large files.
+bool is_blob_name(std::string_view name) {
+    const auto is_hex = [](char one) { return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f'); };
+    return (name.size() == 40 || name.size() == 64) && std::ranges::all_of(name, is_hex);
+}
+
+// Nobody checks that a blob has the hash that it is named by. So its size and time count too, as those of other files do.
 std::string identity_of(const SourceFile& file, const std::string& folder) {
-    // A blob of the hub's cache has its hash as its name, and several snapshots may have links to it.
+    const auto version =
+        fmt::format("{}:{}.{:09}", file.status.st_size, file.status.st_mtim.tv_sec, file.status.st_mtim.tv_nsec);
     const auto blobs = blobs_of(folder);
-    if (blobs && parent_of(file.path) == *blobs) {
-        return fmt::format("blob:{}:{}", last_part(file.path), file.status.st_size);
-    }
-    return fmt::format("file:{}:{}:{}:{}.{:09}", file.status.st_dev, file.status.st_ino, file.status.st_size,
-                       file.status.st_mtim.tv_sec, file.status.st_mtim.tv_nsec);
+    const auto name = last_part(file.path);
+    if (blobs && parent_of(file.path) == *blobs && is_blob_name(name)) return fmt::format("blob:{}:{}", name, version);
+    return fmt::format("file:{}:{}:{}", file.status.st_dev, file.status.st_ino, version);
+}
+
+// EXDEV: a link led to a place outside the folder, and not to the blobs of the same repository.
+Status check_confined(const std::string& named, const std::string& path, const std::string& folder) {
+    const auto blobs = blobs_of(folder);
+    if (is_below(path, folder) || (blobs && is_below(path, *blobs))) return {};
+    return fail(EXDEV, "{} leads out of its folder, to {}: load that file by its own path", named, path);
 }
 
 // `folder`: the real one that the file is named in.
@@ -104,10 +117,7 @@ Result<SourceFile> open_one(const std::string& path, std::string name, const std
     SourceFile file{.name = std::move(name)};
     file.fd = TRY(open_file(path, &file.status));
     file.path = TRY(path_of(file.fd.get()));
-    const auto blobs = blobs_of(folder);
-    if (is_confined && !is_below(file.path, folder) && !(blobs && is_below(file.path, *blobs))) {
-        return fail(EXDEV, "{} leads out of its folder, to {}: load that file by its own path", path, file.path);
-    }
+    if (is_confined) TRY(check_confined(path, file.path, folder));
     auto table = read_table(file);
     if (!table) return std::unexpected(with_path(std::move(table.error()), path));
     file.table = std::move(*table);
@@ -117,12 +127,13 @@ Result<SourceFile> open_one(const std::string& path, std::string name, const std
 
 // ---- folders ----
 
-// EXDEV as for files. nullopt: the folder has no such file.
+// nullopt: the folder has no such file.
 Result<std::optional<tensors::Index>> find_index(const std::string& folder, const std::string& name) {
     const auto path = folder + "/" + name;
     if (access(path.c_str(), F_OK) != 0) return std::nullopt;
     struct stat status = {};
     const auto file = TRY(open_file(path, &status));
+    TRY(check_confined(path, TRY(path_of(file.get())), folder));
     const auto bytes = static_cast<uint64_t>(status.st_size);
     if (bytes > tensors::kIndexBytes) return fail(EBADMSG, "{}: too large for an index", path);
     const auto text = TRY(read_bytes(file.get(), 0, bytes, path));
@@ -202,8 +213,13 @@ Result<Source> open_folder(const std::string& path) {
     const std::string folder = TRY(real_folder(path));
     const Chosen chosen = TRY(choose_files(folder));
     Source source{true, {}};
-    for (const auto& name : chosen.files)
+    size_t tensors = 0;
+    for (const auto& name : chosen.files) {
         source.files.push_back(TRY(open_one(folder + "/" + name, name, folder, true)));
+        tensors += source.files.back().table.tensors().size();
+        if (tensors > tensors::kFolderTensors)
+            return fail(EBADMSG, "{} has more than {} tensors", folder, tensors::kFolderTensors);
+    }
     TRY(check_names(source.files));
     if (chosen.index) TRY(check_index(*chosen.index, source.files));
     return source;

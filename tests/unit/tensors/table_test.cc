@@ -110,6 +110,11 @@ TEST(TensorTable, RefusesImpossibleLengths) {
     };
     for (const auto& one : cases)
         expect_refused(Table::parse(one.beginning, one.file_bytes, Gaps::refused), one.reason, one.reason);
+    const std::pair<std::string, const char*> others[] = {{std::string("PK\x03\x04\0\0\x08\x08", 8), "a zip file"},
+                                                          {"\x80\x02}q\x01(X\x05", "a pickle"},
+                                                          {std::string("GGUF\x03\0\0\0", 8), "a GGUF file"}};
+    for (const auto& [beginning, what] : others)
+        expect_refused(Table::parse(beginning, 1 << 20, Gaps::refused), what, "and no safetensors file");
     EXPECT_EQ(Table::header_length(length_of(100'000'000), 200'000'000).value(), 100'000'000u);
     expect_refused(Table::parse(length_of(4) + "{}", 12, Gaps::refused), "incomplete", "a header that was cut");
 }
@@ -202,6 +207,17 @@ TEST(TensorTable, TensorsThatShareOneRangeAreRefusedEarly) {
     expect_refused(parse(json, 16), "overlaps", "the JSON need not even end");
 }
 
+// Nothing but a limit of their number bounds what programs make of them.
+TEST(TensorTable, EmptyTensorsAreLimitedInNumber) {
+    std::string json = "{";
+    for (size_t i = 0; i < kTensors; ++i) json += (i ? "," : "") + tensor(std::to_string(i), "U8", "[0]", "[0,0]");
+    const auto most = parse(json + "}", 0);
+    ASSERT_TRUE(most) << most.error().message;
+    EXPECT_EQ(most->tensors().size(), kTensors);
+    expect_refused(parse(json + "," + tensor("more", "U8", "[0]", "[0,0]"), 0), "more than 250000 tensors",
+                   "the JSON need not even end");
+}
+
 TEST(TensorTable, GapsAreForObjectsOnly) {
     const std::string json =
         "{" + tensor("a", "I32", "[1]", "[0,4]") + "," + tensor("b", "I32", "[1]", "[256,260]") + "}";
@@ -262,6 +278,7 @@ TEST(TensorTable, LayoutRefusesBadTensors) {
     EXPECT_EQ(code({}, {{"a", "1"}, {"a", "2"}}), EINVAL);
     EXPECT_EQ(code({}, {{"a", "\xff"}}), EINVAL);
     EXPECT_EQ(code({}), 0);
+    EXPECT_EQ(code(std::vector<NewTensor>(kTensors + 1, NewTensor{"a", Dtype::u8, odd})), EINVAL);
 }
 
 TEST(TensorSlices, AreStripsOfTheTensor) {
@@ -282,6 +299,8 @@ TEST(TensorSlices, AreStripsOfTheTensor) {
     EXPECT_EQ(cut(Dtype::i16, shape, 3, 0, 1).error().code, EINVAL);
     EXPECT_EQ(cut(Dtype::i16, shape, 1, 0, 7).error().code, EINVAL);
     EXPECT_EQ(cut(Dtype::i16, shape, 1, 3, 2).error().code, EINVAL);
+    const auto negative = cut(Dtype::i16, shape, 1, static_cast<uint64_t>(-1), 2);
+    EXPECT_NE(negative.error().message.find("no slice -1 to 2"), std::string::npos) << negative.error().message;
     const uint64_t nibbles[] = {2, 6};
     EXPECT_EQ(cut(Dtype::f4, nibbles, 1, 1, 4).error().code, EINVAL);
     EXPECT_EQ(cut(Dtype::f4, nibbles, 1, 2, 4).value().bytes, 1u);
