@@ -134,7 +134,7 @@ std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, 
     const size_t entries = store_.evictables().entries(device);
     constexpr size_t kAtOnce = 4096;
     for (size_t looks = 0; looks <= entries / kAtOnce; ++looks) {
-        victims = store_.evictables().next(store_, device, bytes, filter);
+        victims = store_.evictables().next(device, bytes, filter);
         if (!victims.objects.empty() || !victims.more) break;
     }
     if (victims.objects.empty()) return std::nullopt;
