@@ -33,10 +33,7 @@ Tiers::Tiers(Scheduler& scheduler, Devices& devices, Allocator& allocator, Store
       bulk_(gpu),
       commit_(std::move(commit)),
       of_(store.devices().size()),
-      looking_(store.devices().size()),
-      evictors_(std::make_unique<Worker>(kEvictors)),
-      returners_(std::make_unique<Worker>(kReturners)),
-      watcher_(std::make_unique<Worker>()) {
+      looking_(store.devices().size()) {
     allocator_.set_room_maker(this);
 }
 
@@ -47,6 +44,10 @@ Tiers::~Tiers() {
 void Tiers::use(Settings settings) {
     const unsigned percent = settings.free_percent;
     settings_ = std::move(settings);
+    if (has_tier()) {
+        evictors_ = std::make_unique<Worker>(kEvictors);
+        watcher_ = std::make_unique<Worker>();
+    }
     set_free_percent(percent);
 }
 
@@ -414,6 +415,7 @@ void Tiers::bring_back(Object& object, Done done) {
     if (is_ending()) {
         return scheduler_.post([ended]() mutable { ended(fail(EAGAIN, "gshmd is ending")); });
     }
+    if (!returners_) returners_ = std::make_unique<Worker>(kReturners);
     returners_->submit([this, &object, ended]() mutable {
         auto returned = return_object(object);
         scheduler_.post([ended, returned = std::move(returned)]() mutable { ended(std::move(returned)); });

@@ -144,6 +144,7 @@ private:
     std::vector<std::atomic<bool>> looking_;
     std::atomic<bool> watches_ = false;
     std::atomic<bool> stopped_ = false;
+    // Made when they are needed.
     std::unique_ptr<Worker> evictors_;
     std::unique_ptr<Worker> returners_;
     std::unique_ptr<Worker> watcher_;
