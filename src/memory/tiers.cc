@@ -46,6 +46,7 @@ void Tiers::use(Settings settings) {
     settings_ = std::move(settings);
     if (has_tier()) {
         evictors_ = std::make_unique<Worker>(kEvictors);
+        MutexLock lock(watcher_mutex_);
         watcher_ = std::make_unique<Worker>();
     }
     set_free_percent(percent);
@@ -62,7 +63,12 @@ void Tiers::stop() {
         stopped_ = true;
         if (settings_.folder) settings_.folder->stop();
     }
-    watcher_.reset();
+    std::unique_ptr<Worker> watcher;
+    {
+        MutexLock lock(watcher_mutex_);
+        watcher = std::move(watcher_);
+    }
+    watcher.reset();
     returners_.reset();
     evictors_.reset();
 }
@@ -497,7 +503,9 @@ Status Tiers::return_object(Object& object) {
 // ---- the reserve ----
 
 void Tiers::allocated(DeviceIndex device) {
-    if (!watches_.load(std::memory_order_relaxed) || is_ending() || looking_[device].exchange(true)) return;
+    if (!watches_.load(std::memory_order_relaxed) || looking_[device].exchange(true)) return;
+    MutexLock lock(watcher_mutex_);
+    if (!watcher_) return;
     watcher_->submit([this, device] {
         looking_[device] = false;
         keep_free(device);

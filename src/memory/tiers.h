@@ -147,7 +147,8 @@ private:
     // Made when they are needed.
     std::unique_ptr<Worker> evictors_;
     std::unique_ptr<Worker> returners_;
-    std::unique_ptr<Worker> watcher_;
+    Mutex watcher_mutex_;
+    std::unique_ptr<Worker> watcher_ GUARDED_BY(watcher_mutex_);  // null after stop()
 };
 
 }  // namespace gshm::core
