@@ -87,6 +87,8 @@ class Stat(NamedTuple):
     expires_ns: int = 0  # 0: at no known time
     ephemeral: bool = False
     pinned: bool = False
+    evictable: bool = False
+    tier: str = ""  # where a tier has the object: "host", "disk"; "": it is on its device
 
     @classmethod
     def read(cls, info: _abi.StatInfo) -> Stat:
@@ -114,6 +116,30 @@ class Stat(NamedTuple):
             info.expires_ns,
             bool(info.flags & _abi.CREATE_EPHEMERAL),
             bool(info.flags & _abi.STAT_PINNED),
+            bool(info.flags & _abi.EVICTABLE),
+            info.tier.decode(),
+        )
+
+
+class Tier(NamedTuple):
+    """Where objects go that leave a full device."""
+
+    name: str  # "host", or the path of a folder
+    capacity_bytes: int
+    used_bytes: int
+    objects: int
+    keep: bool  # its objects outlive a restart of the machine
+    failure: str  # why it takes no further objects; "": it does
+
+    @classmethod
+    def read(cls, info: _abi.TierInfo) -> Tier:
+        return cls(
+            info.name.decode("utf-8", "surrogateescape"),
+            info.capacity_bytes,
+            info.used_bytes,
+            info.objects,
+            bool(info.flags & _abi.KEEP),
+            info.failure.decode("utf-8", "replace"),
         )
 
 
