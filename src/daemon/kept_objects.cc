@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "store/lifetimes.h"
 #include "store/restore.h"
 
 namespace gshm::core {
@@ -103,6 +105,7 @@ void KeptObjects::change_below(const Directory& directory) {
 
 void KeptObjects::write() {
     if (changed_.empty()) return;
+    const SystemClock clock;
     std::vector<Way*> ways;
     for (const NodeId id : changed_)
         if (auto way = ways_.find(id); way != ways_.end()) ways.push_back(&way->second);
@@ -118,7 +121,13 @@ void KeptObjects::write() {
         // Objects that are reclaimed with their maker do not outlive this machine's processes.
         if (object == nullptr || object->stored == 0 || object->links == 0 || object->creator != 0) continue;
         note_ways(*object);
-        folder_.set_facts(object->stored, encode_kept_facts(kept_facts(*object, devices_[object->home()])));
+        KeptFacts facts = kept_facts(*object, devices_[object->home()]);
+        if (object->lifetime != nullptr && object->lifetime->ttl_ns > 0) {
+            // The time since the machine's start means nothing after the next one.
+            facts.ttl_ns = object->lifetime->ttl_ns;
+            facts.ttl_from_ns = clock.now_ns() - (clock.steady_ns() - object->lifetime->from_ns);
+        }
+        folder_.set_facts(object->stored, encode_kept_facts(facts));
     }
 }
 

@@ -2,6 +2,7 @@
 #include "base/name.h"
 #include "store/acl.h"
 #include "store/evictables.h"
+#include "store/lifetimes.h"
 #include "store/restore.h"
 
 namespace gshm::core {
@@ -76,6 +77,13 @@ Object* Restorer::adopt(const KeptFacts& facts, DeviceIndex home, uint64_t file,
     if (!facts.attributes.empty()) {
         object->attributes = std::make_unique<Attributes>(facts.attributes);
         object->attribute_bytes = static_cast<uint32_t>(bytes_of(facts.attributes));
+    }
+    if (facts.ttl_ns > 0) {
+        // By the time of day, also while the machine was off. A clock that was set back does not make it longer.
+        const int64_t past = std::max<int64_t>(store_.clock_.now_ns() - facts.ttl_from_ns, 0);
+        object->lifetime.reset(new Lifetime(*object));
+        object->lifetime->ttl_ns = facts.ttl_ns;
+        object->lifetime->from_ns = store_.clock_.steady_ns() - past;
     }
     for (const auto& name : facts.names) {
         std::string_view last;
