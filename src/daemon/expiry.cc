@@ -12,6 +12,7 @@ namespace gshm::core {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kPauseNs = 1'000'000;
 // At a start, before clients are served.
 constexpr size_t kExpiredAtStart = 16384;
 
@@ -36,18 +37,22 @@ Expiry::~Expiry() {
 
 void Expiry::start() {
     lifetimes_.set_wake([this](int64_t due_ns) { arm(due_ns); });
-    (void)lifetimes_.expire(kExpiredAtStart);
-    arm(lifetimes_.next_due());
+    expire(kExpiredAtStart);
 }
 
 void Expiry::on_timer() {
     uint64_t times = 0;
     [[maybe_unused]] ssize_t got = read(timer_.get(), &times, sizeof times);
+    expire(limits::kExpiredAtOnce);
+}
+
+void Expiry::expire(size_t most) {
+    const int64_t now = SystemClock().steady_ns();
     // Removals that the catalog cannot take would come back with the next gshmd.
-    if (!commit_()) return arm(SystemClock().steady_ns() + kSecondNs);
-    // The rest in the next turn of the loop, so that requests get the lock in between.
-    (void)lifetimes_.expire(limits::kExpiredAtOnce);
-    arm(lifetimes_.next_due());
+    if (!commit_()) return arm(now + kSecondNs);
+    // If more is due, requests get the lock in between, and the catalog's thread has time to write the journal to its file.
+    if (lifetimes_.expire(most)) arm(now + kPauseNs);
+    else arm(lifetimes_.next_due());
 }
 
 void Expiry::arm(std::optional<int64_t> due_ns) {

@@ -23,6 +23,7 @@ private:
     Expiry(EventLoop& loop, Lifetimes& lifetimes, std::function<Status()> commit, UniqueFd timer)
         : loop_(loop), lifetimes_(lifetimes), commit_(std::move(commit)), timer_(std::move(timer)) {}
     void on_timer() REQUIRES(store_lock);
+    void expire(size_t most) REQUIRES(store_lock);
     // Nothing: never.
     void arm(std::optional<int64_t> due_ns);
 

@@ -135,7 +135,8 @@ Status Server::start_expiry() {
         return commit();
     }));
     expiry_->start();
-    return commit();
+    (void)commit();  // if it fails, changes are refused until it succeeds
+    return {};
 }
 
 Server::~Server() {

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/size.h"
+#include "store/evictables.h"
 
 namespace gshm::core {
 namespace {
@@ -177,6 +178,7 @@ void Lifetimes::end_pin(Object& object) {
     store_.nodes_.changed(&object);
     drop_if_empty(object);
     store_.accounts_.update(object);
+    store_.evictables_->add(object);
 }
 
 void Lifetimes::account(Object& object) {

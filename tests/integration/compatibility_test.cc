@@ -128,6 +128,11 @@ TEST_F(Compatibility, KeysOfJson) {
     add({"write", "a/b"}, "bytes");
     add({"seal", "a/b"});
     add({"wait", "a/b"});
+    add({"ttl", "a/b", "1h"});
+    add({"stat", "a/b"});
+    add({"ttl", "a/b", "off"});
+    add({"pin", "a/b"});
+    add({"unpin", "a/b"});
     add({"put", file, "p/f"});
     add({"put", file, file, "p/"});
     add({"get", "p/f", scratch() + "/copy"});
