@@ -51,7 +51,9 @@ TEST_F(ConfigTest, EveryKeyByFlagAndByFileGivesTheSame) {
         EXPECT_NE(by_flag.at(key).value, by_default.at(key).value);
         for (const auto& [other, value] : by_flag) {
             EXPECT_EQ(value.value, by_file.at(other).value) << other;
-            if (other != key) EXPECT_EQ(value.source, "default") << other;
+            if (other != key) {
+                EXPECT_EQ(value.source, "default") << other;
+            }
         }
     }
 }
@@ -308,7 +310,9 @@ TEST_F(ConfigTest, TheDocumentationHasEveryKey) {
     const auto result = check();
     EXPECT_EQ(result.exit_code, 0) << result.err;
     for (const auto& [key, value] : parse(result.out)) {
-        if (!key.starts_with("budgets.")) EXPECT_NE(value.source, "default") << key;
+        if (!key.starts_with("budgets.")) {
+            EXPECT_NE(value.source, "default") << key;
+        }
     }
 }
 

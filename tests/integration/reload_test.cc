@@ -111,7 +111,7 @@ TEST_F(ReloadTest, IsForRootAndTheDaemonsUserOnly) {
     start_with("user-share = 40\n");
     write("user-share = 30\n");
     const auto refused = run_as_nobody(cli_argv({"reload"}));
-    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_EQ(refused.exit_code, 5);
     EXPECT_NE(refused.err.find("only root and the user who runs gshmd"), std::string::npos) << refused.err;
     EXPECT_EQ(log().find("40 -> 30"), std::string::npos) << log();
 }
