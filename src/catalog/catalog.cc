@@ -194,13 +194,26 @@ std::optional<std::string> Catalog::value(std::string_view key) const {
     return found->second.bytes;
 }
 
+std::map<std::string, std::string> Catalog::values(std::string_view prefix) const {
+    std::map<std::string, std::string> found;
+    for (auto entry = values_.lower_bound(prefix); entry != values_.end(); ++entry) {
+        if (!entry->first.starts_with(prefix)) break;
+        if (!entry->second.bytes.empty()) found.emplace(entry->first.substr(prefix.size()), entry->second.bytes);
+    }
+    return found;
+}
+
 Status Catalog::set_value(std::string_view key, std::string_view value) {
+    gather(key, value);
+    return write_rows();
+}
+
+void Catalog::gather(std::string_view key, std::string_view value) {
     auto found = values_.find(key);
-    if (found != values_.end() && found->second.bytes == value) return write_rows();
+    if (found != values_.end() && found->second.bytes == value) return;
     const uint64_t row = rows_.add(kPutValue).bind_blob(key).bind_blob(value).bound_sum();
     rows_.bind(row).delta += row - (found == values_.end() ? 0 : found->second.sum);
     values_[std::string(key)] = {std::string(value), row};
-    return write_rows();
 }
 
 Status Catalog::transact(const std::function<Status()>& change) {
@@ -311,6 +324,8 @@ void Catalog::gather() {
     for (const auto& [key, extent] : extents_) gather(*extent);
     for (const auto& [id, node] : nodes_) gather(*node);
     gather_marks();
+    for (const auto& [key, value] : noted_values_) gather(key, value);
+    noted_values_.clear();
     devices_.insert(devices_.end(), added_devices_.begin(), added_devices_.end());
     added_devices_.clear();
     nodes_.clear();

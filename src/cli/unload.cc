@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/support/context.h"
@@ -39,8 +42,14 @@ std::vector<std::string> find_of_file(Context& context, const std::string& name)
         if (entry == last || found.kind != GSHM_KIND_OBJECT || !is_of_load(entry, last)) continue;
         if (is_loaded(context, whole)) names.push_back(std::move(whole));
     }
-    if (names.empty()) throw Failure::of_error(info.error(), name);
-    return names;
+    if (!names.empty()) return names;
+    // Users take the path of the file for the name.
+    if (::access(name.c_str(), F_OK) == 0)
+        throw Failure(
+            ENOENT, "nothing is loaded as " + printable(name),
+            fmt::format("the name is the one that `gshm load` has printed; without a name given it is below loaded-{}",
+                        ::geteuid()));
+    throw Failure::of_error(info.error(), name);
 }
 
 // Loaded files only: other objects in a directory stay, also checkpoints.

@@ -96,7 +96,7 @@ void Configuration::recall(const std::function<std::string(std::string_view name
         std::istringstream lines(setting(row.kept_as));
         for (std::string line; std::getline(lines, line);) values.push_back(line);
         // A gshmd of 0.1 kept 0 for none.
-        if (values.empty() || (!row.is_list() && values[0] == "0")) continue;
+        if (values.empty() || (!row.is_list() && row.least > 0 && values[0] == "0")) continue;
         Options checked;
         if (auto set = set_option(checked, {&row, {}}, row.name, values); !set) {
             log_warning("an option of the earlier gshmd is ignored: {}", set.error().message);

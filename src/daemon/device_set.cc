@@ -129,6 +129,7 @@ uint64_t DeviceSet::used_bytes(DeviceIndex index) const {
 }
 
 DeviceSet::Space DeviceSet::space(DeviceIndex index, uint64_t free_bytes) const {
+    if (free_bytes != UINT64_MAX) free_bytes -= std::min(free_bytes, reserve_bytes(index));
     const uint64_t limit = info(index).capacity_bytes;
     const uint64_t used = used_bytes(index);
     const uint64_t allowed = limit - std::min(limit, used);

@@ -50,6 +50,8 @@ public:
     // See LimitDevice.
     void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
     uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }
+    // Of the device itself; gshmd may use a part of it only.
+    uint64_t memory_bytes(DeviceIndex index) const { return slots_[index].device->upstream().info().capacity_bytes; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;

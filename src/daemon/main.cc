@@ -327,6 +327,10 @@ Status serve(Configuration& configuration, Readiness& readiness) {
         if (resuming) close_survival();
         return mounted;
     }
+    if (auto started = server->start_expiry(); !started) {
+        if (resuming) close_survival();
+        return started;
+    }
     undo.cancel();
     stages.end("mount");
     {

@@ -22,6 +22,7 @@ struct Options {
     unsigned threads = 0;  // that serve clients; 0: the default for the machine's cores
     // Of what is there for all users, in percent.
     unsigned user_share = limits::kUserSharePercent;
+    unsigned pin_share = limits::kPinSharePercent;  // of each device, that a user may pin of own objects, in percent
     Budgets::Totals budgets = Budgets::kOfMachine;
     std::string keeper = "process";
     bool debug = false;

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
         TRY(self->await_session(session, process));
     }
     self->fences_.restore(self->store_);
+    self->reserves_.load();
     // Commits changes that no request waits for, such as the end of a client.
     loop.set_after([self] {
         store_lock.assert_held();
@@ -85,6 +86,7 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       reclaim_(scheduler_, *devices_),
       store_(clock_, reclaim_, owner_, devices_->infos()),
       budgets_(store_.budgets()),
+      lifetimes_(store_.lifetimes()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       mover_(scheduler_, *devices_, allocator_, store_),
@@ -121,6 +123,16 @@ void Server::set_machine(const Budgets::Machine& machine) {
     descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 
+Status Server::start_expiry() {
+    StoreLock lock(loop_.store_mutex());
+    expiry_ = TRY(Expiry::create(loop_, store_.lifetimes(), [this] {
+        store_lock.assert_held();
+        return commit();
+    }));
+    expiry_->start();
+    return commit();
+}
+
 Server::~Server() {
     if (client_loops_) client_loops_->stop();
     ending_ = true;
@@ -142,6 +154,7 @@ Server::~Server() {
     loop_.set_after({});
     watches_.set_wake({});
     waits_.set_wake({});
+    expiry_.reset();
     loop_.unwatch(listener_.get());
     if (mount_table_) loop_.unwatch(mount_table_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());

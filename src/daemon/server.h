@@ -13,6 +13,7 @@
 #include "daemon/client_loops.h"
 #include "daemon/configuration.h"
 #include "daemon/device_set.h"
+#include "daemon/expiry.h"
 #include "daemon/fences.h"
 #include "daemon/freed_memory.h"
 #include "daemon/loop.h"
@@ -20,6 +21,7 @@
 #include "daemon/mount_backend.h"
 #include "daemon/mount_records.h"
 #include "daemon/reapers.h"
+#include "daemon/reserves.h"
 #include "daemon/ring_service.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
@@ -45,6 +47,7 @@ public:
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() REQUIRES(store_lock) { return store_; }
     SharedStore shared_store() REQUIRES_SHARED(store_lock) { return SharedStore(store_); }
+    const Clock& clock() const { return clock_; }
     DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
@@ -61,6 +64,7 @@ public:
     wire::ProtocolRange protocols() const { return protocols_; }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
+    Reserves& reserves() REQUIRES(store_lock) { return reserves_; }
 
     // One slab of a key is allocated at a time. True: an allocation is in progress, and `resume` is called when it has
     // succeeded or failed. False: the caller must allocate, call slab_arrived() and run the tasks that it returns.
@@ -94,6 +98,10 @@ public:
     }
     // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
+    // Objects expire from now on. Before the loop runs, and after the mount is resumed, which is told of removals.
+    Status start_expiry() EXCLUDES(store_lock);
+    // The part of each device that an owner may pin, in percent.
+    void set_pin_share(unsigned percent) { lifetimes_.set_pin_share(percent); }
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
@@ -166,13 +174,15 @@ private:
     std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;
+    Reserves reserves_ GUARDED_BY(store_lock) = {*devices_, survival_};
     UniqueFd spare_;  // closed for a moment to accept and refuse a client when no descriptors are left
     Credentials owner_;
     SystemClock clock_;
     LoopScheduler scheduler_;
     Reclaim reclaim_;
     Store store_ GUARDED_BY(store_lock);
-    Budgets& budgets_;  // of the store; for any thread
+    Budgets& budgets_;      // of the store; for any thread
+    Lifetimes& lifetimes_;  // likewise
     Budgets::Machine machine_;
     uint64_t descriptors_for_users_ = UINT64_MAX;
     Departures departures_ GUARDED_BY(store_lock);
@@ -182,6 +192,7 @@ private:
     Waits waits_ GUARDED_BY(store_lock);
     Fences fences_ GUARDED_BY(store_lock);
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_ GUARDED_BY(store_lock);
+    std::unique_ptr<Expiry> expiry_;
     std::unique_ptr<ClientLoops> client_loops_;
     wire::ProtocolRange protocols_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_ GUARDED_BY(store_lock);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "store/account_limits.h"
 #include "store/gate.h"
 
 namespace gshm::core {
@@ -121,9 +122,14 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (!object) return reply_error(request, object.error());
     if ((*object)->extent == nullptr) return reply_error(request, {ENODATA, "the object is empty and has no memory"});
     const Access access = write ? Access::write : Access::read;
-    auto needs = needs_own_memory(**object);
+    auto needs = needs_own_memory(**object, true);
     if (!needs) return reply_error(request, needs.error());
     if (*needs) return give_own_memory({*object});
+    if (write && server_.store().limits().may_outgrow(**object)) {
+        return reply_error(request,
+                           {EBUSY, "the file could be made larger than a limit of its owner allows; open it with a "
+                                   "mapping, when no other process has it open"});
+    }
     if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {
         return reply_error(request, mappable.error());
     }

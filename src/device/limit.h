@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/mutex.h"
 #include "device/device.h"
 
 namespace gshm::core {
@@ -54,8 +55,8 @@ public:
 
 private:
     void charge(Extent& extent, uint64_t size_bytes);
-    // ENOSPC: the allocation would leave less free than the reserve.
-    Status check_reserve(uint64_t size_bytes);
+    Result<std::unique_ptr<Extent>> allocate_upstream(uint64_t size_bytes, const AllocateOptions& options)
+        EXCLUDES(reserve_mutex_);
     // ENOSPC with the reason.
     Error full(uint64_t size_bytes, const std::string& reason) const;
 
@@ -65,7 +66,7 @@ private:
     // With other limits. They stay, since other threads may read them.
     std::vector<std::unique_ptr<const DeviceInfo>> changed_infos_;
     std::atomic<uint64_t> reserve_bytes_ = 0;
-    std::atomic<uint64_t> in_flight_bytes_ = 0;  // of allocations that have passed the check
+    Mutex reserve_mutex_;  // held from the check of the reserve until the memory is allocated; no other is taken
     // Shared with the extents, which may outlive the device.
     std::shared_ptr<Budget> budget_;
 };

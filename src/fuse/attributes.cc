@@ -1,5 +1,5 @@
 // Extended attributes: user.NAME is the library's NAME. Some are computed instead of stored, and some of those have an
-// effect when they are set. Computed ones are not listed, so that tools which copy all attributes (cp -a, rsync -X, tar
+// effect when they are set. ACLs are the two names of system.posix_acl_. Computed ones are not listed, so that tools which copy all attributes (cp -a, rsync -X, tar
 // --xattrs, mv) neither try to set them nor leave them on copies, where they would be wrong.
 #include <linux/xattr.h>
 #include <shared_mutex>
@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/acl.h"
 #include "store/gate.h"
 
 namespace gshm::core::fuse {
@@ -79,19 +80,67 @@ void FileSystem::set_attribute(Call& call) {
         uint32_t size;
         uint32_t flags;
     };
-    auto in = call.part<SetIn>();
+    // With FUSE_SETXATTR_EXT.
+    struct SetInMore : SetIn {
+        uint32_t acl_flags;
+        uint32_t padding;
+    };
+    SetInMore in = {};
+    if (features_.acls) {
+        auto more = call.part<SetInMore>();
+        if (!more) return call.fail(EINVAL);
+        in = **more;
+    } else {
+        auto less = call.part<SetIn>();
+        if (!less) return call.fail(EINVAL);
+        in.size = (*less)->size;
+        in.flags = (*less)->flags;
+    }
     auto full = call.text();
-    if (!in || !full || call.rest().size() < (*in)->size) return call.fail(EINVAL);
+    if (!full || call.rest().size() < in.size) return call.fail(EINVAL);
+    std::string_view value(reinterpret_cast<const char*>(call.rest().data()), in.size);
+    if (auto kind = acl_kind(*full)) {
+        const bool drops = (in.acl_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0;
+        return call.finish(set_acl(call.node(), *kind, value, drops));
+    }
     auto name = strip_prefix(*full, EOPNOTSUPP);
     if (!name) return call.fail(name.error());
-    std::string_view value(reinterpret_cast<const char*>(call.rest().data()), (*in)->size);
     if (is_read_only(*name)) return call.fail(EPERM);
     if (*name == kDevice) return call.finish(set_device(call.node(), value));
     if (*name == kState) return call.finish(set_state(call.node(), value));
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error());
-    call.finish(backend_.files().set_attribute(**node, *name, value, (*in)->flags));
+    call.finish(backend_.files().set_attribute(**node, *name, value, in.flags));
+}
+
+std::optional<AclKind> FileSystem::acl_kind(std::string_view name) {
+    if (name == XATTR_NAME_POSIX_ACL_ACCESS) return AclKind::access;
+    if (name == XATTR_NAME_POSIX_ACL_DEFAULT) return AclKind::inherited;
+    return std::nullopt;
+}
+
+// The kernel has checked that the caller is the owner or root.
+Status FileSystem::set_acl(NodeId id, AclKind kind, std::string_view value, bool drop_set_group) {
+    auto entries = TRY(decode_acl(value));
+    StoreLock lock(backend_.store_mutex());
+    return backend_.files().set_acl(*TRY(find(id)), kind, std::move(entries), drop_set_group);
+}
+
+Result<std::string> FileSystem::acl_value(NodeId id, AclKind kind) {
+    StoreLock lock(backend_.store_mutex());
+    Node* node = TRY(find(id));
+    auto* directory = as_directory(node);
+    if (kind == AclKind::access && node->acl) return encode_acl(node->acl->entries());
+    if (kind == AclKind::inherited && directory != nullptr && directory->default_acl) {
+        return encode_acl(directory->default_acl->entries());
+    }
+    return refuse(ENODATA);
+}
+
+Status FileSystem::remove_acl(NodeId id, AclKind kind) {
+    TRY(acl_value(id, kind));
+    return set_acl(id, kind, encode_acl({}), false);
 }
 
 Status FileSystem::set_device(NodeId id, std::string_view name) {
@@ -115,12 +164,12 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         lock.unlock();
         if (closed) TRY(drop_empty(work));
         lock.lock();
+        Store& store = backend_.files().store();
         const bool free = closed && object->extent == nullptr && object->leases == 1;
-        if (free) {
-            backend_.files().store().set_device(object, device);
-        }
+        Status changed = free ? store.limits().check_device(*object, device, false) : Status(refuse(EBUSY));
+        if (changed) store.set_device(object, device);
         lock.unlock();
-        return free ? Status{} : Status(refuse(EBUSY));
+        return changed;
     } else {
         return refuse(EPERM);
     }
@@ -149,6 +198,10 @@ void FileSystem::get_attribute(Call& call) {
     auto in = call.part<fuse_getxattr_in>();
     auto full = call.text();
     if (!in || !full) return call.fail(EINVAL);
+    if (auto kind = acl_kind(*full)) {
+        auto acl = acl_value(call.node(), *kind);
+        return acl ? reply_sized(call, (*in)->size, *acl) : call.fail(acl.error());
+    }
     auto name = strip_prefix(*full, ENODATA);
     if (!name) return call.fail(name.error());
     auto value = *name == kFabricHandle ? fabric_handle(call.node()) : attribute_value(call.node(), *name);
@@ -223,6 +276,11 @@ void FileSystem::list_attributes(Call& call) {
     if (!node) return call.fail(node.error());
     std::string names;
     auto add = [&](std::string_view name) { (names += kPrefix).append(name) += '\0'; };
+    auto add_acl = [&](std::string_view name) { names.append(name) += '\0'; };
+    if ((*node)->acl) add_acl(XATTR_NAME_POSIX_ACL_ACCESS);
+    if (auto* directory = as_directory(*node); directory != nullptr && directory->default_acl) {
+        add_acl(XATTR_NAME_POSIX_ACL_DEFAULT);
+    }
     // A setting of a directory, which a copy should have too.
     if (auto* directory = as_directory(*node); directory != nullptr && directory->device) add(kDevice);
     if ((*node)->attributes) {
@@ -236,6 +294,7 @@ void FileSystem::list_attributes(Call& call) {
 void FileSystem::remove_attribute(Call& call) {
     auto full = call.text();
     if (!full) return call.fail(EINVAL);
+    if (auto kind = acl_kind(*full)) return call.finish(remove_acl(call.node(), *kind));
     auto name = strip_prefix(*full, EOPNOTSUPP);
     if (!name) return call.fail(name.error());
     StoreLock lock(backend_.store_mutex());

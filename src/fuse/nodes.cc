@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/acl.h"
 
 namespace gshm::core::fuse {
 namespace {
@@ -63,6 +64,10 @@ uint64_t FileSystem::remembered_s(Node& node) {
     return written ? 0 : kRememberedS;
 }
 
+uint32_t FileSystem::shown_mode(const Node& node) const {
+    return node.acl && !features_.acls ? mode_without_acl(node.acl->entries(), node.mode) : uint32_t{node.mode};
+}
+
 fuse_attr FileSystem::to_attr(Node& node) {
     fuse_attr attr = {};
     attr.blksize = kBlockBytes;
@@ -82,7 +87,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         attr.rdev = static_cast<const Special&>(node).number;
     }
     attr.ino = node.id;
-    attr.mode = type_of(node) | node.mode;
+    attr.mode = type_of(node) | shown_mode(node);
     attr.uid = node.uid;
     attr.gid = node.gid;
     set_time(&attr.atime, &attr.atimensec, node.accessed_ns);
@@ -171,6 +176,17 @@ void FileSystem::get_attributes(Call& call) {
     call.reply(out);
 }
 
+Status FileSystem::check_new_owner(Node& node, const fuse_setattr_in& wanted) {
+    std::optional<uid_t> uid;
+    std::optional<gid_t> gid;
+    if ((wanted.valid & FATTR_UID) != 0) uid = wanted.uid;
+    if ((wanted.valid & FATTR_GID) != 0) gid = wanted.gid;
+    if (!uid && !gid) return {};
+    Store& store = backend_.files().store();
+    store.look_again(node);
+    return store.limits().check_owner(node, uid, gid);
+}
+
 void FileSystem::set_attributes(Call& call) {
     auto in = call.part<fuse_setattr_in>();
     if (!in) return call.fail(EINVAL);
@@ -204,6 +220,7 @@ void FileSystem::set_attributes(Call& call) {
     found = find(call.node());
     if (!found) return call.fail(found.error());
     node = *found;
+    if (auto allowed = check_new_owner(*node, wanted); !allowed) return call.fail(allowed.error());
     NodeChanges changes;
     if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
     if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;

@@ -1,8 +1,11 @@
 #include "store/accounts.h"
 
 #include <cassert>
+#include <utility>
 
+#include "store/account_limits.h"
 #include "store/extents.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 namespace {
@@ -31,7 +34,7 @@ Account Accounts::of_group(uint32_t device, gid_t gid) const {
     return found == groups_[device].end() ? Account{} : found->second;
 }
 
-void Accounts::add(const AccountShare& share, const TreeSet*, bool taken_away) {
+void Accounts::add(const AccountShare& share, const TreeSet* trees, bool taken_away) {
     change(totals_[share.device], share, taken_away);
     auto count = [&](Users& accounts, uint32_t id) {
         Account& account = accounts[id];
@@ -40,21 +43,49 @@ void Accounts::add(const AccountShare& share, const TreeSet*, bool taken_away) {
     };
     count(users_[share.device], share.uid);
     count(groups_[share.device], share.gid);
+    if (trees != nullptr) limits_->count(*trees, share, taken_away);
+}
+
+void Accounts::settle(const AccountShare& share, const TreeSet* trees) {
+    if (limits_ != nullptr && limits_->has_soft()) limits_->settle(share, trees);
+}
+
+void Accounts::set_trees(Object& object, const TreeSet* trees) {
+    AccountedShares& counted = object.accounted;
+    if (trees == counted.trees_) return;
+    auto count = [&](const TreeSet* in, bool taken_away) {
+        if (in == nullptr) return;
+        if (counted.own_.is_object) limits_->count(*in, counted.own_, taken_away);
+        if (!counted.retired_) return;
+        for (const auto& share : *counted.retired_) limits_->count(*in, share, taken_away);
+    };
+    limits_->retain(trees);
+    count(trees, false);
+    count(counted.trees_, true);
+    const TreeSet* old = std::exchange(counted.trees_, trees);
+    settle(counted.own_, old);
+    settle(counted.own_, trees);
+    limits_->release(old);
 }
 
 void Accounts::update(Object& object) {
+    update_shares(object);
+    // Pinned bytes are in a budget.
+    if (object.lifetime != nullptr && lifetimes_ != nullptr) lifetimes_->account(object);
+}
+
+void Accounts::update_shares(Object& object) {
     AccountedShares& counted = object.accounted;
-    const AccountShare own{object.extent == nullptr ? 0 : object.size_bytes,
-                           object.device,
-                           object.uid,
-                           object.gid,
-                           true,
-                           object.links == 0};
+    uint64_t bytes = object.extent == nullptr ? 0 : object.size_bytes;
+    if (limits_ != nullptr && limits_->has_growth()) bytes = limits_->counted_bytes(object, bytes);
+    const AccountShare own{bytes, object.device, object.uid, object.gid, true, object.links == 0};
     if (own != counted.own_) {
         // The new share is added first, so that the account is not erased in between.
         add(own, counted.trees_, false);
         if (counted.own_.is_object) add(counted.own_, counted.trees_, true);
-        counted.own_ = own;
+        const AccountShare former = std::exchange(counted.own_, own);
+        if (former.is_object && (former.uid != own.uid || former.gid != own.gid)) settle(former, nullptr);
+        settle(own, counted.trees_);
     }
     if (!object.retired && !counted.retired_) return;
     auto retired = std::make_unique<std::vector<AccountShare>>();
@@ -68,6 +99,7 @@ void Accounts::update(Object& object) {
         for (const auto& share : *counted.retired_) add(share, counted.trees_, true);
     }
     counted.retired_ = retired->empty() ? nullptr : std::move(retired);
+    settle(own, counted.trees_);
 }
 
 void Accounts::remove(Object& object) {
@@ -75,7 +107,10 @@ void Accounts::remove(Object& object) {
     if (object.accounted.retired_) {
         for (const auto& share : *object.accounted.retired_) add(share, object.accounted.trees_, true);
     }
+    const AccountedShares former = std::move(object.accounted);
     object.accounted = {};
+    settle(former.own_, former.trees_);
+    if (former.trees_ != nullptr) limits_->release(former.trees_);
 }
 
 }  // namespace gshm::core

@@ -91,6 +91,7 @@ struct ExtentNeed {
     std::optional<SlabKey> slab;
     bool protects = false;  // see StoredExtent
     uid_t uid = 0;          // of the object
+    bool fixed = false;     // no file, which its holder could make larger
 };
 
 // The last use of freed memory.

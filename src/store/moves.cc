@@ -2,6 +2,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "store/gate.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -22,6 +23,7 @@ Result<Object*> Store::find_movable(SessionId session, std::string_view name) co
 }
 
 Status Store::check_move(const Object& object, DeviceIndex to, bool keep_holders) const {
+    TRY(lifetimes_->check_move(object, to));
     const bool has_files = devices_[object.device].files || devices_[to].files;
     if (has_files && object.open_files > 0) {
         return fail(EBUSY, "the object is open in the mount, and the kernel has its memory");
@@ -43,7 +45,7 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
     const Link* link = object.any_link();
     SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
-    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    if (link != nullptr) key.reach = key_reach(object.mode, object.acl, Tree::reach(*link->parent));
     if (may_share(object, device, object.size_bytes)) {
         key = SlabKey::unmapped(device, compressible);
         return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/acl.h"
 #include "store/gate.h"
 #include "store/store.h"
 
@@ -25,10 +26,17 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     }
 }
 
+std::string Store::key_reach(uint32_t mode, const AclPointer& acl, std::string reach) {
+    // If only the owner may open the object, neither its ACL nor the directories exclude a further user.
+    if ((mode & 077) == 0) return {};
+    return acl ? fmt::format("acl:{};{}", acl->digest(), reach) : reach;
+}
+
 bool Store::fits_slab(const Object& object, const SlabKey& key) {
     if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
     auto reached_alike = [&](const Link& link) {
-        return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
+        return link.parent == nullptr || (object.mode & 077) == 0 ||
+               key_reach(object.mode, object.acl, Tree::reach(*link.parent)) == key.reach;
     };
     return reached_alike(object.first_link) && std::all_of(object.further_links.begin(), object.further_links.end(),
                                                            [&](const auto& link) { return reached_alike(*link); });
@@ -100,6 +108,14 @@ void Store::count_sealed(Object* object) {
     count(object->extent);
     if (!object->retired) return;
     for (const auto& retired : *object->retired) count(retired.place.extent);
+}
+
+bool Store::leaves_closed_slab(SessionId session, const Object& object) const {
+    const StoredExtent* extent = object.extent;
+    if (extent == nullptr || extent->slab_group == nullptr || extent->unmapped || !extent->closed) return false;
+    const Credentials& who = at(session).who;
+    if (who.is_root() || who.uid == extent->slab_group->key.uid) return false;
+    return object.state == ObjectState::sealed || can_leave_slab(session, object);
 }
 
 // The object has no name.

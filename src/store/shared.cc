@@ -1,6 +1,7 @@
 #include "store/shared.h"
 
 #include "base/name.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 
@@ -55,7 +56,9 @@ bool Store::outlives_lease(const Object& object) {
 bool SharedStore::can_release(SessionId id, NodeId node) const {
     const Store::Session& session = store_.at(id);
     auto found = session.leases.find(node);
-    return found == session.leases.end() || Store::outlives_lease(*found->second.object);
+    if (found == session.leases.end()) return true;
+    const Object& object = *found->second.object;
+    return Store::outlives_lease(object) && !Lifetimes::awaits_release(object);
 }
 
 void SharedStore::release(SessionId id, NodeId node, Access access) const {

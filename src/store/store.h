@@ -129,7 +129,7 @@ public:
     };
     void reconcile(SessionId session, const std::unordered_map<NodeId, Claim>& claims);
     // Ends its leases, and reclaims the objects that it created and did not seal, unless created with kCreateKeep, and its
-    // ephemeral ones.
+    // ephemeral ones. If these are very many, Lifetimes::expire() reclaims the rest.
     void end_session(SessionId session);
 
     // The device of a new object of that name if none is given: that of its directory, else the first device.
@@ -164,6 +164,10 @@ public:
     Status begin_mapping(SessionId session, Object* object, Access access);
     // True: only this session has the object open, and the object may leave its slab.
     bool can_leave_slab(SessionId session, const Object& object) const;
+
+    // True: the session may not map the object, whose slab is closed, and the object can move to another place instead:
+    // no other session uses it, or its bytes do not change any more.
+    bool leaves_closed_slab(SessionId session, const Object& object) const;
 
     // ---- other memory for an object; called by memory/move.h ----
     // The object of that name, if the session's user may move it: its owner and root.
@@ -206,6 +210,7 @@ public:
     Status make(SessionId session, const MakeSpec& spec);
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
+    // A change of the ttl or of a pin comes alone. Symbolic links are followed for it.
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
     // acls.cc. Symbolic links are followed. A node without an access ACL has that of its mode.
     Result<std::vector<AclEntry>> acl(SessionId session, std::string_view name, AclKind kind) const;
@@ -304,6 +309,7 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
+    Status change_lifetime(SessionId session, std::string_view name, const ChangeSpec& changes);
     static Status check_attribute_name(std::string_view name);
     // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;

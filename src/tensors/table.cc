@@ -29,6 +29,22 @@ uint64_t read_length(std::string_view bytes) {
     return length;
 }
 
+// What a file is that begins like this, as an explanation of an impossible length. Users have weights in these formats, too.
+std::string other_format(std::string_view beginning) {
+    constexpr std::pair<std::string_view, const char*> kFormats[] = {
+        {"PK\x03\x04", "a zip file, such as torch.save() writes"},
+        {"\x80\x02", "a pickle, such as torch.save() has written"},
+        {"\x80\x04", "a pickle"},
+        {"GGUF", "a GGUF file"},
+        {"\x89HDF", "an HDF5 file"},
+        {"\x93NUMPY", "a file of numpy.save()"},
+    };
+    for (const auto& [magic, what] : kFormats) {
+        if (beginning.starts_with(magic)) return fmt::format("this is {}, and no safetensors file: ", what);
+    }
+    return {};
+}
+
 std::string length_bytes(uint64_t length) {
     std::string bytes;
     for (size_t i = 0; i < kLengthBytes; ++i) bytes.push_back(static_cast<char>(length >> (8 * i)));
@@ -238,7 +254,8 @@ Result<uint64_t> Table::header_length(std::string_view beginning, uint64_t file_
     }
     const uint64_t length = read_length(beginning);
     if (length > kHeaderBytes) {
-        return fail(EBADMSG, "the header is too large: {} bytes, and the limit is {}", length, kHeaderBytes);
+        return fail(EBADMSG, "{}the header is too large: {} bytes, and the limit is {}", other_format(beginning),
+                    length, kHeaderBytes);
     }
     if (length > file_bytes - kLengthBytes) {
         return fail(EBADMSG, "the header of {} bytes ends past the end of the file, which has {}", length, file_bytes);

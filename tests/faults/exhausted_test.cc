@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "faults/faults_fixture.h"
+#include "support/eventually.h"
 
 namespace gshm::core::test {
 namespace {
@@ -45,11 +46,11 @@ protected:
     void make_room_and_wait(gshm_client* client) {
         make_room();
         int code = -ENOSPC;
-        while (code == -ENOSPC) {
+        EXPECT_TRUE(eventually([&] {
             Object object;
             code = create(client, "room", 100, "host", GSHM_NO_MAP, &object);
-            if (code == -ENOSPC) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        }
+            return code != -ENOSPC;
+        }));
         EXPECT_EQ(code, 0) << gshm_last_error();
         EXPECT_EQ(gshm_unlink(client, "room"), 0) << gshm_last_error();
     }

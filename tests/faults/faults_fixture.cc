@@ -1,6 +1,5 @@
 #include "faults/faults_fixture.h"
 
-#include <chrono>
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -9,7 +8,8 @@
 #include <iostream>
 #include <random>
 #include <sys/mman.h>
-#include <thread>
+
+#include "support/eventually.h"
 
 namespace gshm::core::test {
 namespace {
@@ -31,16 +31,6 @@ const std::vector<KeptObject> kKept = {
     {"kept/small-host", "host", 1000},      {"kept/large-host", "host", 300'000},  {"kept/small-cuda", "cuda:0", 1000},
     {"kept/large-cuda", "cuda:0", 300'000}, {"kept/other-cuda", "cuda:0", 64'000},
 };
-
-// Polls for effects of other threads.
-template <typename Condition>
-bool eventually(Condition condition) {
-    for (int i = 0; i < 5000; ++i) {
-        if (condition()) return true;
-        std::this_thread::sleep_for(std::chrono::milliseconds(i < 100 ? 1 : 5));
-    }
-    return false;
-}
 
 std::string text(const std::vector<uint64_t>& list) {
     std::string made;

@@ -169,10 +169,10 @@ private:
         }
         seen->stop = true;
         const auto stopped = Clock::now();
-        while (rounds.running() || pings.running()) {
+        constexpr std::chrono::milliseconds kSlice(100);
+        while (!rounds.ends_within(kSlice) || !pings.ends_within(kSlice)) {
             if (interrupted || (!options_.counts && Clock::now() - stopped > kHanging))
                 return complain(std::string("the bystander does not end: ") + seen->call);
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
 

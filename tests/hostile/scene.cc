@@ -2,12 +2,15 @@
 
 #include <fstream>
 #include <grp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "base/fd.h"
 #include <gshm/gshm.h>
 
 namespace gshm::core::hostile {
@@ -112,6 +115,14 @@ bool UserProcess::running() {
     if (pid_ <= 0) return false;
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
     return pid_ > 0;
+}
+
+bool UserProcess::ends_within(std::chrono::milliseconds limit) {
+    if (!running()) return true;
+    const auto handle = UniqueFd::adopt(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+    pollfd end = {handle.get(), POLLIN, 0};
+    (void)poll(&end, 1, static_cast<int>(limit.count()));
+    return !running();
 }
 
 void UserProcess::wait() {

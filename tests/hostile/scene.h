@@ -50,6 +50,7 @@ public:
     UserProcess& operator=(const UserProcess&) = delete;
 
     bool running();
+    bool ends_within(std::chrono::milliseconds limit);
     void wait();
     void end();  // kills it and waits
 

@@ -124,6 +124,10 @@ TEST_F(CliLoadTest, UnloadRemovesAllSelectionsOfAFile) {
 
 TEST_F(CliLoadTest, ErrorsHaveTheReason) {
     fails(4, {"load", file("missing")}, {"missing", "No such file"});
+    write("torch/pytorch_model.bin", "PK\x03\x04" + std::string(100, 'x'));
+    fails(4, {"load", file("torch")}, {"has no safetensors files", "save_file"});
+    fails(1, {"load", file("torch/pytorch_model.bin")}, {"a zip file", "torch.save()"});
+    fails(4, {"unload", file("torch/pytorch_model.bin")}, {"nothing is loaded as", "loaded-"});
     write("bad.safetensors", "{}");
     fails(1, {"load", file("bad.safetensors")}, {"bad.safetensors", "too small"});
     write("up/model.safetensors.index.json", R"({"weight_map":{"a":"../x.safetensors"}})");

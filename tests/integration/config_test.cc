@@ -240,7 +240,8 @@ TEST_F(ConfigTest, TheCommandLineWinsOverTheFile) {
 
 TEST_F(ConfigTest, AKilledDaemonsCommandLineIsKeptBelowTheFile) {
     write("staging = \"48M\"\nuser-share = 20\n");
-    ASSERT_TRUE(start({"--config", config(), "--device", "host:32M", "--user-share", "30"})) << log();
+    ASSERT_TRUE(start({"--config", config(), "--device", "host:32M", "--user-share", "30", "--pin-share", "0"}))
+        << log();
     ASSERT_EQ(run_cli({"create", "it", "--size", "1M"}).exit_code, 0);
     kill();
     // The file wins over what was kept, and what the file alone said is not kept.
@@ -248,9 +249,10 @@ TEST_F(ConfigTest, AKilledDaemonsCommandLineIsKeptBelowTheFile) {
     ASSERT_TRUE(start({"--config", config()})) << log();
     EXPECT_EQ(run_cli({"stat", "it"}).exit_code, 0);
     EXPECT_NE(run_cli({"df"}).out.find("32M"), std::string::npos);
-    write("user-share = 26\ndevice = [\"host:32M\"]\nlimit = \"1G\"\nstaging = \"64M\"\n");
+    write("user-share = 26\npin-share = 5\ndevice = [\"host:32M\"]\nlimit = \"1G\"\nstaging = \"64M\"\n");
     const auto first = run_cli({"reload"});
     EXPECT_NE(first.out.find("user-share: 25 -> 26\n"), std::string::npos) << first.out << first.err;
+    EXPECT_NE(first.out.find("pin-share: 0 -> 5\n"), std::string::npos) << first.out;
     EXPECT_EQ(first.out.find("staging"), std::string::npos) << "48M was of the file: " << first.out;
     write("");
     const auto second = run_cli({"reload"});

@@ -99,7 +99,10 @@ TEST_F(SurvivalUnderLoad, TheKeeperIsKilledThenTheDaemon) {
         const pid_t keeper = keeper_pid();
         ASSERT_GT(keeper, 0);
         ASSERT_EQ(::kill(keeper, SIGKILL), 0);
-        ASSERT_TRUE(eventually([&] { return keeper_pid() > 0 && keeper_pid() != keeper; }));
+        ASSERT_TRUE(eventually([&] {
+            const pid_t now = keeper_pid();
+            return now > 0 && now != keeper;
+        }));
         make("after" + std::to_string(round), 5000, "host", 3);
         kill_it();
         EXPECT_EQ(daemon_info().objects, 302u + static_cast<uint64_t>(round));

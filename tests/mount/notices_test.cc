@@ -28,13 +28,6 @@ protected:
         std::string number, name, state;
         return stat >> number >> name >> state ? state[0] : '?';
     }
-    template <typename Condition>
-    static bool eventually(Condition condition) {
-        for (int i = 0; i < 6000; ++i, usleep(10'000)) {
-            if (condition()) return true;
-        }
-        return false;
-    }
     // Makes an object with a dentry in the kernel.
     static std::string make_known(const Client& client, const std::string& path, const std::string& name) {
         auto made = client.create({.name = name, .size_bytes = 4096, .device = "host", .keep = true, .map = false});

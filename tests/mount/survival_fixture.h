@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "mount/mount_fixture.h"
+#include "support/eventually.h"
 #include "support/pattern.h"
 #include "support/workers.h"
 #include <gshm/gshm.hpp>
@@ -42,8 +43,7 @@ protected:
     }
     // Memory that the kernel forgets is freed asynchronously.
     bool frees_all() {
-        for (int i = 0; i < 6000 && unlinked_bytes() != 0; ++i) usleep(10'000);
-        return unlinked_bytes() == 0;
+        return eventually([&] { return unlinked_bytes() == 0; });
     }
     static ino_t inode_of(const std::string& path) {
         struct stat info = {};

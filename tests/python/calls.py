@@ -187,6 +187,61 @@ CASES = {
     "load a part": _now(_load_some),
     "unload": _prepare_unload,
 }
+
+
+# ---- with torch ----
+def _module(e):
+    import torch
+
+    return torch.nn.Linear(4, 4).to(e.place)
+
+
+def _share(e):
+    gshm.torch.share_module(_module(e), e.new, client=e.client)
+
+
+def _prepare_attach(e):
+    _share(e)
+    module = _module(e)
+    return lambda: gshm.torch.attach_module(module, e.new, client=e.client)
+
+
+def _state(e):
+    import torch
+
+    return {"w": torch.arange(16.0, device=e.place), "step": 3}
+
+
+def _save(e):
+    gshm.torch.save(_state(e), e.new, path=e.folder / "state.safetensors", client=e.client).wait()
+
+
+def _prepare_store(e):
+    gshm.torch.save(_state(e), e.new, client=e.client).wait()
+    return lambda: gshm.torch.store(e.new, e.folder / "state.safetensors", client=e.client)
+
+
+def _prepare_load_state(e):
+    _save(e)
+
+    def load():
+        assert gshm.torch.load_state(e.new, client=e.client)["w"].sum() == 120
+
+    return load
+
+
+def _load_tensors(e):
+    assert gshm.torch.load(e.model, e.place, client=e.client, progress=False)["a"].shape == (4, 4)
+
+
+TORCH_CASES = {
+    "torch.load": _now(_load_tensors),
+    "torch.share_module": _now(_share),
+    "torch.attach_module": _prepare_attach,
+    "torch.save": _now(_save),
+    "torch.store": _prepare_store,
+    "torch.load_state": _prepare_load_state,
+}
 # Tested elsewhere: they need a mount, or end the daemon.
 OTHERS = {"mount", "unmount", "open_path", "shutdown"}
 # The same as a case, or nothing of the daemon's.

@@ -2,9 +2,11 @@
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
-from conftest import SOURCE, run_python
+from conftest import BUILD, SOURCE, run_python
+from files import make_folder
 
 
 def blocks(page: pathlib.Path):
@@ -21,6 +23,19 @@ def test_blocks_of_a_page(page, gshmd, on_host, tmp_path, monkeypatch):
     ended = run_python(code)
     assert ended.returncode == 0, ended.stderr + code
     assert set(os.listdir(tmp_path)) <= {"file", "llama", "last.safetensors"}
+
+
+def test_commands_of_the_page_about_tensors(gshmd, on_host, tmp_path, monkeypatch):
+    """Its first block; files of the names that it has."""
+    (found,) = re.findall(r"^```\n(.*?)^```$", (SOURCE / "docs/tensors.md").read_text(), re.DOTALL | re.MULTILINE)
+    make_folder(tmp_path / "llama", [{f"layers.{n}.w": ("BF16", (4, 4))} for n in range(3)])
+    monkeypatch.setenv("GSHM_DIR", str(gshmd.dir))
+    monkeypatch.setenv("PATH", f"{BUILD / 'bin'}:{os.environ['PATH']}")
+    script = "set -e\n" + found.replace("cuda:0", "host")
+    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[:3] == [f"models/llama/model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    assert "layers.0.w" in ended.stdout and "BF16" in ended.stdout
 
 
 def test_every_call_is_documented():

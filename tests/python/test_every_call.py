@@ -3,7 +3,7 @@ import signal
 import threading
 
 import pytest
-from calls import BYTES, CASES, OTHERS, SAME, environment, make_kept
+from calls import BYTES, CASES, OTHERS, SAME, TORCH_CASES, environment, make_kept
 
 import gshm
 
@@ -45,6 +45,21 @@ def test_a_daemon_is_killed_under(name, client, gshmd, device, tmp_path):
     CASES[name](environment(client, device, tmp_path, 2))()  # the next one succeeds
     first.made.close()
     assert client.open("kept").tobytes() == BYTES
+
+
+@pytest.mark.parametrize("name", sorted(TORCH_CASES))
+def test_a_daemon_is_killed_under_a_call_of_torch(name, client, gshmd, device, place, tmp_path):
+    import gshm.torch
+
+    make_kept(client, device)
+    first, second = (environment(client, device, tmp_path, number) for number in (1, 2))
+    first.place = second.place = place
+    result = under_a_kill(gshmd, TORCH_CASES[name](first))
+    if isinstance(result, BaseException) and not isinstance(result, IN_DOUBT):
+        raise result
+    TORCH_CASES[name](second)()
+    unfinished = {one for one, info in client.list(recursive=True) if info.state == "open"}
+    assert unfinished == {f"{what}{number}" for what in ("made", "there") for number in (1, 2)}, "those of the environments"
 
 
 # Calls that ask nothing: the memory is mapped.

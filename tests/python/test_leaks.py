@@ -87,6 +87,43 @@ def test_loads(client, device, tmp_path):
     assert leases(client, name) == 0
 
 
+def test_tensors_of_torch(client, device, place, tmp_path):
+    import torch
+
+    import gshm.torch
+
+    (tmp_path / "a.safetensors").write_bytes(make({f"t{n}": ("F32", (2, 2)) for n in range(20)}))
+    module = torch.nn.Linear(8, 8).to(place)
+    gshm.torch.share_module(module, "module", client=client)
+    held = gshm.torch.load(tmp_path, place, client=client, name="m", progress=False)
+    name = held.parts[0].object.name
+    del held.parts  # as a program that keeps the tensors alone
+
+    def cycle(number):
+        tensors = gshm.torch.load(tmp_path, place, client=client, name="m", progress=False)
+        one = tensors.pop("t3")
+        assert sys.getrefcount(one) == 2  # here, and as the argument
+        kept = one[0]
+        del tensors, one
+        assert leases(client, name) == 2 and kept.shape == (2,)
+        gshm.torch.attach_module(torch.nn.Linear(8, 8).to(place), "module", client=client)
+        state = {"w": torch.full((4,), float(number), device=place)}
+        gshm.torch.save(state, "state", client=client).wait()
+        assert gshm.torch.load_state("state", client=client)["w"][0] == number
+
+    for number in range(20):
+        cycle(number)
+    gc.collect()
+    fds, memory, threads = descriptors(), resident_kib(), len(os.listdir("/proc/self/task"))
+    for number in range(300):
+        cycle(number)
+    gc.collect()
+    assert descriptors() == fds and resident_kib() < memory + 4096 and len(os.listdir("/proc/self/task")) <= threads
+    assert leases(client, name) == 1 and leases(client, "module") == 1 and leases(client, "state") == 0
+    del held, module
+    assert leases(client, name) == 0 and leases(client, "module") == 0
+
+
 def test_connections_watches_rings_and_pools(client, gshmd, sealed, device, tmp_path):
     (tmp_path / "file").write_bytes(bytes(64))
 

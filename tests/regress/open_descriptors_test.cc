@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "mount/mount_fixture.h"
+#include "support/eventually.h"
 #include <gshm/gshm.hpp>
 
 namespace gshm::core::test {
@@ -52,8 +53,7 @@ protected:
     }
     // Memory that the kernel forgets is freed asynchronously.
     bool comes_to_use(uint64_t bytes) {
-        for (int i = 0; i < 6000 && used_bytes() != bytes; ++i) usleep(10'000);
-        return used_bytes() == bytes;
+        return eventually([&] { return used_bytes() == bytes; });
     }
     void check_descriptors() {
         EXPECT_LT(descriptors_of(pid()), 150u);
@@ -73,7 +73,10 @@ TEST_P(OpenDescriptors, AreFewerThanFiles) {
     // The next keeper needs no more.
     const pid_t first = keeper_pid();
     ASSERT_EQ(::kill(first, SIGKILL), 0);
-    for (int i = 0; i < 6000 && (keeper_pid() <= 0 || keeper_pid() == first); ++i) usleep(10'000);
+    ASSERT_TRUE(eventually([&] {
+        const pid_t now = keeper_pid();
+        return now > 0 && now != first;
+    }));
     ASSERT_EQ(run_cli({"ping"}).exit_code, 0);
     kill();
     ASSERT_TRUE(start({}, {}, limited())) << log();

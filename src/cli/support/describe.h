@@ -12,7 +12,12 @@ namespace gshm::cli {
 // The JSON form of an entry, the same in every command.
 Record stat_record(const std::string& name, const StatInfo& info);
 // The same as lines of text, with the attributes.
-std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes);
+struct ShownAcls {
+    std::vector<AclEntry> acl;
+    std::vector<AclEntry> default_acl;
+};
+std::string stat_text(const std::string& name, const StatInfo& info, const std::vector<Attribute>& attributes,
+                      const ShownAcls& acls = {});
 
 // "ok", or "failed: why"
 std::string device_state_text(const DeviceInfo& device);

@@ -110,6 +110,11 @@ TEST(TensorTable, RefusesImpossibleLengths) {
     };
     for (const auto& one : cases)
         expect_refused(Table::parse(one.beginning, one.file_bytes, Gaps::refused), one.reason, one.reason);
+    const std::pair<std::string, const char*> others[] = {{std::string("PK\x03\x04\0\0\x08\x08", 8), "a zip file"},
+                                                          {"\x80\x02}q\x01(X\x05", "a pickle"},
+                                                          {std::string("GGUF\x03\0\0\0", 8), "a GGUF file"}};
+    for (const auto& [beginning, what] : others)
+        expect_refused(Table::parse(beginning, 1 << 20, Gaps::refused), what, "and no safetensors file");
     EXPECT_EQ(Table::header_length(length_of(100'000'000), 200'000'000).value(), 100'000'000u);
     expect_refused(Table::parse(length_of(4) + "{}", 12, Gaps::refused), "incomplete", "a header that was cut");
 }
