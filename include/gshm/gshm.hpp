@@ -341,13 +341,14 @@ struct CreateSpec {
     std::chrono::milliseconds ttl{0};  // zero: none
     bool ttl_unused = false;           // GSHM_CREATE_TTL_UNUSED
     bool ephemeral = false;            // GSHM_CREATE_EPHEMERAL
+    bool evictable = false;            // GSHM_EVICTABLE
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
                (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP}) |
                (unnamed ? uint32_t{GSHM_UNNAMED} : 0) | (empty ? uint32_t{GSHM_EMPTY} : 0) |
                (owner ? uint32_t{GSHM_OWNER} : 0) | (ttl_unused ? uint32_t{GSHM_CREATE_TTL_UNUSED} : 0) |
-               (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0);
+               (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0) | (evictable ? uint32_t{GSHM_EVICTABLE} : 0);
     }
 };
 

@@ -34,6 +34,9 @@ inline constexpr size_t kAclEntries = 511;
 inline constexpr size_t kIovLinksOfUser = 4096;
 inline constexpr size_t kIovLinks = 64 << 10;
 
+// Of a device with evictable objects, kept free for new ones, unless `gshmd --tier-free` says otherwise.
+inline constexpr unsigned kTierFreePercent = 5;
+
 // Lifetimes.
 inline constexpr uint64_t kTtlMs = uint64_t{36500} * 24 * 3600 * 1000;  // 100 years
 // Of each device, that a user may pin. `gshmd --pin-share` changes it.

@@ -255,11 +255,13 @@ Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceIn
     }
     std::vector<std::string> missing;
     for (const auto& row : rows) {
-        auto count = TRY(database_.prepare("SELECT count(*) FROM extents WHERE device = ?"));
-        int64_t extents = 0;
+        // Objects in the folder of a tier have no extent.
+        auto count = TRY(database_.prepare("SELECT (SELECT count(*) FROM extents WHERE device = ?1) + (SELECT count(*) "
+                                           "FROM nodes WHERE device = ?1 AND extent = 0 AND size > 0)"));
+        int64_t used = 0;
         count.bind(row.number);
-        TRY(count.each([&] { extents = count.number(0); }));
-        if (extents > 0) missing.push_back(row.uuid.empty() ? row.name : fmt::format("{} ({})", row.name, row.uuid));
+        TRY(count.each([&] { used = count.number(0); }));
+        if (used > 0) missing.push_back(row.uuid.empty() ? row.name : fmt::format("{} ({})", row.name, row.uuid));
     }
     return missing;
 }
@@ -441,7 +443,7 @@ void Catalog::gather_marks() {
 
 void Catalog::gather(Node& node) {
     node.unrecorded = false;
-    std::string more = encode_more(node);
+    std::string more = encode_more(node, device_numbers_);
     rows_.add(kPutNode).bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
     rows_.bind(node.uid).bind(node.gid);
     rows_.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);

@@ -16,6 +16,7 @@ enum class Part : uint8_t {
     acl = 4,
     default_acl = 5,
     lifetime = 6,
+    tier = 7,
     limits = 8,
     counted_in = 9
 };
@@ -68,7 +69,7 @@ private:
 
 }  // namespace
 
-std::string encode_more(const Node& node) {
+std::string encode_more(const Node& node, std::span<const int64_t> device_numbers) {
     const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
     Writer out;
     for (const auto& link : node.further_links) {
@@ -120,10 +121,15 @@ std::string encode_more(const Node& node) {
             out.number(account->directory->id);
         }
     }
+    if (object != nullptr && object->is_evicted()) {
+        out.part(Part::tier);
+        out.number(static_cast<uint64_t>(device_numbers[object->home()]));
+        out.number(object->stored);
+    }
     return out.take();
 }
 
-Status decode_more(std::string_view bytes, SavedNode& node) {
+Status decode_more(std::string_view bytes, SavedNode& node, const std::map<int64_t, DeviceIndex>& device_indexes) {
     Reader in(bytes);
     auto take_once = [&](std::string& acl) {
         if (!acl.empty()) in.refuse();
@@ -161,6 +167,14 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
             case Part::default_acl: take_once(node.default_acl); break;
             case Part::limits: node.limits = in.text(); break;
             case Part::counted_in: node.counted_in.push_back(in.number()); break;
+            case Part::tier: {
+                auto device = device_indexes.find(static_cast<int64_t>(in.number()));
+                node.stored = in.number();
+                // Without its device the object belongs to the one that has its bytes.
+                if (device != device_indexes.end()) node.evicted_from = device->second;
+                else if (node.stored != 0) in.refuse();
+                break;
+            }
             default: in.refuse();
         }
     }

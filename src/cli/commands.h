@@ -27,6 +27,7 @@ struct CreateArgs {
     bool compressible = false;
     bool dedicated = false;
     LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct LsArgs {
@@ -88,7 +89,7 @@ struct TtlArgs {
     bool unused = false;
 };
 
-struct NamesArgs {  // seal, unload, pin, unpin
+struct NamesArgs {  // seal, unload, pin, unpin, promote, demote
     std::vector<std::string> names;
 };
 
@@ -117,6 +118,7 @@ struct PutArgs {
     bool recursive = false;
     bool verify = false;
     LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct GetArgs {
@@ -133,6 +135,7 @@ struct LoadArgs {
     std::optional<uint32_t> mode;
     int timeout_ms = -1;  // -1: no timeout
     LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct SnapshotArgs {
@@ -207,6 +210,9 @@ int cmd_limit(Context& context, const LimitArgs& args);
 int cmd_quota(Context& context, const QuotaArgs& args);
 int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
+int cmd_tiers(Context& context, const DfArgs& args);
+int cmd_promote(Context& context, const NamesArgs& args);
+int cmd_demote(Context& context, const NamesArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);
 int cmd_stat(Context& context, const StatArgs& args);

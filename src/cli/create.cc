@@ -17,7 +17,8 @@ int cmd_create(Context& context, const CreateArgs& args) {
                                        .map = false,
                                        .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
                                        .ttl_unused = args.lifetime.ttl_unused,
-                                       .ephemeral = args.lifetime.ephemeral}),
+                                       .ephemeral = args.lifetime.ephemeral,
+                                       .evictable = args.evictable}),
                         args.name);
     if (args.fill) {
         if (const auto filled = object.fill(*args.fill); !filled) {

@@ -54,7 +54,7 @@ Limit account_of(const AccountArgs& args) {
     Limit limit;
     limit.device = args.device;
     if ((args.user ? 1 : 0) + (args.group ? 1 : 0) + (args.directory ? 1 : 0) > 1)
-        throw Failure::usage("--user, --group and --dir exclude each other");
+        throw Failure::usage("--user, --group and --directory exclude each other");
     if (args.user) {
         limit.info.kind = GSHM_LIMIT_USER;
         limit.info.id = uid_of(*args.user);
@@ -186,7 +186,7 @@ int cmd_limit(Context& context, const LimitArgs& args) {
         return print_limits(context, check(context.client().limits(flags, limit), limit.path),
                             args.account.exact_bytes);
     }
-    if (limit.info.kind == 0) throw Failure::usage("a limit is of a --user, a --group or a --dir");
+    if (limit.info.kind == 0) throw Failure::usage("a limit is of a --user, a --group or a --directory");
     check(context.client().set_limit(limit), limit.path);
     return 0;
 }

@@ -70,7 +70,8 @@ int cmd_load(Context& context, const LoadArgs& args) {
                         .existing = false,
                         .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
                         .ttl_unused = args.lifetime.ttl_unused,
-                        .ephemeral = args.lifetime.ephemeral};
+                        .ephemeral = args.lifetime.ephemeral,
+                        .evictable = args.evictable};
     if (args.name && options.name.empty()) throw Failure::usage("the name is empty", "leave it out, or give one");
     if (args.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(args.timeout_ms);
     if (!args.filters.empty()) {

@@ -133,7 +133,7 @@ std::string details_text(Context& context, const std::vector<Shown>& entries, bo
                                           accounts.user(info.uid),
                                           accounts.group(info.gid),
                                           other ? "-" : size_text(info.size_bytes, exact_bytes),
-                                          other ? "-" : info.device,
+                                          other ? "-" : device_text(info),
                                           state_text(info),
                                           modified};
         if (!expiry.empty()) cells.push_back(expiry[i]);

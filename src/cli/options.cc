@@ -248,7 +248,7 @@ private:
         };
         text("--user", args.user, "USER", "name or number");
         text("--group", args.group, "GROUP", "name or number");
-        text("--dir", args.directory, "NAME", "the objects below a directory");
+        text("--directory", args.directory, "NAME", "the objects below a directory (--dir is gshmd's folder)");
         unmark(app.add_option("--device", args.device, "such as cuda:0; default: all devices together"))
             ->type_name("DEVICE");
         app.add_flag("-b,--exact", args.exact_bytes, "sizes in bytes");
@@ -298,6 +298,9 @@ void Parser::add_daemon_commands() {
     const auto quota = add("quota", cmd_quota, "show what you use, against the limits", "gshm quota --all");
     add_account(*quota.app, quota.args->account);
     quota.flag("-a,--all", &QuotaArgs::all, "of all users and groups; root and the user of gshmd only");
+    const auto tiers =
+        add("tiers", cmd_tiers, "list the tiers, where objects go that leave a full device", "gshm tiers --json");
+    tiers.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
     const auto mount =
         add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",
@@ -334,6 +337,14 @@ void Parser::add_name_commands() {
     unmark(mv.app->add_option("--device", mv.args->device, "instead of a new name: to memory of that device"))
         ->type_name("DEVICE");
     mv.flag("--keep-holders", &MvArgs::keep_holders, "with --device: processes that read it keep its old memory");
+
+    const auto promote =
+        add("promote", cmd_promote, "bring objects back from their tiers to their device", "gshm promote models/w0");
+    promote.names(&NamesArgs::names, "objects");
+
+    const auto demote =
+        add("demote", cmd_demote, "move objects from their device into a tier", "gshm demote models/w0");
+    demote.names(&NamesArgs::names, "objects, evictable or not, that no process uses");
 
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
     rm.names(&RmArgs::names, "objects; directories with -r");
@@ -373,6 +384,7 @@ void Parser::add_object_commands() {
     create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
     create.lifetime();
     create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
+    create.flag("--evictable", &CreateArgs::evictable, "it may leave a full device for a tier while nothing uses it");
 
     const auto stat = add("stat", cmd_stat, "show all properties of objects", "gshm stat models/w0");
     stat.names(&StatArgs::names, "objects or directories");
@@ -450,6 +462,7 @@ void Parser::add_copy_commands() {
     put.flag("--replace", &PutArgs::replace, "replace an existing object; by default it is an error");
     put.flag("--verify", &PutArgs::verify, "compare the object with the file before it gets its name");
     put.device(&PutArgs::device);
+    put.flag("--evictable", &PutArgs::evictable, "they may leave a full device for a tier while nothing uses them");
     put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL",
                "permission bits; default: 0600, or those of the replaced object");
     put.lifetime();
@@ -474,6 +487,7 @@ void Parser::add_tensor_commands() {
     load.optional_text("NAME", &LoadArgs::name,
                        "of the object, or of a directory for the files of a folder; default: made from the path");
     load.device(&LoadArgs::device);
+    load.flag("--evictable", &LoadArgs::evictable, "they may leave a full device for a tier while nothing uses them");
     const auto add_filter = [args = load.args](const std::string& value) { args->filters.push_back(value); };
     unmark(load.app->add_option_function<std::string>("--filter", add_filter,
                                                       "only tensors whose names match; may be repeated"))

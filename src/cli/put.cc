@@ -87,7 +87,8 @@ Copied put(const Client& client, const PutItem& item, const PutArgs& args, const
                                     .empty = args.size_bytes == 0u,
                                     .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
                                     .ttl_unused = args.lifetime.ttl_unused,
-                                    .ephemeral = args.lifetime.ephemeral},
+                                    .ephemeral = args.lifetime.ephemeral,
+                                    .evictable = args.evictable},
                                    {.replace = args.replace, .verify = args.verify, .progress = progress});
     if (!put) throw_failure(put.error(), item);
     if (!item.acl.empty()) check(client.set_acl(item.name, item.acl), item.name);

@@ -9,6 +9,7 @@
 #include "base/runtime_dir.h"
 #include "daemon/config_file.h"
 #include "daemon/device_set.h"
+#include "daemon/tier_specs.h"
 
 namespace gshm::core {
 namespace {
@@ -81,6 +82,9 @@ Status Configuration::check() const {
     }
     if (options_.takeover && options_.keeper != "process") {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options_.keeper);
+    }
+    if (auto parsed = parse_tiers(options_.tiers); !parsed) {
+        return fail(EINVAL, "{}: {}", merged_.at("tier").place, parsed.error().message);
     }
     for (const auto& device : options_.devices) {
         if (auto checked = DeviceSet::check_spec(device); !checked)

@@ -47,6 +47,7 @@ public:
     // Also by the free memory of the device itself, which other processes use too. Asks the driver.
     Space real_space(DeviceIndex index) EXCLUDES(store_lock);
     FreedExtents& freed() override { return *freed_; }
+    uint64_t free_bytes(DeviceIndex index) const override { return space(index).available_bytes; }
     // See LimitDevice.
     void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
     uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }

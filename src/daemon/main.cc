@@ -292,6 +292,14 @@ Status serve(Configuration& configuration, Readiness& readiness) {
             if (option.apply != nullptr) option.apply(*server, options);
         }
     }
+    auto tiers_started = server->start_tiers(options.tiers, options.tier_free, [&](const std::string& what) {
+        log_info("{}", what);
+        readiness.tell(what);
+    });
+    if (!tiers_started) {
+        if (resuming) close_survival();
+        return tiers_started;
+    }
     if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
         return started;

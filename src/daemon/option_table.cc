@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "daemon/server.h"
+#include "daemon/tier_specs.h"
 
 namespace gshm::core {
 namespace {
@@ -24,6 +25,11 @@ void apply_budgets(Server& server, const Options& options) {
 void apply_device_limits(Server& server, const Options& options) {
     store_lock.assert_held();
     server.set_device_limits(options.devices, options.limit_bytes);
+}
+
+void apply_tier_free(Server& server, const Options& options) {
+    store_lock.assert_held();
+    server.set_tier_free(options.tier_free);
 }
 
 const Option rows[] = {
@@ -83,6 +89,26 @@ const Option rows[] = {
      .help = "pinned memory that files pass through on their way to and from a GPU (64M)",
      .least = 32 * kMiB,  // room for a few chunks of large transfers
      .kept_as = "staging"},
+    {.name = "tier",
+     .member = &Options::tiers,
+     .argument = "SPEC",
+     .help = "objects that are marked as evictable leave a full GPU for this tier: host:SIZE, FOLDER[:SIZE] or\n"
+             "FOLDER[:SIZE]:keep, which outlives a restart of the machine; both may be given, host comes first;\n"
+             "none: no tier (docs/tiers.md)",
+     .default_text = "none",
+     .kept_as = "tiers",
+     .check = [](std::string_view value) -> Status {
+         TRY(parse_tiers({std::string(value)}));
+         return {};
+     }},
+    {.name = "tier-free",
+     .member = &Options::tier_free,
+     .argument = "PERCENT",
+     .help = "of each device with evictable objects, kept free for new ones (5)",
+     .least = 0,
+     .most = 90,
+     .kept_as = "tier free",
+     .apply = apply_tier_free},
     {.name = "threads",
      .member = &Options::threads,
      .argument = "N",

@@ -100,7 +100,12 @@ void Session::send_devices(uint64_t request, bool hello, const std::vector<Devic
                                            resumed_);
         return reply(request, wire::ReplyBody::HelloReply, body.Union());
     }
-    reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
+    std::vector<flatbuffers::Offset<wire::TierRecord>> tiers;
+    for (const auto& tier : server_.tiers().states()) {
+        tiers.push_back(wire::CreateTierRecord(out, out.CreateString(tier.name), tier.capacity_bytes, tier.used_bytes,
+                                               tier.objects, tier.keep, out.CreateString(tier.failure)));
+    }
+    reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list, out.CreateVector(tiers)).Union());
 }
 
 // Other processes use a GPU too, so its driver is asked, in the threads of the devices. A driver that does not answer
@@ -196,6 +201,8 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     std::vector<int> descriptors;
     std::vector<UniqueFd> opened_files;  // of `descriptors`, until they are sent
     std::vector<Object*> without_memory;
+    std::vector<Object*> away;  // in tiers
+    std::vector<Object*> all;
     FirstError first(*this, "OpenObjects");
     auto add = [&](Result<Object*> object) -> Status {
         store_lock.assert_held();
@@ -205,6 +212,14 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             return std::unexpected(std::move(error));
         };
         if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
+        auto returns = needs_return(*opened, open.any_device());
+        if (!returns) return undo(returns.error());
+        all.push_back(opened);
+        if (*returns) {
+            away.push_back(opened);
+            records.push_back(to_open_record(*opened, -1));
+            return {};
+        }
         int index = -1;
         auto needs = open.map() ? needs_own_memory(*opened, true) : Result<bool>(false);
         if (needs && !*needs && open.map()) needs = needs_fixed_memory(*opened, access);
@@ -250,8 +265,10 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         store, open, [&](std::string_view name) { note(add(store.open(id_, name, access, open.sealed_only()))); },
         [&](uint64_t id) { note(add(store.open_id(id_, id, access, open.sealed_only()))); });
     if (!done) return reply_error(request, done.error());
-    if (!without_memory.empty()) {
-        give_own_memory(std::move(without_memory));
+    if (!away.empty() || !without_memory.empty()) {
+        // Objects that must return keep the others of the request from being evicted for them.
+        if (!away.empty()) bring_back(std::move(away), std::move(all));
+        else give_own_memory(std::move(without_memory));
         for (const auto& record : records) {
             if (record.descriptor() >= 0) forget_descriptor(record.extent(), access);
             if (record.status() == 0) (void)store.release(id_, record.id(), access);

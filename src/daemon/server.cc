@@ -90,6 +90,11 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       mover_(scheduler_, *devices_, allocator_, store_),
+      tiers_(scheduler_, *devices_, allocator_, store_, first_gpu(*devices_),
+             [this] {
+                 store_lock.assert_held();
+                 return commit();
+             }),
       watches_(store_),
       waits_(store_),
       fences_(loop, survival, budgets_) {
@@ -141,6 +146,7 @@ Server::~Server() {
         departures_.set_given_up(true);
     }
     mover_.stop();
+    tiers_.stop();
     keeper_waits_.reset();
     freed_memory_.reset();
     // Their threads use all other members. The janitor may still have a mount to destroy.
@@ -366,11 +372,13 @@ bool Server::end(int folder_lock) {
         departures_.set_given_up(true);
     }
     mover_.stop();
+    tiers_.stop();
     // Clients repeat incomplete transfers at the next daemon. Both must not write at the same time.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();
+        empty_folder();
         StoreLock lock(loop_.store_mutex());  // devices' threads may be about to commit
         reclaim_.stop();
         survival_.discard();

@@ -28,6 +28,7 @@
 #include "fuse/mount.h"
 #include "memory/move.h"
 #include "memory/reclaim.h"
+#include "memory/tiers.h"
 #include "store/shared.h"
 #include "store/waits.h"
 #include "store/watches.h"
@@ -51,6 +52,7 @@ public:
     DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
+    Tiers& tiers() { return tiers_; }
     Fences& fences() REQUIRES(store_lock) { return fences_; }
     Watches& watches() REQUIRES(store_lock) { return watches_; }
     Waits& waits() REQUIRES(store_lock) { return waits_; }
@@ -96,10 +98,16 @@ public:
     bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
         return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
     }
+    // tiers.cc. Before the clients. specs: as of parse_tiers(). An error if objects are in a folder that is none of the
+    // tiers.
+    Status start_tiers(const std::vector<std::string>& specs, unsigned free_percent, const TierFolder::OnWait& on_wait)
+        EXCLUDES(store_lock);
     // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
     // Objects expire from now on. Before the loop runs, and after the mount is resumed, which is told of removals.
     Status start_expiry() EXCLUDES(store_lock);
+    // Percent of each device with evictable objects, kept free for new ones.
+    void set_tier_free(unsigned percent) REQUIRES(store_lock) { tiers_.set_free_percent(percent); }
     // The part of each device that an owner may pin, in percent.
     void set_pin_share(unsigned percent) { lifetimes_.set_pin_share(percent); }
     // Before the loop runs.
@@ -162,6 +170,9 @@ private:
     // Returns when no mount is being made or removed; none begins afterwards.
     void finish_mounting() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
+    static Device* first_gpu(DeviceSet& devices);
+    // Removes the files of objects that end with gshmd.
+    void empty_folder() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
     // Cancels the takeover.
     void keep_serving(std::string_view why) REQUIRES(store_lock);
@@ -188,6 +199,7 @@ private:
     Departures departures_ GUARDED_BY(store_lock);
     Allocator allocator_;
     Mover mover_;
+    Tiers tiers_;
     Watches watches_ GUARDED_BY(store_lock);
     Waits waits_ GUARDED_BY(store_lock);
     Fences fences_ GUARDED_BY(store_lock);

@@ -121,6 +121,11 @@ private:
     Result<bool> needs_own_memory(const Object& object, bool to_map) const REQUIRES(store_lock);
     // The same for a file that the session has just opened, and that a process could make larger than a limit allows.
     Result<bool> needs_fixed_memory(const Object& object, Access access) const REQUIRES(store_lock);
+    // tier_requests.cc. The objects return from their tiers, while `all` stay where they are. Then the request is served
+    // again. Called instead of a reply.
+    void bring_back(std::vector<Object*> away, std::vector<Object*> all) REQUIRES(store_lock);
+    // Whether the object must return before the request uses it. An error: it could not.
+    Result<bool> needs_return(const Object& object, bool any_device) const REQUIRES(store_lock);
     // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);

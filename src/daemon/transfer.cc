@@ -103,6 +103,12 @@ void Session::move_object(uint64_t request, const wire::Move& move) {
     if (!object) return reply_error(request, object.error());
     auto device = server_.devices().find(std::string(wire::view(move.device())));
     if (!device) return reply_error(request, device.error());
+    if ((*object)->is_evicted()) {
+        // It returns first. A move from the tier would be faster for some, and another way to lose bytes.
+        auto returned = needs_return(**object, false);
+        if (!returned) return reply_error(request, returned.error());
+        return bring_back({*object}, {*object});
+    }
     job_started();
     const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
     server_.mover().move(**object, *device, holders, [self = weak_from_this(), request](Status status) {

@@ -21,11 +21,12 @@ constexpr std::string_view kFabricHandle = "fabric_handle";
 constexpr std::string_view kDevice = "device";
 constexpr std::string_view kId = "id";
 constexpr std::string_view kState = "state";
+constexpr std::string_view kTier = "tier";
 // Leads the library from a path to the daemon.
 constexpr std::string_view kRuntimeDir = "gshm.dir";
 
 bool is_read_only(std::string_view name) {
-    return name == kAllocationSize || name == kFabricHandle || name == kId || name == kRuntimeDir;
+    return name == kAllocationSize || name == kFabricHandle || name == kId || name == kTier || name == kRuntimeDir;
 }
 bool is_computed(std::string_view name) {
     return is_read_only(name) || name == kDevice || name == kState;
@@ -154,7 +155,7 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         directory->device = device;
         backend_.files().changed(*node);
     } else if (auto* object = as_object(node)) {
-        if (object->device == device) return {};
+        if (object->home() == device) return {};
         if (object->state == ObjectState::sealed) return refuse(EPERM);
         TRY(backend_.check(device));
         Work work(backend_, object, Work::kPin);
@@ -217,7 +218,7 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
     if (name == kId) return std::to_string(node->id);
     const auto& devices = backend_.files().store().devices();
     if (name == kDevice) {
-        if (object != nullptr) return devices[object->device].name;
+        if (object != nullptr) return devices[object->home()].name;
         auto* directory = as_directory(node);
         if (directory != nullptr && directory->device) return devices[*directory->device].name;
         return refuse(ENODATA);
@@ -225,19 +226,27 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
     if (object != nullptr) {
         backend_.files().refresh(*object);
         if (name == kState) return object->state == ObjectState::sealed ? "sealed" : "open";
+        // Of a resident object "", as gshm_stat_info::tier.
+        if (name == kTier && object->stored != 0) return "disk";
+        if (name == kTier) return object->is_evicted() ? devices[object->device].name : "";
+        if (name == kAllocationSize && object->stored != 0) {
+            return std::to_string(round_up(object->size_bytes, devices[object->home()].granularity_bytes));
+        }
         if (name == kAllocationSize && object->extent != nullptr && object->size_bytes > 0) {
             return std::to_string(physical_bytes(*object, devices[object->device].granularity_bytes));
         }
     }
-    if (is_computed(name) || !node->attributes) return refuse(ENODATA);
-    auto found = node->attributes->find(name);
-    if (found == node->attributes->end()) return refuse(ENODATA);
-    return found->second;
+    if (is_computed(name)) return refuse(ENODATA);
+    auto found = Operations::attribute(*node, name);
+    if (!found) return refuse(ENODATA);
+    return std::string(*found);
 }
 
 Result<std::string> FileSystem::fabric_handle(NodeId id) {
     StoreLock lock(backend_.store_mutex());
     Object* object = TRY(find_object(id));
+    TRY(bring_back(lock, object));
+    object = TRY(find_object(id));
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));

@@ -158,6 +158,8 @@ private:
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed) EXCLUDES(store_lock);
     // Repeats an operation that a full device refuses, when memory has been freed. The caller holds no gate.
+    // Brings its bytes back from a tier, if one has them. The lock is released meanwhile.
+    Status bring_back(StoreLock& lock, Object* object) REQUIRES(store_lock);
     Status with_room(const Work& work, const std::function<Status()>& operation) EXCLUDES(store_lock);
     uint64_t free_bytes(DeviceIndex device);
     // See Store::may_share().

@@ -47,6 +47,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     Files& files = backend_.files();
     FileId file =
         TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}}, who.unique & ~kResent));
+    if (auto returned = bring_back(lock, object); !returned) {
+        files.close(file);
+        return std::unexpected(returned.error());
+    }
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
@@ -113,7 +117,7 @@ void FileSystem::open(Call& call) {
     if (!object) return call.fail(object.error());
     // The object was removed after the kernel's lookup: on ESTALE the kernel looks up the name again. A replaced object
     // is kept for this case, if the kernel had looked it up.
-    const bool kept = (*object)->replaced && (*object)->extent != nullptr;
+    const bool kept = (*object)->replaced && ((*object)->extent != nullptr || (*object)->stored != 0);
     if ((*object)->links == 0 && (*object)->leases == 0 && !kept) return call.fail(ESTALE);
     auto out = open_object(lock, *object, (*in)->flags, call.header());
     if (out && ((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {

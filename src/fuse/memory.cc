@@ -184,6 +184,26 @@ uint64_t FileSystem::free_bytes(DeviceIndex device) {
     return capacity - std::min(capacity, backend_.used_bytes(device));
 }
 
+Status FileSystem::bring_back(StoreLock& lock, Object* object) {
+    if (!object->is_evicted() || backend_.tiers() == nullptr) return {};
+    Status returned;
+    {
+        Work work(backend_, object, Work::kPin);
+        lock.unlock();
+        // Without a further thread, others wait.
+        const bool waits = waiting_(true);
+        returned = backend_.tiers()->bring_back_blocking(*object);
+        if (waits) waiting_(false);
+        lock.lock();
+        // An open that comes next takes a lease before this pin ends.
+        backend_.files().pin(*object, Access::read);
+        lock.unlock();
+    }
+    lock.lock();
+    backend_.files().unpin(*object, Access::read);
+    return returned;
+}
+
 Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
     std::optional<Error> over;
     auto attempt = [&]() -> Status {
@@ -193,7 +213,9 @@ Status FileSystem::with_room(const Work& work, const std::function<Status()>& op
         over = status.error();
         return std::unexpected(Error{ENOSPC, over->message});  // waits as for a device
     };
-    Status status = backend_.allocator().retry(work.device(), work.id, attempt, waiting_);
+    // A file grows to twice its size.
+    const uint64_t bytes = 2 * work.gate->size_bytes.load(std::memory_order_relaxed);
+    Status status = backend_.allocator().retry(work.device(), work.id, attempt, waiting_, bytes);
     if (!status && over) return std::unexpected(*over);
     return status;
 }

@@ -40,7 +40,7 @@ int64_t time_of(uint64_t s, uint32_t ns) {
 
 uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& file) {
     if (file) return file->allocated_bytes;
-    if (object.extent == nullptr) return 0;
+    if (object.extent == nullptr) return object.stored != 0 ? round_up(object.size_bytes, kBlockBytes) : 0;
     return object.extent->slab_group != nullptr ? Slab::rounded(object.size_bytes) : object.extent->size_bytes;
 }
 
@@ -77,7 +77,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         attr.size = object->size_bytes;
         attr.blocks = allocated_bytes(*object, file) / 512;
         // For memory of a GPU, programs should read and write as much as a request carries.
-        if (!backend_.device(object->device).info().files) attr.blksize = kMostBytes;
+        if (!backend_.device(object->home()).info().files) attr.blksize = kMostBytes;
     } else if (auto* directory = as_directory(&node)) {
         attr.size = 20 * (2 + directory->children.size());  // as tmpfs
         attr.nlink = node.links == 0 ? 0 : 2 + directory->subdirectories;
@@ -200,6 +200,13 @@ void FileSystem::set_attributes(Call& call) {
     if (by_file && backend_.files().opened(call.node(), wanted.fh) == nullptr) return call.fail(EBADF);
     auto* object = as_object(node);
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
+    if (size && object->is_evicted()) {
+        if (auto returned = bring_back(lock, object); !returned) return call.fail(returned.error());
+        found = find(call.node());
+        if (!found) return call.fail(found.error());
+        node = *found;
+        object = as_object(node);
+    }
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
     // A slab has only objects of the same rights. An object that a process maps stays: the slab is closed instead.
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->slab_group != nullptr &&
@@ -250,7 +257,7 @@ void FileSystem::stat_device(Call& call) {
         StoreLock lock(backend_.store_mutex());
         auto node = find(IovFolder::has(call.node()) ? Files::kRoot : call.node());
         if (!node) return call.fail(node.error());
-        if (auto* object = as_object(*node)) device = object->device;
+        if (auto* object = as_object(*node)) device = object->home();
         else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);
         nodes = backend_.files().node_count();
     }

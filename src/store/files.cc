@@ -26,7 +26,7 @@ Result<Object*> Files::make_unnamed(Directory& parent, const Maker& maker) {
     Object* object = in(parent).make_object(parent, maker);
     limits.count_in(*object, parent);
     object->device = device;
-    object->flags = kCreateKeep | kCreateDedicated | kMountFile;
+    object->flags = kCreateKeep | kCreateDedicated | kMountFile | Store::inherited_flags(parent);
     store_.unnamed_.insert(object->id);
     store_.accounts_.update(*object);
     return object;

@@ -305,6 +305,14 @@ Status Operations::check_attributes(const Attributes& attributes) {
 
 Status Operations::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
     TRY(check_attribute(name, value));
+    if (auto* object = as_object(&node); object != nullptr && name == kEvictableAttribute) {
+        const bool was = (object->flags & kCreateEvictable) != 0;
+        if ((flags & XATTR_CREATE) != 0 && was) return fail(EEXIST, "there is an attribute \"{}\"", name);
+        if ((flags & XATTR_REPLACE) != 0 && !was) return fail(ENODATA, "there is no attribute \"{}\"", name);
+        store_.set_evictable(*object, is_set(value));
+        change(node, {});
+        return {};
+    }
     const bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
     if ((flags & XATTR_CREATE) != 0 && there) return fail(EEXIST, "there is an attribute \"{}\"", name);
     if ((flags & XATTR_REPLACE) != 0 && !there) return fail(ENODATA, "there is no attribute \"{}\"", name);
@@ -320,6 +328,12 @@ Status Operations::set_attribute(Node& node, std::string_view name, std::string_
 }
 
 Status Operations::remove_attribute(Node& node, std::string_view name) {
+    if (auto* object = as_object(&node); object != nullptr && name == kEvictableAttribute) {
+        if ((object->flags & kCreateEvictable) == 0) return fail(ENODATA, "there is no attribute \"{}\"", name);
+        store_.set_evictable(*object, false);
+        change(node, {});
+        return {};
+    }
     const auto found = node.attributes ? node.attributes->find(name) : Attributes::iterator{};
     if (!node.attributes || found == node.attributes->end()) {
         return fail(ENODATA, "there is no attribute \"{}\"", name);
@@ -331,6 +345,11 @@ Status Operations::remove_attribute(Node& node, std::string_view name) {
 }
 
 Result<std::string_view> Operations::attribute(const Node& node, std::string_view name) {
+    // A flag of the object, which tools that copy all attributes need not see: it is not listed.
+    if (node.kind == NodeKind::object && name == kEvictableAttribute) {
+        if ((static_cast<const Object&>(node).flags & kCreateEvictable) != 0) return "1";
+        return fail(ENODATA, "there is no attribute \"{}\"", name);
+    }
     if (node.attributes) {
         auto found = node.attributes->find(name);
         if (found != node.attributes->end()) return found->second;

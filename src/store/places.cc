@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "store/acl.h"
+#include "store/evictables.h"
 #include "store/gate.h"
 #include "store/store.h"
 
@@ -17,6 +18,7 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     accounts_.update(*object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
+    evictables_->add(*object);
     if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
     if (auto* file = where.extent->memory->file()) {
         if (auto status = file->status()) {
@@ -120,6 +122,13 @@ bool Store::leaves_closed_slab(SessionId session, const Object& object) const {
 
 // The object has no name.
 void Store::free_memory(Object* object) {
+    if (const uint64_t file = std::exchange(object->stored, 0); file != 0) {
+        extents_.reclaimer().remove_stored(file);
+        object->size_bytes = 0;
+        object->evicted_from = 0;
+        accounts_.update(*object);
+        nodes_.changed(object);
+    }
     if (object->extent == nullptr) return;
     // The gate drops its reference before the memory goes to the reclaimer, so that the memory is freed there and not
     // here. No thread works on the bytes any more, but a thread that is about to drop the gate may still have it.

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "store/account_limits.h"
 #include "store/acl.h"
+#include "store/evictables.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
@@ -83,6 +84,8 @@ Status Restorer::add(SavedNode saved) {
             object->device = saved.device.value_or(0);
             object->size_bytes = saved.size_bytes;
             object->offset = saved.offset;
+            if (saved.evicted_from) object->evicted_from = *saved.evicted_from + 1;
+            object->stored = saved.stored;
             object->file_modified_ns = saved.file_modified_ns;
             object->file_accessed_ns = saved.file_accessed_ns;
             // Opens are not recorded.
@@ -318,6 +321,7 @@ void Restorer::free_unused() {
             store_.lifetimes_->restored(*object);
             store_.accounts_.update(*object);
             store_.refresh(object);
+            store_.evictables_->add(*object);
             if (object->extent != nullptr) store_.extents_.count(*object->extent, object->uid);
             if (object->links == 0) store_.unnamed_.insert(object->id);
         }

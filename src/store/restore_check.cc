@@ -71,6 +71,7 @@ Status Restorer::check(const SavedNode& node) const {
     if (node.ttl_ns < 0 || node.ttl_from_ns < 0 || !Lifetimes::check_ttl(node.ttl_ns)) {
         return wrong("has a ttl that cannot be");
     }
+    if (node.stored != 0 && (node.extent != 0 || node.evicted_from != node.device)) return wrong("is in two places");
     if (node.extent != 0) TRY(check_place(node, node.extent, node.offset, node.size_bytes));
     for (const auto& retired : node.retired) {
         TRY(check_place(node, retired.extent, retired.offset, retired.size_bytes));

@@ -13,7 +13,7 @@ bool Store::is_settled(const Object& object) {
 
 Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object, bool sealed_only) const {
     if (!is_permitted(*object, session.who, kRightRead)) return nullptr;
-    if (!Store::outlives_lease(*object)) return nullptr;
+    if (!Store::outlives_lease(*object) || object->is_evicted()) return nullptr;
     if ((sealed_only && object->state != ObjectState::sealed) || !Store::is_settled(*object)) return nullptr;
     // The caller is told of a refusal under the exclusive lock.
     if (!Store::charge_lease(session)) return nullptr;

@@ -28,7 +28,7 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       devices_(std::move(devices)),
       accounts_(devices_.size()),
       limits_(std::make_unique<AccountLimits>(*this)),
-      evictables_(std::make_unique<Evictables>()),
+      evictables_(std::make_unique<Evictables>(devices_.size())),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_),
@@ -166,7 +166,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
         object->attribute_bytes = static_cast<uint32_t>(bytes_of(*spec.attributes));
     }
-    object->flags = flags;
+    object->flags = flags | inherited_flags(*spot.parent);
     object->device = spec.device;
     place(object, where, spec.size_bytes);
     if ((spec.flags & kCreateUnnamed) == 0) {

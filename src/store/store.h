@@ -39,6 +39,11 @@ inline constexpr uint32_t kPinned = uint32_t{1} << 20;
 inline constexpr uint32_t kMountFile = uint32_t{1} << 16;
 // Likewise: by root or the user who runs gshmd, so that it does not count in the owner's pin budget.
 inline constexpr uint32_t kPinnedByAdmin = uint32_t{1} << 21;
+// An attribute: of a directory for all new objects below it, of an object for itself. See is_set().
+inline constexpr std::string_view kEvictableAttribute = "evictable";
+inline bool is_set(std::string_view value) {
+    return value != "0" && value != "no" && value != "false";
+}
 inline constexpr uint32_t kUnreportedFlags = kMountFile | kPinnedByAdmin;
 
 struct CreateSpec {
@@ -194,10 +199,23 @@ public:
 
     // ---- tiers; called by memory/tiers.h ----
     Evictables& evictables() { return *evictables_; }
-    // EBUSY, with the reason: the object is used or pinned, and stays on its device.
-    Status check_eviction(const Object& object) const;
-    // A file of a tier's folder has the bytes now, or no more (0). The gate is held exclusively.
+    // EBUSY, with the reason: the object is used or pinned, and stays where it is. own: pins of the caller.
+    Status check_eviction(const Object& object, uint32_t own = 0) const;
+    // A file of a tier's folder has the bytes now. The gate is held exclusively.
     void set_stored(Object* object, uint64_t file);
+    // EBUSY: processes would continue to use the memory that the tier has. own: pins of the caller.
+    Status check_return(const Object& object) const;
+    // Its bytes may leave its device for a tier, or its tier for the next one.
+    static bool may_be_evicted(const Object& object) {
+        const bool wanted = object.is_evicted() || (object.flags & kCreateEvictable) != 0;
+        return wanted && object.extent != nullptr && (object.flags & kPinned) == 0;
+    }
+    // The flag of the object, and the place in the queue that goes with it.
+    void set_evictable(Object& object, bool evictable);
+    // kCreateEvictable, if the nearest directory with the attribute `evictable` says so; else 0.
+    static uint32_t inherited_flags(const Directory& parent);
+    // The objects whose bytes are in files of a tier's folder, by file.
+    std::vector<Object*> stored_objects() const;
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);

@@ -383,8 +383,8 @@ TEST_F(LimitsTest, ByTheCommandLine) {
                                                 {"limit", "--user", "0", "--reserve", "1G"}}) {
         EXPECT_EQ(run_cli(bad).exit_code, 2) << bad.back();
     }
-    EXPECT_EQ(run_cli({"limit", "--dir", "absent", "--bytes", "1M"}).exit_code, 4);
-    EXPECT_EQ(run_cli({"limit", "--dir", "/", "--objects", "100"}).exit_code, 0);
+    EXPECT_EQ(run_cli({"limit", "--directory", "absent", "--bytes", "1M"}).exit_code, 4);
+    EXPECT_EQ(run_cli({"limit", "--directory", "/", "--objects", "100"}).exit_code, 0);
     EXPECT_EQ(run_cli({"limit", "--device", "cuda:0", "--reserve", "10%"}).exit_code, 0);
     EXPECT_NE(run_cli({"limit"}).out.find("RESERVE"), std::string::npos);
     EXPECT_EQ(run_cli({"limit", "--device", "cuda:0", "--reserve", "none"}).exit_code, 0);

@@ -17,6 +17,7 @@ std::vector<std::string> flag_names(uint32_t flags) {
     if (flags & GSHM_STAT_EPHEMERAL) names.push_back("ephemeral");
     if (flags & GSHM_STAT_PINNED) names.push_back("pinned");
     if (flags & GSHM_STAT_TTL_UNUSED) names.push_back("ttl-unused");
+    if (flags & GSHM_EVICTABLE) names.push_back("evictable");
     return names;
 }
 
@@ -49,6 +50,10 @@ std::string state_text(const StatInfo& info) {
     return info.state == GSHM_STATE_SEALED ? "sealed" : "open";
 }
 
+std::string device_text(const StatInfo& info) {
+    return info.tier[0] ? fmt::format("{} ({})", info.device, info.tier) : info.device;
+}
+
 Record stat_record(const std::string& name, const StatInfo& info) {
     Record record;
     record.add("name", name).add("kind", kind_text(info));
@@ -58,6 +63,7 @@ Record stat_record(const std::string& name, const StatInfo& info) {
         record.add("state", state_text(info))
             .add("size_bytes", info.size_bytes)
             .add("device", info.device)
+            .add("tier", info.tier)
             .add("id", info.id)
             .add("extent", info.extent)
             .add("extent_offset", info.extent_offset)
@@ -89,6 +95,7 @@ std::string stat_text(const std::string& name, const StatInfo& info, const std::
                                        ? fmt::format("{} bytes", info.size_bytes)
                                        : fmt::format("{} ({} bytes)", size_text(info.size_bytes), info.size_bytes));
         lines.emplace_back("device", info.device);
+        if (info.tier[0]) lines.emplace_back("tier", info.tier);
         lines.emplace_back("id", std::to_string(info.id));
         lines.emplace_back(
             "extent", fmt::format("{}, at {} of {} bytes", info.extent, info.extent_offset, info.allocation_bytes));

@@ -25,5 +25,7 @@ std::string device_state_text(const DeviceInfo& device);
 // "open", "sealed"; "-" for directories
 std::string kind_text(const StatInfo& info);
 std::string state_text(const StatInfo& info);
+// The device, with the tier that has the object.
+std::string device_text(const StatInfo& info);
 
 }  // namespace gshm::cli
