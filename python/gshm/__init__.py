@@ -48,7 +48,7 @@ from .mirrors import Mirror
 from .objects import Handle, Object, import_object
 from .patching import patch, unpatch
 from .pools import Location, Pool, PoolStats, locate
-from .records import Daemon, Device, Holder, Mount, Stat, Tier, Unlinked, read_devices
+from .records import Daemon, Device, Holder, Mount, OptionChange, Stat, Tier, Unlinked, read_devices
 from .references import connect
 from .rings import AsyncRing, Completion, Ring
 from .shares import AclEntry, Share

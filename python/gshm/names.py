@@ -12,7 +12,8 @@ from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
 from .lifetimes import ttl_ms
 from .limits import Limit, list_limits, set_limit, set_reserve
-from .records import Daemon, Device, Holder, Mount, Stat, Tier, Unlinked, read_devices, read_holders, read_mounts
+from .records import Daemon, Device, Holder, Mount, OptionChange, Stat, Tier, Unlinked
+from .records import read_changes, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
 
@@ -125,6 +126,10 @@ class Names:
     def shutdown(self, *, keep: bool = False) -> None:
         """Ends the daemon and frees its objects; with `keep` everything stays for the next one."""
         self._call(lib.shutdown, _abi.KEEP if keep else 0)
+
+    def reload(self) -> List[OptionChange]:
+        """gshmd reads its configuration again, and tells what has changed. For root and the daemon's own user."""
+        return read_changes(lambda *arguments: self._call(lib.reload, *arguments))
 
     def mount(self, path: str, *, read_only: bool = False, subdirectory: str = "", source: str = "") -> None:
         """Shows objects as files at a directory, in addition to other mounts. For root and the daemon's own user."""

@@ -43,7 +43,7 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     secret_ = {{hello.secret_low(), hello.secret_high()}};
     const Credentials who = server_.store().credentials(id_);
     if (auto resumed = secret_ == Store::SessionSecret{} ? std::nullopt : server_.resume_session(secret_, who)) {
-        log_debug("session {} goes on as session {}", id_, *resumed);
+        log_debug("session {} continues as session {}", id_, *resumed);
         server_.store().end_session(std::exchange(id_, *resumed));
         resumed_ = true;
     } else {
