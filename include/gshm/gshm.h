@@ -599,7 +599,7 @@ enum gshm_ttl_flags { GSHM_TTL_UNUSED = GSHM_CREATE_TTL_UNUSED }; /* counts from
  * -EPERM. -EINVAL: more than 100 years. Directories have none (-EISDIR). Since 0.2, as the whole part. */
 int gshm_set_ttl(gshm_client* client, const char* name, uint64_t ttl_ms, uint32_t flags) GSHM_NOEXCEPT;
 /* A pinned object does not expire, and never leaves its device to make room. Permitted to root and the user who runs gshmd;
- * also to the owner, whose pinned objects may have so many bytes together as `gshmd --pin-budget` says: else -EDQUOT.
+ * also to the owner, whose pinned objects may have a share of each device, `gshmd --pin-share`: else -EDQUOT.
  * -EPERM: another user. */
 int gshm_pin(gshm_client* client, const char* name) GSHM_NOEXCEPT;
 /* An object whose ttl has passed meanwhile expires at once. -EPERM: the caller is neither root nor the user who runs gshmd

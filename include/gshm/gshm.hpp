@@ -226,6 +226,9 @@ struct Close {
 struct FreeAttributes {
     void operator()(gshm_attribute_list* list) const noexcept { gshm_attribute_list_free(list); }
 };
+struct FreeLimits {
+    void operator()(gshm_limit_list* list) const noexcept { gshm_limit_list_free(list); }
+};
 struct FreeListing {
     void operator()(gshm_listing* listing) const noexcept { gshm_listing_free(listing); }
 };
@@ -271,6 +274,12 @@ using DeviceInfo = gshm_device_info;
 using MountInfo = gshm_mount_info;
 using OptionChange = gshm_option_change;
 using TierInfo = gshm_tier_info;
+// A limit, with the texts of its own: path and device of `info` are not used. An empty device: all devices together.
+struct Limit {
+    gshm_limit info = GSHM_LIMIT_INIT;
+    std::string path;
+    std::string device;
+};
 using ShareInfo = gshm_share_info;
 using StatInfo = gshm_stat_info;
 using Holder = gshm_holder;
@@ -332,13 +341,14 @@ struct CreateSpec {
     std::chrono::milliseconds ttl{0};  // zero: none
     bool ttl_unused = false;           // GSHM_CREATE_TTL_UNUSED
     bool ephemeral = false;            // GSHM_CREATE_EPHEMERAL
+    bool evictable = false;            // GSHM_EVICTABLE
 
     uint32_t flags() const noexcept {
         return (keep ? uint32_t{GSHM_KEEP} : 0) | (compressible ? uint32_t{GSHM_COMPRESSIBLE} : 0) |
                (dedicated ? uint32_t{GSHM_DEDICATED} : 0) | (map ? 0 : uint32_t{GSHM_NO_MAP}) |
                (unnamed ? uint32_t{GSHM_UNNAMED} : 0) | (empty ? uint32_t{GSHM_EMPTY} : 0) |
                (owner ? uint32_t{GSHM_OWNER} : 0) | (ttl_unused ? uint32_t{GSHM_CREATE_TTL_UNUSED} : 0) |
-               (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0);
+               (ephemeral ? uint32_t{GSHM_CREATE_EPHEMERAL} : 0) | (evictable ? uint32_t{GSHM_EVICTABLE} : 0);
     }
 };
 
@@ -754,6 +764,24 @@ public:
         changes.resize(std::min(count, changes.size()));
         return changes;
     }
+    Result<void> set_limit(const Limit& limit) const {  // see gshm_limit_set()
+        const gshm_limit given = raw(limit);
+        return detail::call({}, [&] { return gshm_limit_set(get(), &given); });
+    }
+    Result<std::vector<Limit>> limits(uint32_t flags = 0, const Limit& which = {}) const {  // see gshm_limits()
+        const gshm_limit given = raw(which);
+        gshm_limit_list* found = nullptr;
+        if (auto done = detail::call({}, [&] { return gshm_limits(get(), &given, flags, &found); }); !done)
+            return std::move(done).error();
+        const std::unique_ptr<gshm_limit_list, detail::FreeLimits> list(found);
+        std::vector<Limit> limits;
+        for (size_t i = 0; i < gshm_limit_list_count(found); ++i) {
+            const gshm_limit& item = *gshm_limit_list_item(found, i);
+            limits.push_back({item, item.path == nullptr ? "" : item.path, item.device == nullptr ? "" : item.device});
+            limits.back().info.path = limits.back().info.device = nullptr;
+        }
+        return limits;
+    }
     Result<std::vector<TierInfo>> tiers() const {
         return detail::fetch_array<TierInfo>(
             {}, [&](TierInfo* items, size_t room, size_t* count) { return gshm_tiers(get(), items, room, count); });
@@ -1100,6 +1128,13 @@ public:
     }
 
 private:
+    static gshm_limit raw(const Limit& limit) {
+        gshm_limit info = limit.info;
+        info.struct_size = sizeof info;
+        info.path = limit.path.empty() ? nullptr : limit.path.c_str();
+        info.device = limit.device.empty() ? nullptr : limit.device.c_str();
+        return info;
+    }
     explicit Client(gshm_client* handle) noexcept : handle_(handle) {}
 
     Result<std::vector<Attribute>> fetch_attributes(const std::string& name, const char* const* wanted,

@@ -109,6 +109,7 @@ struct LoadOptions {
     std::chrono::milliseconds ttl{0};                       // of new objects, as in CreateSpec; likewise the next two
     bool ttl_unused = false;
     bool ephemeral = false;
+    bool evictable = false;  // GSHM_LOAD_EVICTABLE
 };
 
 // The tensors of one file on one device. The object belongs to the model.
@@ -130,7 +131,8 @@ public:
         spec.flags = (options.map ? 0u : uint32_t{GSHM_LOAD_NO_MAP}) |
                      (options.existing ? uint32_t{GSHM_LOAD_EXISTING} : 0u) |
                      (options.ttl_unused ? uint32_t{GSHM_LOAD_TTL_UNUSED} : 0u) |
-                     (options.ephemeral ? uint32_t{GSHM_LOAD_EPHEMERAL} : 0u);
+                     (options.ephemeral ? uint32_t{GSHM_LOAD_EPHEMERAL} : 0u) |
+                     (options.evictable ? uint32_t{GSHM_LOAD_EVICTABLE} : 0u);
         spec.ttl_ms = static_cast<uint64_t>(options.ttl.count());
         spec.path = options.path.c_str();
         spec.name = detail::or_null(options.name);

@@ -40,7 +40,7 @@ struct Event {
 };
 
 inline bool is_sealed(const Event& event) noexcept {
-    return event.state == GSHM_STATE_SEALED && event.kind != EventKind::kDeleted;
+    return event.state == GSHM_STATE_SEALED && event.kind != EventKind::kDeleted && event.kind != EventKind::kExpired;
 }
 
 struct WatchOptions {

@@ -42,6 +42,7 @@ from .errors import (
     check,
 )
 from .fences import Fence
+from .limits import Limit
 from .loads import Model, Part, load, unload
 from .mirrors import Mirror
 from .objects import Handle, Object, import_object
@@ -50,15 +51,16 @@ from .pools import Location, Pool, PoolStats, locate
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices
 from .references import connect
 from .rings import AsyncRing, Completion, Ring
+from .shares import AclEntry, Share
 from .snapshots import Snapshot, snapshot
 from .transfers import Transfer
 from .watches import Event, Watch
 
 __all__ = [
-    "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
+    "AclEntry", "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
     "DTYPES", "DType", "Error", "Event", "Exists", "Fence", "Forked", "Full", "Handle", "Holder", "Invalid", "IsDirectory",
-    "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
-    "Snapshot", "Stale", "Stat", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
+    "Limit", "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
+    "Share", "Snapshot", "Stale", "Stat", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
     "find_daemon", "import_object", "keep_pinned", "library_version", "load", "local_devices", "locate", "patch", "runtime_dir", "set_log",
     "snapshot", "unload", "unpatch", "wrap",
 ]  # fmt: skip

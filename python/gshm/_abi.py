@@ -197,6 +197,17 @@ class Event(Sized):
     )
 
 
+class Limit(Sized):
+    _fields_ = _fields(
+        (c_uint32, "kind id fields"),
+        (c_char_p, "path device"),
+        (c_uint64, "bytes soft_bytes objects soft_objects grace_s"),
+        (c_uint32, "percent reserved"),
+        (c_uint64, "used_bytes used_objects unlinked_bytes"),
+        (c_int64, "bytes_until_ns objects_until_ns"),
+    )
+
+
 class MirrorOptions(Sized):
     _fields_ = _fields((c_uint32, "flags"), (c_uint64, "offset size_bytes"), (c_void_p, "stream"))
 
@@ -311,7 +322,8 @@ _LETTERS: Dict[str, Any] = {
 }
 SIGNATURES = """
 version:s last_error:s set_log:ippi connect:ipp runtime_dir:ipz find_daemon:ispz disconnect:vp client_dir:ippz ping:ip
-daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp reload:ippzp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
+daemon:ipp shutdown:ipu unmount:ipu mount:ipsp unmount_at:ipsu mounts:ippzp reload:ippzp
+limit_set:ipp limits:ippup limit_list_count:zp limit_list_item:ppz limit_list_free:vp devices:ippzp local_devices:ipzp create:ippp open:ipsup open_id:ipqup open_path:ipsup
 create_batch:ippzpp open_batch:ippzupp open_ids:ippzupp close:vp close_batch:vpz seal:ip seal_batch:ipzp seal_name:ips
 unlink:ips unlink_batch:ippzp rename:ipssu move:ipssu demote:ipsu promote:ipsu tiers:ippzp set_ttl:ipsqu pin:ips unpin:ips replace:ips publish:ipsu stat:ipsp stat_batch:ippzpp stat_object:ipp
 list:ipsup listing_count:zp listing_name:spz listing_stat:ipzp listing_free:vp holders:ipspzp list_unlinked:ipp

@@ -10,10 +10,12 @@ from .arrays import Lease, opened, product, to_shape
 from .attributes import attribute_array, read_tensor_attributes, text_array
 from .dtypes import UINT8, dtype as to_dtype
 from .errors import Error, NotFound, check
+from .lifetimes import lifetime_of
 from .names import Names, batch_errors
 from .objects import Object
 from .pools import Pool
 from .rings import AsyncRing, Ring
+from .shares import Shares
 from .transfers import Progress, Transfer, run_transfer
 
 
@@ -26,7 +28,7 @@ class NewObject:
         shape: Union[int, Sequence[int]],
         dtype: Any = "uint8",
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -35,6 +37,9 @@ class NewObject:
         map: bool = True,
         owner: Optional[Tuple[int, int]] = None,
         attributes: Optional[Mapping[str, Any]] = None,
+        ttl: Optional[float] = None,
+        ttl_unused: Optional[float] = None,
+        ephemeral: bool = False,
     ) -> None:
         self.name = name
         self.dtype, self.shape = to_dtype(dtype), to_shape(shape)
@@ -42,8 +47,10 @@ class NewObject:
         size = product(self.shape) * self.dtype.itemsize
         told = {"dtype": self.dtype.name, "shape": ",".join(str(one) for one in self.shape), **(attributes or {})}
         self._array, self._kept = attribute_array(told)
+        lifetime = lifetime_of(ttl, ttl_unused, ephemeral)
         flags = (
-            (_abi.KEEP if keep else 0)
+            lifetime.flags
+            | (_abi.KEEP if keep else 0)
             | (_abi.DEDICATED if dedicated else 0)
             | (_abi.COMPRESSIBLE if compressible else 0)
             | (_abi.UNNAMED if self.hidden else 0)
@@ -61,6 +68,7 @@ class NewObject:
             attribute_count=len(self._array),
             uid=owner[0] if owner else 0,
             gid=owner[1] if owner else 0,
+            ttl_ms=lifetime.ttl_ms,
         )
 
     def made(self, client: Client, lease: Lease) -> Object:
@@ -77,7 +85,7 @@ class NewObject:
         )
 
 
-class Client(Names):
+class Client(Names, Shares):
     """A connection to gshmd. It reconnects by itself. Any thread may use it; a forked child connects again."""
 
     # ---- creating ----
@@ -88,7 +96,7 @@ class Client(Names):
         dtype: Any = "uint8",
         device: Optional[str] = None,
         *,
-        mode: int = 0o600,
+        mode: int = 0,
         keep: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
@@ -97,15 +105,23 @@ class Client(Names):
         map: bool = True,
         owner: Optional[Tuple[int, int]] = None,
         attributes: Optional[Mapping[str, Any]] = None,
+        ttl: Optional[float] = None,
+        ttl_unused: Optional[float] = None,
+        ephemeral: bool = False,
     ) -> Object:
-        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first.
+        """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first. `mode` 0 is
+        0o600, or what the directory's default ACL gives (docs/sharing.md).
 
         In a `with` statement it is sealed at the end, and removed after an exception. Without, it is reclaimed with this
         session unless seal() is called or `keep` is true. With `replace` or `unnamed` it is invisible until publish() or
         the end of the `with` statement, when it takes the name, in place of an existing object with `replace`.
-        The attributes `dtype` and `shape` tell others what it is."""
+        The attributes `dtype` and `shape` tell others what it is.
+
+        It is removed `ttl` seconds after it has got its name, or when it was not used for `ttl_unused` seconds; if it is
+        `ephemeral`, with this session even if it is sealed."""
         new = NewObject(
-            name, shape, dtype, device, mode, keep, dedicated, compressible, replace, unnamed, map, owner, attributes
+            name, shape, dtype, device, mode, keep, dedicated, compressible, replace, unnamed, map, owner, attributes,
+            ttl, ttl_unused, ephemeral,
         )
         lease = opened(lib.create, self._need().handle, ctypes.byref(new.spec), name=name)
         return new.made(self, lease)
@@ -206,26 +222,33 @@ class Client(Names):
         name: str,
         *,
         device: Optional[str] = None,
-        mode: int = 0o600,
+        mode: int = 0,
         replace: bool = False,
         dedicated: bool = False,
         compressible: bool = False,
         verify: bool = False,
         attributes: Optional[Mapping[str, Any]] = None,
         progress: Optional[Progress] = None,
+        ttl: Optional[float] = None,
+        ttl_unused: Optional[float] = None,
+        ephemeral: bool = False,
     ) -> Transfer:
         """A file (a path, a file object or a descriptor; also a pipe) becomes a sealed object. `progress` is called with the
-        bytes done and in all; an exception in it ends the transfer."""
+        bytes done and in all; an exception in it ends the transfer. `ttl`, `ttl_unused` and `ephemeral` are those of
+        create()."""
         array, _kept = attribute_array(attributes or {})
+        lifetime = lifetime_of(ttl, ttl_unused, ephemeral)
         spec = _abi.CreateSpec(
             mode=mode,
             name=text(name),
             device=optional_text(device),
             flags=(_abi.REPLACE if replace else 0)
             | (_abi.DEDICATED if dedicated else 0)
-            | (_abi.COMPRESSIBLE if compressible else 0),
+            | (_abi.COMPRESSIBLE if compressible else 0)
+            | lifetime.flags,
             attributes=ctypes.addressof(array) if len(array) else None,
             attribute_count=len(array),
+            ttl_ms=lifetime.ttl_ms,
         )
         connection = self._need()
         if isinstance(file, int) or hasattr(file, "fileno"):

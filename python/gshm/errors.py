@@ -59,7 +59,7 @@ class Busy(Error):
 
 
 class Full(Error):
-    """ENOSPC, ENOMEM: no room on the device, or above a limit."""
+    """ENOSPC, ENOMEM, EDQUOT: no room on the device, or above a limit."""
 
 
 class Stale(Error):
@@ -92,6 +92,7 @@ _CLASSES: Dict[int, Type[Error]] = {
     errno.EBUSY: Busy,
     errno.ENOSPC: Full,
     errno.ENOMEM: Full,
+    errno.EDQUOT: Full,
     errno.ESTALE: Stale,
     errno.EOWNERDEAD: OwnerDead,
     errno.EOPNOTSUPP: Unsupported,

@@ -15,6 +15,7 @@ from .client import Client
 from .collecting import paused
 from .dtypes import DTYPES, UINT8
 from .errors import Denied, Error, NotFound, check
+from .lifetimes import Lifetime, lifetime_of
 from .objects import Object
 from .references import default_client
 from .tables import ATTRIBUTE, TYPES, Table, Tensor
@@ -130,6 +131,7 @@ def load_parts(
     existing: bool = False,
     map: bool = True,
     progress: Optional[Progress] = None,
+    lifetime: Lifetime = Lifetime(0, 0),
 ) -> List[Part]:
     raised: List[BaseException] = []
 
@@ -143,7 +145,7 @@ def load_parts(
 
     array = None if chosen is None else _choices(chosen)
     spec = _abi.LoadSpec(
-        flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0),
+        flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0) | lifetime.flags,
         path=path_text(path),
         name=optional_text(name),
         device=optional_text(device),
@@ -152,6 +154,7 @@ def load_parts(
         choices=None if array is None else ctypes.addressof(array),
         choice_count=0 if chosen is None else len(chosen),
         progress=_abi.PROGRESS(report),
+        ttl_ms=lifetime.ttl_ms,
     )
     model = ctypes.c_void_p()
     try:
@@ -190,6 +193,9 @@ def load(
     mode: int = 0,
     timeout: Optional[float] = None,
     existing: bool = False,
+    ttl: Optional[float] = None,
+    ttl_unused: Optional[float] = None,
+    ephemeral: bool = False,
 ) -> Model[Array]:
     """The tensors of a safetensors file, or of a folder with such files, as arrays: read once for all processes, and then
     shared. They are read-only; copy() of an array is private.
@@ -197,11 +203,13 @@ def load(
     `device` is the daemon's name of it; None: its first. `device_map` has devices for prefixes of names, "" for all others.
     `filter(name)` tells which tensors to load. `slice` is a dict of (dimension, begin, end), or a function of name and shape
     that returns one, or None for the whole tensor. Only the bytes that are needed are read. `name` is that of the object, or of
-    the directory; without one it is made from the path. With `existing`, NotFound is raised if it is not loaded already."""
+    the directory; without one it is made from the path. With `existing`, NotFound is raised if it is not loaded already.
+    `ttl`, `ttl_unused` and `ephemeral` are those of Client.create(), for objects that this call makes."""
     connection = client or default_client()
     chosen = choose(path, filter, slice, device_map)
     parts = load_parts(
-        connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress
+        connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress,
+        lifetime=lifetime_of(ttl, ttl_unused, ephemeral),
     )
     model: Model[Array] = Model()
     model.parts = parts

@@ -10,6 +10,8 @@ from . import _abi
 from ._abi import lib, name_of, optional_text, path_text, text
 from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
+from .lifetimes import ttl_ms
+from .limits import Limit, list_limits, set_limit, set_reserve
 from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
@@ -136,6 +138,44 @@ class Names:
 
     def mounts(self) -> List[Mount]:
         return read_mounts(lib.mounts, self._need().handle)
+
+    def limit(
+        self,
+        *,
+        user: Optional[int] = None,
+        group: Optional[int] = None,
+        directory: Any = None,
+        device: Optional[str] = None,
+        bytes: Optional[int] = None,
+        soft_bytes: Optional[int] = None,
+        objects: Optional[int] = None,
+        soft_objects: Optional[int] = None,
+        grace_s: Optional[int] = None,
+    ) -> None:
+        """Limits what a user, a group or the objects below a directory may have, on a device or (None) on all together.
+        0 removes a limit; what is not given stays. Permitted to root and the user of gshmd."""
+        set_limit(
+            self._need(), user, group, directory, device, bytes=bytes, soft_bytes=soft_bytes, objects=objects,
+            soft_objects=soft_objects, grace_s=grace_s,
+        )  # fmt: skip
+
+    def reserve(self, device: str, *, bytes: Optional[int] = None, percent: Optional[int] = None) -> None:
+        """Memory of a device that stays free for programs outside of gshm. 0: none."""
+        set_reserve(self._need(), device, bytes, percent)
+
+    def limits(
+        self,
+        *,
+        user: Optional[int] = None,
+        group: Optional[int] = None,
+        directory: Any = None,
+        device: Optional[str] = None,
+        used: bool = False,
+        own: bool = False,
+    ) -> List[Limit]:
+        """The limits of one account, or of all that the caller may see. used: also accounts with objects and no limit;
+        own: only those that concern the caller."""
+        return list_limits(self._need(), user, group, directory, device, used, own)
 
     def unmount(self, path: Optional[str] = None, *, lazy: bool = False) -> None:
         """Ends the mount at the path, or all mounts."""
@@ -279,6 +319,20 @@ class Names:
             what=what, mode=mode or 0, uid=owner[0] if owner else 0, gid=owner[1] if owner else 0
         )
         self._call(lib.change, text(name), ctypes.byref(changes), name=name)
+
+    # ---- lifetimes ----
+    def set_ttl(self, name: str, ttl: Optional[float], *, unused: bool = False) -> None:
+        """Removes the object after so many seconds from now on; with `unused` from its last use on, and not while it is held.
+        None: it does not expire."""
+        flags = _abi.TTL_UNUSED if unused else 0
+        self._call(lib.set_ttl, text(name), 0 if ttl is None else ttl_ms(ttl), flags, name=name)
+
+    def pin(self, name: str) -> None:
+        """It neither expires nor leaves its device to make room. For root, and for its owner within gshmd's --pin-share."""
+        self._call(lib.pin, text(name), name=name)
+
+    def unpin(self, name: str) -> None:
+        self._call(lib.unpin, text(name), name=name)
 
     # ---- waiting ----
     def wait(self, name: str, until: str = "sealed", *, timeout: Optional[float] = None) -> Optional[Stat]:

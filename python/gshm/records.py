@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import _abi
 from .errors import check
@@ -82,6 +82,11 @@ class Stat(NamedTuple):
     allocation_bytes: int
     extent: int
     extent_offset: int
+    ttl: Optional[float] = None  # seconds
+    ttl_unused: bool = False  # counts from the last use
+    expires_ns: int = 0  # 0: at no known time
+    ephemeral: bool = False
+    pinned: bool = False
 
     @classmethod
     def read(cls, info: _abi.StatInfo) -> Stat:
@@ -104,6 +109,11 @@ class Stat(NamedTuple):
             info.allocation_bytes,
             info.extent,
             info.extent_offset,
+            info.ttl_ms / 1000 if info.ttl_ms else None,
+            bool(info.flags & _abi.TTL_UNUSED),
+            info.expires_ns,
+            bool(info.flags & _abi.CREATE_EPHEMERAL),
+            bool(info.flags & _abi.STAT_PINNED),
         )
 
 

@@ -16,7 +16,7 @@ from .waiting import milliseconds
 
 
 class Event(NamedTuple):
-    event: str  # "created", "sealed", "deleted", "renamed", "replaced", "existing", "ready", "overflow"
+    event: str  # "created", "sealed", "deleted", "renamed", "replaced", "existing", "ready", "overflow", "expired"
     name: str
     old_name: str
     kind: str

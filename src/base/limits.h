@@ -34,10 +34,17 @@ inline constexpr size_t kAclEntries = 511;
 inline constexpr size_t kIovLinksOfUser = 4096;
 inline constexpr size_t kIovLinks = 64 << 10;
 
+// Of a device with evictable objects, kept free for new ones, unless `gshmd --tier-free` says otherwise.
+inline constexpr unsigned kTierFreePercent = 5;
+
 // Lifetimes.
 inline constexpr uint64_t kTtlMs = uint64_t{36500} * 24 * 3600 * 1000;  // 100 years
+// Of each device, that a user may pin. `gshmd --pin-share` changes it.
+inline constexpr unsigned kPinSharePercent = 10;
 // Objects that expire in one turn of the store lock.
 inline constexpr size_t kExpiredAtOnce = 128;
+// Objects that are reclaimed together with their session. The rest goes as expired objects do.
+inline constexpr size_t kReclaimedAtOnce = 1024;
 
 // Protocol. A message must fit the socket buffer of an unprivileged process.
 inline constexpr size_t kMessageBytes = 128 << 10;

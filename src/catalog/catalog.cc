@@ -194,13 +194,26 @@ std::optional<std::string> Catalog::value(std::string_view key) const {
     return found->second.bytes;
 }
 
+std::map<std::string, std::string> Catalog::values(std::string_view prefix) const {
+    std::map<std::string, std::string> found;
+    for (auto entry = values_.lower_bound(prefix); entry != values_.end(); ++entry) {
+        if (!entry->first.starts_with(prefix)) break;
+        if (!entry->second.bytes.empty()) found.emplace(entry->first.substr(prefix.size()), entry->second.bytes);
+    }
+    return found;
+}
+
 Status Catalog::set_value(std::string_view key, std::string_view value) {
+    gather(key, value);
+    return write_rows();
+}
+
+void Catalog::gather(std::string_view key, std::string_view value) {
     auto found = values_.find(key);
-    if (found != values_.end() && found->second.bytes == value) return write_rows();
+    if (found != values_.end() && found->second.bytes == value) return;
     const uint64_t row = rows_.add(kPutValue).bind_blob(key).bind_blob(value).bound_sum();
     rows_.bind(row).delta += row - (found == values_.end() ? 0 : found->second.sum);
     values_[std::string(key)] = {std::string(value), row};
-    return write_rows();
 }
 
 Status Catalog::transact(const std::function<Status()>& change) {
@@ -242,11 +255,13 @@ Result<std::vector<std::string>> Catalog::use_devices(const std::vector<DeviceIn
     }
     std::vector<std::string> missing;
     for (const auto& row : rows) {
-        auto count = TRY(database_.prepare("SELECT count(*) FROM extents WHERE device = ?"));
-        int64_t extents = 0;
+        // Objects in the folder of a tier have no extent.
+        auto count = TRY(database_.prepare("SELECT (SELECT count(*) FROM extents WHERE device = ?1) + (SELECT count(*) "
+                                           "FROM nodes WHERE device = ?1 AND extent = 0 AND size > 0)"));
+        int64_t used = 0;
         count.bind(row.number);
-        TRY(count.each([&] { extents = count.number(0); }));
-        if (extents > 0) missing.push_back(row.uuid.empty() ? row.name : fmt::format("{} ({})", row.name, row.uuid));
+        TRY(count.each([&] { used = count.number(0); }));
+        if (used > 0) missing.push_back(row.uuid.empty() ? row.name : fmt::format("{} ({})", row.name, row.uuid));
     }
     return missing;
 }
@@ -311,6 +326,8 @@ void Catalog::gather() {
     for (const auto& [key, extent] : extents_) gather(*extent);
     for (const auto& [id, node] : nodes_) gather(*node);
     gather_marks();
+    for (const auto& [key, value] : noted_values_) gather(key, value);
+    noted_values_.clear();
     devices_.insert(devices_.end(), added_devices_.begin(), added_devices_.end());
     added_devices_.clear();
     nodes_.clear();
@@ -426,7 +443,7 @@ void Catalog::gather_marks() {
 
 void Catalog::gather(Node& node) {
     node.unrecorded = false;
-    std::string more = encode_more(node);
+    std::string more = encode_more(node, device_numbers_);
     rows_.add(kPutNode).bind(node.id).bind(uint32_t{static_cast<uint8_t>(node.kind)}).bind(uint32_t{node.mode});
     rows_.bind(node.uid).bind(node.gid);
     rows_.bind(node.created_ns).bind(node.accessed_ns).bind(node.modified_ns).bind(node.changed_ns);

@@ -54,6 +54,12 @@ public:
     // ---- single values ----
     std::optional<std::string> value(std::string_view key) const;
     Status set_value(std::string_view key, std::string_view value) EXCLUDES(mutex_);
+    // The same with the next commit().
+    void note_value(std::string_view key, std::string_view value) {
+        noted_values_.insert_or_assign(std::string(key), value);
+    }
+    // Those whose keys begin with the prefix, by the rest of the key. Empty values are left out.
+    std::map<std::string, std::string> values(std::string_view prefix) const;
 
     // ---- loading ----
     // Sets the devices that rows refer to; called before load() and commit(). Returns devices of the catalog that are
@@ -132,6 +138,7 @@ private:
     void gather(Node& node);
     void gather(StoredExtent& extent);
     void gather_marks();
+    void gather(std::string_view key, std::string_view value);
     Status write_rows() EXCLUDES(mutex_);
     Status write_rows_to_file() REQUIRES(mutex_);
     void shrink() REQUIRES(mutex_);
@@ -193,6 +200,7 @@ private:
     };
     std::vector<Erased> erased_nodes_;
     std::vector<Erased> erased_extents_;
+    std::map<std::string, std::string, std::less<>> noted_values_;
     struct Mark {
         uint64_t request;
         NodeId node;

@@ -241,7 +241,7 @@ Status Catalog::read_node(RowReader& row, SavedNode& node) const {
     node.number = static_cast<uint32_t>(row.number(UINT32_MAX));
     const std::string_view more = row.bytes();
     TRY(row.check("nodes"));
-    TRY(decode_more(more, node));
+    TRY(decode_more(more, node, device_indexes_));
     node.row_sum = row.sum();
     return {};
 }

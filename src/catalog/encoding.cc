@@ -2,10 +2,24 @@
 
 #include <cstring>
 
+#include "store/account_limits.h"
+#include "store/acl.h"
+#include "store/lifetimes.h"
+
 namespace gshm::core {
 namespace {
 
-enum class Part : uint8_t { link = 1, attribute = 2, retired = 3 };
+enum class Part : uint8_t {
+    link = 1,
+    attribute = 2,
+    retired = 3,
+    acl = 4,
+    default_acl = 5,
+    lifetime = 6,
+    tier = 7,
+    limits = 8,
+    counted_in = 9
+};
 
 class Writer {
 public:
@@ -55,7 +69,7 @@ private:
 
 }  // namespace
 
-std::string encode_more(const Node& node) {
+std::string encode_more(const Node& node, std::span<const int64_t> device_numbers) {
     const auto* object = node.kind == NodeKind::object ? static_cast<const Object*>(&node) : nullptr;
     Writer out;
     for (const auto& link : node.further_links) {
@@ -79,11 +93,49 @@ std::string encode_more(const Node& node) {
             out.number(retired.size_bytes);
         }
     }
+    if (object != nullptr && object->lifetime != nullptr && object->lifetime->ttl_ns != 0) {
+        out.part(Part::lifetime);
+        out.number(static_cast<uint64_t>(object->lifetime->ttl_ns));
+        out.number(static_cast<uint64_t>(object->lifetime->from_ns));
+    }
+    auto add_acl = [&](Part part, const AclPointer& acl) {
+        if (!acl) return;
+        out.part(part);
+        out.text(encode_acl(acl->entries()));
+    };
+    add_acl(Part::acl, node.acl);
+    if (node.kind == NodeKind::directory) {
+        add_acl(Part::default_acl, static_cast<const Directory&>(node).default_acl);
+    }
+    if (node.kind == NodeKind::directory) {
+        if (const auto& account = static_cast<const Directory&>(node).account) {
+            out.part(Part::limits);
+            out.text(encode_limits(account->set));
+        }
+    }
+    // Of an object with names they follow from these.
+    if (object != nullptr && object->links == 0 && object->accounted.trees() != nullptr) {
+        for (const TreeAccount* account : object->accounted.trees()->accounts) {
+            if (account->directory == nullptr) continue;
+            out.part(Part::counted_in);
+            out.number(account->directory->id);
+        }
+    }
+    if (object != nullptr && object->is_evicted()) {
+        out.part(Part::tier);
+        out.number(static_cast<uint64_t>(device_numbers[object->home()]));
+        out.number(object->stored);
+    }
     return out.take();
 }
 
-Status decode_more(std::string_view bytes, SavedNode& node) {
+Status decode_more(std::string_view bytes, SavedNode& node, const std::map<int64_t, DeviceIndex>& device_indexes) {
     Reader in(bytes);
+    auto take_once = [&](std::string& acl) {
+        if (!acl.empty()) in.refuse();
+        acl = in.text();
+        if (acl.empty()) in.refuse();
+    };
     while (!in.at_end()) {
         switch (in.part()) {
             case Part::link: {
@@ -107,10 +159,26 @@ Status decode_more(std::string_view bytes, SavedNode& node) {
                 node.retired.push_back(retired);
                 break;
             }
+            case Part::lifetime:
+                node.ttl_ns = static_cast<int64_t>(in.number());
+                node.ttl_from_ns = static_cast<int64_t>(in.number());
+                break;
+            case Part::acl: take_once(node.acl); break;
+            case Part::default_acl: take_once(node.default_acl); break;
+            case Part::limits: node.limits = in.text(); break;
+            case Part::counted_in: node.counted_in.push_back(in.number()); break;
+            case Part::tier: {
+                auto device = device_indexes.find(static_cast<int64_t>(in.number()));
+                node.stored = in.number();
+                // Without its device the object belongs to the one that has its bytes.
+                if (device != device_indexes.end()) node.evicted_from = device->second;
+                else if (node.stored != 0) in.refuse();
+                break;
+            }
             default: in.refuse();
         }
     }
-    if (in.is_bad()) return fail(EUCLEAN, "node {} has links or attributes that cannot be read", node.id);
+    if (in.is_bad()) return fail(EUCLEAN, "node {} has links, attributes or ACLs that cannot be read", node.id);
     return {};
 }
 

@@ -11,14 +11,23 @@ namespace gshm::cli {
 
 class Context;
 
+// Of new objects.
+struct LifetimeArgs {
+    uint64_t ttl_ms = 0;  // 0: none
+    bool ttl_unused = false;
+    bool ephemeral = false;  // the command goes on until it is interrupted
+};
+
 struct CreateArgs {
     std::string name;
     uint64_t size_bytes = 0;
     std::string device;  // empty: the daemon's first device
-    uint32_t mode = 0600;
+    uint32_t mode = 0;   // 0: the daemon's default
     std::optional<uint8_t> fill;
     bool compressible = false;
     bool dedicated = false;
+    LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct LsArgs {
@@ -41,6 +50,30 @@ struct UmountArgs {
     bool lazy = false;
 };
 
+// An account with limits.
+struct AccountArgs {
+    std::optional<std::string> user;
+    std::optional<std::string> group;
+    std::optional<std::string> directory;
+    std::string device;  // empty: all devices together; in lists all of them
+    bool exact_bytes = false;
+};
+
+struct LimitArgs {
+    AccountArgs account;
+    std::optional<uint64_t> bytes;
+    std::optional<uint64_t> soft_bytes;
+    std::optional<uint64_t> objects;
+    std::optional<uint64_t> soft_objects;
+    std::optional<uint64_t> grace_s;
+    std::optional<std::string> reserve;
+};
+
+struct QuotaArgs {
+    AccountArgs account;
+    bool all = false;
+};
+
 struct ShutdownArgs {
     bool keep = false;
 };
@@ -50,7 +83,13 @@ struct StatArgs {
     bool all = false;  // tensors, however many
 };
 
-struct NamesArgs {  // seal, unload
+struct TtlArgs {
+    std::string name;
+    uint64_t ttl_ms = 0;  // 0: none
+    bool unused = false;
+};
+
+struct NamesArgs {  // seal, unload, pin, unpin, promote, demote
     std::vector<std::string> names;
 };
 
@@ -78,6 +117,8 @@ struct PutArgs {
     bool replace = false;
     bool recursive = false;
     bool verify = false;
+    LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct GetArgs {
@@ -93,6 +134,8 @@ struct LoadArgs {
     std::vector<std::string> filters;  // patterns of tensors' names
     std::optional<uint32_t> mode;
     int timeout_ms = -1;  // -1: no timeout
+    LifetimeArgs lifetime;
+    bool evictable = false;
 };
 
 struct SnapshotArgs {
@@ -118,6 +161,14 @@ struct MvArgs {
     std::string device;
     bool keep_holders = false;
     bool no_replace = false;
+};
+
+struct ShareArgs {  // share, unshare
+    std::vector<std::string> names;
+    std::vector<std::string> with;  // users and groups as typed; none: show, or with everybody
+    bool write = false;
+    bool recursive = false;
+    bool parents = false;
 };
 
 struct RmArgs {
@@ -155,8 +206,13 @@ struct DfArgs {  // df, devices
 
 int cmd_ping(Context& context);
 int cmd_doctor(Context& context);
+int cmd_limit(Context& context, const LimitArgs& args);
+int cmd_quota(Context& context, const QuotaArgs& args);
 int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);
+int cmd_tiers(Context& context, const DfArgs& args);
+int cmd_promote(Context& context, const NamesArgs& args);
+int cmd_demote(Context& context, const NamesArgs& args);
 int cmd_create(Context& context, const CreateArgs& args);
 int cmd_ls(Context& context, const LsArgs& args);
 int cmd_stat(Context& context, const StatArgs& args);
@@ -168,11 +224,16 @@ int cmd_load(Context& context, const LoadArgs& args);
 int cmd_unload(Context& context, const NamesArgs& args);
 int cmd_snapshot(Context& context, const SnapshotArgs& args);
 int cmd_restore(Context& context, const RestoreArgs& args);
+int cmd_pin(Context& context, const NamesArgs& args);
+int cmd_unpin(Context& context, const NamesArgs& args);
+int cmd_ttl(Context& context, const TtlArgs& args);
 int cmd_seal(Context& context, const NamesArgs& args);
 int cmd_mv(Context& context, const MvArgs& args);
 int cmd_rm(Context& context, const RmArgs& args);
 int cmd_holders(Context& context, const HoldersArgs& args);
 int cmd_df(Context& context, const DfArgs& args);
+int cmd_share(Context& context, const ShareArgs& args);
+int cmd_unshare(Context& context, const ShareArgs& args);
 int cmd_wait(Context& context, const WaitArgs& args);
 int cmd_watch(Context& context, const WatchArgs& args);
 int cmd_attr(Context& context, const AttrArgs& args);

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
+#include "cli/support/lifetime.h"
 
 namespace gshm::cli {
 
@@ -10,10 +11,14 @@ int cmd_create(Context& context, const CreateArgs& args) {
                                        .size_bytes = args.size_bytes,
                                        .device = args.device,
                                        .mode = args.mode,
-                                       .keep = true,
+                                       .keep = !args.lifetime.ephemeral,
                                        .compressible = args.compressible,
                                        .dedicated = args.dedicated,
-                                       .map = false}),
+                                       .map = false,
+                                       .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
+                                       .ttl_unused = args.lifetime.ttl_unused,
+                                       .ephemeral = args.lifetime.ephemeral,
+                                       .evictable = args.evictable}),
                         args.name);
     if (args.fill) {
         if (const auto filled = object.fill(*args.fill); !filled) {
@@ -22,6 +27,10 @@ int cmd_create(Context& context, const CreateArgs& args) {
         }
     }
     if (context.json()) context.print(stat_record(args.name, check(object.stat(), args.name)));
+    if (args.lifetime.ephemeral) {
+        object.close();
+        hold_until_interrupted(context);
+    }
     return 0;
 }
 

@@ -33,6 +33,9 @@ Record space_record(const DeviceInfo& device) {
         .add("object_bytes", device.object_bytes)
         .add("unlinked_bytes", device.unlinked_bytes)
         .add("available_bytes", available(device))
+        .add("evictable_bytes", device.evictable_bytes)
+        .add("evicted_bytes", device.evicted_bytes)
+        .add("evicted_objects", device.evicted_objects)
         .add("failed", device.failed != 0);
     if (device.failed) record.add("failure", device.failure);
     return record;
@@ -92,15 +95,17 @@ Record hold_record(const Hold& hold, Accounts& accounts) {
 
 int cmd_df(Context& context, const DfArgs& args) {
     std::vector<Record> records;
-    Table table({"DEVICE", ">SIZE", ">USED", ">OBJECTS", ">UNLINKED", ">AVAIL", ">USE%", "STATE"});
+    Table table(
+        {"DEVICE", ">SIZE", ">USED", ">OBJECTS", ">UNLINKED", ">EVICTABLE", ">EVICTED", ">AVAIL", ">USE%", "STATE"});
     bool unlinked = false;
     for (const auto& device : context.devices()) {
         unlinked = unlinked || device.unlinked_bytes > 0;
         records.push_back(space_record(device));
         const auto size = [&](uint64_t bytes) { return size_text(bytes, args.exact_bytes); };
         table.add_row({device.name, size(device.capacity_bytes), size(device.used_bytes), size(device.object_bytes),
-                       size(device.unlinked_bytes), size(available(device)),
-                       fmt::format("{:.0f}%", used_percent(device)), device_state_text(device)});
+                       size(device.unlinked_bytes), size(device.evictable_bytes), size(device.evicted_bytes),
+                       size(available(device)), fmt::format("{:.0f}%", used_percent(device)),
+                       device_state_text(device)});
     }
     const auto mounts = context.mounts();
     const auto holds = unlinked ? list_holds(context) : std::vector<Hold>();

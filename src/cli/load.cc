@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/support/context.h"
+#include "cli/support/lifetime.h"
 #include "cli/support/progress.h"
 #include "cli/support/text.h"
 #include <gshm/tensors.hpp>
@@ -66,7 +67,11 @@ int cmd_load(Context& context, const LoadArgs& args) {
                         .device = args.device,
                         .mode = args.mode.value_or(0),
                         .map = false,
-                        .existing = false};
+                        .existing = false,
+                        .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
+                        .ttl_unused = args.lifetime.ttl_unused,
+                        .ephemeral = args.lifetime.ephemeral,
+                        .evictable = args.evictable};
     if (args.name && options.name.empty()) throw Failure::usage("the name is empty", "leave it out, or give one");
     if (args.timeout_ms >= 0) options.timeout = std::chrono::milliseconds(args.timeout_ms);
     if (!args.filters.empty()) {
@@ -96,13 +101,14 @@ int cmd_load(Context& context, const LoadArgs& args) {
         names += part.name + '\n';
         read_bytes += part.read_bytes;
     }
-    if (!context.json()) {
+    if (context.json()) {
+        Record record;
+        record.add("objects", std::move(records)).add("read_bytes", read_bytes).add("seconds", seconds.count());
+        context.print(record);
+    } else {
         context.print(names);
-        return 0;
     }
-    Record record;
-    record.add("objects", std::move(records)).add("read_bytes", read_bytes).add("seconds", seconds.count());
-    context.print(record);
+    if (args.lifetime.ephemeral) hold_until_interrupted(context);
     return 0;
 }
 

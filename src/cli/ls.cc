@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/support/acls.h"
 #include "cli/support/complaints.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
@@ -87,10 +89,32 @@ std::vector<std::string> tensor_column(Context& context, const std::vector<Shown
     return has_some ? column : std::vector<std::string>();
 }
 
+// The time that is left; empty if no entry expires.
+std::vector<std::string> expiry_column(const std::vector<Shown>& entries) {
+    const auto now_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    std::vector<std::string> column(entries.size(), "-");
+    bool has_some = false;
+    for (size_t i = 0; i < entries.size(); ++i) {
+        const auto& info = entries[i].info;
+        if (info.kind != GSHM_KIND_OBJECT || info.ttl_ms == 0) continue;
+        has_some = true;
+        if ((info.flags & GSHM_STAT_PINNED) != 0) column[i] = "pinned";
+        else if (info.expires_ns == 0) column[i] = "in use";
+        else
+            column[i] = duration_text(
+                static_cast<uint64_t>(std::max<int64_t>((info.expires_ns - now_ns) / 1'000'000'000, 0)) * 1000);
+    }
+    return has_some ? column : std::vector<std::string>();
+}
+
 std::string details_text(Context& context, const std::vector<Shown>& entries, bool exact_bytes) {
     Accounts accounts;
     const auto tensors = tensor_column(context, entries);
     std::vector<std::string> titles = {"MODE", ">LEASES", "OWNER", "GROUP", ">SIZE", "DEVICE", "STATE", "MODIFIED"};
+    const auto expiry = expiry_column(entries);
+    if (!expiry.empty()) titles.emplace_back(">EXPIRES");
     if (!tensors.empty()) titles.emplace_back(">TENSORS");
     titles.emplace_back("NAME");
     Table table(titles);
@@ -103,14 +127,16 @@ std::string details_text(Context& context, const std::vector<Shown>& entries, bo
                                                            : '-';
         auto modified = time_text(info.modified_ns).substr(0, 16);  // to the minute
         modified[10] = ' ';
-        std::vector<std::string> cells = {permissions_text(type, info.mode),
+        std::vector<std::string> cells = {permissions_text(type, info.mode) +
+                                              (has_acl(info) || has_default_acl(info) ? "+" : ""),
                                           other ? "-" : std::to_string(info.leases),
                                           accounts.user(info.uid),
                                           accounts.group(info.gid),
                                           other ? "-" : size_text(info.size_bytes, exact_bytes),
-                                          other ? "-" : info.device,
+                                          other ? "-" : device_text(info),
                                           state_text(info),
                                           modified};
+        if (!expiry.empty()) cells.push_back(expiry[i]);
         if (!tensors.empty()) cells.push_back(tensors[i]);
         cells.push_back(shown);
         table.add_row(std::move(cells));

@@ -185,6 +185,32 @@ private:
             const auto store = [=, args = args](const std::string& value) { (*args).*member = parse(option, value); };
             return unmark(app->add_option_function<std::string>(option, store, text))->type_name(type);
         }
+        // The ends of new objects.
+        void lifetime() const {
+            const auto ttl = [args = args](bool unused) {
+                return [args, unused](const std::string& value) {
+                    args->lifetime.ttl_ms = parse_duration(unused ? "--ttl-unused" : "--ttl", value);
+                    args->lifetime.ttl_unused = unused;
+                };
+            };
+            CLI::Option* since_creation = unmark(app->add_option_function<std::string>(
+                "--ttl", ttl(false), "removed after this time, such as 10m, 1h30m or 2d"));
+            since_creation->type_name("TIME");
+            unmark(app->add_option_function<std::string>("--ttl-unused", ttl(true),
+                                                         "removed after this time without a use"))
+                ->type_name("TIME")
+                ->excludes(since_creation);
+            app->add_flag("--ephemeral", args->lifetime.ephemeral,
+                          "goes on until it is interrupted; then the new objects are removed");
+        }
+        // May be repeated.
+        CLI::Option* list(const std::string& option, std::vector<std::string> Args::* member, const char* type,
+                          const char* text) const {
+            const auto store = [=, args = args](const std::string& value) { ((*args).*member).push_back(value); };
+            return unmark(app->add_option_function<std::string>(option, store, text))
+                ->type_name(type)
+                ->trigger_on_parse();
+        }
         // An optional positional, which differs from an empty one.
         CLI::Option* optional_text(const char* positional, std::optional<std::string> Args::* member,
                                    const char* text) const {
@@ -210,6 +236,22 @@ private:
             line_.command = [run, args](Context& context) { return run(context, *args); };
         });
         return command;
+    }
+
+    // The options that name an account with limits.
+    void add_account(CLI::App& app, AccountArgs& args) {
+        const auto text = [&](const char* option, std::optional<std::string>& member, const char* type,
+                              const char* help) {
+            unmark(app.add_option_function<std::string>(
+                       option, [&member](const std::string& value) { member = value; }, help))
+                ->type_name(type);
+        };
+        text("--user", args.user, "USER", "name or number");
+        text("--group", args.group, "GROUP", "name or number");
+        text("--directory", args.directory, "NAME", "the objects below a directory (--dir is gshmd's folder)");
+        unmark(app.add_option("--device", args.device, "such as cuda:0; default: all devices together"))
+            ->type_name("DEVICE");
+        app.add_flag("-b,--exact", args.exact_bytes, "sizes in bytes");
     }
 
     void add_daemon_commands();
@@ -238,6 +280,27 @@ void Parser::add_daemon_commands() {
 
     const auto df = add("df", cmd_df, "show the used and free memory of each device", "gshm df -b");
     df.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
+
+    const auto limit = add("limit", cmd_limit, "limit a user, a group or a directory; without values, list limits",
+                           "gshm limit --user bob --device cuda:0 --bytes 10G --objects 100000");
+    add_account(*limit.app, limit.args->account);
+    limit.number("--bytes", &LimitArgs::bytes, parse_limit, "SIZE", "at most; none: no limit, as in the next three");
+    limit.number("--soft-bytes", &LimitArgs::soft_bytes, parse_limit, "SIZE", "may be exceeded for the grace");
+    limit.number("--objects", &LimitArgs::objects, parse_limit_count, "COUNT", "at most");
+    limit.number("--soft-objects", &LimitArgs::soft_objects, parse_limit_count, "COUNT",
+                 "may be exceeded for the grace");
+    limit.number("--grace", &LimitArgs::grace_s, parse_span, "TIME", "such as 12h; default: 7d");
+    const auto reserve = [args = limit.args](const std::string& value) { args->reserve = value; };
+    unmark(limit.app->add_option_function<std::string>("--reserve", reserve,
+                                                       "memory of --device that other programs keep, or none"))
+        ->type_name("SIZE|N%");
+
+    const auto quota = add("quota", cmd_quota, "show what you use, against the limits", "gshm quota --all");
+    add_account(*quota.app, quota.args->account);
+    quota.flag("-a,--all", &QuotaArgs::all, "of all users and groups; root and the user of gshmd only");
+    const auto tiers =
+        add("tiers", cmd_tiers, "list the tiers, where objects go that leave a full device", "gshm tiers --json");
+    tiers.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
     const auto mount =
         add("mount", cmd_mount, "show the objects as files below a directory; without one, list the mounts",
@@ -275,6 +338,14 @@ void Parser::add_name_commands() {
         ->type_name("DEVICE");
     mv.flag("--keep-holders", &MvArgs::keep_holders, "with --device: processes that read it keep its old memory");
 
+    const auto promote =
+        add("promote", cmd_promote, "bring objects back from their tiers to their device", "gshm promote models/w0");
+    promote.names(&NamesArgs::names, "objects");
+
+    const auto demote =
+        add("demote", cmd_demote, "move objects from their device into a tier", "gshm demote models/w0");
+    demote.names(&NamesArgs::names, "objects, evictable or not, that no process uses");
+
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");
     rm.names(&RmArgs::names, "objects; directories with -r");
     rm.flag("-r,-R,--recursive", &RmArgs::recursive, "directories with all their entries");
@@ -307,10 +378,13 @@ void Parser::add_object_commands() {
     create.name("NAME", &CreateArgs::name, "its name; missing directories are created");
     create.number("--size", &CreateArgs::size_bytes, parse_size, "SIZE", "such as 8M")->required();
     create.device(&CreateArgs::device);
-    create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL", "permission bits; default: 0600");
+    create.number("--mode", &CreateArgs::mode, parse_mode, "OCTAL",
+                  "permission bits; default: 0600, or by the directory's default ACL");
     create.number("--fill", &CreateArgs::fill, parse_byte, "BYTE", "fill it, with 0 to 255 or 0x00 to 0xff");
     create.flag("--compressible", &CreateArgs::compressible, "in compressible memory, where the device has it");
+    create.lifetime();
     create.flag("--dedicated", &CreateArgs::dedicated, "share no allocation with other objects, even if small");
+    create.flag("--evictable", &CreateArgs::evictable, "it may leave a full device for a tier while nothing uses it");
 
     const auto stat = add("stat", cmd_stat, "show all properties of objects", "gshm stat models/w0");
     stat.names(&StatArgs::names, "objects or directories");
@@ -319,10 +393,43 @@ void Parser::add_object_commands() {
     const auto seal = add("seal", cmd_seal, "make objects immutable", "gshm seal models/w0 models/w1");
     seal.names(&NamesArgs::names, "objects");
 
+    const auto pin = add("pin", cmd_pin, "keep objects from expiring, and on their device", "gshm pin models/w0");
+    pin.names(&NamesArgs::names, "objects; as their owner within gshmd's --pin-share");
+
+    const auto unpin = add("unpin", cmd_unpin, "undo pin", "gshm unpin models/w0");
+    unpin.names(&NamesArgs::names, "objects");
+
+    const auto ttl = add("ttl", cmd_ttl, "set the time after which an object is removed",
+                         R"(gshm ttl cache/k0 10m
+  gshm ttl cache/k0 2h --unused            (since its last use)
+  gshm ttl cache/k0 off)");
+    ttl.name("NAME", &TtlArgs::name, "object");
+    const auto ttl_time = [](const std::string& option, const std::string& text) {
+        return text == "off" ? uint64_t{0} : parse_duration(option, text);
+    };
+    ttl.number("TIME", &TtlArgs::ttl_ms, ttl_time, "", "such as 500ms, 10m, 1h30m or 2d, from now on; or off")
+        ->required();
+    ttl.flag("--unused", &TtlArgs::unused, "counts from the last use, and not while it is in use");
+
     const auto holders = add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects",
                              "gshm holders models/w0");
     holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
+
+    const auto share = add("share", cmd_share, "let single users and groups read objects; show who may",
+                           R"(gshm share models/llama -r --to bob,@research
+  gshm share models/llama                  (shows the rights))");
+    share.names(&ShareArgs::names, "objects, or directories for all that is made in them later");
+    share.list("--to", &ShareArgs::with, "USER,@GROUP", "users, and groups after @; names or numbers");
+    share.flag("-w,--write", &ShareArgs::write, "also write");
+    share.flag("-r,-R,--recursive", &ShareArgs::recursive, "also all that is in the directories now");
+    share.flag("-p,--parents", &ShareArgs::parents, "also let them search the directories above");
+
+    const auto unshare =
+        add("unshare", cmd_unshare, "end the sharing with users and groups", "gshm unshare models/llama -r --from bob");
+    unshare.names(&ShareArgs::names, "objects or directories");
+    unshare.list("--from", &ShareArgs::with, "USER,@GROUP", "users, and groups after @; default: all");
+    unshare.flag("-r,-R,--recursive", &ShareArgs::recursive, "also all that is in the directories");
 
     const auto attr = add("attr", cmd_attr, "list, read, set or remove an object's attributes",
                           "gshm attr models/w0 shape '[4096,4096]'");
@@ -355,8 +462,10 @@ void Parser::add_copy_commands() {
     put.flag("--replace", &PutArgs::replace, "replace an existing object; by default it is an error");
     put.flag("--verify", &PutArgs::verify, "compare the object with the file before it gets its name");
     put.device(&PutArgs::device);
+    put.flag("--evictable", &PutArgs::evictable, "they may leave a full device for a tier while nothing uses them");
     put.number("--mode", &PutArgs::mode, parse_mode, "OCTAL",
                "permission bits; default: 0600, or those of the replaced object");
+    put.lifetime();
     put.number("--size", &PutArgs::size_bytes, parse_size, "SIZE", "size of standard input or a pipe, if known");
 
     const auto get = add("get", cmd_get, "copy objects to files, which are replaced when the copy is complete",
@@ -378,6 +487,7 @@ void Parser::add_tensor_commands() {
     load.optional_text("NAME", &LoadArgs::name,
                        "of the object, or of a directory for the files of a folder; default: made from the path");
     load.device(&LoadArgs::device);
+    load.flag("--evictable", &LoadArgs::evictable, "they may leave a full device for a tier while nothing uses them");
     const auto add_filter = [args = load.args](const std::string& value) { args->filters.push_back(value); };
     unmark(load.app->add_option_function<std::string>("--filter", add_filter,
                                                       "only tensors whose names match; may be repeated"))
@@ -386,6 +496,8 @@ void Parser::add_tensor_commands() {
     load.number("--mode", &LoadArgs::mode, parse_mode, "OCTAL",
                 "permission bits; default: the rights to read the file");
     load.number("--timeout", &LoadArgs::timeout_ms, parse_seconds, "SECONDS", "give up after this; default: never");
+
+    load.lifetime();
 
     const auto unload = add("unload", cmd_unload, "remove loaded tensors; memory is freed with the last lease",
                             "gshm unload models/llama");

@@ -11,6 +11,7 @@
 #include "cli/copy/put_plan.h"
 #include "cli/support/complaints.h"
 #include "cli/support/context.h"
+#include "cli/support/lifetime.h"
 #include "cli/support/progress.h"
 #include "cli/support/text.h"
 
@@ -83,9 +84,14 @@ Copied put(const Client& client, const PutItem& item, const PutArgs& args, const
                                     .size_bytes = args.size_bytes.value_or(0),
                                     .device = item.device,
                                     .mode = item.mode,
-                                    .empty = args.size_bytes == 0u},
+                                    .empty = args.size_bytes == 0u,
+                                    .ttl = std::chrono::milliseconds(args.lifetime.ttl_ms),
+                                    .ttl_unused = args.lifetime.ttl_unused,
+                                    .ephemeral = args.lifetime.ephemeral,
+                                    .evictable = args.evictable},
                                    {.replace = args.replace, .verify = args.verify, .progress = progress});
     if (!put) throw_failure(put.error(), item);
+    if (!item.acl.empty()) check(client.set_acl(item.name, item.acl), item.name);
     // The attribute is only informative, so errors are ignored: the name may belong to another object by now.
     const auto words = fmt::format("{}", fmt::join(path_words(put->path), "+"));
     if (!words.empty()) (void)client.set_attribute(item.name, "transfer", words);
@@ -133,6 +139,7 @@ int cmd_put(Context& context, const PutArgs& args) {
         if (copied) done.push_back(*copied);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     print_copies(context, done, plan.single, seconds.count());
+    if (args.lifetime.ephemeral && complaints.exit_code() == 0) hold_until_interrupted(context);
     return complaints.exit_code();
 }
 

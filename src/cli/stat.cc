@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/support/acls.h"
 #include "cli/support/attributes.h"
 #include "cli/support/context.h"
 #include "cli/support/describe.h"
@@ -55,8 +56,14 @@ int cmd_stat(Context& context, const StatArgs& args) {
                 reason = failure.what();
             }
         }
+        ShownAcls acls;
+        if (has_acl(info)) acls.acl = check(context.client().acl(name), name);
+        if (has_default_acl(info)) acls.default_acl = check(context.client().acl(name, true), name);
         if (context.json()) {
             auto record = stat_record(name, info);
+            Accounts accounts;
+            if (has_acl(info)) record.add("acl", acl_records(accounts, acls.acl));
+            if (has_default_acl(info)) record.add("default_acl", acl_records(accounts, acls.default_acl));
             std::vector<Record> list;
             if (attributes) {
                 for (const auto& attribute : *attributes) list.push_back(attribute_record(attribute));
@@ -65,7 +72,8 @@ int cmd_stat(Context& context, const StatArgs& args) {
             if (tensors) record.add("tensors", tensor_records(*tensors));
             records.push_back(std::move(record));
         } else {
-            text += (text.empty() ? "" : "\n") + stat_text(name, info, attributes.value_or(std::vector<Attribute>()));
+            text +=
+                (text.empty() ? "" : "\n") + stat_text(name, info, attributes.value_or(std::vector<Attribute>()), acls);
             if (tensors && !tensors->empty()) text += "\n" + tensors_text(*tensors, args.all ? 0 : kShownTensors);
             if (!reason.empty()) text += "\nno tensors can be shown: " + printable(reason) + "\n";
         }

@@ -1,41 +1,35 @@
 // gshm.h: sharing with single users and groups.
+#include <algorithm>
+
 #include "client/api.h"
 #include "client/requests.h"
+#include "client/share.h"
 
 using namespace gshm::core;
 using namespace gshm::core::client;
 
 namespace {
 
-enum class AclChange : uint8_t { replace = 1, add = 2, remove = 3 };
-
-Result<std::vector<gshm_acl_entry>> get_acl(Core& core, const std::string& name, bool inherited) {
-    auto answer = TRY(core.connection().call(
-        wire::RequestBody::GetAcl,
-        [&](auto& builder) { return wire::CreateGetAcl(builder, builder.CreateString(name), inherited).Union(); },
-        Lost::retry));
-    std::vector<gshm_acl_entry> entries;
-    const auto* records = GSHM_BODY(answer, AclReply)->entries();
-    if (records == nullptr) return entries;
-    for (const auto* record : *records) entries.push_back({record->tag(), record->rights(), record->id()});
-    return entries;
-}
-
-Status change_acl(Core& core, const std::string& name, bool inherited, AclChange change,
-                  std::span<const gshm_acl_entry> entries) {
-    return call_for_status(core, wire::RequestBody::ChangeAcl, [&](auto& builder) {
-        std::vector<wire::AclRecord> records;
-        for (const auto& entry : entries) records.emplace_back(entry.tag, entry.rights, entry.id);
-        auto object = builder.CreateString(name);
-        auto list = builder.CreateVectorOfStructs(records);
-        return wire::CreateChangeAcl(builder, object, inherited, static_cast<uint8_t>(change), list).Union();
-    });
-}
-
 Status check_entries(const gshm_acl_entry* entries, size_t count) {
     TRY(check_argument(entries != nullptr || count == 0, "the entries are NULL"));
     if (count <= limits::kAclEntries) return {};
     return fail(E2BIG, "an ACL has at most {} entries", limits::kAclEntries);
+}
+
+// The users and groups of a share, each once.
+Result<std::vector<gshm_acl_entry>> read_with(const gshm_acl_entry* with, size_t count) {
+    TRY(check_entries(with, count));
+    std::vector<gshm_acl_entry> chosen;
+    for (size_t i = 0; i < count; ++i) {
+        const auto& entry = with[i];
+        TRY(check_argument(entry.tag == GSHM_ACL_USER || entry.tag == GSHM_ACL_GROUP,
+                           "an entry is neither a user nor a group"));
+        TRY(check_argument(entry.rights == 0, "an entry of a share has rights: those follow from the flags"));
+        const bool twice = std::ranges::any_of(
+            chosen, [&](const auto& other) { return other.tag == entry.tag && other.id == entry.id; });
+        if (!twice) chosen.push_back(entry);
+    }
+    return chosen;
 }
 
 }  // namespace
@@ -68,23 +62,28 @@ int gshm_acl_set(gshm_client* client, const char* name, uint32_t flags, const gs
 
 int gshm_share(gshm_client* client, const char* name, const gshm_acl_entry* with, size_t count, uint32_t flags,
                gshm_share_info* ret_info) noexcept {
-    return with_client(client, [&](Core&) -> Status {
+    return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_flags(flags, GSHM_SHARE_PARENTS | GSHM_SHARE_WRITE | GSHM_SHARE_RECURSIVE, "share"));
-        TRY(check_entries(with, count));
+        auto chosen = TRY(read_with(with, count));
+        TRY(check_argument(count > 0, "a share needs at least one user or group"));
         TRY(check_output(ret_info));
-        return fail(EOPNOTSUPP, "sharing is not there yet");
+        Sharing sharing(client, core, std::move(chosen));
+        TRY(sharing.share(name, flags));
+        return write_struct(ret_info, sharing.info());
     });
 }
 
 int gshm_unshare(gshm_client* client, const char* name, const gshm_acl_entry* with, size_t count, uint32_t flags,
                  gshm_share_info* ret_info) noexcept {
-    return with_client(client, [&](Core&) -> Status {
+    return with_client(client, [&](Core& core) -> Status {
         TRY(check_names({name}));
         TRY(check_flags(flags, GSHM_SHARE_RECURSIVE, "unshare"));
-        TRY(check_entries(with, count));
+        auto chosen = TRY(read_with(with, count));
         TRY(check_output(ret_info));
-        return fail(EOPNOTSUPP, "sharing is not there yet");
+        Sharing sharing(client, core, std::move(chosen));
+        TRY(sharing.unshare(name, flags != 0));
+        return write_struct(ret_info, sharing.info());
     });
 }
 

@@ -170,7 +170,8 @@ flatbuffers::Offset<wire::CreateItem> build_item(flatbuffers::FlatBufferBuilder&
     auto device = spec.device != nullptr ? builder.CreateString(spec.device) : 0;
     auto list = attributes.empty() ? 0 : builder.CreateVector(attributes);
     return wire::CreateCreateItem(builder, name, spec.size_bytes, device, spec.mode == 0 ? 0600 : spec.mode,
-                                  spec.flags & ~uint32_t{GSHM_CREATE_NO_MAP}, list, spec.uid, spec.gid, spec.ttl_ms);
+                                  spec.flags & ~uint32_t{GSHM_CREATE_NO_MAP}, list, spec.uid, spec.gid, spec.ttl_ms,
+                                  spec.mode == 0);
 }
 
 Status create_all(gshm_client* client, const gshm_create_spec* specs, size_t count, gshm_object** ret_objects,

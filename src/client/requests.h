@@ -32,8 +32,8 @@ inline Status write_bytes(const Answer& answer, void* ret_bytes, size_t capacity
 // Seal and unlink return one status for one name.
 inline Status call_for_status(Core& core, wire::RequestBody kind, const DaemonConnection::Build& build) {
     // Idempotent requests are sent again.
-    bool again =
-        kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute || kind == wire::RequestBody::Move;
+    bool again = kind == wire::RequestBody::Seal || kind == wire::RequestBody::SetAttribute ||
+                 kind == wire::RequestBody::Move || kind == wire::RequestBody::ChangeAcl;
     auto answer = TRY(core.connection().call(kind, build, again ? Lost::retry : Lost::report));
     if (answer.reply->error() == 0) return {};
     return std::unexpected(Error{answer.reply->error(), std::string(wire::view(answer.reply->message()))});

@@ -159,16 +159,16 @@ Result<Settings> read_config_file(const std::string& path) {
     // A look without opening: a FIFO would block, and a device may act.
     auto found = UniqueFd::adopt(open(path.c_str(), O_PATH | O_CLOEXEC));
     struct stat status = {};
-    if (!found || fstat(found.get(), &status) != 0) return fail(errno, "cannot read {}: {}", path, strerror(errno));
+    if (!found || fstat(found.get(), &status) != 0) return fail(ENOENT, "cannot find {}: {}", path, strerror(errno));
     TRY(check_rights(path, status));
     auto file = UniqueFd::adopt(open(fmt::format("/proc/self/fd/{}", found.get()).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) return fail(errno, "cannot read {}: {}", path, strerror(errno));
+    if (!file) return fail(EPERM, "cannot read {}: {}", path, strerror(errno));
     std::string text;
     char block[65536];
     ssize_t got = 0;
     while ((got = read(file.get(), block, sizeof block)) != 0) {
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail(errno, "cannot read {}: {}", path, strerror(errno));
+        if (got < 0) return fail(EIO, "cannot read {}: {}", path, strerror(errno));
         text.append(block, static_cast<size_t>(got));
         if (text.size() > kMostBytes) return fail(EBADMSG, "{} is larger than 1 MiB, so it is no gshm.toml", path);
     }

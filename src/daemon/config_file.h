@@ -11,7 +11,8 @@ namespace gshm::core {
 // "": there is none.
 std::string default_config_file();
 
-// ENOENT: there is no such file. EPERM: another user could have written it. EBADMSG: it is wrong; the message begins
+// ENOENT: there is no such file, or its folder is closed to gshmd (as another user's HOME is). EPERM: it cannot be read,
+// or another user could have written it. EBADMSG: it is wrong; the message begins
 // with file, line and column.
 Result<Settings> read_config_file(const std::string& path);
 // The same for the text of a file.

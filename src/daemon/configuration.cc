@@ -9,6 +9,7 @@
 #include "base/runtime_dir.h"
 #include "daemon/config_file.h"
 #include "daemon/device_set.h"
+#include "daemon/tier_specs.h"
 
 namespace gshm::core {
 namespace {
@@ -82,6 +83,9 @@ Status Configuration::check() const {
     if (options_.takeover && options_.keeper != "process") {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options_.keeper);
     }
+    if (auto parsed = parse_tiers(options_.tiers); !parsed) {
+        return fail(EINVAL, "{}: {}", merged_.at("tier").place, parsed.error().message);
+    }
     for (const auto& device : options_.devices) {
         if (auto checked = DeviceSet::check_spec(device); !checked)
             return fail(ENODEV, "{}: {}", merged_.at("device").place, checked.error().message);
@@ -96,7 +100,7 @@ void Configuration::recall(const std::function<std::string(std::string_view name
         std::istringstream lines(setting(row.kept_as));
         for (std::string line; std::getline(lines, line);) values.push_back(line);
         // A gshmd of 0.1 kept 0 for none.
-        if (values.empty() || (!row.is_list() && values[0] == "0")) continue;
+        if (values.empty() || (!row.is_list() && row.least > 0 && values[0] == "0")) continue;
         Options checked;
         if (auto set = set_option(checked, {&row, {}}, row.name, values); !set) {
             log_warning("an option of the earlier gshmd is ignored: {}", set.error().message);

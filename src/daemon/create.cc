@@ -17,6 +17,8 @@ struct Item {
     uint32_t flags;
     uid_t uid;
     gid_t gid;
+    uint64_t ttl_ms;
+    bool default_mode;
     Attributes attributes;
 };
 
@@ -48,8 +50,17 @@ public:
             const Item& item = items_[records_.size()];
             auto created = create(*session, item);
             drop_extent();
+            if (!created && created.error().code == EDQUOT && !std::exchange(heard_others_, true)) {
+                // A packet of another client that releases memory may not have been read yet.
+                session->job_started();
+                return server_.client_loops().after_arrived(server_.loop(), [self = shared_from_this()] {
+                    store_lock.assert_held();
+                    if (auto waiting = self->session_.lock()) waiting->job_ended();
+                    self->run();
+                });
+            }
             if (!created) {
-                add_failure(created.error());
+                add_failure(session->explained(created.error()));
             } else if (auto* need = std::get_if<ExtentNeed>(&*created)) {
                 return allocate(*session, *need);
             } else {
@@ -66,15 +77,23 @@ private:
             return fail(EINVAL, "an object has at most {} bytes", limits::kObjectBytes);
         }
         constexpr uint32_t kKnown = kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateUnnamed |
-                                    kCreateEmpty | kCreateOwner | kCreateEvictable;
+                                    kCreateEmpty | kCreateOwner | kCreateEvictable | kCreateEphemeral |
+                                    kCreateTtlUnused;
         if ((item.flags & ~kKnown) != 0) return fail(EINVAL, "unknown create flags {:#x}", item.flags & ~kKnown);
+        const int64_t ttl_ns = TRY(ttl_ns_of(item.ttl_ms));
         if (item.mode > 0777) return fail(EINVAL, "mode {:o} has bits besides the permissions", item.mode);
         DeviceIndex device = item.device.empty() ? server_.store().inherited_device(session.id(), item.name)
                                                  : TRY(server_.devices().find(item.device));
         TRY(server_.devices().check(device));
-        return server_.store().create(session.id(),
-                                      {item.name, item.size_bytes, device, static_cast<uint16_t>(item.mode), item.flags,
-                                       &item.attributes, extent_, item.uid, item.gid, map_, small_bytes_});
+        CreateSpec spec{item.name,   item.size_bytes,
+                        device,      static_cast<uint16_t>(item.mode),
+                        item.flags,  &item.attributes,
+                        extent_,     item.uid,
+                        item.gid,    map_,
+                        small_bytes_};
+        spec.ttl_ns = ttl_ns;
+        spec.default_mode = item.default_mode;
+        return server_.store().create(session.id(), spec);
     }
 
     void allocate(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
@@ -89,7 +108,8 @@ private:
     }
 
     void allocate_memory(Session& session, const ExtentNeed& need) REQUIRES(store_lock) {
-        AllocationRequest request{need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab, true}};
+        AllocationRequest request{
+            need.device, need.size_bytes, need.min_bytes, {need.compressible, !need.slab && !need.fixed, true}};
         request.uid = need.uid;
         if (map_ && !need.slab) request.maps = session.id();
         server_.allocator().allocate(request,
@@ -224,6 +244,8 @@ void Session::create_objects(uint64_t request, const wire::CreateObjects& create
                          item->flags(),
                          item->uid(),
                          item->gid(),
+                         item->ttl_ms(),
+                         item->default_mode(),
                          {}});
         if (item->attributes() == nullptr) continue;
         for (const auto* attribute : *item->attributes()) {

@@ -44,7 +44,11 @@ Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std:
                                                      uint64_t limit_bytes, UniqueFd host_folder) {
     std::unique_ptr<DeviceSet> set(new DeviceSet(loop));
     set->old_host_folder_ = std::move(host_folder);
-    for (const auto& spec : specs) TRY(set->add(spec, limit_bytes));
+    for (size_t i = 0; i < specs.size(); ++i) {
+        const size_t before = set->slots_.size();
+        TRY(set->add(specs[i], limit_bytes));
+        for (size_t j = before; j < set->slots_.size(); ++j) set->slots_[j].spec = i;
+    }
     if (specs.empty()) TRY(set->add_unasked(limit_bytes));
     std::vector<uint64_t> capacities;
     for (const auto& slot : set->slots_) capacities.push_back(slot.device->info().capacity_bytes);
@@ -55,6 +59,24 @@ Result<std::unique_ptr<DeviceSet>> DeviceSet::create(EventLoop& loop, const std:
 Status DeviceSet::check_spec(std::string_view spec) {
     TRY(parse_spec(spec));
     return {};
+}
+
+bool DeviceSet::differ_in_limits_only(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+    return std::ranges::equal(one, other, [](const auto& a, const auto& b) {
+        const auto left = parse_spec(a);
+        const auto right = parse_spec(b);
+        return left && right && left->kind == right->kind && left->which == right->which;
+    });
+}
+
+void DeviceSet::set_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) {
+    for (auto& slot : slots_) {
+        uint64_t own = 0;
+        if (slot.spec && *slot.spec < specs.size()) {
+            if (const auto spec = parse_spec(specs[*slot.spec])) own = spec->limit_bytes;
+        }
+        slot.device->set_limit(own != 0 ? own : limit_bytes);
+    }
 }
 
 Status DeviceSet::add_unasked(uint64_t limit_bytes) {
@@ -91,8 +113,11 @@ Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes)
     }
     auto started = device->start();
     if (!started) log_error("{} cannot be used: {}", device->info().name, started.error().message);
-    slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes), std::make_unique<Worker>(),
-                      std::make_unique<Worker>(), started ? std::string() : started.error().message});
+    slots_.push_back({std::make_unique<LimitDevice>(std::move(device), limit_bytes),
+                      std::make_unique<Worker>(),
+                      std::make_unique<Worker>(),
+                      started ? std::string() : started.error().message,
+                      {}});
     return {};
 }
 
@@ -104,6 +129,7 @@ uint64_t DeviceSet::used_bytes(DeviceIndex index) const {
 }
 
 DeviceSet::Space DeviceSet::space(DeviceIndex index, uint64_t free_bytes) const {
+    if (free_bytes != UINT64_MAX) free_bytes -= std::min(free_bytes, reserve_bytes(index));
     const uint64_t limit = info(index).capacity_bytes;
     const uint64_t used = used_bytes(index);
     const uint64_t allowed = limit - std::min(limit, used);

@@ -28,6 +28,10 @@ public:
 
     // EINVAL: not a device. Does not look for it.
     static Status check_spec(std::string_view spec);
+    // Whether the specs name the same devices, in the same order.
+    static bool differ_in_limits_only(const std::vector<std::string>& one, const std::vector<std::string>& other);
+    // Changes the limits. The specs differ from those of create() in their limits only.
+    void set_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) REQUIRES(store_lock);
 
     size_t size() const { return slots_.size(); }
     const DeviceInfo& info(DeviceIndex index) const { return slots_[index].device->info(); }
@@ -43,9 +47,12 @@ public:
     // Also by the free memory of the device itself, which other processes use too. Asks the driver.
     Space real_space(DeviceIndex index) EXCLUDES(store_lock);
     FreedExtents& freed() override { return *freed_; }
+    uint64_t free_bytes(DeviceIndex index) const override { return space(index).available_bytes; }
     // See LimitDevice.
     void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
     uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }
+    // Of the device itself; gshmd may use a part of it only.
+    uint64_t memory_bytes(DeviceIndex index) const { return slots_[index].device->upstream().info().capacity_bytes; }
     std::vector<DeviceInfo> infos() const;
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
@@ -69,6 +76,7 @@ private:
         std::unique_ptr<Worker> worker;
         std::unique_ptr<Worker> reclaimer;
         std::string failure GUARDED_BY(store_lock);
+        std::optional<size_t> spec;  // its number; none: the device was not named
     };
 
     explicit DeviceSet(EventLoop& loop) : loop_(loop) {}

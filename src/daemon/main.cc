@@ -64,20 +64,22 @@ Budgets::Machine machine_of(const std::string& dir) {
     return machine;
 }
 
-Result<UniqueFd> watch_signals(EventLoop& loop) {
-    sigset_t ending;
-    sigemptyset(&ending);
-    sigaddset(&ending, SIGTERM);
-    sigaddset(&ending, SIGINT);
-    sigaddset(&ending, SIGHUP);
+// on_reload must outlive the loop's run; it is called under the store lock.
+Result<UniqueFd> watch_signals(EventLoop& loop, const std::function<void()>& on_reload) {
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&watched, signal);
     // Blocked before any thread starts, so that no thread gets them.
-    pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+    pthread_sigmask(SIG_BLOCK, &watched, nullptr);
     signal(SIGPIPE, SIG_IGN);
-    auto signals = UniqueFd::adopt(signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
+    auto signals = UniqueFd::adopt(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals) return fail_errno("signalfd");
-    TRY(loop.watch(signals.get(), EPOLLIN, [&loop, fd = signals.get()](uint32_t) {
+    TRY(loop.watch(signals.get(), EPOLLIN, [&loop, &on_reload, fd = signals.get()](uint32_t) {
         signalfd_siginfo info = {};
-        if (read(fd, &info, sizeof info) == sizeof info) log_info("ending on signal {}", info.ssi_signo);
+        if (read(fd, &info, sizeof info) != sizeof info) return;
+        // The kernel sends SIGHUP when the terminal has gone.
+        if (info.ssi_signo == SIGHUP && info.ssi_code != SI_KERNEL) return on_reload();
+        log_info("ending on signal {}", info.ssi_signo);
         loop.stop();
     }));
     return signals;
@@ -212,7 +214,8 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     if (!configuration.file().empty()) log_info("configuration: {}", configuration.file());
     if (getenv("GSHM_LOCK_REPORT") != nullptr) LockReport::start();
     auto loop = TRY(EventLoop::create());
-    auto signals = TRY(watch_signals(*loop));
+    std::function<void()> on_reload;  // set before the loop runs
+    auto signals = TRY(watch_signals(*loop, on_reload));
     raise_descriptor_limit();
     Takeover::Received received;
     // Opening the devices can fail or take long, and the state may have a format that this gshmd does not read. Both are
@@ -283,8 +286,19 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
     server->set_machine(machine_of(options.dir));
-    for (const auto& option : option_table()) {
-        if (option.apply != nullptr) option.apply(*server, options);
+    {
+        StoreLock lock(loop->store_mutex());
+        for (const auto& option : option_table()) {
+            if (option.apply != nullptr) option.apply(*server, options);
+        }
+    }
+    auto tiers_started = server->start_tiers(options.tiers, options.tier_free, [&](const std::string& what) {
+        log_info("{}", what);
+        readiness.tell(what);
+    });
+    if (!tiers_started) {
+        if (resuming) close_survival();
+        return tiers_started;
     }
     if (auto started = server->start_clients(options.threads, options.protocols); !started) {
         if (resuming) close_survival();
@@ -321,6 +335,10 @@ Status serve(Configuration& configuration, Readiness& readiness) {
         if (resuming) close_survival();
         return mounted;
     }
+    if (auto started = server->start_expiry(); !started) {
+        if (resuming) close_survival();
+        return started;
+    }
     undo.cancel();
     stages.end("mount");
     {
@@ -329,6 +347,11 @@ Status serve(Configuration& configuration, Readiness& readiness) {
             log_error("{}", remembered.error().message);
         if (resuming) log_info("took up {} objects in{}", server->store().object_count(), stages.text());
     }
+    server->set_configuration(&configuration);
+    on_reload = [&server] {
+        store_lock.assert_held();
+        server->reload("SIGHUP", [](const auto&) {});
+    };
     log_info("gshmd {} is ready at {}; devices:{}", wire::kProductVersion, options.dir, names);
     readiness.report(Readiness::kReady);
     tell_systemd("READY=1");

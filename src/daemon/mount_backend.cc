@@ -19,6 +19,10 @@ Mover& MountBackend::mover() {
     return server_.mover();
 }
 
+Tiers* MountBackend::tiers() {
+    return &server_.tiers();
+}
+
 size_t MountBackend::device_count() {
     return server_.devices().size();
 }

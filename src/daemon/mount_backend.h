@@ -22,6 +22,7 @@ public:
     Files& files() override REQUIRES(store_lock) { return files_; }
     Allocator& allocator() override;
     Mover& mover() override;
+    Tiers* tiers() override;
     size_t device_count() override;
     Device& device(DeviceIndex device) override;
     uint64_t used_bytes(DeviceIndex device) override;

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "daemon/server.h"
+#include "daemon/tier_specs.h"
 
 namespace gshm::core {
 namespace {
@@ -19,6 +20,16 @@ Status check_keeper(std::string_view value) {
 
 void apply_budgets(Server& server, const Options& options) {
     server.set_budgets(options.user_share, options.budgets);
+}
+
+void apply_device_limits(Server& server, const Options& options) {
+    store_lock.assert_held();
+    server.set_device_limits(options.devices, options.limit_bytes);
+}
+
+void apply_tier_free(Server& server, const Options& options) {
+    store_lock.assert_held();
+    server.set_tier_free(options.tier_free);
 }
 
 const Option rows[] = {
@@ -61,19 +72,43 @@ const Option rows[] = {
      .help = "use this device; may be given several times, the first is the default one\n"
              "({devices}; a size at the end bounds what is used; default: all GPUs, then host)",
      .default_text = "all GPUs, then host",
-     .kept_as = "devices"},
+     .kept_as = "devices",
+     .apply = apply_device_limits,
+     .applies = [](const Options& from,
+                   const Options& to) { return DeviceSet::differ_in_limits_only(from.devices, to.devices); }},
     {.name = "limit",
      .member = &Options::limit_bytes,
      .argument = "BYTES",
      .help = "use at most so much of each device that its SPEC does not bound (64M, 4G, ...)",
      .default_text = "none",
-     .kept_as = "limit"},
+     .kept_as = "limit",
+     .apply = apply_device_limits},
     {.name = "staging",
      .member = &Options::staging_bytes,
      .argument = "BYTES",
      .help = "pinned memory that files pass through on their way to and from a GPU (64M)",
      .least = 32 * kMiB,  // room for a few chunks of large transfers
      .kept_as = "staging"},
+    {.name = "tier",
+     .member = &Options::tiers,
+     .argument = "SPEC",
+     .help = "objects that are marked as evictable leave a full GPU for this tier: host:SIZE, FOLDER[:SIZE] or\n"
+             "FOLDER[:SIZE]:keep, which outlives a restart of the machine; both may be given, host comes first;\n"
+             "none: no tier (docs/tiers.md)",
+     .default_text = "none",
+     .kept_as = "tiers",
+     .check = [](std::string_view value) -> Status {
+         TRY(parse_tiers({std::string(value)}));
+         return {};
+     }},
+    {.name = "tier-free",
+     .member = &Options::tier_free,
+     .argument = "PERCENT",
+     .help = "of each device with evictable objects, kept free for new ones (5)",
+     .least = 0,
+     .most = 90,
+     .kept_as = "tier free",
+     .apply = apply_tier_free},
     {.name = "threads",
      .member = &Options::threads,
      .argument = "N",
@@ -88,6 +123,14 @@ const Option rows[] = {
      .most = 99,
      .kept_as = "user share",
      .apply = apply_budgets},
+    {.name = "pin-share",
+     .member = &Options::pin_share,
+     .argument = "PERCENT",
+     .help = "the part of each device that a user may pin of the objects that it owns (10); root pins without a limit",
+     .least = 0,
+     .most = 100,
+     .kept_as = "pin share",
+     .apply = [](Server& server, const Options& options) { server.set_pin_share(options.pin_share); }},
     {.name = "budgets",
      .member = &Options::budgets,
      .argument = "RESOURCE=TOTAL",

@@ -37,7 +37,7 @@ struct Option {
     // EINVAL: not a value. For each of the texts; the message does not name the option.
     Status (*check)(std::string_view value) = nullptr;
     // Gives a running gshmd the values: called once at the start, before clients are served, and by each reload that
-    // changes the option. Null: a change needs a restart.
+    // changes the option. Under the store lock. Null: a change needs a restart.
     void (*apply)(Server& server, const Options& options) = nullptr;
     // Whether apply() is enough for this change; null: always.
     bool (*applies)(const Options& from, const Options& to) = nullptr;

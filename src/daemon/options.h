@@ -22,6 +22,9 @@ struct Options {
     unsigned threads = 0;  // that serve clients; 0: the default for the machine's cores
     // Of what is there for all users, in percent.
     unsigned user_share = limits::kUserSharePercent;
+    unsigned pin_share = limits::kPinSharePercent;  // of each device, that a user may pin of own objects, in percent
+    std::vector<std::string> tiers;                 // see TierSpec; empty or "none": no tier
+    unsigned tier_free = limits::kTierFreePercent;  // percent of a device, kept free for new objects
     Budgets::Totals budgets = Budgets::kOfMachine;
     std::string keeper = "process";
     bool debug = false;

@@ -1,5 +1,7 @@
 #include "daemon/records.h"
 
+#include "base/limits.h"
+#include "store/lifetimes.h"
 #include "wire/records.h"
 
 namespace gshm::core {
@@ -11,18 +13,36 @@ std::pair<uint64_t, uint64_t> extent_of(const Object& object) {
     return {object.extent->id, object.extent->size_bytes};
 }
 
+// GSHM_STAT_ACL, GSHM_STAT_DEFAULT_ACL
+uint32_t acl_flags(const Node& node) {
+    constexpr uint32_t kAcl = 1u << 24;
+    constexpr uint32_t kDefaultAcl = 1u << 25;
+    const bool inherited = node.kind == NodeKind::directory && static_cast<const Directory&>(node).default_acl;
+    return (node.acl ? kAcl : 0u) | (inherited ? kDefaultAcl : 0u);
+}
+
 // NodeRecord::tier
 uint32_t tier_of(const Object& object) {
     if (object.stored != 0) return wire::kDiskTier;
     return object.is_evicted() ? object.device + 1 : 0;
 }
 
+uint64_t ttl_ms_of(const Object& object) {
+    constexpr int64_t kMillisecondNs = 1'000'000;
+    return object.lifetime == nullptr ? 0 : static_cast<uint64_t>(object.lifetime->ttl_ns / kMillisecondNs);
+}
+
 }  // namespace
 
-wire::NodeRecord to_record(const Node& node) {
+Result<int64_t> ttl_ns_of(uint64_t ttl_ms) {
+    if (ttl_ms > limits::kTtlMs) return fail(EINVAL, "a ttl has at most {} ms, which are 100 years", limits::kTtlMs);
+    return static_cast<int64_t>(ttl_ms * 1'000'000);
+}
+
+wire::NodeRecord to_record(const Node& node, const Clock& clock) {
     if (node.kind == NodeKind::directory) {
         const auto& directory = static_cast<const Directory&>(node);
-        uint32_t flags = directory.implicit ? 0 : uint32_t{kCreateKeep};
+        uint32_t flags = (directory.implicit ? 0 : uint32_t{kCreateKeep}) | acl_flags(node);
         auto device = static_cast<uint16_t>(directory.device ? *directory.device + 1 : 0);
         return {node.id,
                 directory.children.size(),
@@ -56,7 +76,7 @@ wire::NodeRecord to_record(const Node& node) {
                 node.uid,
                 node.gid,
                 node.mode,
-                0,
+                acl_flags(node),
                 0,
                 0,
                 0,
@@ -78,15 +98,15 @@ wire::NodeRecord to_record(const Node& node) {
             node.uid,
             node.gid,
             node.mode,
-            object.flags & ~kUnreportedFlags,
+            (object.flags & ~kUnreportedFlags) | acl_flags(node),
             object.leases,
             0,
             static_cast<uint16_t>(object.home()),
             static_cast<uint8_t>(node.kind),
             static_cast<uint8_t>(object.state),
             tier_of(object),
-            0,
-            0};
+            expires_ns(object, clock),
+            ttl_ms_of(object)};
 }
 
 wire::NodeRecord to_record(const Unlinked& unlinked) {
@@ -113,7 +133,7 @@ wire::NodeRecord to_record(const Unlinked& unlinked) {
             static_cast<uint8_t>(object.state),
             unlinked.former ? 0 : tier_of(object),
             0,
-            0};
+            unlinked.former ? 0 : ttl_ms_of(object)};
 }
 
 wire::NodeRecord failed_node_record(const Error& error) {

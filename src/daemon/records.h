@@ -7,7 +7,10 @@
 
 namespace gshm::core {
 
-wire::NodeRecord to_record(const Node& node);
+// The clock is that of the store.
+wire::NodeRecord to_record(const Node& node, const Clock& clock);
+// EINVAL: more than limits::kTtlMs.
+Result<int64_t> ttl_ns_of(uint64_t ttl_ms);
 wire::NodeRecord failed_node_record(const Error& error);
 // As in gshm_list_unlinked(): the size is that of the memory, and a flag marks former memory.
 wire::NodeRecord to_record(const Unlinked& unlinked);

@@ -100,7 +100,12 @@ void Session::send_devices(uint64_t request, bool hello, const std::vector<Devic
                                            resumed_);
         return reply(request, wire::ReplyBody::HelloReply, body.Union());
     }
-    reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list).Union());
+    std::vector<flatbuffers::Offset<wire::TierRecord>> tiers;
+    for (const auto& tier : server_.tiers().states()) {
+        tiers.push_back(wire::CreateTierRecord(out, out.CreateString(tier.name), tier.capacity_bytes, tier.used_bytes,
+                                               tier.objects, tier.keep, out.CreateString(tier.failure)));
+    }
+    reply(request, wire::ReplyBody::DeviceList, wire::CreateDeviceList(out, list, out.CreateVector(tiers)).Union());
 }
 
 // Other processes use a GPU too, so its driver is asked, in the threads of the devices. A driver that does not answer
@@ -196,6 +201,8 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     std::vector<int> descriptors;
     std::vector<UniqueFd> opened_files;  // of `descriptors`, until they are sent
     std::vector<Object*> without_memory;
+    std::vector<Object*> away;  // in tiers
+    std::vector<Object*> all;
     FirstError first(*this, "OpenObjects");
     auto add = [&](Result<Object*> object) -> Status {
         store_lock.assert_held();
@@ -205,8 +212,17 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             return std::unexpected(std::move(error));
         };
         if (auto usable = server_.devices().check(opened->device); !usable) return undo(usable.error());
+        auto returns = needs_return(*opened, open.any_device());
+        if (!returns) return undo(returns.error());
+        all.push_back(opened);
+        if (*returns) {
+            away.push_back(opened);
+            records.push_back(to_open_record(*opened, -1));
+            return {};
+        }
         int index = -1;
-        auto needs = open.map() ? needs_own_memory(*opened) : Result<bool>(false);
+        auto needs = open.map() ? needs_own_memory(*opened, true) : Result<bool>(false);
+        if (needs && !*needs && open.map()) needs = needs_fixed_memory(*opened, access);
         if (!needs) return undo(needs.error());
         if (*needs) {
             without_memory.push_back(opened);
@@ -249,8 +265,10 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
         store, open, [&](std::string_view name) { note(add(store.open(id_, name, access, open.sealed_only()))); },
         [&](uint64_t id) { note(add(store.open_id(id_, id, access, open.sealed_only()))); });
     if (!done) return reply_error(request, done.error());
-    if (!without_memory.empty()) {
-        give_own_memory(std::move(without_memory));
+    if (!away.empty() || !without_memory.empty()) {
+        // Objects that must return keep the others of the request from being evicted for them.
+        if (!away.empty()) bring_back(std::move(away), std::move(all));
+        else give_own_memory(std::move(without_memory));
         for (const auto& record : records) {
             if (record.descriptor() >= 0) forget_descriptor(record.extent(), access);
             if (record.status() == 0) (void)store.release(id_, record.id(), access);
@@ -282,7 +300,7 @@ void Session::stat(uint64_t request, const wire::Stat& stat) {
     FirstError first(*this, "Stat");
     auto add = [&](Result<const Node*> node) {
         if (!node) first.note(node.error());
-        records.push_back(node ? to_record(**node) : failed_node_record(node.error()));
+        records.push_back(node ? to_record(**node, server_.clock()) : failed_node_record(node.error()));
     };
     auto done = for_each_item(
         store, stat, [&](std::string_view name) { add(store.stat(id_, name)); },
@@ -306,10 +324,10 @@ void Session::list(uint64_t request, const wire::List& list) {
     std::vector<wire::NodeRecord> records;
     for (const Link* entry : *entries) {
         names.push_back(out.CreateString(entry->name));
-        records.push_back(to_record(*entry->node));
+        records.push_back(to_record(*entry->node, server_.clock()));
     }
     auto directory = server_.store().stat(id_, wire::view(list.path()));
-    uint64_t total = directory ? to_record(**directory).size_bytes() : 0;
+    uint64_t total = directory ? to_record(**directory, server_.clock()).size_bytes() : 0;
     const auto fields = wire::add_records<wire::NodeRecord>(out, protocol_, records);
     auto body = wire::CreateListReply(out, out.CreateVector(names), fields.first, cookie, total, fields.sized);
     reply(request, wire::ReplyBody::ListReply, body.Union());
@@ -419,9 +437,9 @@ void Session::wait(uint64_t request, const wire::Wait& wait) {
     const auto until = wait.gone() ? Waits::Until::gone : wait.sealed() ? Waits::Until::sealed : Waits::Until::exists;
     std::string name(wire::view(wait.name()));
     using Found = Result<std::optional<wire::NodeRecord>>;
-    auto found = [](const Waits::Outcome& outcome) -> Found {
+    auto found = [this](const Waits::Outcome& outcome) -> Found {
         if (!outcome) return std::unexpected(outcome.error());
-        return *outcome == nullptr ? std::nullopt : std::optional(to_record(**outcome));
+        return *outcome == nullptr ? std::nullopt : std::optional(to_record(**outcome, server_.clock()));
     };
     const uint64_t number = next_wait_++;
     // Waits drops it before the session is destroyed, so `this` is safe. The answer is posted, since the change that
@@ -496,8 +514,11 @@ void Session::send_events() {
     std::vector<std::string> names;
     std::vector<std::string> old_names;
     for (const auto& event : events) {
+        // Earlier programs do not know the kind.
+        const bool unknown = protocol_ == 1 && event.event == EventKind::expired;
         records.emplace_back(event.id, event.replaced, event.size_bytes, event.time_ns,
-                             static_cast<uint16_t>(event.device), static_cast<uint8_t>(event.event),
+                             static_cast<uint16_t>(event.device),
+                             static_cast<uint8_t>(unknown ? EventKind::deleted : event.event),
                              static_cast<uint8_t>(event.kind), static_cast<uint8_t>(event.state));
         names.push_back(event.name);
         old_names.push_back(event.old_name);

@@ -157,7 +157,7 @@ void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
     std::vector<Object*> without_memory;
     for (uint64_t id : *objects.ids()) {
         auto object = object_range(id, 0, 0, Access::read);
-        auto needs = object ? needs_own_memory(**object) : Result<bool>(false);
+        auto needs = object ? needs_own_memory(**object, false) : Result<bool>(false);
         if (needs && *needs) without_memory.push_back(*object);
     }
     if (!without_memory.empty()) return give_own_memory(std::move(without_memory));
@@ -170,7 +170,7 @@ void Session::ring_objects(uint64_t request, const wire::RingObjects& objects) {
                 return fail(EINVAL, "a ring has slots for {} objects", limits::kRingObjects);
             }
             Object* object = TRY(object_range(objects.ids()->Get(i), 0, 0, access));
-            TRY(needs_own_memory(*object));
+            TRY(needs_own_memory(*object, false));
             ring->set_object(objects.slots()->Get(i), std::make_shared<RingObject>(server_, object, access));
             return {};
         };

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/runtime_dir.h"
+#include "base/safe_folder.h"
 #include "daemon/folder_reserve.h"
 #include "daemon/process.h"
 #include "fuse/iov_folder.h"
@@ -94,103 +94,21 @@ Result<UniqueFd> take_lock(const std::string& dir, const RuntimeFolder::OnWait& 
     }
 }
 
-// Files of root may be shown as those of the overflow user in a user namespace that has no id for root.
-bool is_root_elsewhere(uid_t uid) {
-    uid_t overflow = 0;
-    if (!(std::ifstream("/proc/sys/kernel/overflowuid") >> overflow) || uid != overflow) return false;
-    std::ifstream map("/proc/self/uid_map");
-    for (uint64_t inside = 0, outside = 0, count = 0; map >> inside >> outside >> count;) {
-        if (uid >= inside && uid - inside < count) return false;
-    }
-    return true;
-}
-
-// A folder above the runtime folder, or a symbolic link to one.
-Status check_above(const std::string& path, const struct stat& status, const std::string& dir) {
-    if (status.st_uid != 0 && status.st_uid != geteuid() && !is_root_elsewhere(status.st_uid)) {
-        return fail(
-            EPERM, "{} belongs to another user (uid {}), who could replace the runtime folder {}: choose another --dir",
-            path, status.st_uid, dir);
-    }
-    if (S_ISLNK(status.st_mode)) return {};
-    if (!S_ISDIR(status.st_mode)) return fail(ENOTDIR, "{}, above the runtime folder {}, is not a folder", path, dir);
-    if ((status.st_mode & 022) == 0 || (status.st_mode & S_ISVTX) != 0) return {};
-    return fail(EPERM,
-                "others may write to {}, and could replace the runtime folder {}: choose another --dir, or take the "
-                "right from them (chmod go-w {})",
-                path, dir, path);
-}
-
-// Checks all folders above the runtime folder, from the root on: after a folder has been checked, no other user can
-// change its entries that have been checked. With `make`, missing ones are made.
-Status check_all_above(const std::string& dir, bool make) {
-    std::error_code error;
-    std::string rest = std::filesystem::absolute(dir, error).parent_path().string();
-    if (error) return fail(error.value(), "cannot find {}: {}", dir, error.message());
-    constexpr int kMostFollowed = 40;  // as the kernel
-    int followed = 0;
-    std::string at;  // without symbolic links; empty: the root
-    struct stat status = {};
-    if (lstat("/", &status) != 0) return fail_errno("stat of /");
-    TRY(check_above("/", status, dir));
-    while (!rest.empty()) {
-        const size_t slash = rest.find('/');
-        const std::string part = rest.substr(0, slash);
-        rest.erase(0, slash == rest.npos ? rest.npos : slash + 1);
-        if (part.empty() || part == ".") continue;
-        if (part == "..") {
-            at.resize(at.empty() ? 0 : at.rfind('/'));
-            continue;
-        }
-        const std::string path = at + "/" + part;
-        int found = lstat(path.c_str(), &status);
-        if (found != 0 && errno == ENOENT) {
-            if (!make) return {};
-            if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) found = lstat(path.c_str(), &status);
-        }
-        if (found != 0) return fail(errno, "cannot make {} for the runtime folder {}: {}", path, dir, strerror(errno));
-        TRY(check_above(path, status, dir));
-        if (!S_ISLNK(status.st_mode)) {
-            at = path;
-            continue;
-        }
-        const auto target = std::filesystem::read_symlink(path, error).string();
-        if (error || ++followed > kMostFollowed) return fail(ELOOP, "{} leads nowhere", path);
-        if (target.starts_with('/')) at.clear();
-        rest = target + "/" + rest;
-    }
-    return {};
-}
-
-Status check_folder(const std::string& dir) {
-    struct stat status = {};
-    if (lstat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-        return fail(ENOTDIR, "the runtime folder {} is not a folder", dir);
-    }
-    if (status.st_uid != geteuid()) {
-        return fail(EPERM, "the runtime folder {} belongs to another user (uid {}): choose another --dir", dir,
-                    status.st_uid);
-    }
-    if ((status.st_mode & 022) == 0) return {};
-    return fail(EPERM,
-                "others may write to the runtime folder {}: choose another --dir, or take the right from them "
-                "(chmod go-w {})",
-                dir, dir);
-}
+constexpr FolderRole kRole = {"the runtime folder", "choose another --dir"};
 
 }  // namespace
 
 Status RuntimeFolder::check(const std::string& dir) {
-    TRY(check_all_above(dir, false));
-    return access(dir.c_str(), F_OK) == 0 ? check_folder(dir) : Status{};
+    TRY(check_folders_above(dir, kRole, false));
+    return access(dir.c_str(), F_OK) == 0 ? check_own_folder(dir, kRole) : Status{};
 }
 
 Result<RuntimeFolder> RuntimeFolder::create(const std::string& dir, const OnWait& on_wait) {
-    TRY(check_all_above(dir, true));
+    TRY(check_folders_above(dir, kRole, true));
     // Root's daemon serves all users; that of another user serves only this user.
     bool made = mkdir(dir.c_str(), geteuid() == 0 ? 0755 : 0700) == 0;
     if (!made && errno != EEXIST) return fail(errno, "cannot make the runtime folder {}: {}", dir, strerror(errno));
-    if (!made) TRY(check_folder(dir));
+    if (!made) TRY(check_own_folder(dir, kRole));
     // Independent of the umask.
     if (made && geteuid() == 0) chmod(dir.c_str(), 0755);
 

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Server>> Server::create(EventLoop& loop, std::unique_ptr<
         TRY(self->await_session(session, process));
     }
     self->fences_.restore(self->store_);
+    self->reserves_.load();
     // Commits changes that no request waits for, such as the end of a client.
     loop.set_after([self] {
         store_lock.assert_held();
@@ -85,9 +86,15 @@ Server::Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& su
       reclaim_(scheduler_, *devices_),
       store_(clock_, reclaim_, owner_, devices_->infos()),
       budgets_(store_.budgets()),
+      lifetimes_(store_.lifetimes()),
       departures_(scheduler_, store_),
       allocator_(scheduler_, *devices_, departures_),
       mover_(scheduler_, *devices_, allocator_, store_),
+      tiers_(scheduler_, *devices_, allocator_, store_, first_gpu(*devices_),
+             [this] {
+                 store_lock.assert_held();
+                 return commit();
+             }),
       watches_(store_),
       waits_(store_),
       fences_(loop, survival, budgets_) {
@@ -121,6 +128,16 @@ void Server::set_machine(const Budgets::Machine& machine) {
     descriptors_for_users_ = machine.descriptors - machine.descriptors / limits::kDescriptorReserve;
 }
 
+Status Server::start_expiry() {
+    StoreLock lock(loop_.store_mutex());
+    expiry_ = TRY(Expiry::create(loop_, store_.lifetimes(), [this] {
+        store_lock.assert_held();
+        return commit();
+    }));
+    expiry_->start();
+    return commit();
+}
+
 Server::~Server() {
     if (client_loops_) client_loops_->stop();
     ending_ = true;
@@ -129,18 +146,21 @@ Server::~Server() {
         departures_.set_given_up(true);
     }
     mover_.stop();
+    tiers_.stop();
     keeper_waits_.reset();
     freed_memory_.reset();
     // Their threads use all other members. The janitor may still have a mount to destroy.
     finish_mounting();
     mount_.reset();
     janitor_.reset();
+    reloader_.reset();
     successor_.reset();  // so that the end of its session does not call keep_serving()
     survival_.forget_store();
     fences_.close();
     loop_.set_after({});
     watches_.set_wake({});
     waits_.set_wake({});
+    expiry_.reset();
     loop_.unwatch(listener_.get());
     if (mount_table_) loop_.unwatch(mount_table_.get());
     for (const auto& [session, process] : awaited_) loop_.unwatch(process.get());
@@ -352,11 +372,13 @@ bool Server::end(int folder_lock) {
         departures_.set_given_up(true);
     }
     mover_.stop();
+    tiers_.stop();
     // Clients repeat incomplete transfers at the next daemon. Both must not write at the same time.
     finish_transfers();
     if (mount_ && keep_ && mount_->can_be_resumed()) mount_->leave_mounted();
     if (!keep_) {
         mount_.reset();
+        empty_folder();
         StoreLock lock(loop_.store_mutex());  // devices' threads may be about to commit
         reclaim_.stop();
         survival_.discard();

@@ -11,7 +11,9 @@
 
 #include "base/clock.h"
 #include "daemon/client_loops.h"
+#include "daemon/configuration.h"
 #include "daemon/device_set.h"
+#include "daemon/expiry.h"
 #include "daemon/fences.h"
 #include "daemon/freed_memory.h"
 #include "daemon/loop.h"
@@ -19,12 +21,14 @@
 #include "daemon/mount_backend.h"
 #include "daemon/mount_records.h"
 #include "daemon/reapers.h"
+#include "daemon/reserves.h"
 #include "daemon/ring_service.h"
 #include "daemon/session.h"
 #include "daemon/survival.h"
 #include "fuse/mount.h"
 #include "memory/move.h"
 #include "memory/reclaim.h"
+#include "memory/tiers.h"
 #include "store/shared.h"
 #include "store/waits.h"
 #include "store/watches.h"
@@ -44,9 +48,11 @@ public:
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() REQUIRES(store_lock) { return store_; }
     SharedStore shared_store() REQUIRES_SHARED(store_lock) { return SharedStore(store_); }
+    const Clock& clock() const { return clock_; }
     DeviceSet& devices() { return *devices_; }
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
+    Tiers& tiers() { return tiers_; }
     Fences& fences() REQUIRES(store_lock) { return fences_; }
     Watches& watches() REQUIRES(store_lock) { return watches_; }
     Waits& waits() REQUIRES(store_lock) { return waits_; }
@@ -60,6 +66,7 @@ public:
     wire::ProtocolRange protocols() const { return protocols_; }
     uint64_t instance() const { return survival_.instance(); }
     const Credentials& owner() const { return owner_; }
+    Reserves& reserves() REQUIRES(store_lock) { return reserves_; }
 
     // One slab of a key is allocated at a time. True: an allocation is in progress, and `resume` is called when it has
     // succeeded or failed. False: the caller must allocate, call slab_arrived() and run the tasks that it returns.
@@ -85,14 +92,34 @@ public:
     void set_budgets(unsigned share_percent, const Budgets::Totals& totals) {
         budgets_.set_limits(machine_, share_percent, totals);
     }
+    // See DeviceSet::set_limits().
+    void set_device_limits(const std::vector<std::string>& specs, uint64_t limit_bytes) REQUIRES(store_lock);
     // The last descriptors are kept back for root and the user who runs gshmd. `fd` is a new one.
     bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
         return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
     }
+    // tiers.cc. Before the clients. specs: as of parse_tiers(). An error if objects are in a folder that is none of the
+    // tiers.
+    Status start_tiers(const std::vector<std::string>& specs, unsigned free_percent, const TierFolder::OnWait& on_wait)
+        EXCLUDES(store_lock);
     // Starts the threads that serve clients. Before the loop runs.
     Status start_clients(unsigned threads, wire::ProtocolRange protocols);
+    // Objects expire from now on. Before the loop runs, and after the mount is resumed, which is told of removals.
+    Status start_expiry() EXCLUDES(store_lock);
+    // Percent of each device with evictable objects, kept free for new ones.
+    void set_tier_free(unsigned percent) REQUIRES(store_lock) { tiers_.set_free_percent(percent); }
+    // The part of each device that an owner may pin, in percent.
+    void set_pin_share(unsigned percent) { lifetimes_.set_pin_share(percent); }
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
+
+    // ---- server_reload.cc ----
+    // For reload(), until the server is destroyed.
+    void set_configuration(Configuration* configuration) { configuration_ = configuration; }
+    // Reads the configuration again in another thread, takes up what can change, and logs that. `done` is called under
+    // the lock. EBADMSG: the file is wrong, and nothing has changed. `asker` is for the log.
+    using Reloaded = Result<std::vector<OptionChange>>;
+    void reload(std::string asker, std::move_only_function<void(Reloaded)> done) REQUIRES(store_lock);
 
     // ---- server_mount.cc ----
     // Before the first mount. Clients find the daemon by its runtime folder.
@@ -124,6 +151,7 @@ public:
 private:
     Server(EventLoop& loop, std::unique_ptr<DeviceSet> devices, Survival& survival, UniqueFd listener);
     void on_accept() REQUIRES(store_lock);
+    Reloaded take_configuration(Result<Configuration> next, const std::string& asker) REQUIRES(store_lock);
     // Tells a client that its connection was refused.
     void refuse(UniqueFd socket, uid_t uid, const Error& error);
     // Keeps a session of an earlier daemon until its client resumes it or its process ends.
@@ -142,6 +170,9 @@ private:
     // Returns when no mount is being made or removed; none begins afterwards.
     void finish_mounting() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
+    static Device* first_gpu(DeviceSet& devices);
+    // Removes the files of objects that end with gshmd.
+    void empty_folder() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
     // Cancels the takeover.
     void keep_serving(std::string_view why) REQUIRES(store_lock);
@@ -154,22 +185,26 @@ private:
     std::unique_ptr<DeviceSet> devices_;
     UniqueFd listener_;
     Survival& survival_;
+    Reserves reserves_ GUARDED_BY(store_lock) = {*devices_, survival_};
     UniqueFd spare_;  // closed for a moment to accept and refuse a client when no descriptors are left
     Credentials owner_;
     SystemClock clock_;
     LoopScheduler scheduler_;
     Reclaim reclaim_;
     Store store_ GUARDED_BY(store_lock);
-    Budgets& budgets_;  // of the store; for any thread
+    Budgets& budgets_;      // of the store; for any thread
+    Lifetimes& lifetimes_;  // likewise
     Budgets::Machine machine_;
     uint64_t descriptors_for_users_ = UINT64_MAX;
     Departures departures_ GUARDED_BY(store_lock);
     Allocator allocator_;
     Mover mover_;
+    Tiers tiers_;
     Watches watches_ GUARDED_BY(store_lock);
     Waits waits_ GUARDED_BY(store_lock);
     Fences fences_ GUARDED_BY(store_lock);
     std::map<SlabKey, std::vector<EventLoop::Task>> slabs_under_way_ GUARDED_BY(store_lock);
+    std::unique_ptr<Expiry> expiry_;
     std::unique_ptr<ClientLoops> client_loops_;
     wire::ProtocolRange protocols_;
     std::unordered_map<Session*, std::shared_ptr<Session>> sessions_ GUARDED_BY(store_lock);
@@ -178,6 +213,8 @@ private:
     std::unique_ptr<MountBackend> mount_backend_;
     std::unique_ptr<FreedMemory> freed_memory_ = std::make_unique<FreedMemory>(loop_);
     std::unique_ptr<Worker> janitor_ = std::make_unique<Worker>();
+    std::unique_ptr<Worker> reloader_ = std::make_unique<Worker>();
+    Configuration* configuration_ = nullptr;
     std::unique_ptr<Worker> keeper_waits_ = std::make_unique<Worker>();
     std::shared_ptr<fuse::Mount> mount_;  // null: none, or unmounted
     std::weak_ptr<fuse::Mount> last_mount_;

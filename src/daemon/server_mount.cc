@@ -17,6 +17,7 @@ constexpr std::string_view kMountpoint = "mountpoint";  // the first one, for a 
 constexpr std::string_view kMounts = "mounts";
 constexpr std::string_view kMountDevice = "mount device";
 constexpr std::string_view kPassthrough = "passthrough";
+constexpr std::string_view kAcls = "mount with ACLs";  // none: of an earlier gshmd, without
 
 }  // namespace
 
@@ -121,7 +122,8 @@ void Server::use_mount(std::unique_ptr<fuse::Mount> mount) {
 }
 
 Status Server::resume_mount(const std::string& path, UniqueFd fd) {
-    const bool passthrough = survival_.setting(kPassthrough).starts_with("1");
+    const fuse::FileSystem::Features features{survival_.setting(kPassthrough).starts_with("1"),
+                                              survival_.setting(kAcls).starts_with("1")};
     auto read_done = [&] {
         StoreLock lock(loop_.store_mutex());
         return survival_.done();
@@ -131,8 +133,8 @@ Status Server::resume_mount(const std::string& path, UniqueFd fd) {
     mount_settings_.generation =
         static_cast<uint32_t>(std::strtoul(survival_.setting(kGeneration).c_str(), nullptr, 10));
     mount_backend_ = std::make_unique<MountBackend>(*this, mount_settings_);
-    use_mount(TRY(fuse::Mount::resume(*mount_backend_, path, survival_.setting(kMountDevice), std::move(fd),
-                                      passthrough, std::move(done), on_unmounted())));
+    use_mount(TRY(fuse::Mount::resume(*mount_backend_, path, survival_.setting(kMountDevice), std::move(fd), features,
+                                      std::move(done), on_unmounted())));
     // Not fatal: the earlier daemon has already recorded the mountpoint.
     if (auto kept = keep_mount(); !kept) log_warning("{}", kept.error().message);
     return {};
@@ -161,7 +163,8 @@ Status Server::keep_mount() {
         TRY(survival_.set_setting(kMountpoint, points[0].path()));
         TRY(survival_.set_setting(kMounts, mounts_text(mounts_)));
     }
-    TRY(survival_.set_setting(kPassthrough, mount_->has_passthrough() ? "1" : "0"));
+    TRY(survival_.set_setting(kPassthrough, mount_->features().passthrough ? "1" : "0"));
+    TRY(survival_.set_setting(kAcls, mount_->features().acls ? "1" : "0"));
     if (mount_->can_be_resumed()) survival_.keep_mount(mount_->fd());
     return {};
 }

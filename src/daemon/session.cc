@@ -3,7 +3,9 @@
 #include "base/failure_log.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "daemon/records.h"
 #include "daemon/server.h"
+#include "store/account_limits.h"
 
 namespace gshm::core {
 namespace {
@@ -23,6 +25,7 @@ bool changes_something(wire::RequestBody kind) {
         case RequestBody::AddName:
         case RequestBody::Change:
         case RequestBody::ChangeAcl:
+        case RequestBody::SetLimit:
         case RequestBody::SetAttribute:
         case RequestBody::RemoveAttribute: return true;
         default: return false;
@@ -234,11 +237,25 @@ void Session::give_own_memory(std::vector<Object*> objects) {
     server_.mover().give_own_memory(std::move(objects), std::move(again));
 }
 
-Result<bool> Session::needs_own_memory(const Object& object) const {
-    if (object.extent == nullptr || !object.extent->unmapped) return false;
+Result<bool> Session::needs_own_memory(const Object& object, bool to_map) const {
+    if (object.extent == nullptr) return false;
+    const bool leaves = to_map && server_.store().leaves_closed_slab(id_, object);
+    if (!object.extent->unmapped && !leaves) return false;
     auto failed = no_own_memory_.find(object.id);
     if (failed != no_own_memory_.end()) return std::unexpected(failed->second);
     return true;
+}
+
+Result<bool> Session::needs_fixed_memory(const Object& object, Access access) const {
+    if (!server_.store().limits().may_outgrow(object)) return false;
+    auto failed = no_own_memory_.find(object.id);
+    if (failed != no_own_memory_.end() && access == Access::write) return std::unexpected(failed->second);
+    // One lease is that of this request.
+    if (object.open_files == 0 && object.session_leases == 1 && failed == no_own_memory_.end()) return true;
+    if (access == Access::read) return false;
+    return fail(EBUSY,
+                "the file could be made larger than a limit of its owner allows, and gets other memory when no process "
+                "has it open (see `gshm holders`)");
 }
 
 bool Session::serve_shared(const wire::Request& request) {
@@ -402,7 +419,7 @@ void Session::note_failure(std::string_view operation, const Error& error) const
 
 void Session::reply_status(uint64_t request, const Status& status) {
     if (status) return reply_ok(request);
-    reply_error(request, status.error());
+    reply_error(request, status.error().code == EDQUOT ? explained(status.error()) : status.error());
 }
 
 bool Session::needs_descriptor(const StoredExtent& extent, Access access) {
@@ -483,6 +500,8 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::Mount: return mount(id, *request.body_as_Mount());
         case RequestBody::Mounts: return list_mounts(id);
         case RequestBody::Reload: return reload(id);
+        case RequestBody::SetLimit: return set_limit(id, *request.body_as_SetLimit());
+        case RequestBody::Limits: return list_limits(id, *request.body_as_Limits());
         case RequestBody::Replace:
             return give_name(id, request.body_as_Replace()->id(), request.body_as_Replace()->name(), true);
         case RequestBody::GiveName:
@@ -493,8 +512,11 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::AddName: return add_name(id, *request.body_as_AddName());
         case RequestBody::Change: {
             const auto& change = *request.body_as_Change();
+            const auto ttl_ns = ttl_ns_of(change.ttl_ms());
+            if (!ttl_ns) return reply_error(id, ttl_ns.error());
             return reply_status(id, store.change(id_, wire::view(change.name()),
-                                                 {change.what(), change.mode(), change.uid(), change.gid()}));
+                                                 {change.what(), change.mode(), change.uid(), change.gid(), *ttl_ns,
+                                                  change.ttl_unused()}));
         }
         case RequestBody::GetAcl: return get_acl(id, *request.body_as_GetAcl());
         case RequestBody::ChangeAcl: return change_acl(id, *request.body_as_ChangeAcl());

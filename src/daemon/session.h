@@ -57,6 +57,8 @@ public:
     void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
     // Counts the client's work in other threads. At the limit of the client, or of its user, no requests are read from the
     // client.
+    // The refusal of a directory's limit, with the users of the directory.
+    Error explained(Error error) const REQUIRES(store_lock);
     void job_started() REQUIRES(store_lock);
     void job_ended() REQUIRES(store_lock);
 
@@ -116,7 +118,14 @@ private:
     // instead of a reply.
     void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
     // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
-    Result<bool> needs_own_memory(const Object& object) const REQUIRES(store_lock);
+    Result<bool> needs_own_memory(const Object& object, bool to_map) const REQUIRES(store_lock);
+    // The same for a file that the session has just opened, and that a process could make larger than a limit allows.
+    Result<bool> needs_fixed_memory(const Object& object, Access access) const REQUIRES(store_lock);
+    // tier_requests.cc. The objects return from their tiers, while `all` stay where they are. Then the request is served
+    // again. Called instead of a reply.
+    void bring_back(std::vector<Object*> away, std::vector<Object*> all) REQUIRES(store_lock);
+    // Whether the object must return before the request uses it. An error: it could not.
+    Result<bool> needs_return(const Object& object, bool any_device) const REQUIRES(store_lock);
     // Sends the replies. `recorded`: the result of the commit of their changes.
     void finish_replies(const Status& recorded) EXCLUDES(store_lock);
     void end_with(const Error& error) REQUIRES(store_lock);
@@ -184,6 +193,8 @@ private:
     void reload(uint64_t request) REQUIRES(store_lock);
     // limit_requests.cc
     void set_limit(uint64_t request, const wire::SetLimit& set) REQUIRES(store_lock);
+    Result<Directory*> find_limited(std::string_view path) REQUIRES(store_lock);
+    bool is_admin() const REQUIRES(store_lock);
     void list_limits(uint64_t request, const wire::Limits& which) REQUIRES(store_lock);
     void export_object(uint64_t request, const wire::Export& what) REQUIRES(store_lock);
     void move_object(uint64_t request, const wire::Move& move) REQUIRES(store_lock);

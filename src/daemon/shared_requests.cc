@@ -76,7 +76,7 @@ bool Session::stat_shared(uint64_t request, const wire::Stat& stat) {
         [&](std::string_view name) {
             const Node* node = store.stat(id_, name);
             shared = node != nullptr;
-            if (shared) records.push_back(to_record(*node));
+            if (shared) records.push_back(to_record(*node, server_.clock()));
             return shared;
         },
         [](uint64_t) {});

@@ -15,6 +15,7 @@
 #include "device/host.h"
 #include "device/unavailable.h"
 #include "fuse/known_nodes.h"
+#include "store/account_limits.h"
 
 namespace gshm::core {
 namespace {
@@ -338,8 +339,10 @@ Result<Survival::Sessions> Survival::load(Store& store, DeviceSet& devices, bool
         // Checked before the first change.
         if (!salvaging_) TRY(catalog_->check());
         if (migrated_from != 0) log_info("the catalog was of version {}", migrated_from);
+        TRY(load_limits(source, store));
         unlink(former_ledger_path(dir_).c_str());
         store.set_recorder(this);
+        if (salvaging_) store.limits().record_all();
         return restorer.finish(with_mount ? Restorer::Refer(fuse::restore_known) : nullptr,
                                [](const auto& process) { return process_lives(process.pid, process.started); });
     };
@@ -488,6 +491,22 @@ void Survival::erased(const StoredExtent& extent) {
         if (auto copy = UniqueFd::clone(*fd)) leaving_[extent.key] = std::move(*copy);
     }
     note_change();
+}
+
+void Survival::set(std::string_view name, std::string_view value) {
+    store_lock.assert_held();
+    catalog_->note_value(name, value);
+    note_change();
+}
+
+Status Survival::load_limits(const Catalog& source, Store& store) {
+    for (const auto& [name, value] : source.values(AccountLimits::kValues)) {
+        auto restored = store.limits().restore(name, value);
+        if (restored) continue;
+        if (!salvaging_) return restored;
+        log_error("{}", restored.error().message);
+    }
+    return {};
 }
 
 void Survival::mark_done(uint64_t request, NodeId node, uint64_t answered) {

@@ -44,6 +44,8 @@ public:
     bool is_resuming() const { return resuming_; }
     // The earlier state is damaged and rebuilt. Open files of its mount are not restored.
     bool is_salvaging() const { return salvaging_; }
+    // The prefix of the keys of reserves.
+    static constexpr std::string_view kReserves = "reserve of ";
     // A setting of the earlier daemon; "": none.
     std::string setting(std::string_view key) const;
     Status set_setting(std::string_view key, std::string_view value);
@@ -155,6 +157,9 @@ private:
     void erased(const Node& node) override;
     void changed(StoredExtent& extent) override;
     void erased(const StoredExtent& extent) override;
+    void set(std::string_view name, std::string_view value) override;
+    // Those of users and groups. Of directories they are in the nodes.
+    Status load_limits(const Catalog& source, Store& store) REQUIRES(store_lock);
 
     EventLoop& loop_;
     std::string dir_;

@@ -134,6 +134,11 @@ Status Survival::begin_salvage() {
         if (!damaged_) break;
         if (auto value = damaged_->value(key)) TRY(catalog_->set_value(key, *value));
     }
+    if (damaged_) {
+        for (const auto& [device, value] : damaged_->values(kReserves)) {
+            TRY(catalog_->set_value(std::string(kReserves) + device, value));
+        }
+    }
     find_extent_notes();
     return {};
 }

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "store/account_limits.h"
 #include "store/gate.h"
 
 namespace gshm::core {
@@ -102,6 +103,12 @@ void Session::move_object(uint64_t request, const wire::Move& move) {
     if (!object) return reply_error(request, object.error());
     auto device = server_.devices().find(std::string(wire::view(move.device())));
     if (!device) return reply_error(request, device.error());
+    if ((*object)->is_evicted()) {
+        // It returns first. A move from the tier would be faster for some, and another way to lose bytes.
+        auto returned = needs_return(**object, false);
+        if (!returned) return reply_error(request, returned.error());
+        return bring_back({*object}, {*object});
+    }
     job_started();
     const auto holders = move.keep_holders() ? Mover::Holders::keep : Mover::Holders::refuse;
     server_.mover().move(**object, *device, holders, [self = weak_from_this(), request](Status status) {
@@ -121,9 +128,14 @@ void Session::export_object(uint64_t request, const wire::Export& what) {
     if (!object) return reply_error(request, object.error());
     if ((*object)->extent == nullptr) return reply_error(request, {ENODATA, "the object is empty and has no memory"});
     const Access access = write ? Access::write : Access::read;
-    auto needs = needs_own_memory(**object);
+    auto needs = needs_own_memory(**object, true);
     if (!needs) return reply_error(request, needs.error());
     if (*needs) return give_own_memory({*object});
+    if (write && server_.store().limits().may_outgrow(**object)) {
+        return reply_error(request,
+                           {EBUSY, "the file could be made larger than a limit of its owner allows; open it with a "
+                                   "mapping, when no other process has it open"});
+    }
     if (auto mappable = server_.store().begin_mapping(id_, *object, access); !mappable) {
         return reply_error(request, mappable.error());
     }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "store/account_limits.h"
 #include "store/accounts.h"
 #include "store/credentials.h"
 #include "store/node.h"
@@ -12,5 +13,8 @@ namespace gshm::core {
 // "objects have 300 MiB: uid 1000 200 MiB, uid 0 100 MiB" for root, with the largest users first; "objects have 300 MiB,
 // yours 100 MiB" for others.
 std::string users_text(const Accounts& accounts, DeviceIndex device, const Credentials& who);
+
+// The same for the objects below a directory with limits.
+std::string users_text(const TreeAccount& account, const Credentials& who);
 
 }  // namespace gshm::core

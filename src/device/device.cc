@@ -5,9 +5,10 @@
 namespace gshm::core {
 
 bool Budget::take(uint64_t bytes) {
+    const uint64_t capacity = this->capacity();
     uint64_t used = used_.load(std::memory_order_relaxed);
     do {
-        if (bytes > capacity_ || used > capacity_ - bytes) return false;
+        if (bytes > capacity || used > capacity - bytes) return false;
     } while (!used_.compare_exchange_weak(used, used + bytes));
     return true;
 }

@@ -62,15 +62,17 @@ class FabricMaker;
 class Budget {
 public:
     explicit Budget(uint64_t capacity_bytes) : capacity_(capacity_bytes) {}
+    // What is used stays, even beyond the new capacity.
+    void set_capacity(uint64_t bytes) { capacity_.store(bytes, std::memory_order_relaxed); }
     bool take(uint64_t bytes);
     void give(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
     // Counts bytes that are already used, even beyond the limit.
     void note(uint64_t bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
     uint64_t used() const { return used_.load(std::memory_order_relaxed); }
-    uint64_t capacity() const { return capacity_; }
+    uint64_t capacity() const { return capacity_.load(std::memory_order_relaxed); }
 
 private:
-    uint64_t capacity_;
+    std::atomic<uint64_t> capacity_;
     std::atomic<uint64_t> used_{0};
 };
 
@@ -226,6 +228,12 @@ public:
     // Bytes that the kernel uses for the device beyond those of its extents: it has not freed them yet, or a process
     // has just written them. A full device may have room soon.
     virtual uint64_t unaccounted_bytes() { return 0; }
+
+    // At most that many bytes are used from now on; 0: as many as there are. Returns the capacity that follows.
+    virtual uint64_t set_bound(uint64_t limit_bytes) {
+        const uint64_t capacity = info().capacity_bytes;
+        return limit_bytes == 0 ? capacity : std::min(capacity, limit_bytes);
+    }
 
     // Bytes that the device itself has free, which other processes use too. UINT64_MAX: it does not say.
     virtual uint64_t free_bytes() { return UINT64_MAX; }

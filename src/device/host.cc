@@ -286,13 +286,24 @@ const DeviceKind kHostKind = {
     },
 };
 
+namespace {
+
+// 0: unknown.
+uint64_t half_of_memory() {
+    struct sysinfo machine = {};
+    if (sysinfo(&machine) != 0) return 0;
+    return uint64_t{machine.totalram} * machine.mem_unit / 2;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<HostDevice>> HostDevice::create(uint64_t capacity_bytes) {
     std::unique_ptr<HostDevice> device(new HostDevice);
     if (capacity_bytes == 0) {
-        struct sysinfo machine = {};
-        if (sysinfo(&machine) != 0) return fail_errno("sysinfo");
-        capacity_bytes = uint64_t{machine.totalram} * machine.mem_unit / 2;
+        capacity_bytes = half_of_memory();
+        if (capacity_bytes == 0) return fail_errno("sysinfo");
     }
+    device->set_bound(capacity_bytes);
     device->info_ = DeviceInfo{
         .name = "host",
         .uuid = "",
@@ -370,8 +381,17 @@ Status HostDevice::adopt_folder(UniqueFd folder) {
     auto adopted = TRY(HostFolder::adopt(std::move(folder)));
     MutexLock lock(mutex_);
     folder_tried_ = true;
+    adopted->set_size(bound_bytes_);  // the bound of the earlier process may differ
     folder_ = std::move(adopted);
     return {};
+}
+
+uint64_t HostDevice::set_bound(uint64_t limit_bytes) {
+    if (limit_bytes == 0) limit_bytes = half_of_memory();
+    MutexLock lock(mutex_);
+    bound_bytes_ = limit_bytes;
+    if (folder_) folder_->set_size(limit_bytes);
+    return limit_bytes;
 }
 
 void HostDevice::remove_files(const std::function<bool(uint64_t key)>& is_used) {
@@ -390,7 +410,7 @@ Result<std::unique_ptr<Extent>> HostDevice::make_file() {
         MutexLock lock(mutex_);
         if (!folder_tried_) {
             folder_tried_ = true;
-            if (auto made = HostFolder::create(info_.capacity_bytes)) folder_ = std::move(*made);
+            if (auto made = HostFolder::create(bound_bytes_)) folder_ = std::move(*made);
         }
         folder = folder_;
     }

@@ -28,6 +28,8 @@ public:
     Result<std::unique_ptr<Extent>> restore_file(uint64_t key) override EXCLUDES(mutex_);
 
     uint64_t unaccounted_bytes() override EXCLUDES(mutex_);
+    // Also bounds the private tmpfs, whose files the kernel writes by itself.
+    uint64_t set_bound(uint64_t limit_bytes) override EXCLUDES(mutex_);
 
     // The private tmpfs, whose files are counted together; empty: none (yet). Owned by the device.
     std::optional<int> folder() EXCLUDES(mutex_);
@@ -45,6 +47,7 @@ private:
     // The bytes of all files: shared with them, since they may outlive the device. It has no limit.
     const std::shared_ptr<Budget> files_ = std::make_shared<Budget>(UINT64_MAX);
     Mutex mutex_;
+    uint64_t bound_bytes_ GUARDED_BY(mutex_) = 0;
     bool folder_tried_ GUARDED_BY(mutex_) = false;
     std::shared_ptr<HostFolder> folder_ GUARDED_BY(mutex_);  // null: no file yet, or not permitted
 };

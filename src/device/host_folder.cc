@@ -1,5 +1,6 @@
 #include "device/host_folder.h"
 
+#include <algorithm>
 #include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include "base/log.h"
 
 namespace gshm::core {
 namespace {
@@ -52,6 +55,20 @@ Result<std::shared_ptr<HostFolder>> HostFolder::adopt(UniqueFd folder) {
     uint64_t number = 0;
     if (getrandom(&number, sizeof number, 0) != sizeof number) return fail_errno("getrandom");
     return std::shared_ptr<HostFolder>(new HostFolder(std::move(folder), fmt::format("new-{:016x}-", number)));
+}
+
+void HostFolder::set_size(uint64_t bytes) const {
+    auto context = UniqueFd::adopt(fspick(fd(), "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH));
+    if (!context) return;
+    // The kernel refuses a size that is less than what is in use, which other processes may change meanwhile.
+    constexpr int kTries = 4;
+    for (int i = 0; i < kTries; ++i) {
+        const std::string size = std::to_string(std::max(bytes, used_bytes()));
+        if (fsconfig(context.get(), FSCONFIG_SET_STRING, "size", size.c_str(), 0) == 0 &&
+            fsconfig(context.get(), FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0) == 0)
+            return;
+    }
+    log_warning("the size of the private tmpfs of the device host cannot be set to {} bytes", bytes);
 }
 
 uint64_t HostFolder::used_bytes() const {

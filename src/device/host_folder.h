@@ -34,6 +34,8 @@ public:
     static Result<std::shared_ptr<HostFolder>> adopt(UniqueFd folder);
 
     int fd() const { return fd_.get(); }
+    // The size of the file system; at least what its files use now.
+    void set_size(uint64_t bytes) const;
     // Bytes of all its files, also of those that have no name any more.
     uint64_t used_bytes() const;
 

@@ -12,9 +12,22 @@ LimitDevice::LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes)
     budget_ = std::make_shared<Budget>(info_.capacity_bytes);
 }
 
+void LimitDevice::set_limit(uint64_t limit_bytes) {
+    const uint64_t capacity = upstream_->set_bound(limit_bytes);
+    budget_->set_capacity(capacity);
+    if (capacity == info().capacity_bytes) return;
+    for (const auto& known : changed_infos_) {
+        if (known->capacity_bytes == capacity) return shown_.store(known.get(), std::memory_order_release);
+    }
+    auto changed = std::make_unique<DeviceInfo>(info());
+    changed->capacity_bytes = capacity;
+    shown_.store(changed.get(), std::memory_order_release);
+    changed_infos_.push_back(std::move(changed));
+}
+
 Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const AllocateOptions& options) {
     if (!budget_->take(size_bytes)) return std::unexpected(full(size_bytes, {}));
-    auto extent = upstream_->allocate(size_bytes, options);
+    auto extent = allocate_upstream(size_bytes, options);
     if (extent) {
         charge(**extent, size_bytes);
         return extent;
@@ -22,15 +35,31 @@ Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const
     budget_->give(size_bytes);
     if (extent.error().code != ENOSPC) return extent;
     const uint64_t free = upstream_->free_bytes();
+    if (free == UINT64_MAX) return std::unexpected(full(size_bytes, extent.error().message));
+    const uint64_t reserve = reserve_bytes();
+    const std::string kept =
+        reserve == 0 ? "" : fmt::format(", {} of it reserved for other programs", size_text(reserve));
     return std::unexpected(full(
-        size_bytes, free == UINT64_MAX
-                        ? extent.error().message
-                        : fmt::format("the device has {} free, and other processes have the rest", size_text(free))));
+        size_bytes, fmt::format("the device has {} free{}, and other processes have the rest", size_text(free), kept)));
+}
+
+Result<std::unique_ptr<Extent>> LimitDevice::allocate_upstream(uint64_t size_bytes, const AllocateOptions& options) {
+    const uint64_t reserve = info_.knows_free_bytes ? reserve_bytes() : 0;
+    if (reserve == 0) return upstream_->allocate(size_bytes, options);
+    // One at a time: two allocations must not both use the bytes that are free before them.
+    MutexLock lock(reserve_mutex_);
+    const uint64_t free = upstream_->free_bytes();
+    const uint64_t bytes = round_up(size_bytes, info_.granularity_bytes);
+    if (free != UINT64_MAX && (free < reserve || free - reserve < bytes)) {
+        return fail(ENOSPC, "{} would be left free, and {} are reserved", size_text(free - std::min(free, bytes)),
+                    size_text(reserve));
+    }
+    return upstream_->allocate(size_bytes, options);
 }
 
 Error LimitDevice::full(uint64_t size_bytes, const std::string& reason) const {
     return {ENOSPC, fmt::format("{} is full: {} requested, gshm has {} of {} in use{}{}", info_.name,
-                                size_text(size_bytes), size_text(budget_->used()), size_text(info_.capacity_bytes),
+                                size_text(size_bytes), size_text(budget_->used()), size_text(budget_->capacity()),
                                 reason.empty() ? "" : "; ", reason)};
 }
 

@@ -1,6 +1,10 @@
 // An adaptor that limits and counts the bytes allocated from the device below it.
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
 #include "device/device.h"
 
 namespace gshm::core {
@@ -10,7 +14,9 @@ public:
     // limit_bytes 0: the upstream's capacity.
     LimitDevice(std::unique_ptr<Device> upstream, uint64_t limit_bytes);
 
-    const DeviceInfo& info() const override { return info_; }
+    const DeviceInfo& info() const override { return *shown_.load(std::memory_order_acquire); }
+    // Changes the limit. What is in use stays, even beyond it. For one thread at a time.
+    void set_limit(uint64_t limit_bytes);
     Status start() override { return upstream_->start(); }
     Result<std::unique_ptr<Extent>> allocate(uint64_t size_bytes, const AllocateOptions& options) override;
     Result<std::unique_ptr<Extent>> import_fd(int fd, uint64_t size_bytes, Access access) override {
@@ -49,15 +55,18 @@ public:
 
 private:
     void charge(Extent& extent, uint64_t size_bytes);
-    // ENOSPC: the allocation would leave less free than the reserve.
-    Status check_reserve(uint64_t size_bytes);
+    Result<std::unique_ptr<Extent>> allocate_upstream(uint64_t size_bytes, const AllocateOptions& options)
+        EXCLUDES(reserve_mutex_);
     // ENOSPC with the reason.
     Error full(uint64_t size_bytes, const std::string& reason) const;
 
     std::unique_ptr<Device> upstream_;
-    DeviceInfo info_;
+    DeviceInfo info_;  // at the start
+    std::atomic<const DeviceInfo*> shown_ = &info_;
+    // With other limits. They stay, since other threads may read them.
+    std::vector<std::unique_ptr<const DeviceInfo>> changed_infos_;
     std::atomic<uint64_t> reserve_bytes_ = 0;
-    std::atomic<uint64_t> in_flight_bytes_ = 0;  // of allocations that have passed the check
+    Mutex reserve_mutex_;  // held from the check of the reserve until the memory is allocated; no other is taken
     // Shared with the extents, which may outlive the device.
     std::shared_ptr<Budget> budget_;
 };

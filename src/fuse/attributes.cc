@@ -1,5 +1,5 @@
 // Extended attributes: user.NAME is the library's NAME. Some are computed instead of stored, and some of those have an
-// effect when they are set. Computed ones are not listed, so that tools which copy all attributes (cp -a, rsync -X, tar
+// effect when they are set. ACLs are the two names of system.posix_acl_. Computed ones are not listed, so that tools which copy all attributes (cp -a, rsync -X, tar
 // --xattrs, mv) neither try to set them nor leave them on copies, where they would be wrong.
 #include <linux/xattr.h>
 #include <shared_mutex>
@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/acl.h"
 #include "store/gate.h"
 
 namespace gshm::core::fuse {
@@ -20,11 +21,12 @@ constexpr std::string_view kFabricHandle = "fabric_handle";
 constexpr std::string_view kDevice = "device";
 constexpr std::string_view kId = "id";
 constexpr std::string_view kState = "state";
+constexpr std::string_view kTier = "tier";
 // Leads the library from a path to the daemon.
 constexpr std::string_view kRuntimeDir = "gshm.dir";
 
 bool is_read_only(std::string_view name) {
-    return name == kAllocationSize || name == kFabricHandle || name == kId || name == kRuntimeDir;
+    return name == kAllocationSize || name == kFabricHandle || name == kId || name == kTier || name == kRuntimeDir;
 }
 bool is_computed(std::string_view name) {
     return is_read_only(name) || name == kDevice || name == kState;
@@ -79,19 +81,67 @@ void FileSystem::set_attribute(Call& call) {
         uint32_t size;
         uint32_t flags;
     };
-    auto in = call.part<SetIn>();
+    // With FUSE_SETXATTR_EXT.
+    struct SetInMore : SetIn {
+        uint32_t acl_flags;
+        uint32_t padding;
+    };
+    SetInMore in = {};
+    if (features_.acls) {
+        auto more = call.part<SetInMore>();
+        if (!more) return call.fail(EINVAL);
+        in = **more;
+    } else {
+        auto less = call.part<SetIn>();
+        if (!less) return call.fail(EINVAL);
+        in.size = (*less)->size;
+        in.flags = (*less)->flags;
+    }
     auto full = call.text();
-    if (!in || !full || call.rest().size() < (*in)->size) return call.fail(EINVAL);
+    if (!full || call.rest().size() < in.size) return call.fail(EINVAL);
+    std::string_view value(reinterpret_cast<const char*>(call.rest().data()), in.size);
+    if (auto kind = acl_kind(*full)) {
+        const bool drops = (in.acl_flags & FUSE_SETXATTR_ACL_KILL_SGID) != 0;
+        return call.finish(set_acl(call.node(), *kind, value, drops));
+    }
     auto name = strip_prefix(*full, EOPNOTSUPP);
     if (!name) return call.fail(name.error());
-    std::string_view value(reinterpret_cast<const char*>(call.rest().data()), (*in)->size);
     if (is_read_only(*name)) return call.fail(EPERM);
     if (*name == kDevice) return call.finish(set_device(call.node(), value));
     if (*name == kState) return call.finish(set_state(call.node(), value));
     StoreLock lock(backend_.store_mutex());
     auto node = find(call.node());
     if (!node) return call.fail(node.error());
-    call.finish(backend_.files().set_attribute(**node, *name, value, (*in)->flags));
+    call.finish(backend_.files().set_attribute(**node, *name, value, in.flags));
+}
+
+std::optional<AclKind> FileSystem::acl_kind(std::string_view name) {
+    if (name == XATTR_NAME_POSIX_ACL_ACCESS) return AclKind::access;
+    if (name == XATTR_NAME_POSIX_ACL_DEFAULT) return AclKind::inherited;
+    return std::nullopt;
+}
+
+// The kernel has checked that the caller is the owner or root.
+Status FileSystem::set_acl(NodeId id, AclKind kind, std::string_view value, bool drop_set_group) {
+    auto entries = TRY(decode_acl(value));
+    StoreLock lock(backend_.store_mutex());
+    return backend_.files().set_acl(*TRY(find(id)), kind, std::move(entries), drop_set_group);
+}
+
+Result<std::string> FileSystem::acl_value(NodeId id, AclKind kind) {
+    StoreLock lock(backend_.store_mutex());
+    Node* node = TRY(find(id));
+    auto* directory = as_directory(node);
+    if (kind == AclKind::access && node->acl) return encode_acl(node->acl->entries());
+    if (kind == AclKind::inherited && directory != nullptr && directory->default_acl) {
+        return encode_acl(directory->default_acl->entries());
+    }
+    return refuse(ENODATA);
+}
+
+Status FileSystem::remove_acl(NodeId id, AclKind kind) {
+    TRY(acl_value(id, kind));
+    return set_acl(id, kind, encode_acl({}), false);
 }
 
 Status FileSystem::set_device(NodeId id, std::string_view name) {
@@ -105,7 +155,7 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         directory->device = device;
         backend_.files().changed(*node);
     } else if (auto* object = as_object(node)) {
-        if (object->device == device) return {};
+        if (object->home() == device) return {};
         if (object->state == ObjectState::sealed) return refuse(EPERM);
         TRY(backend_.check(device));
         Work work(backend_, object, Work::kPin);
@@ -115,12 +165,12 @@ Status FileSystem::set_device(NodeId id, std::string_view name) {
         lock.unlock();
         if (closed) TRY(drop_empty(work));
         lock.lock();
+        Store& store = backend_.files().store();
         const bool free = closed && object->extent == nullptr && object->leases == 1;
-        if (free) {
-            backend_.files().store().set_device(object, device);
-        }
+        Status changed = free ? store.limits().check_device(*object, device, false) : Status(refuse(EBUSY));
+        if (changed) store.set_device(object, device);
         lock.unlock();
-        return free ? Status{} : Status(refuse(EBUSY));
+        return changed;
     } else {
         return refuse(EPERM);
     }
@@ -149,6 +199,10 @@ void FileSystem::get_attribute(Call& call) {
     auto in = call.part<fuse_getxattr_in>();
     auto full = call.text();
     if (!in || !full) return call.fail(EINVAL);
+    if (auto kind = acl_kind(*full)) {
+        auto acl = acl_value(call.node(), *kind);
+        return acl ? reply_sized(call, (*in)->size, *acl) : call.fail(acl.error());
+    }
     auto name = strip_prefix(*full, ENODATA);
     if (!name) return call.fail(name.error());
     auto value = *name == kFabricHandle ? fabric_handle(call.node()) : attribute_value(call.node(), *name);
@@ -164,7 +218,7 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
     if (name == kId) return std::to_string(node->id);
     const auto& devices = backend_.files().store().devices();
     if (name == kDevice) {
-        if (object != nullptr) return devices[object->device].name;
+        if (object != nullptr) return devices[object->home()].name;
         auto* directory = as_directory(node);
         if (directory != nullptr && directory->device) return devices[*directory->device].name;
         return refuse(ENODATA);
@@ -172,19 +226,27 @@ Result<std::string> FileSystem::attribute_value(NodeId id, std::string_view name
     if (object != nullptr) {
         backend_.files().refresh(*object);
         if (name == kState) return object->state == ObjectState::sealed ? "sealed" : "open";
+        // Of a resident object "", as gshm_stat_info::tier.
+        if (name == kTier && object->stored != 0) return "disk";
+        if (name == kTier) return object->is_evicted() ? devices[object->device].name : "";
+        if (name == kAllocationSize && object->stored != 0) {
+            return std::to_string(round_up(object->size_bytes, devices[object->home()].granularity_bytes));
+        }
         if (name == kAllocationSize && object->extent != nullptr && object->size_bytes > 0) {
             return std::to_string(physical_bytes(*object, devices[object->device].granularity_bytes));
         }
     }
-    if (is_computed(name) || !node->attributes) return refuse(ENODATA);
-    auto found = node->attributes->find(name);
-    if (found == node->attributes->end()) return refuse(ENODATA);
-    return found->second;
+    if (is_computed(name)) return refuse(ENODATA);
+    auto found = Operations::attribute(*node, name);
+    if (!found) return refuse(ENODATA);
+    return std::string(*found);
 }
 
 Result<std::string> FileSystem::fabric_handle(NodeId id) {
     StoreLock lock(backend_.store_mutex());
     Object* object = TRY(find_object(id));
+    TRY(bring_back(lock, object));
+    object = TRY(find_object(id));
     if (object->extent == nullptr || object->size_bytes == 0) return refuse(ENODATA);
     if ((backend_.device(object->device).info().handle_kinds & kHandleFabric) == 0) return refuse(EOPNOTSUPP);
     TRY(backend_.check(object->device));
@@ -223,6 +285,11 @@ void FileSystem::list_attributes(Call& call) {
     if (!node) return call.fail(node.error());
     std::string names;
     auto add = [&](std::string_view name) { (names += kPrefix).append(name) += '\0'; };
+    auto add_acl = [&](std::string_view name) { names.append(name) += '\0'; };
+    if ((*node)->acl) add_acl(XATTR_NAME_POSIX_ACL_ACCESS);
+    if (auto* directory = as_directory(*node); directory != nullptr && directory->default_acl) {
+        add_acl(XATTR_NAME_POSIX_ACL_DEFAULT);
+    }
     // A setting of a directory, which a copy should have too.
     if (auto* directory = as_directory(*node); directory != nullptr && directory->device) add(kDevice);
     if ((*node)->attributes) {
@@ -236,6 +303,7 @@ void FileSystem::list_attributes(Call& call) {
 void FileSystem::remove_attribute(Call& call) {
     auto full = call.text();
     if (!full) return call.fail(EINVAL);
+    if (auto kind = acl_kind(*full)) return call.finish(remove_acl(call.node(), *kind));
     auto name = strip_prefix(*full, EOPNOTSUPP);
     if (!name) return call.fail(name.error());
     StoreLock lock(backend_.store_mutex());

@@ -8,6 +8,7 @@
 #include "base/store_lock.h"
 #include "device/device.h"
 #include "memory/move.h"
+#include "memory/tiers.h"
 #include "store/files.h"
 
 namespace gshm::core::fuse {
@@ -22,6 +23,8 @@ public:
 
     virtual Allocator& allocator() = 0;
     virtual Mover& mover() = 0;
+    // Null: no object is ever evicted.
+    virtual Tiers* tiers() { return nullptr; }
     virtual size_t device_count() = 0;
     virtual Device& device(DeviceIndex device) = 0;
     virtual uint64_t used_bytes(DeviceIndex device) = 0;

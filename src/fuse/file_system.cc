@@ -35,13 +35,18 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
         FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
         FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_HANDLE_KILLPRIV_V2 | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
         FUSE_NO_OPENDIR_SUPPORT | FUSE_EXPORT_SUPPORT | FUSE_INIT_EXT | kDirectIoAllowMmap | kPassthrough | kHasResend;
+    // All or none (Linux 5.12). In a directory with a default ACL the umask has no effect, so that the kernel must not
+    // apply it. The longer form of SETXATTR tells when a new ACL clears S_ISGID.
+    constexpr uint64_t kForAcls = FUSE_POSIX_ACL | FUSE_DONT_MASK | FUSE_SETXATTR_EXT;
     uint64_t taken = offered & kWanted;
+    features_.acls = (offered & kForAcls) == kForAcls;
+    if (features_.acls) taken |= kForAcls;
     // Only root may register backing files.
     if (geteuid() != 0 || !backend_.may_pass_through()) taken &= ~kPassthrough;
-    passthrough_ = (taken & kPassthrough) != 0;
+    features_.passthrough = (taken & kPassthrough) != 0;
     // io_uring is twice as fast for small requests, but copies the bytes of a host file once more if they pass through
     // gshmd. Its queues belong to this process, so a mount that uses it cannot outlive gshmd.
-    bool gains = passthrough_ || has_gpu();
+    bool gains = features_.passthrough || has_gpu();
     bool wanted = backend_.may_use_io_uring() || !backend_.can_record() || (taken & kHasResend) == 0;
     bool ring = (offered & kOverIoUring) != 0 && gains && wanted && make_uring();
     if (ring) taken |= kOverIoUring;
@@ -57,7 +62,7 @@ Status FileSystem::start(Call& call, const std::function<bool()>& make_uring) {
     out.max_write = kMostBytes;
     out.max_pages = static_cast<uint16_t>(kMostBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
     out.time_gran = 1;
-    out.max_stack_depth = passthrough_ ? 1 : 0;
+    out.max_stack_depth = features_.passthrough ? 1 : 0;
     {
         StoreLock lock(backend_.store_mutex());
         begin();
@@ -83,13 +88,13 @@ void FileSystem::end() {
     backend_.files().forget_all_backing();
 }
 
-void FileSystem::resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) {
-    passthrough_ = passthrough;
+void FileSystem::resume(Features features, std::unordered_map<uint64_t, NodeId> done) {
+    features_ = features;
     resumable_ = true;
     StoreLock lock(backend_.store_mutex());
     done_ = std::move(done);
     begin();
-    if (!passthrough_) return;
+    if (!features_.passthrough) return;
     backend_.files().drop_former_backing();
     close_unnoted_backing();
 }
@@ -204,7 +209,7 @@ Result<Object*> FileSystem::find_object(NodeId id) const {
 
 int32_t FileSystem::backing_of(Object& object) {
     auto* file = object.extent == nullptr ? nullptr : object.extent->memory->file();
-    if (!passthrough_ || file == nullptr) return 0;
+    if (!features_.passthrough || file == nullptr) return 0;
     if (int32_t known = backend_.files().backing_of(object.id)) return known;
     auto fd = file->open();
     auto opened = fd ? kernel_.open_backing((*fd)->get()) : std::unexpected(fd.error());

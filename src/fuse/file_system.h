@@ -26,9 +26,14 @@ public:
     // called if the kernel can send requests through io_uring, and returns whether it shall. The kernel then sends none
     // until the queues are registered.
     Status start(Call& call, const std::function<bool()>& make_uring);
-    // Continues the mount of an earlier daemon, with the features that it negotiated with the kernel, and the requests
-    // that it has executed and perhaps not answered.
-    void resume(bool passthrough, std::unordered_map<uint64_t, NodeId> done) EXCLUDES(store_lock);
+    // Negotiated with the kernel when the mount begins, for as long as it lasts.
+    struct Features {
+        bool passthrough = false;
+        // The kernel decides by ACLs, leaves the umask to the mount, and sends the longer form of SETXATTR.
+        bool acls = false;
+    };
+    // Continues the mount of an earlier daemon, and the requests that it has executed and perhaps not answered.
+    void resume(Features features, std::unordered_map<uint64_t, NodeId> done) EXCLUDES(store_lock);
     // Invalidates all cached names and attributes in the kernel.
     void forget_all_remembered() EXCLUDES(store_lock);
     void handle(Call& call) EXCLUDES(store_lock);
@@ -39,7 +44,7 @@ public:
     // Called when the mount has ended in the kernel: closes its open files, and forgets all lookups.
     void end() EXCLUDES(store_lock);
 
-    bool has_passthrough() const { return passthrough_; }
+    const Features& features() const { return features_; }
     // Another daemon can continue the mount, if it has the descriptor.
     bool can_be_resumed() const { return resumable_; }
 
@@ -52,6 +57,8 @@ private:
     void forget_many(Call& call);
     void get_attributes(Call& call);
     void set_attributes(Call& call);
+    // EDQUOT: the new owner or group has no room for the object.
+    Status check_new_owner(Node& node, const fuse_setattr_in& wanted) REQUIRES(store_lock);
     void stat_device(Call& call);
     // The mode without the set-id bits that a write by that user clears; `by` null: an unknown user.
     static uint32_t without_set_id(const Node& node, const fuse_in_header* by);
@@ -59,6 +66,8 @@ private:
     static uint64_t remembered_s(Node& node) REQUIRES(store_lock);
     void drop_set_id(Node& node, const fuse_in_header& by) REQUIRES(store_lock);
     fuse_attr to_attr(Node& node) REQUIRES(store_lock);
+    // As the kernel is to use it for its checks.
+    uint32_t shown_mode(const Node& node) const REQUIRES(store_lock);
     fuse_entry_out to_entry(Node& node) REQUIRES(store_lock);
     // The entry of the root that is not in the store, and not in listings.
     static bool is_iov_folder(NodeId parent, std::string_view name) {
@@ -87,6 +96,11 @@ private:
     Result<std::string> fabric_handle(NodeId node);
     Status set_device(NodeId node, std::string_view name);
     Status set_state(NodeId node, std::string_view state);
+    // Null: not the name of an ACL.
+    static std::optional<AclKind> acl_kind(std::string_view name);
+    Status set_acl(NodeId node, AclKind kind, std::string_view value, bool drop_set_group);
+    Result<std::string> acl_value(NodeId node, AclKind kind);
+    Status remove_acl(NodeId node, AclKind kind);
 
     // ---- files.cc ----
     void open(Call& call);
@@ -110,6 +124,7 @@ private:
     // ---- memory.cc: the bytes of a file ----
     // Keeps an object alive during work on its bytes.
     class Work;
+    class Growth;
     // The bytes of a file in a mapping of gshmd, without a copy. The caller holds the gate. Null: use read_bytes().
     static std::shared_ptr<Mapping> mapped_bytes(Work& work, uint64_t offset, uint64_t bytes,
                                                  std::span<const std::byte>* ret_bytes);
@@ -117,8 +132,13 @@ private:
     Status write_file(Work& work, ExtentFile& file, uint64_t offset, std::span<const std::byte> from)
         EXCLUDES(store_lock);
     Status write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
+    // The same after its growth was counted.
+    Status write_at(Work& work, uint64_t offset, std::span<const std::byte> from) EXCLUDES(store_lock);
     Status resize(Work& work, uint64_t size_bytes) EXCLUDES(store_lock);
     Status allocate_bytes(Work& work, int mode, uint64_t offset, uint64_t bytes) EXCLUDES(store_lock);
+    Status check_keeps_size(const Work& work, uint64_t end) EXCLUDES(store_lock);
+    // A file without a name counts until the kernel has closed it, in one of the accounts of the object.
+    bool gets_room_soon(const Work& work) EXCLUDES(store_lock);
     // Moves the object from its slab into memory of its own.
     Status make_dedicated(Work& work) EXCLUDES(store_lock);
     // Moves the object into memory with a fabric handle, which outlives gshmd if there is a process that makes such
@@ -138,6 +158,8 @@ private:
     Status move_to(Work& work, uint64_t capacity_bytes, uint64_t kept_bytes, uint64_t size_bytes,
                    Move reason = Move::needed) EXCLUDES(store_lock);
     // Repeats an operation that a full device refuses, when memory has been freed. The caller holds no gate.
+    // Brings its bytes back from a tier, if one has them. The lock is released meanwhile.
+    Status bring_back(StoreLock& lock, Object* object) REQUIRES(store_lock);
     Status with_room(const Work& work, const std::function<Status()>& operation) EXCLUDES(store_lock);
     uint64_t free_bytes(DeviceIndex device);
     // See Store::may_share().
@@ -186,7 +208,7 @@ private:
     KernelRequests& kernel_;
     IovFolder iovs_;
     std::function<bool(bool)> waiting_ = [](bool) { return false; };
-    bool passthrough_ = false;
+    Features features_;
     bool resumable_ = false;
     std::unordered_map<uint64_t, NodeId> done_ GUARDED_BY(store_lock);  // by an earlier daemon; request -> node
     // Empty files that keep their memory for a while, since the next open needs it.

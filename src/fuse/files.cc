@@ -47,6 +47,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     Files& files = backend_.files();
     FileId file =
         TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}}, who.unique & ~kResent));
+    if (auto returned = bring_back(lock, object); !returned) {
+        files.close(file);
+        return std::unexpected(returned.error());
+    }
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;
@@ -57,10 +61,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     KnownNode& known_object = known(*object);
     const bool leaves_slab = in_slab && (object->leases == 1 || known_object.leaving_slab);
     known_object.leaving_slab = leaves_slab;
-    const bool wants_file = passthrough_ && in_files && object->extent == nullptr;
+    const bool wants_file = features_.passthrough && in_files && object->extent == nullptr;
     // With passthrough the kernel itself reports a full device to a writer, so the open waits for memory.
     const bool waits =
-        passthrough_ && in_files && access == Access::write &&
+        features_.passthrough && in_files && access == Access::write &&
         backend_.allocator().departures().is_worth_waiting(object->device, free_bytes(object->device), object->uid);
     if (empties || leaves_slab || wants_file || waits) {
         Status status;
@@ -71,7 +75,7 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
             if (waits) wait_for_departures(work, uid);
             if (empties) status = resize(work, 0);
             if (status && leaves_slab) status = with_room(work, [&] { return make_dedicated(work); });
-            if (status && passthrough_ && in_files) {
+            if (status && features_.passthrough && in_files) {
                 std::unique_lock gate_lock(work.gate->mutex);
                 if (!work.gate->memory) status = move_to(work, 0, 0, 0);
             }
@@ -96,8 +100,10 @@ Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_
     out.open_flags |= FOPEN_NOFLUSH;
     out.backing_id = backing_of(*object);
     if (out.backing_id != 0) out.open_flags |= kOpenPassthrough;
-    // A write clears these bits, so gshmd must see it.
-    if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0) {
+    // A write clears these bits, so gshmd must see it. Likewise if the file must not grow beyond a limit. Mappings and
+    // readers use the backing file all the same.
+    const bool may_grow = access == Access::write && files.store().limits().limits_bytes(*object);
+    if (out.backing_id == 0 || (object->mode & (S_ISUID | S_ISGID)) != 0 || may_grow) {
         out.open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
     }
     return out;
@@ -111,7 +117,7 @@ void FileSystem::open(Call& call) {
     if (!object) return call.fail(object.error());
     // The object was removed after the kernel's lookup: on ESTALE the kernel looks up the name again. A replaced object
     // is kept for this case, if the kernel had looked it up.
-    const bool kept = (*object)->replaced && (*object)->extent != nullptr;
+    const bool kept = (*object)->replaced && ((*object)->extent != nullptr || (*object)->stored != 0);
     if ((*object)->links == 0 && (*object)->leases == 0 && !kept) return call.fail(ESTALE);
     auto out = open_object(lock, *object, (*in)->flags, call.header());
     if (out && ((*in)->open_flags & FUSE_OPEN_KILL_SUIDGID) != 0) {
@@ -149,13 +155,13 @@ void FileSystem::create(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    auto made_object =
-        backend_.files().make_object(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
+    auto made_object = backend_.files().make_object(**parent, *name, maker);
     if (!made_object) {
         // Another client has created the name. The kernel checks no rights on a new file, so it must look up the name
         // again.
         bool again = made_object.error().code == EEXIST && ((*in)->flags & O_EXCL) == 0;
-        return call.fail(again ? ESTALE : made_object.error().code);
+        return again ? call.fail(ESTALE) : call.fail(made_object.error());
     }
     mark(call.header(), (*made_object)->id);
     reply_created(call, lock, *made_object, (*in)->flags, true);
@@ -167,9 +173,11 @@ void FileSystem::make_unnamed(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    Object* object = backend_.files().make_unnamed(**parent, {call.header().uid, call.header().gid, (*in)->mode});
-    mark(call.header(), object->id);
-    reply_created(call, lock, object, (*in)->flags);
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
+    auto object = backend_.files().make_unnamed(**parent, maker);
+    if (!object) return call.fail(object.error());
+    mark(call.header(), (*object)->id);
+    reply_created(call, lock, *object, (*in)->flags);
 }
 
 void FileSystem::close(Call& call) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <linux/falloc.h>
 #include <mutex>
+#include <optional>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -104,13 +105,20 @@ Status FileSystem::write_file(Work& work, ExtentFile& file, uint64_t offset, std
 
 Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std::byte> from) {
     const uint64_t end = offset + from.size();
+    if (end < offset || end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    if (from.empty()) return {};  // there may be no memory to write to
+    Growth growth(backend_);
+    TRY(growth.begin(work, end));
+    return write_at(work, offset, from);
+}
+
+Status FileSystem::write_at(Work& work, uint64_t offset, std::span<const std::byte> from) {
+    const uint64_t end = offset + from.size();
     auto written = [&] {
         StoreLock lock(backend_.store_mutex());
         if (end > work.object->size_bytes) backend_.files().set_size(*work.object, end);
         backend_.files().modified(*work.object);
     };
-    if (end < offset || end > limits::kObjectBytes) return fail(EFBIG, "too large");
-    if (from.empty()) return {};  // there may be no memory to write to
     {
         std::shared_lock gate_lock(work.gate->mutex);
         if (auto* file = file_of(*work.gate)) {
@@ -126,7 +134,7 @@ Status FileSystem::write_bytes(Work& work, uint64_t offset, std::span<const std:
     if (!work.gate->memory && backend_.device(work.device()).info().files) TRY(move_to(work, 0, 0, 0));
     if (file_of(*work.gate) != nullptr) {
         gate_lock.unlock();
-        return write_bytes(work, offset, from);
+        return write_at(work, offset, from);
     }
     const uint64_t size = size_of(*work.gate);
     const uint64_t capacity = capacity_of(*work.gate);
@@ -176,8 +184,50 @@ uint64_t FileSystem::free_bytes(DeviceIndex device) {
     return capacity - std::min(capacity, backend_.used_bytes(device));
 }
 
+Status FileSystem::bring_back(StoreLock& lock, Object* object) {
+    if (!object->is_evicted() || backend_.tiers() == nullptr) return {};
+    Status returned;
+    {
+        Work work(backend_, object, Work::kPin);
+        lock.unlock();
+        // Without a further thread, others wait.
+        const bool waits = waiting_(true);
+        returned = backend_.tiers()->bring_back_blocking(*object);
+        if (waits) waiting_(false);
+        lock.lock();
+        // An open that comes next takes a lease before this pin ends.
+        backend_.files().pin(*object, Access::read);
+        lock.unlock();
+    }
+    lock.lock();
+    backend_.files().unpin(*object, Access::read);
+    return returned;
+}
+
 Status FileSystem::with_room(const Work& work, const std::function<Status()>& operation) {
-    return backend_.allocator().retry(work.device(), work.id, operation, waiting_);
+    std::optional<Error> over;
+    auto attempt = [&]() -> Status {
+        over.reset();
+        Status status = operation();
+        if (status || status.error().code != EDQUOT || !gets_room_soon(work)) return status;
+        over = status.error();
+        return std::unexpected(Error{ENOSPC, over->message});  // waits as for a device
+    };
+    // A file grows to twice its size.
+    const uint64_t bytes = 2 * work.gate->size_bytes.load(std::memory_order_relaxed);
+    Status status = backend_.allocator().retry(work.device(), work.id, attempt, waiting_, bytes);
+    if (!status && over) return std::unexpected(*over);
+    return status;
+}
+
+bool FileSystem::gets_room_soon(const Work& work) {
+    StoreLock lock(backend_.store_mutex());
+    const Object& object = *work.object;
+    return std::ranges::any_of(backend_.files().store().nameless(work.device()), [&](const Object* other) {
+        if (other == &object) return false;
+        return other->uid == object.uid || other->gid == object.gid ||
+               (other->accounted.trees() != nullptr && other->accounted.trees() == object.accounted.trees());
+    });
 }
 
 void FileSystem::wait_for_departures(const Work& work, uid_t uid) {
@@ -222,6 +272,8 @@ Status FileSystem::make_exportable(Work& work) {
 
 Status FileSystem::resize(Work& work, uint64_t size_bytes) {
     if (size_bytes > limits::kFileBytes) return fail(EFBIG, "too large");
+    Growth growth(backend_);
+    TRY(growth.begin(work, size_bytes));
     std::unique_lock gate_lock(work.gate->mutex);
     uint64_t old = 0;
     bool in_slab = false;
@@ -277,6 +329,9 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
     const bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     if (!punch && mode != 0 && mode != FALLOC_FL_KEEP_SIZE) return fail(EOPNOTSUPP, "as tmpfs");
     if (end > limits::kObjectBytes) return fail(EFBIG, "too large");
+    Growth growth(backend_);
+    if (mode == 0) TRY(growth.begin(work, end));
+    else if (!punch && work.is_limited) TRY(check_keeps_size(work, end));
     uint64_t size = 0;
     {
         std::unique_lock gate_lock(work.gate->mutex);
@@ -301,6 +356,14 @@ Status FileSystem::allocate_bytes(Work& work, int mode, uint64_t offset, uint64_
     }
     if (mode == 0 && end > size) return resize(work, end);
     return {};
+}
+
+// Memory beyond the end of a file counts for nobody.
+Status FileSystem::check_keeps_size(const Work& work, uint64_t end) {
+    StoreLock lock(backend_.store_mutex());
+    backend_.files().refresh(*work.object);
+    if (end <= work.object->size_bytes || !backend_.files().store().limits().limits_bytes(*work.object)) return {};
+    return fail(EOPNOTSUPP, "memory beyond the end of a file, whose owner has a limit");
 }
 
 Status FileSystem::drop_empty(Work& work) {
@@ -347,6 +410,7 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
         std::shared_lock source(from.gate->mutex);
         std::shared_lock target(to.gate->mutex);
         uint64_t copied = 0;
+        Growth growth(backend_);
         {
             StoreLock lock(backend_.store_mutex());
             bool plain = from.gate->memory && to.gate->memory && !file_of(*from.gate) && !file_of(*to.gate);
@@ -354,6 +418,7 @@ Status FileSystem::copy_bytes(Work& from, uint64_t from_offset, Work& to, uint64
                 copied = std::min(bytes, from.object->size_bytes - from_offset);
                 if (to_offset + copied > capacity_of(*to.gate)) copied = 0;
             }
+            if (copied > 0) TRY(growth.begin_locked(to, to_offset + copied));
         }
         if (copied > 0) {
             TRY(to.gate->memory->copy_from(to.gate->offset + to_offset, *from.gate->memory,

@@ -93,19 +93,19 @@ Status Mount::unmount(const std::string& path, bool lazily) {
 }
 
 Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string& path, const std::string& device,
-                                             UniqueFd fd, bool passthrough, std::unordered_map<uint64_t, NodeId> done,
-                                             std::function<void()> on_end) {
+                                             UniqueFd fd, FileSystem::Features features,
+                                             std::unordered_map<uint64_t, NodeId> done, std::function<void()> on_end) {
     const std::string known = device.empty() ? MountPoint::find(path).device() : device;
     std::unique_ptr<Mount> mount(new Mount(backend, path, known, std::move(fd), std::move(on_end)));
     prepare_signal();
-    mount->files_.resume(passthrough, std::move(done));
+    mount->files_.resume(features, std::move(done));
     mount->connection_.resend();
     // Notices of the earlier daemon may be lost.
     mount->files_.forget_all_remembered();
     mount->running_ = 1;
     mount->start_threads(thread_count());
     mount->leave();
-    log_info("goes on with the mount at {}{}", path, passthrough ? ", host files by passthrough" : "");
+    log_info("goes on with the mount at {}{}", path, features.passthrough ? ", host files by passthrough" : "");
     return mount;
 }
 
@@ -142,7 +142,7 @@ Status Mount::start() {
     if (device_.empty()) return {};  // not mounted yet
     struct stat root = {};
     if (stat(path().c_str(), &root) != 0) return fail_errno("the mount does not answer");
-    log_info("mounted at {}{}{}", path(), has_passthrough() ? ", host files by passthrough" : "",
+    log_info("mounted at {}{}{}", path(), features().passthrough ? ", host files by passthrough" : "",
              over_uring ? ", over io_uring" : "");
     return {};
 }

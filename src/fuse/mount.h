@@ -26,7 +26,7 @@ public:
     // Continues the mounts of an earlier daemon, through their descriptor. See FileSystem::resume(). `device` is the
     // number of the file system; "": that of the mount at the path.
     static Result<std::unique_ptr<Mount>> resume(Backend& backend, const std::string& path, const std::string& device,
-                                                 UniqueFd fd, bool passthrough,
+                                                 UniqueFd fd, FileSystem::Features features,
                                                  std::unordered_map<uint64_t, NodeId> done,
                                                  std::function<void()> on_end);
     // Mounts at a further place. The kernel may send requests, which need the store lock.
@@ -45,7 +45,7 @@ public:
     const std::string& device() const { return device_; }
     // The first mountpoint, for messages.
     const std::string& path() const { return path_; }
-    bool has_passthrough() const { return files_.has_passthrough(); }
+    const FileSystem::Features& features() const { return files_.features(); }
     // See MountPoint::unmount(). path: one of points(), EINVAL otherwise; "": all. The kernel may still send requests,
     // which need the store lock.
     Status unmount(const std::string& path, bool lazily) EXCLUDES(store_lock);

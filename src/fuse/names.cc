@@ -28,7 +28,8 @@ void FileSystem::make_directory(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    auto node = backend_.files().make_directory(**parent, *name, {call.header().uid, call.header().gid, (*in)->mode});
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
+    auto node = backend_.files().make_directory(**parent, *name, maker);
     if (!node) return call.fail(node.error());
     reply_entry(call, **node);
 }
@@ -40,7 +41,7 @@ void FileSystem::make_node(Call& call) {
     StoreLock lock(backend_.store_mutex());
     auto parent = find_directory(call.node());
     if (!parent) return call.fail(parent.error());
-    Maker maker{call.header().uid, call.header().gid, (*in)->mode};
+    const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
     Result<Node*> node = nullptr;
     if (S_ISREG((*in)->mode)) {
         auto object = backend_.files().make_object(**parent, *name, maker);

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "fuse/work.h"
+#include "store/acl.h"
 
 namespace gshm::core::fuse {
 namespace {
@@ -39,7 +40,7 @@ int64_t time_of(uint64_t s, uint32_t ns) {
 
 uint64_t allocated_bytes(const Object& object, const std::optional<FileStatus>& file) {
     if (file) return file->allocated_bytes;
-    if (object.extent == nullptr) return 0;
+    if (object.extent == nullptr) return object.stored != 0 ? round_up(object.size_bytes, kBlockBytes) : 0;
     return object.extent->slab_group != nullptr ? Slab::rounded(object.size_bytes) : object.extent->size_bytes;
 }
 
@@ -63,6 +64,10 @@ uint64_t FileSystem::remembered_s(Node& node) {
     return written ? 0 : kRememberedS;
 }
 
+uint32_t FileSystem::shown_mode(const Node& node) const {
+    return node.acl && !features_.acls ? mode_without_acl(node.acl->entries(), node.mode) : uint32_t{node.mode};
+}
+
 fuse_attr FileSystem::to_attr(Node& node) {
     fuse_attr attr = {};
     attr.blksize = kBlockBytes;
@@ -72,7 +77,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         attr.size = object->size_bytes;
         attr.blocks = allocated_bytes(*object, file) / 512;
         // For memory of a GPU, programs should read and write as much as a request carries.
-        if (!backend_.device(object->device).info().files) attr.blksize = kMostBytes;
+        if (!backend_.device(object->home()).info().files) attr.blksize = kMostBytes;
     } else if (auto* directory = as_directory(&node)) {
         attr.size = 20 * (2 + directory->children.size());  // as tmpfs
         attr.nlink = node.links == 0 ? 0 : 2 + directory->subdirectories;
@@ -82,7 +87,7 @@ fuse_attr FileSystem::to_attr(Node& node) {
         attr.rdev = static_cast<const Special&>(node).number;
     }
     attr.ino = node.id;
-    attr.mode = type_of(node) | node.mode;
+    attr.mode = type_of(node) | shown_mode(node);
     attr.uid = node.uid;
     attr.gid = node.gid;
     set_time(&attr.atime, &attr.atimensec, node.accessed_ns);
@@ -171,6 +176,17 @@ void FileSystem::get_attributes(Call& call) {
     call.reply(out);
 }
 
+Status FileSystem::check_new_owner(Node& node, const fuse_setattr_in& wanted) {
+    std::optional<uid_t> uid;
+    std::optional<gid_t> gid;
+    if ((wanted.valid & FATTR_UID) != 0) uid = wanted.uid;
+    if ((wanted.valid & FATTR_GID) != 0) gid = wanted.gid;
+    if (!uid && !gid) return {};
+    Store& store = backend_.files().store();
+    store.look_again(node);
+    return store.limits().check_owner(node, uid, gid);
+}
+
 void FileSystem::set_attributes(Call& call) {
     auto in = call.part<fuse_setattr_in>();
     if (!in) return call.fail(EINVAL);
@@ -184,6 +200,13 @@ void FileSystem::set_attributes(Call& call) {
     if (by_file && backend_.files().opened(call.node(), wanted.fh) == nullptr) return call.fail(EBADF);
     auto* object = as_object(node);
     if (size && object == nullptr) return call.fail(node->kind == NodeKind::directory ? EISDIR : EINVAL);
+    if (size && object->is_evicted()) {
+        if (auto returned = bring_back(lock, object); !returned) return call.fail(returned.error());
+        found = find(call.node());
+        if (!found) return call.fail(found.error());
+        node = *found;
+        object = as_object(node);
+    }
     const bool rights = (wanted.valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) != 0;
     // A slab has only objects of the same rights. An object that a process maps stays: the slab is closed instead.
     bool moves = object != nullptr && rights && object->extent != nullptr && object->extent->slab_group != nullptr &&
@@ -204,6 +227,7 @@ void FileSystem::set_attributes(Call& call) {
     found = find(call.node());
     if (!found) return call.fail(found.error());
     node = *found;
+    if (auto allowed = check_new_owner(*node, wanted); !allowed) return call.fail(allowed.error());
     NodeChanges changes;
     if ((wanted.valid & FATTR_MODE) != 0) changes.mode = wanted.mode & 07777;
     if ((wanted.valid & FATTR_UID) != 0) changes.uid = wanted.uid;
@@ -233,7 +257,7 @@ void FileSystem::stat_device(Call& call) {
         StoreLock lock(backend_.store_mutex());
         auto node = find(IovFolder::has(call.node()) ? Files::kRoot : call.node());
         if (!node) return call.fail(node.error());
-        if (auto* object = as_object(*node)) device = object->device;
+        if (auto* object = as_object(*node)) device = object->home();
         else if (auto* directory = as_directory(*node)) device = directory->device.value_or(0);
         nodes = backend_.files().node_count();
     }

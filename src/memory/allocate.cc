@@ -37,6 +37,7 @@ public:
         : allocator_(allocator),
           request_(request),
           steps_(request.size_bytes, request.min_bytes),
+          claim_{.device = request.device, .bytes = request.size_bytes},
           done_(std::move(done)) {}
 
     void attempt() {
@@ -56,19 +57,28 @@ public:
 
 private:
     void attempted(std::shared_ptr<Extent> memory, Status status) REQUIRES(store_lock) {
-        if (status) return done_(std::move(memory));
-        if (AllocationSteps::attempted(status) == Next::end) return done_(std::unexpected(status.error()));
-        if (!wait_) wait_ = allocator_.departures_.wait(request_.device, request_.waiting);
+        if (AllocationSteps::attempted(status) == Next::end) return end(std::move(memory), status);
+        // A new wait: the first one may not cover the objects that leave now.
+        const bool leaving = allocator_.make_room(claim_);
+        if (!wait_ || leaving) wait_ = allocator_.departures_.wait(request_.device, request_.waiting);
         allocator_.departures_.next(wait_, [self = shared_from_this(), status = std::move(status)](bool freed) {
-            if (self->steps_.waited(freed) == Next::attempt) self->attempt();
-            else self->done_(std::unexpected(status.error()));
+            store_lock.assert_held();
+            const bool again = freed || self->allocator_.is_making_room(self->claim_);
+            if (self->steps_.waited(again) == Next::attempt) self->attempt();
+            else self->end(nullptr, status);
         });
+    }
+    void end(std::shared_ptr<Extent> memory, const Status& status) REQUIRES(store_lock) {
+        allocator_.end_claim(claim_);
+        if (!status) return done_(std::unexpected(status.error()));
+        done_(std::move(memory));
     }
 
     Allocator& allocator_;
     const AllocationRequest request_;
     AllocationSteps steps_;
     Done done_;
+    RoomMaker::Claim claim_;
     std::shared_ptr<Departures::Wait> wait_;  // null: the device has not refused an attempt
 };
 
@@ -88,17 +98,44 @@ void Allocator::wait_for_pile(const AllocationRequest& request) {
     (void)answered.wait_for(Departures::kPatience + std::chrono::seconds(1));
 }
 
-Status Allocator::run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
+bool Allocator::make_room(RoomMaker::Claim& claim) {
+    return room_maker_ != nullptr && !departures_.has_given_up() && room_maker_->make_room(claim);
+}
+
+bool Allocator::is_making_room(const RoomMaker::Claim& claim) const {
+    return room_maker_ != nullptr && !departures_.has_given_up() && room_maker_->is_making_room(claim);
+}
+
+void Allocator::end_claim(RoomMaker::Claim& claim) {
+    if (room_maker_ != nullptr) room_maker_->end(claim);
+}
+
+Status Allocator::run(RoomMaker::Claim claim, NodeId waiting, AllocationSteps steps,
                       const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) {
     Status status = attempt(steps.bytes());
     if (AllocationSteps::attempted(status) != Next::wait || !on_wait(true)) return status;
-    Departures::Blocking wait(scheduler_, departures_, device, waiting);
+    auto leaving = [&] {
+        StoreLock lock(scheduler_.store_mutex());
+        return make_room(claim);
+    };
+    auto still_leaving = [&] {
+        StoreLock lock(scheduler_.store_mutex());
+        return is_making_room(claim);
+    };
+    std::optional<Departures::Blocking> wait;
     do {
-        const bool freed = wait.next();
-        if (freed) devices_.wait_for_reclaimed(device);
+        // A new wait: the first one may not cover the objects that leave now.
+        if (leaving() || !wait) wait.emplace(scheduler_, departures_, claim.device, waiting);
+        bool freed = wait->next();
+        if (freed) devices_.wait_for_reclaimed(claim.device);
+        else freed = still_leaving();
         if (steps.waited(freed) != Next::attempt) break;
         status = attempt(steps.bytes());
     } while (AllocationSteps::attempted(status) == Next::wait);
+    {
+        StoreLock lock(scheduler_.store_mutex());
+        end_claim(claim);
+    }
     on_wait(false);
     return status;
 }
@@ -107,7 +144,8 @@ Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationReq
     wait_for_pile(request);
     std::shared_ptr<Extent> memory;
     TRY(run(
-        request.device, request.waiting, {request.size_bytes, request.min_bytes},
+        {.device = request.device, .bytes = request.size_bytes}, request.waiting,
+        {request.size_bytes, request.min_bytes},
         [&](uint64_t bytes) -> Status {
             memory = TRY(attempt(request.device, bytes, request.options, request.maps));
             return {};
@@ -117,8 +155,9 @@ Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationReq
 }
 
 Status Allocator::retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation,
-                        const OnWait& on_wait) {
-    Status status = run(device, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
+                        const OnWait& on_wait, uint64_t bytes) {
+    Status status =
+        run({.device = device, .bytes = bytes}, waiting, {0, 0}, [&](uint64_t) { return operation(); }, on_wait);
     if (!is_full(status) || devices_.device(device).unaccounted_bytes() == 0 || !on_wait(true)) return status;
     // The kernel announces nothing: a process whose close() was reported may still hold the memory for a moment.
     const auto deadline = std::chrono::steady_clock::now() + Departures::kNamelessPatience;
@@ -140,6 +179,13 @@ bool Allocator::may_reuse(DeviceIndex device, const AllocateOptions& options) {
 
 Result<std::shared_ptr<Extent>> Allocator::attempt(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
                                                    SessionId maps) {
+    auto memory = attempt_anyhow(device, bytes, options, maps);
+    if (memory && room_maker_ != nullptr) room_maker_->allocated(device);
+    return memory;
+}
+
+Result<std::shared_ptr<Extent>> Allocator::attempt_anyhow(DeviceIndex device, uint64_t bytes,
+                                                          const AllocateOptions& options, SessionId maps) {
     FreedExtents& kept = devices_.freed();
     const bool reuses = may_reuse(device, options);
     if (reuses) {

@@ -40,6 +40,27 @@ private:
     const uint64_t least_bytes_;
 };
 
+// Makes room on a full device by moving objects elsewhere.
+class RoomMaker {
+public:
+    // A request that a full device has refused.
+    struct Claim {
+        DeviceIndex device = 0;
+        uint64_t bytes = 0;    // 0: not known
+        bool counted = false;  // of the implementation, as all below
+        uint64_t failures = 0;
+    };
+    virtual ~RoomMaker() = default;
+    // Called after each refusal. True: memory is being freed, as the Departures will tell; to be called again if the
+    // request is then refused once more. False: nothing can be moved.
+    virtual bool make_room(Claim& claim) REQUIRES(store_lock) = 0;
+    virtual bool is_making_room(const Claim& claim) const REQUIRES(store_lock) = 0;
+    // The request has got its memory, or has given up.
+    virtual void end(Claim& claim) REQUIRES(store_lock) = 0;
+    // Memory was allocated. Keeps a reserve free. From any thread.
+    virtual void allocated(DeviceIndex device) = 0;
+};
+
 class Allocator {
 public:
     Allocator(Scheduler& scheduler, Devices& devices, Departures& departures)
@@ -60,25 +81,34 @@ public:
     // is called before the first wait, and prevents it by returning false. on_wait(false) is called after the last
     // wait.
     using OnWait = std::function<bool(bool)>;
-    Status retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation, const OnWait& on_wait)
-        EXCLUDES(store_lock);
+    // bytes: that the operation needs, roughly; 0: not known.
+    Status retry(DeviceIndex device, NodeId waiting, const std::function<Status()>& operation, const OnWait& on_wait,
+                 uint64_t bytes = 0) EXCLUDES(store_lock);
     // Waits while much memory, compared with the free bytes, is being freed. From a thread that holds no gate.
     void wait_for_departures(DeviceIndex device, NodeId waiting, uid_t uid, const std::function<uint64_t()>& free_bytes)
         EXCLUDES(store_lock);
 
     Departures& departures() { return departures_; }
+    // Before the first allocation.
+    void set_room_maker(RoomMaker* maker) { room_maker_ = maker; }
 
 private:
     class InLoop;
+    Result<std::shared_ptr<Extent>> attempt_anyhow(DeviceIndex device, uint64_t bytes, const AllocateOptions& options,
+                                                   SessionId maps) EXCLUDES(store_lock);
     bool may_reuse(DeviceIndex device, const AllocateOptions& options);
     void wait_for_pile(const AllocationRequest& request) EXCLUDES(store_lock);
-    Status run(DeviceIndex device, NodeId waiting, AllocationSteps steps,
+    Status run(RoomMaker::Claim claim, NodeId waiting, AllocationSteps steps,
                const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) EXCLUDES(store_lock);
+    bool make_room(RoomMaker::Claim& claim) REQUIRES(store_lock);
+    bool is_making_room(const RoomMaker::Claim& claim) const REQUIRES(store_lock);
+    void end_claim(RoomMaker::Claim& claim) REQUIRES(store_lock);
     void report(DeviceIndex device, const Error& error);
 
     Scheduler& scheduler_;
     Devices& devices_;
     Departures& departures_;
+    RoomMaker* room_maker_ = nullptr;  // null: no object may leave a device for lack of memory
 };
 
 }  // namespace gshm::core

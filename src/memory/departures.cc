@@ -53,6 +53,12 @@ void Departures::look_later() {
     });
 }
 
+uint64_t Departures::coming_bytes(DeviceIndex device) const {
+    uint64_t bytes = 0;
+    for (const auto& [ticket, departure] : devices_[device].departures) bytes += departure.bytes;
+    return bytes;
+}
+
 uint64_t Departures::pile_bytes(DeviceIndex device, uid_t uid) const {
     auto pile = devices_[device].piles.find(uid);
     return pile == devices_[device].piles.end() ? 0 : pile->second;
@@ -87,8 +93,7 @@ void Departures::look_at_piles() {
 
 bool Departures::is_worth_waiting(DeviceIndex device, uint64_t free_bytes, uid_t uid) const {
     if (is_piled(device, uid, 0)) return true;
-    uint64_t bytes = 0;
-    for (const auto& [ticket, departure] : devices_[device].departures) bytes += departure.bytes;
+    uint64_t bytes = coming_bytes(device);
     if (bytes + store_.use(device).unlinked_bytes <= free_bytes / 2) return false;
     for (const Object* object : store_.nameless(device)) bytes += object->size_bytes;
     return bytes > free_bytes / 2;

@@ -39,6 +39,9 @@ public:
     // it), or the user's freed memory piles up.
     bool is_worth_waiting(DeviceIndex device, uint64_t free_bytes, uid_t uid) const REQUIRES(store_lock);
 
+    // That will be freed, as far as it was announced.
+    uint64_t coming_bytes(DeviceIndex device) const REQUIRES(store_lock);
+
     // The memory that a user has freed piles up if the reclaiming thread gets less CPU time than the user. A pile is
     // too high for a new object if it exceeds both kPileBytes and the sum of the user's objects on the device and the
     // new one.

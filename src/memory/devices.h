@@ -30,6 +30,8 @@ public:
     // Returns when all memory submitted so far is freed. From any thread but the loop's and the reclaimer's.
     virtual void wait_for_reclaimed(DeviceIndex index) EXCLUDES(store_lock) = 0;
     virtual FreedExtents& freed() = 0;
+    // By its limit alone, with freed memory that is kept.
+    virtual uint64_t free_bytes(DeviceIndex) const { return 0; }
 };
 
 // Replaces the error by "gshmd has reached its limit of N open descriptors" if that is the cause.

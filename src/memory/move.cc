@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/size.h"
+#include "store/account_limits.h"
 #include "store/files.h"
 
 namespace gshm::core {
@@ -31,7 +32,8 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
         auto resized = shares ? resize_in_slab(object, gate, wanted) : Status(fail(EAGAIN, ""));
         if (resized || resized.error().code != EAGAIN) return resized;
     }
-    const uint64_t bytes = info.files ? wanted.size_bytes : round_up(wanted.capacity_bytes, info.granularity_bytes);
+    const bool exact = info.files && !wanted.fixed;
+    const uint64_t bytes = exact ? wanted.size_bytes : round_up(wanted.capacity_bytes, info.granularity_bytes);
     Departures& departures = allocator_.departures();
     bool compressible = false;
     uint32_t leases = 0;
@@ -45,7 +47,9 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
         compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
         ticket = departures.begin(device, Departures::Kind::move, gate.memory ? gate.memory->size() : 0, object.uid);
     }
-    auto memory = allocator_.attempt(device, bytes, options(devices_.device(device), compressible));
+    AllocateOptions how = options(devices_.device(device), compressible);
+    if (wanted.fixed) how = {.compressible = compressible, .resizable = false, .shared = true};
+    auto memory = allocator_.attempt(device, bytes, how);
     Status moved = memory ? Status{} : std::unexpected(memory.error());
     for (uint64_t at = 0; moved && at < wanted.kept_bytes; at += kPieceBytes) {
         if (wanted.for_tidiness) {
@@ -58,8 +62,14 @@ Status Mover::resize(Object& object, Gate& gate, const Resize& wanted) {
     // The reclaimer frees the old memory and reports that.
     if (moved) {
         StoreLock lock(scheduler_.store_mutex());
+        // Sessions that map the old memory keep it.
+        const bool keeps_old = object.session_leases > 0 && object.extent != nullptr && !object.extent->unmapped;
         if (wanted.unless_opened && (object.session_leases > leases || object.write_opens != write_opens)) {
             moved = fail(ECANCELED, "the file was opened while it moved");
+        } else if (wanted.fixed && object.open_files > 0) {
+            moved = fail(EBUSY, "the file was opened in the mount while it moved");
+        } else if (auto allowed = keeps_old ? store_.limits().check_former(object) : Status{}; !allowed) {
+            moved = allowed;
         } else {
             Files files(store_);
             files.drop_backing(object.id);
@@ -135,7 +145,10 @@ void Mover::give_own_memory(std::vector<Object*> objects, OwnDone done) {
         jobs.push_back({object, Store::gate(object)});
     }
     worker_->submit([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
-        for (Job& job : jobs) job.status = give_own_memory(*job.object, *job.gate);
+        for (Job& job : jobs) {
+            job.status = give_own_memory(*job.object, *job.gate);
+            if (job.status) job.status = leave_closed_slab(*job.object, job.gate);
+        }
         scheduler_.post([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
             store_lock.assert_held();
             std::unordered_map<NodeId, Error> failed;
@@ -148,16 +161,38 @@ void Mover::give_own_memory(std::vector<Object*> objects, OwnDone done) {
     });
 }
 
+Status Mover::leave_closed_slab(Object& object, std::shared_ptr<Gate> gate) {
+    Job job{&object, std::move(gate), 0, true};
+    {
+        StoreLock lock(scheduler_.store_mutex());
+        if (object.extent == nullptr || !object.extent->closed) return {};
+        // Others would go on with the old bytes.
+        if (object.state != ObjectState::sealed && object.session_leases > 0) {
+            return fail(EACCES, "the object shares its memory with objects that you may not open, and another process "
+                                "has it open");
+        }
+        job.to = object.device;
+    }
+    return run(job);
+}
+
 Status Mover::give_own_memory(Object& object, Gate& gate) {
     auto attempt = [&]() -> Status {
         std::unique_lock gate_lock(gate.mutex);
-        uint64_t size = 0;
+        Resize wanted;
         {
             StoreLock lock(scheduler_.store_mutex());
-            if (object.extent == nullptr || !object.extent->unmapped) return {};
-            size = object.size_bytes;
+            store_.look_again(object);
+            if (object.extent == nullptr) return {};
+            wanted.fixed = store_.limits().may_outgrow(object);
+            if (!object.extent->unmapped && !wanted.fixed) return {};
+            if (wanted.fixed && object.open_files > 0) {
+                return fail(EBUSY, "the file is open in the mount, and its owner has a limit");
+            }
+            wanted.capacity_bytes = wanted.kept_bytes = wanted.size_bytes = object.size_bytes;
+            wanted.unless_opened = wanted.fixed;
         }
-        return resize(object, gate, {.capacity_bytes = size, .kept_bytes = size, .size_bytes = size});
+        return resize(object, gate, wanted);
     };
     return allocator_.retry(gate.device, object.id, attempt, [](bool) { return true; });
 }
@@ -177,7 +212,8 @@ void Mover::move(Object& object, DeviceIndex to, Holders holders, Done done) {
         TRY(devices_.check(object.device));
         TRY(devices_.check(to));
         if (!worker_ || allocator_.departures().has_given_up()) return fail(EAGAIN, "gshmd is ending");
-        return store_.check_move(object, to, job.keep);
+        TRY(store_.check_move(object, to, job.keep));
+        return store_.limits().check_device(object, to, object.session_leases > 0);
     };
     if (object.device == to) return done({});
     if (auto begun = begin(); !begun) return done(std::move(begun));
@@ -266,6 +302,7 @@ Status Mover::run(const Job& job) {
         store_lock.assert_held();
         TRY(devices_.check(job.to));
         TRY(store_.check_move(*job.object, job.to, job.keep));
+        TRY(store_.limits().check_device(*job.object, job.to, job.object->session_leases > 0));
         // The object has moved, or its size differs from the allocated one.
         if (job.object->extent == nullptr || job.object->size_bytes != target.bytes) {
             return fail(EBUSY, "the object was changed while it moved");

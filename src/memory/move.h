@@ -28,12 +28,16 @@ public:
         bool unless_opened =
             false;               // cancelled (ECANCELED) when a client opens it meanwhile: it would keep the old memory
         bool may_share = false;  // a place in a slab is enough, see Store::may_share()
+        bool fixed = false;      // no file, which a holder could make larger
     };
     // From a thread that has pinned the object and holds its gate exclusively. Does not wait for
     // memory of other objects: see Allocator::retry().
     Status resize(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
-    // Objects in slabs that no process maps get memory of their own, before a process maps them. Calls `done` in the
-    // loop, with the errors of the objects that stay.
+    // Objects in slabs that no process maps get memory of their own, before a process maps them. Those in closed slabs
+    // move to a slab of objects with the same rights, or get memory of their own, before a process maps them that may
+    // not map the closed one. Files that a process could make larger than a limit allows
+    // (AccountLimits::may_outgrow()) get memory of their own if none has them open. Calls `done` in the loop, with the
+    // errors of the objects that stay.
     using OwnDone = std::move_only_function<void(std::unordered_map<NodeId, Error> failed)>;
     void give_own_memory(std::vector<Object*> objects, OwnDone done) REQUIRES(store_lock);
     // At most 1 MiB, on a device with host memory, for an object without work in progress.
@@ -67,6 +71,7 @@ private:
     Status resize_in_slab(Object& object, Gate& gate, const Resize& wanted) EXCLUDES(store_lock);
     Result<Place> place_in_slab(Object& object, DeviceIndex device, uint64_t size_bytes) EXCLUDES(store_lock);
     Status give_own_memory(Object& object, Gate& gate) EXCLUDES(store_lock);
+    Status leave_closed_slab(Object& object, std::shared_ptr<Gate> gate) EXCLUDES(store_lock);
     Result<Target> allocate(const Job& job) EXCLUDES(store_lock);
     void give_back(const Job& job, Target& target) EXCLUDES(store_lock);
     Status copy(const Job& job, const Target& target, Extent& source, uint64_t offset) EXCLUDES(store_lock);

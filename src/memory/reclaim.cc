@@ -45,8 +45,18 @@ void Reclaim::remove_now(std::vector<FreedFile> freed) {
     }
 }
 
+void Reclaim::remove_stored(uint64_t file) {
+    store_lock.assert_held();
+    if (stopped_) return;
+    stored_.push_back(file);
+    if (!awaits_commit_) committed();
+}
+
 void Reclaim::committed() {
     if (stopped_) return;
+    for (uint64_t file : std::exchange(stored_, {})) {
+        if (remove_stored_) remove_stored_(file);
+    }
     if (!zeroing_.empty()) zero_now(std::exchange(zeroing_, {}));
     if (!files_.empty()) remove_now(std::exchange(files_, {}));
 }

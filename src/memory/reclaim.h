@@ -25,10 +25,13 @@ public:
     void set_awaits_commit(bool awaits) { awaits_commit_ = awaits; }
     // The catalog has all changes of the store.
     void committed() REQUIRES(store_lock);
-    bool is_pending() const REQUIRES(store_lock) { return !zeroing_.empty() || !files_.empty(); }
+    bool is_pending() const REQUIRES(store_lock) { return !zeroing_.empty() || !files_.empty() || !stored_.empty(); }
     // Called when large memory has been freed here. Calls `done` under the lock when the other processes of gshm have closed it.
     using AfterFree = std::function<void(Scheduler::Task done)>;
     void set_after_free(AfterFree after_free) { after_free_ = std::move(after_free); }
+    // Removes a file of a tier's folder, in another thread.
+    using RemoveStored = std::function<void(uint64_t file)>;
+    void set_remove_stored(RemoveStored remove) { remove_stored_ = std::move(remove); }
     // Stops zeroing: the memory now belongs to the next daemon.
     void stop() REQUIRES(store_lock) { stopped_ = true; }
     // Frees the memory that is reserved for this session.
@@ -37,6 +40,7 @@ public:
     void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
               uid_t uid) override;
     void release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) override;
+    void remove_stored(uint64_t file) override;
 
 private:
     struct Zeroing {
@@ -69,6 +73,8 @@ private:
     AfterFree after_free_;
     std::vector<Zeroing> zeroing_ GUARDED_BY(store_lock);
     std::vector<FreedFile> files_ GUARDED_BY(store_lock);
+    std::vector<uint64_t> stored_ GUARDED_BY(store_lock);
+    RemoveStored remove_stored_;
     bool awaits_commit_ = false;
     bool stopped_ GUARDED_BY(store_lock) = false;
     bool drops_idle_ GUARDED_BY(store_lock) = false;  // a timer is set

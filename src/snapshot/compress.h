@@ -15,6 +15,8 @@ namespace gshm::core {
 class Compressor {
 public:
     explicit Compressor(int level);  // 0: never compresses
+    Compressor(const Compressor&) = delete;
+    Compressor& operator=(const Compressor&) = delete;
     ~Compressor();
 
     // The frame, valid until the next call; empty if it would not be smaller. A small sample is tried first, so that
@@ -33,6 +35,8 @@ private:
 class Decompressor {
 public:
     Decompressor();
+    Decompressor(const Decompressor&) = delete;
+    Decompressor& operator=(const Decompressor&) = delete;
     ~Decompressor();
 
     // False unless the frame is complete and fills ret_bytes exactly.

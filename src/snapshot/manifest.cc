@@ -90,6 +90,8 @@ Json to_json(const SavedDirectory& directory) {
                  {"uid", directory.uid}, {"gid", directory.gid},   {"keep", directory.keep}};
     if (!directory.device.empty()) json["device"] = directory.device;
     if (!directory.attributes.empty()) json["attributes"] = to_json(directory.attributes);
+    if (!directory.acl.empty()) json["acl"] = directory.acl;
+    if (!directory.default_acl.empty()) json["default_acl"] = directory.default_acl;
     return json;
 }
 
@@ -123,7 +125,10 @@ Json to_json(const SavedObject& object) {
                  {"id", object.identity.id},
                  {"created_ns", object.created_ns},
                  {"modified_ns", object.identity.modified_ns}};
+    if (object.ttl_ms != 0) json["ttl_ms"] = object.ttl_ms;
+    if (object.ttl_unused) json["ttl_unused"] = true;
     if (object.changing) json["changing"] = true;
+    if (!object.acl.empty()) json["acl"] = object.acl;
     json["chunks"] = std::move(chunks);
     return json;
 }
@@ -135,7 +140,9 @@ SavedDirectory directory_from(const Json& json) {
             integer<uint32_t>(json, "gid"),
             json.at("keep"),
             json.value("device", ""),
-            attributes_from(json.value("attributes", Json::array()))};
+            attributes_from(json.value("attributes", Json::array())),
+            json.value("acl", ""),
+            json.value("default_acl", "")};
 }
 
 SavedSymlink symlink_from(const Json& json) {
@@ -158,7 +165,10 @@ SavedObject object_from(const Json& json, size_t file_count) {
             if (name == known.name) object.flags |= known.flag;
     object.sealed = json.at("state") == "sealed";
     object.changing = json.value("changing", false);
+    if (json.contains("ttl_ms")) object.ttl_ms = integer<uint64_t>(json, "ttl_ms");
+    object.ttl_unused = json.value("ttl_unused", false);
     object.attributes = attributes_from(json.at("attributes"));
+    object.acl = json.value("acl", "");
     object.created_ns = integer<int64_t>(json, "created_ns");
     object.identity = {std::stoull(json.at("instance").get<std::string>(), nullptr, 16), integer<uint64_t>(json, "id"),
                        integer<uint64_t>(json, "size_bytes"), integer<int64_t>(json, "modified_ns")};

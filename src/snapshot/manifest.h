@@ -23,6 +23,9 @@ struct SavedDirectory {
     bool keep = false;
     std::string device;  // empty: no default device
     std::vector<SavedAttribute> attributes;
+    // Empty: none. With an access ACL the mode has the owner's rights only, for a gshm that does not know ACLs.
+    std::string acl = {};
+    std::string default_acl = {};
 };
 
 struct SavedSymlink {
@@ -42,7 +45,10 @@ struct SavedObject {
     bool sealed = false;
     bool changing = false;
     std::vector<SavedAttribute> attributes;
+    std::string acl = {};  // as that of a directory
     int64_t created_ns = 0;
+    uint64_t ttl_ms = 0;  // what was left of it; 0: none
+    bool ttl_unused = false;
     Identity identity;
     std::vector<ChunkPlace> chunks;
 

@@ -13,6 +13,7 @@ namespace gshm::core {
 struct Object;
 struct TreeSet;  // account_limits.h: directories with limits
 class AccountLimits;
+class Lifetimes;
 
 struct Account {
     uint64_t object_bytes = 0;    // of all objects, with or without a name, and of their former memory
@@ -48,6 +49,9 @@ class AccountedShares {
 public:
     // The directories with limits that the shares count in; null: none.
     const TreeSet* trees() const { return trees_; }
+    const AccountShare& own() const { return own_; }
+    // Of its former memory; null: none.
+    const std::vector<AccountShare>* retired() const { return retired_.get(); }
 
 private:
     friend class Accounts;
@@ -63,6 +67,7 @@ public:
     explicit Accounts(size_t devices) : totals_(devices), users_(devices), groups_(devices) {}
     // Told of every change. Called before all others.
     void set_limits(AccountLimits* limits) { limits_ = limits; }
+    void set_lifetimes(Lifetimes* lifetimes) { lifetimes_ = lifetimes; }
 
     // Of all users.
     const Account& of(uint32_t device) const { return totals_[device]; }
@@ -82,12 +87,16 @@ public:
     void remove(Object& object);
 
 private:
+    void update_shares(Object& object);
     void add(const AccountShare& share, const TreeSet* trees, bool taken_away);
+    // The share has changed.
+    void settle(const AccountShare& share, const TreeSet* trees);
 
     std::vector<Account> totals_;
     std::vector<Users> users_;
     std::vector<Users> groups_;
     AccountLimits* limits_ = nullptr;
+    Lifetimes* lifetimes_ = nullptr;
 };
 
 }  // namespace gshm::core

@@ -167,7 +167,10 @@ Result<AclEntries> decode_acl(std::string_view bytes) {
 }
 
 Acl::Acl(AclTable& table, AclEntries entries)
-    : table_(table), entries_(std::move(entries)), digest_(digest_of(entries_)) {}
+    : table_(table),
+      entries_(std::move(entries)),
+      mask_(rights_of(AclTag::mask).value_or(7)),
+      digest_(digest_of(entries_)) {}
 
 std::optional<uint16_t> Acl::rights_of(AclTag tag) const {
     const AclEntry* entry = find(entries_, tag);
@@ -175,20 +178,19 @@ std::optional<uint16_t> Acl::rights_of(AclTag tag) const {
 }
 
 bool Acl::permits(const Credentials& who, gid_t group, unsigned rights) const {
-    const unsigned mask = rights_of(AclTag::mask).value_or(7);
     bool in_group = false;
     for (const AclEntry& entry : entries_) {
         switch (entry.tag) {
             case AclTag::owner:
             case AclTag::mask: break;
             case AclTag::user:
-                if (entry.id == who.uid) return (entry.rights & mask & rights) == rights;
+                if (entry.id == who.uid) return (entry.rights & mask_ & rights) == rights;
                 break;
             case AclTag::owning_group:
             case AclTag::group:
                 if (!who.in_group(entry.tag == AclTag::group ? entry.id : group)) break;
                 in_group = true;
-                if ((entry.rights & rights) == rights) return (mask & rights) == rights;
+                if ((entry.rights & rights) == rights) return (mask_ & rights) == rights;
                 break;
             case AclTag::other: return !in_group && (entry.rights & rights) == rights;
         }
@@ -241,6 +243,26 @@ uint32_t mode_for_acl(std::span<const AclEntry> entries, uint32_t mode) {
     const AclEntry* other = rights(AclTag::other);
     if (owner == nullptr || group == nullptr || other == nullptr) return mode;
     return (mode & ~0777u) | static_cast<uint32_t>(owner->rights << 6 | group->rights << 3 | other->rights);
+}
+
+uint32_t mode_without_acl(std::span<const AclEntry> entries, uint32_t mode) {
+    const AclEntry* limit = find(entries, AclTag::mask);
+    const unsigned mask = limit == nullptr ? 7 : limit->rights;
+    unsigned users = 7;  // rights that all single users have
+    unsigned groups = 7;
+    unsigned owning_group = 0;
+    unsigned other = 0;
+    for (const AclEntry& entry : entries) {
+        switch (entry.tag) {
+            case AclTag::user: users &= entry.rights & mask; break;
+            case AclTag::group: groups &= entry.rights & mask; break;
+            case AclTag::owning_group: owning_group = entry.rights & mask; break;
+            case AclTag::other: other = entry.rights; break;
+            case AclTag::owner:
+            case AclTag::mask: break;
+        }
+    }
+    return (mode & ~077u) | (owning_group & users) << 3 | (other & users & groups);
 }
 
 InheritedRights inherit_rights(AclTable& table, const AclPointer& from, uint32_t mode, uint32_t umask,

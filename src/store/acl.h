@@ -67,6 +67,7 @@ private:
     AclTable& table_;
     uint64_t references_ = 0;
     AclEntries entries_;
+    unsigned mask_ = 7;
     std::string digest_;
 };
 
@@ -92,10 +93,19 @@ struct InheritedRights {
 // `mode` is what was asked for; without a default ACL the umask is taken off.
 InheritedRights inherit_rights(AclTable& table, const AclPointer& from, uint32_t mode, uint32_t umask,
                                bool is_directory);
+// The modes that are asked for if the maker names none: a default ACL then decides alone.
+inline uint32_t default_object_mode(const AclPointer& from) {
+    return from ? 0666 : 0600;
+}
+inline uint32_t default_directory_mode(const AclPointer& from) {
+    return from ? 0777 : 0755;
+}
 // An access ACL after a change of the mode; null stays null.
 AclPointer acl_for_mode(AclTable& table, const AclPointer& acl, uint32_t mode);
 // The mode with the rights of an access ACL.
 uint32_t mode_for_acl(std::span<const AclEntry> entries, uint32_t mode);
+// A mode that permits no user more than the ACL does, for a kernel that does not know the ACL.
+uint32_t mode_without_acl(std::span<const AclEntry> entries, uint32_t mode);
 // The entries say no more than a mode does.
 bool is_mode_only(std::span<const AclEntry> entries);
 

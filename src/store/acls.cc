@@ -44,6 +44,7 @@ Status Store::change_acl(SessionId session, std::string_view name, AclKind kind,
     if (change != AclChange::replace) {
         AclEntries before = entries_of(*node, kind);
         const bool none = before.empty();
+        const bool had_names = !is_mode_only(before);
         // The mask is made anew from what is left.
         std::erase_if(before, [&](const AclEntry& old) {
             if (old.tag == AclTag::mask) return true;
@@ -52,6 +53,10 @@ Status Store::change_acl(SessionId session, std::string_view name, AclKind kind,
         if (change == AclChange::add) before.insert(before.end(), entries.begin(), entries.end());
         else if (none) return {};
         entries = std::move(before);
+        // The last user has gone, and with it the reason for the rest.
+        if (kind == AclKind::inherited && change == AclChange::remove && had_names && is_mode_only(entries)) {
+            entries.clear();
+        }
     }
     // The mask, which the mode shows as the rights of the group, goes with the ACL.
     if (change == AclChange::replace && entries.empty() && kind == AclKind::access) {
@@ -60,7 +65,10 @@ Status Store::change_acl(SessionId session, std::string_view name, AclKind kind,
             return entry.tag == AclTag::user || entry.tag == AclTag::group || entry.tag == AclTag::mask;
         });
     }
-    entries = TRY(complete_acl(std::move(entries), node->mode));
+    // A default ACL that is begun with a share of the directory keeps new objects as private as without it. Others may
+    // go on to search new directories.
+    const bool begins = kind == AclKind::inherited && change == AclChange::add;
+    entries = TRY(complete_acl(std::move(entries), begins ? 0700 | (node->mode & 011u) : node->mode));
     const bool drops = !who.is_root() && !who.in_group(node->gid);
     return operations_.set_acl(*node, kind, std::move(entries), drops);
 }

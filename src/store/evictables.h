@@ -1,8 +1,60 @@
-// The evictable objects of the devices, in the order in which they leave.
+// The queues in which objects leave their devices: the least recently used first, and of those that were used last at
+// about the same time the one that is cheapest to bring back. Opening and closing an object costs nothing here: its time
+// of use is compared with that in the queue when it comes to the front. Not thread-safe, as all of the store.
 #pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "store/node.h"
 
 namespace gshm::core {
 
-class Evictables {};
+class Store;
+
+class Evictables {
+public:
+    explicit Evictables(size_t devices) : queues_(devices) {}
+
+    // Queues the object if it may be evicted from its place. Called after each change of the place.
+    void add(Object& object);
+
+    // Objects that free memory together: a dedicated one, or all of a slab.
+    struct Victims {
+        std::vector<Object*> objects;
+        uint64_t bytes = 0;  // that they free; 0: there are none
+        bool more = false;   // none was found, but not all were looked at: ask again
+    };
+    using Filter = std::function<bool(const Object&)>;
+    // wanted_bytes: a smaller object frees less than what is needed, a larger one costs more than necessary.
+    Victims next(Store& store, DeviceIndex device, uint64_t wanted_bytes, const Filter& filter = {});
+
+    // In the queue of the device, with entries that are no longer true.
+    size_t entries(DeviceIndex device) const { return queues_[device].heap.size(); }
+
+private:
+    struct Entry {
+        int64_t used_ns;
+        NodeId id;
+        // For a heap with the oldest in front.
+        bool operator<(const Entry& other) const {
+            return used_ns != other.used_ns ? used_ns > other.used_ns : id > other.id;
+        }
+    };
+    struct Queue {
+        std::vector<Entry> heap;
+        size_t objects = 0;                                       // queued on that device
+        std::unordered_map<ExtentId, std::vector<NodeId>> slabs;  // objects that may be evicted, and some that left
+        size_t slabs_swept = 0;
+    };
+    static void push(Queue& queue, Entry entry);
+    void drop(Queue& queue, Object& object);
+    // All objects of the slab, if all of them may leave; else none.
+    static std::vector<Object*> whole_slab(Store& store, Queue& queue, const Object& object);
+    static void compact(Store& store, Queue& queue, DeviceIndex device);
+
+    std::vector<Queue> queues_;
+};
 
 }  // namespace gshm::core

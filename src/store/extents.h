@@ -91,6 +91,7 @@ struct ExtentNeed {
     std::optional<SlabKey> slab;
     bool protects = false;  // see StoredExtent
     uid_t uid = 0;          // of the object
+    bool fixed = false;     // no file, which its holder could make larger
 };
 
 // The last use of freed memory.
@@ -110,6 +111,8 @@ public:
     virtual void zero(DeviceIndex device, ExtentId id, std::shared_ptr<Extent> memory, uint64_t offset, uint64_t bytes,
                       uid_t uid) = 0;
     virtual void release(DeviceIndex device, std::shared_ptr<Extent> memory, const FormerUse& former) = 0;
+    // Removes a file of a tier's folder.
+    virtual void remove_stored(uint64_t /*file*/) {}
 };
 
 // Not thread-safe, as all of the store.
@@ -166,6 +169,7 @@ public:
 
     size_t count() const { return extents_.size(); }
     std::vector<StoredExtent*> all() const;
+    Reclaimer& reclaimer() { return reclaimer_; }
     void set_recorder(Recorder* recorder) { recorder_ = recorder; }
     void set_ledger(Ledger* ledger) {
         ids_.use(ledger, Numbered::extent);

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "store/account_limits.h"
 #include "store/acl.h"
 
 namespace gshm::core {
@@ -18,10 +19,14 @@ Node* Files::child(const Directory& parent, std::string_view name) {
     return link == nullptr ? nullptr : link->node;
 }
 
-Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
+Result<Object*> Files::make_unnamed(Directory& parent, const Maker& maker) {
+    const DeviceIndex device = parent.device.value_or(0);
+    AccountLimits& limits = store_.limits();
+    TRY(limits.check_new(maker.uid, Operations::group_in(parent, maker), parent, device, 0));
     Object* object = in(parent).make_object(parent, maker);
-    object->device = parent.device.value_or(0);
-    object->flags = kCreateKeep | kCreateDedicated | kMountFile;
+    limits.count_in(*object, parent);
+    object->device = device;
+    object->flags = kCreateKeep | kCreateDedicated | kMountFile | Store::inherited_flags(parent);
     store_.unnamed_.insert(object->id);
     store_.accounts_.update(*object);
     return object;
@@ -29,9 +34,9 @@ Object* Files::make_unnamed(Directory& parent, const Maker& maker) {
 
 Result<Object*> Files::make_object(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(Operations::check_free(parent, name));
-    TRY(store_.operations_.check_room(maker.uid, name.size()));
+    TRY(store_.operations_.check_room(maker.uid, name.size() + Operations::acl_bytes_in(parent, maker, false)));
     Tree::Quiet quiet(store_.tree_);
-    Object* object = make_unnamed(parent, maker);
+    Object* object = TRY(make_unnamed(parent, maker));
     store_.unnamed_.erase(object->id);
     store_.tree_.insert(&parent, name, object);
     store_.accounts_.update(*object);

@@ -32,7 +32,7 @@ public:
     // ---- names and nodes: the store's operations. The kernel is not notified of changes that it requested ----
     Result<Object*> make_object(Directory& parent, std::string_view name, const Maker& maker);
     // Makes an object without a name. It is freed when it is closed, unless it is linked before.
-    Object* make_unnamed(Directory& parent, const Maker& maker);
+    Result<Object*> make_unnamed(Directory& parent, const Maker& maker);
     Result<Directory*> make_directory(Directory& parent, std::string_view name, const Maker& maker);
     Result<Node*> make_symlink(Directory& parent, std::string_view name, const Maker& maker, std::string_view target);
     Result<Node*> make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,

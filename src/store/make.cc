@@ -3,6 +3,9 @@
 
 #include "base/limits.h"
 #include "base/name.h"
+#include "store/account_limits.h"
+#include "store/acl.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -33,8 +36,9 @@ Status Store::make(SessionId session, const MakeSpec& spec) {
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     const bool for_other = (spec.flags & kCreateOwner) != 0;
-    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid, spec.mode == 0 ? 0755 : spec.mode,
-                      for_other};
+    const uint32_t default_mode = for_other ? 0755 : default_directory_mode(parent->default_acl);
+    const Maker maker{for_other ? spec.uid : who.uid, for_other ? spec.gid : who.gid,
+                      spec.mode == 0 ? default_mode : spec.mode, for_other};
     if (spec.kind == NodeKind::symlink) {
         TRY(operations_.make_symlink(*parent, name, maker, spec.target));
         return {};
@@ -65,6 +69,7 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
         return fail(EPERM, "\"{}\" belongs to another user, and you may not write to it", name);
     }
     const Tree::Spot spot = TRY(tree_.find_free(who, new_name));
+    TRY(limits_->check_way(*node, spot));
     std::string_view last;
     Directory* parent = tree_.make_way(who, spot, &last);
     return operations_.link(*node, *parent, last);
@@ -72,6 +77,8 @@ Status Store::add_name(SessionId session, std::string_view name, std::string_vie
 
 Status Store::change(SessionId session, std::string_view name, const ChangeSpec& changes) {
     const Credentials& who = at(session).who;
+    constexpr uint32_t kOfLifetime = kChangeTtl | kChangePin | kChangeUnpin;
+    if ((changes.what & kOfLifetime) != 0) return change_lifetime(session, name, changes);
     if ((changes.what & ~uint32_t{kChangeMode | kChangeOwner | kChangeKeep}) != 0) {
         return fail(EINVAL, "unknown changes {:#x}", changes.what);
     }
@@ -84,6 +91,8 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     }
     NodeChanges wanted;
     if ((changes.what & kChangeOwner) != 0) {
+        look_again(*node);
+        TRY(limits_->check_owner(*node, changes.uid, changes.gid));
         wanted.uid = changes.uid;
         wanted.gid = changes.gid;
         wanted.mode = Operations::mode_for_new_owner(*node);
@@ -94,6 +103,25 @@ Status Store::change(SessionId session, std::string_view name, const ChangeSpec&
     }
     wanted.keep = (changes.what & kChangeKeep) != 0;
     operations_.change(*node, wanted);
+    return {};
+}
+
+Status Store::change_lifetime(SessionId session, std::string_view name, const ChangeSpec& changes) {
+    const Session& by = at(session);
+    Object* object = TRY(find_object(by, name));
+    switch (changes.what) {
+        case kChangeTtl:
+            if (!by.who.is_root() && by.who.uid != object->uid) {
+                return fail(EPERM, "only its owner and root may set the ttl of \"{}\"", name);
+            }
+            TRY(Lifetimes::check_ttl(changes.ttl_ns));
+            lifetimes_->set_ttl(*object, changes.ttl_ns, changes.ttl_unused);
+            break;
+        case kChangePin: TRY(lifetimes_->pin(*object, by.who)); break;
+        case kChangeUnpin: TRY(lifetimes_->unpin(*object, by.who)); break;
+        default: return fail(EINVAL, "a change of the lifetime comes alone, not with {:#x}", changes.what);
+    }
+    operations_.change(*object, {});
     return {};
 }
 

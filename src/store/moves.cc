@@ -1,7 +1,10 @@
 // Other memory for an existing object: another extent, another device.
 #include "base/limits.h"
 #include "base/size.h"
+#include "store/evictables.h"
+#include "store/account_limits.h"
 #include "store/gate.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -22,6 +25,7 @@ Result<Object*> Store::find_movable(SessionId session, std::string_view name) co
 }
 
 Status Store::check_move(const Object& object, DeviceIndex to, bool keep_holders) const {
+    TRY(lifetimes_->check_move(object, to));
     const bool has_files = devices_[object.device].files || devices_[to].files;
     if (has_files && object.open_files > 0) {
         return fail(EBUSY, "the object is open in the mount, and the kernel has its memory");
@@ -43,7 +47,7 @@ std::variant<Place, ExtentNeed> Store::place_elsewhere(const Object& object, Dev
     const bool compressible = (object.flags & kCreateCompressible) != 0 && info.compressible;
     const Link* link = object.any_link();
     SlabKey key{device, object.uid, object.gid, object.mode, compressible, {}};
-    if ((object.mode & 077) != 0 && link != nullptr) key.reach = Tree::reach(*link->parent);
+    if (link != nullptr) key.reach = key_reach(object.mode, object.acl, Tree::reach(*link->parent));
     if (may_share(object, device, object.size_bytes)) {
         key = SlabKey::unmapped(device, compressible);
         return reserved(extents_.place_small(key, object.size_bytes, info, std::nullopt));
@@ -116,7 +120,10 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
         object->gate->in_slab = to.extent->slab_group != nullptr;
         object->gate->device = device;
     }
+    // Neither an eviction nor a return changes the object, as its users see it.
+    const bool is_eviction = evicted_from != 0 || object->is_evicted();
     leave_place(object, keep_old);
+    if (const uint64_t file = std::exchange(object->stored, 0); file != 0) extents_.reclaimer().remove_stored(file);
     object->device = device;
     object->evicted_from = evicted_from;
     // The file gets the times of the object, not those of the copy.
@@ -129,8 +136,70 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     } else {
         object->flags |= kCreateDedicated;
     }
+    if (is_eviction) return;
     object->changed_ns = clock_.now_ns();
     tree_.report(*object);
+}
+
+Status Store::check_eviction(const Object& object, uint32_t own) const {
+    if (object.session_leases > 0) return fail(EBUSY, "a process has the object open (see `gshm holders`)");
+    if (object.open_files > 0) return fail(EBUSY, "the object is open in the mount (see `gshm holders`)");
+    if (object.leases > own) return fail(EBUSY, "the object is being read or written");
+    if (object.retired) return fail(EBUSY, "a process has former memory of the object (see `gshm holders`)");
+    if ((object.flags & kPinned) != 0) return fail(EBUSY, "the object is pinned (see `gshm unpin`)");
+    if (object.extent != nullptr && object.extent->handle_given) {
+        return fail(EBUSY, "a handle of the object's memory was given out");
+    }
+    if (object.links == 0) return fail(EBUSY, "the object has no name");
+    return {};
+}
+
+Status Store::check_return(const Object& object) const {
+    // In a tier it counts on no device.
+    TRY(limits_->check_device(object, object.home(), object.session_leases > 0));
+    if (object.session_leases == 0 || object.state == ObjectState::sealed) return {};
+    return fail(EBUSY, "a process has the object open in its tier, and its bytes may change (see `gshm holders`)");
+}
+
+void Store::set_stored(Object* object, uint64_t file) {
+    drop_backing(object->id);
+    const DeviceIndex home = object->home();
+    if (object->gate) {
+        object->gate->memory.reset();
+        object->gate->offset = 0;
+        object->gate->in_slab = false;
+        object->gate->device = home;
+    }
+    leave_place(object, false);
+    object->device = home;
+    object->evicted_from = home + 1;
+    object->stored = file;
+    place(object, {}, object->size_bytes);
+}
+
+void Store::set_evictable(Object& object, bool evictable) {
+    object.flags = evictable ? object.flags | kCreateEvictable : object.flags & ~uint32_t{kCreateEvictable};
+    nodes_.changed(&object);
+    accounts_.update(object);
+    evictables_->add(object);
+}
+
+uint32_t Store::inherited_flags(const Directory& parent) {
+    for (const Directory* at = &parent; at != nullptr; at = at->parent()) {
+        if (!at->attributes) continue;
+        auto found = at->attributes->find(kEvictableAttribute);
+        if (found != at->attributes->end()) return is_set(found->second) ? uint32_t{kCreateEvictable} : 0;
+    }
+    return 0;
+}
+
+std::vector<Object*> Store::stored_objects() const {
+    std::vector<Object*> found;
+    for (Node* node : nodes_.all()) {
+        auto* object = as_object(node);
+        if (object != nullptr && object->stored != 0) found.push_back(object);
+    }
+    return found;
 }
 
 void Store::set_device(Object* object, DeviceIndex device) {

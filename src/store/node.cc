@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "store/acl.h"
+
 namespace gshm::core {
 
 size_t bytes_of(const Attributes& attributes) {
@@ -29,8 +31,13 @@ const Link* Node::any_link() const {
 
 uint64_t Node::name_bytes() const {
     const uint64_t target = kind == NodeKind::symlink ? static_cast<const Symlink*>(this)->target.size() : 0;
+    uint64_t acls = acl ? acl->bytes() : 0;
+    if (kind == NodeKind::directory) {
+        const auto& inherited = static_cast<const Directory*>(this)->default_acl;
+        if (inherited) acls += inherited->bytes();
+    }
     // The names of hard links are not added up: there may be very many.
-    return limits::kNodeBytes * (1 + further_links.size()) + first_link.name.size() + attribute_bytes + target;
+    return limits::kNodeBytes * (1 + further_links.size()) + first_link.name.size() + attribute_bytes + target + acls;
 }
 
 Budgets::User& Nodes::user(uid_t uid) {

@@ -137,6 +137,7 @@ struct Object final : Node {
     uint64_t stored = 0;         // the number of its file in the folder of a tier, which has its bytes; 0: none
     bool replaced = false;       // another node has got its last name
     bool awaited = false;        // without a name, and still open after Departures has waited for it
+    uint16_t queued_on = 0;      // 1 + the device whose queue it is in; see Evictables
     std::shared_ptr<Gate> gate;  // null: not used yet
     // Former memory, for the sessions that still map it.
     struct Retired {

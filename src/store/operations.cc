@@ -5,7 +5,9 @@
 #include <sys/xattr.h>
 
 #include "base/limits.h"
+#include "store/account_limits.h"
 #include "store/acl.h"
+#include "store/lifetimes.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -60,11 +62,29 @@ Status Operations::check_room(uid_t uid, size_t more_bytes) {
     return store_.nodes_.check_room(uid, limits::kNodeBytes + more_bytes);
 }
 
+InheritedRights Operations::rights_in(const Directory& parent, const Maker& maker, bool is_directory) {
+    const AclPointer none;
+    return inherit_rights(store_.nodes_.acls(), maker.keeps_group ? none : parent.default_acl, maker.mode & 07777,
+                          maker.umask, is_directory);
+}
+
+size_t Operations::acl_bytes_in(const Directory& parent, const Maker& maker, bool is_directory) {
+    if (!parent.default_acl || maker.keeps_group) return 0;
+    return parent.default_acl->bytes() * (is_directory ? 2 : 1);
+}
+
 template <typename Made>
 Made* Operations::own(Made* node, const Directory& parent, const Maker& maker) {
     node->uid = maker.uid;
     node->gid = group_in(parent, maker);
-    node->mode = static_cast<uint16_t>(maker.mode & 07777);
+    if (node->kind == NodeKind::symlink) {
+        node->mode = 0777;
+    } else {
+        InheritedRights rights = rights_in(parent, maker, node->kind == NodeKind::directory);
+        node->mode = static_cast<uint16_t>(rights.mode);
+        node->acl = std::move(rights.access);
+        if (auto* directory = as_directory(node)) directory->default_acl = std::move(rights.inherited);
+    }
     if (node->kind == NodeKind::directory && gives_group(parent) && !maker.keeps_group) node->mode |= S_ISGID;
     node->created_ns = node->accessed_ns = node->modified_ns = node->changed_ns = store_.clock_.now_ns();
     return node;
@@ -78,7 +98,7 @@ Object* Operations::make_object(const Directory& parent, const Maker& maker) {
 
 Result<Directory*> Operations::make_directory(Directory& parent, std::string_view name, const Maker& maker) {
     TRY(check_free(parent, name));
-    TRY(check_room(maker.uid, name.size()));
+    TRY(check_room(maker.uid, name.size() + acl_bytes_in(parent, maker, true)));
     Directory* directory = own(store_.nodes_.make<Directory>(), parent, maker);
     directory->device = parent.device;
     store_.tree_.insert(&parent, name, directory);
@@ -89,7 +109,7 @@ Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name,
                                        std::string_view target) {
     TRY(check_free(parent, name));
     TRY(check_room(maker.uid, name.size() + target.size()));
-    Node* node = own(store_.nodes_.make<Symlink>(target), parent, {maker.uid, maker.gid, 0777, maker.keeps_group});
+    Node* node = own(store_.nodes_.make<Symlink>(target), parent, maker);
     store_.tree_.insert(&parent, name, node);
     return node;
 }
@@ -97,7 +117,7 @@ Result<Node*> Operations::make_symlink(Directory& parent, std::string_view name,
 Result<Node*> Operations::make_special(Directory& parent, std::string_view name, const Maker& maker, uint32_t type,
                                        uint32_t number) {
     TRY(check_free(parent, name));
-    TRY(check_room(maker.uid, name.size()));
+    TRY(check_room(maker.uid, name.size() + acl_bytes_in(parent, maker, false)));
     Node* node = own(store_.nodes_.make<Special>(type, number), parent, maker);
     store_.tree_.insert(&parent, name, node);
     return node;
@@ -126,6 +146,7 @@ Status Operations::unlink(Directory& parent, std::string_view name, Remove what)
     }
     store_.tree_.remove(link);
     store_.tree_.prune(&parent);
+    store_.limits_->names_changed(*node);
     store_.unlinked(node);
     return {};
 }
@@ -147,8 +168,11 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         if (directory != nullptr && !directory->children.empty()) {
             return fail(ENOTEMPTY, "\"{}\" is a directory with entries", path_in(to, name));
         }
+    }
+    TRY(store_.limits_->check_name(node, to));
+    if (old != nullptr) {
         position = old->cookie;
-        store_.tree_.remove(old, true);
+        store_.tree_.remove(old, Tree::Removal::replaced);
     }
     if (link == nullptr) {
         auto* object = as_object(&node);
@@ -157,13 +181,18 @@ Status Operations::put(Node& node, Link* link, Directory& to, std::string_view n
         store_.unnamed_.erase(node.id);
         store_.tree_.insert(&to, name, &node, position);
         // The accounts no longer count it as unlinked.
-        if (first) store_.accounts_.update(*object);
+        if (first) {
+            store_.accounts_.update(*object);
+            store_.lifetimes_->named(*object);
+        }
     } else {
         Directory* from = link->parent;
         store_.tree_.move(link, &to, name, position);
         store_.tree_.prune(from);
     }
+    store_.limits_->names_changed(node);
     store_.rights_changed(node);
+    if (replaced != nullptr) store_.limits_->names_changed(*replaced);
     if (replaced != nullptr) store_.unlinked(replaced, true);
     return {};
 }
@@ -187,7 +216,11 @@ Status Operations::rename(Directory& from, std::string_view name, Directory& to,
         return fail(EINVAL, "cannot move \"{}\" into itself", path_in(from, name));
     }
     if (other->node == link->node) return {};
+    TRY(store_.limits_->check_name(*link->node, to));
+    TRY(store_.limits_->check_name(*other->node, from));
     store_.tree_.exchange(link, other);
+    store_.limits_->names_changed(*link->node);
+    store_.limits_->names_changed(*other->node);
     store_.rights_changed(*link->node);
     store_.rights_changed(*other->node);
     return {};
@@ -219,6 +252,7 @@ void Operations::change(Node& node, const NodeChanges& changes) {
         if (object != nullptr) {
             store_.forget_creator(object);
             object->flags |= kCreateKeep;
+            object->flags &= ~uint32_t{kCreateEphemeral};
         }
     }
     node.changed_ns = store_.clock_.now_ns();
@@ -271,6 +305,14 @@ Status Operations::check_attributes(const Attributes& attributes) {
 
 Status Operations::set_attribute(Node& node, std::string_view name, std::string_view value, unsigned flags) {
     TRY(check_attribute(name, value));
+    if (auto* object = as_object(&node); object != nullptr && name == kEvictableAttribute) {
+        const bool was = (object->flags & kCreateEvictable) != 0;
+        if ((flags & XATTR_CREATE) != 0 && was) return fail(EEXIST, "there is an attribute \"{}\"", name);
+        if ((flags & XATTR_REPLACE) != 0 && !was) return fail(ENODATA, "there is no attribute \"{}\"", name);
+        store_.set_evictable(*object, is_set(value));
+        change(node, {});
+        return {};
+    }
     const bool there = node.attributes && node.attributes->find(name) != node.attributes->end();
     if ((flags & XATTR_CREATE) != 0 && there) return fail(EEXIST, "there is an attribute \"{}\"", name);
     if ((flags & XATTR_REPLACE) != 0 && !there) return fail(ENODATA, "there is no attribute \"{}\"", name);
@@ -286,6 +328,12 @@ Status Operations::set_attribute(Node& node, std::string_view name, std::string_
 }
 
 Status Operations::remove_attribute(Node& node, std::string_view name) {
+    if (auto* object = as_object(&node); object != nullptr && name == kEvictableAttribute) {
+        if ((object->flags & kCreateEvictable) == 0) return fail(ENODATA, "there is no attribute \"{}\"", name);
+        store_.set_evictable(*object, false);
+        change(node, {});
+        return {};
+    }
     const auto found = node.attributes ? node.attributes->find(name) : Attributes::iterator{};
     if (!node.attributes || found == node.attributes->end()) {
         return fail(ENODATA, "there is no attribute \"{}\"", name);
@@ -297,6 +345,11 @@ Status Operations::remove_attribute(Node& node, std::string_view name) {
 }
 
 Result<std::string_view> Operations::attribute(const Node& node, std::string_view name) {
+    // A flag of the object, which tools that copy all attributes need not see: it is not listed.
+    if (node.kind == NodeKind::object && name == kEvictableAttribute) {
+        if ((static_cast<const Object&>(node).flags & kCreateEvictable) != 0) return "1";
+        return fail(ENODATA, "there is no attribute \"{}\"", name);
+    }
     if (node.attributes) {
         auto found = node.attributes->find(name);
         if (found != node.attributes->end()) return found->second;
@@ -323,7 +376,7 @@ void Operations::note_sealed(Object& object) {
     // The bytes have not changed, so modified_ns does not change.
     object.changed_ns = store_.clock_.now_ns();
     store_.nodes_.changed(&object);
-    store_.forget_creator(&object);
+    if ((object.flags & kCreateEphemeral) == 0) store_.forget_creator(&object);
     store_.count_sealed(&object);
     store_.tree_.report(object);
 }

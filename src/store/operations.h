@@ -65,6 +65,9 @@ public:
     // The mode and the ACLs of a new entry of the directory.
     InheritedRights rights_in(const Directory& parent, const Maker& maker, bool is_directory);
 
+    // The most bytes of ACLs that it gets from there.
+    static size_t acl_bytes_in(const Directory& parent, const Maker& maker, bool is_directory);
+
     // ---- metadata ----
     // An access ACL follows a change of the mode.
     void change(Node& node, const NodeChanges& changes);

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/acl.h"
+#include "store/evictables.h"
 #include "store/gate.h"
 #include "store/store.h"
 
@@ -16,6 +18,7 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     accounts_.update(*object);
     if (where.extent == nullptr) return;
     extents_.attach(where);
+    evictables_->add(*object);
     if (where.extent->shown_bytes != where.extent->size_bytes) extents_.show(where.extent);
     if (auto* file = where.extent->memory->file()) {
         if (auto status = file->status()) {
@@ -25,10 +28,17 @@ void Store::place(Object* object, const Place& where, uint64_t size_bytes) {
     }
 }
 
+std::string Store::key_reach(uint32_t mode, const AclPointer& acl, std::string reach) {
+    // If only the owner may open the object, neither its ACL nor the directories exclude a further user.
+    if ((mode & 077) == 0) return {};
+    return acl ? fmt::format("acl:{};{}", acl->digest(), reach) : reach;
+}
+
 bool Store::fits_slab(const Object& object, const SlabKey& key) {
     if (object.uid != key.uid || object.gid != key.gid || object.mode != key.mode) return false;
     auto reached_alike = [&](const Link& link) {
-        return link.parent == nullptr || (object.mode & 077) == 0 || Tree::reach(*link.parent) == key.reach;
+        return link.parent == nullptr || (object.mode & 077) == 0 ||
+               key_reach(object.mode, object.acl, Tree::reach(*link.parent)) == key.reach;
     };
     return reached_alike(object.first_link) && std::all_of(object.further_links.begin(), object.further_links.end(),
                                                            [&](const auto& link) { return reached_alike(*link); });
@@ -102,8 +112,23 @@ void Store::count_sealed(Object* object) {
     for (const auto& retired : *object->retired) count(retired.place.extent);
 }
 
+bool Store::leaves_closed_slab(SessionId session, const Object& object) const {
+    const StoredExtent* extent = object.extent;
+    if (extent == nullptr || extent->slab_group == nullptr || extent->unmapped || !extent->closed) return false;
+    const Credentials& who = at(session).who;
+    if (who.is_root() || who.uid == extent->slab_group->key.uid) return false;
+    return object.state == ObjectState::sealed || can_leave_slab(session, object);
+}
+
 // The object has no name.
 void Store::free_memory(Object* object) {
+    if (const uint64_t file = std::exchange(object->stored, 0); file != 0) {
+        extents_.reclaimer().remove_stored(file);
+        object->size_bytes = 0;
+        object->evicted_from = 0;
+        accounts_.update(*object);
+        nodes_.changed(object);
+    }
     if (object->extent == nullptr) return;
     // The gate drops its reference before the memory goes to the reclaimer, so that the memory is freed there and not
     // here. No thread works on the bytes any more, but a thread that is about to drop the gate may still have it.

@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "store/account_limits.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -19,6 +20,7 @@ Status Store::give_name(SessionId session, NodeId id, std::string_view name, boo
     auto* link = const_cast<Link*>(object->any_link());
     const Tree::Spot spot = TRY(tree_.find_target(by.who, object, link, name, replace));
     if (link != nullptr && Tree::entry_at(spot) == link) return operations_.seal(*object, writers);
+    TRY(limits_->check_way(*object, spot));
     refresh(object);
     // Sealed first, so that listeners to the name see a sealed object.
     const ObjectState before = std::exchange(object->state, ObjectState::sealed);

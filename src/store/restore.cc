@@ -4,6 +4,10 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/account_limits.h"
+#include "store/acl.h"
+#include "store/evictables.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 
@@ -49,6 +53,9 @@ Status Restorer::add(SavedExtent saved) {
 
 Status Restorer::add(SavedNode saved) {
     TRY(check(saved));
+    AclEntries acl;
+    AclEntries default_acl;
+    TRY(read_acls(saved, acl, default_acl));
     Nodes& nodes = store_.nodes_;
     auto twice = [&] { return fail(EUCLEAN, "node {} is there twice", saved.id); };
     Node* node = nullptr;
@@ -60,6 +67,10 @@ Status Restorer::add(SavedNode saved) {
             directories_.push_back(directory);
             directory->device = saved.device;
             directory->implicit = saved.implicit;
+            directory->default_acl = nodes.acls().intern(std::move(default_acl));
+            if (auto limited = store_.limits_->restore(*directory, saved.limits); !limited) {
+                TRY(note_damage(limited.error()));
+            }
             node = directory;
             break;
         }
@@ -73,6 +84,8 @@ Status Restorer::add(SavedNode saved) {
             object->device = saved.device.value_or(0);
             object->size_bytes = saved.size_bytes;
             object->offset = saved.offset;
+            if (saved.evicted_from) object->evicted_from = *saved.evicted_from + 1;
+            object->stored = saved.stored;
             object->file_modified_ns = saved.file_modified_ns;
             object->file_accessed_ns = saved.file_accessed_ns;
             // Opens are not recorded.
@@ -95,6 +108,12 @@ Status Restorer::add(SavedNode saved) {
                 object->retired->push_back({{extent, retired.offset}, retired.size_bytes});
             }
             if (saved.creator != 0) creators_.emplace_back(object, saved.creator);
+            if (saved.ttl_ns != 0) {
+                object->lifetime.reset(new Lifetime(*object));
+                object->lifetime->ttl_ns = saved.ttl_ns;
+                object->lifetime->from_ns = saved.ttl_from_ns;
+            }
+            if (!saved.counted_in.empty()) counted_in_.emplace_back(object, std::move(saved.counted_in));
             node = object;
             break;
         }
@@ -102,6 +121,7 @@ Status Restorer::add(SavedNode saved) {
     if (node == nullptr) return twice();
     node->first_link.name = saved.last_name;
     node->mode = saved.mode;
+    node->acl = nodes.acls().intern(std::move(acl));
     node->uid = saved.uid;
     node->gid = saved.gid;
     node->created_ns = saved.created_ns;
@@ -288,11 +308,20 @@ bool Restorer::restore_backing(Ledger::Slot slot, Object* object) {
     return true;
 }
 
+// Before objects lose their names, or are freed.
+void Restorer::restore_trees() {
+    if (!store_.limits_->has_trees()) return;
+    for (auto& [object, directories] : counted_in_) store_.limits_->restore_trees(*object, directories);
+    store_.limits_->names_changed(store_.tree_.root());
+}
+
 void Restorer::free_unused() {
     for (Node* node : store_.nodes_.all()) {
         if (auto* object = as_object(node)) {
+            store_.lifetimes_->restored(*object);
             store_.accounts_.update(*object);
             store_.refresh(object);
+            store_.evictables_->add(*object);
             if (object->extent != nullptr) store_.extents_.count(*object->extent, object->uid);
             if (object->links == 0) store_.unnamed_.insert(object->id);
         }
@@ -323,6 +352,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
         TRY(check_tree());
     }
     if (mode_ == Mode::salvage) name_lost_memory();
+    restore_trees();
     const auto slots = store_.ledger_ != nullptr ? store_.ledger_->used() : std::vector<Ledger::Slot>();
     TRY(restore_sessions(slots));
     restore_creators();
@@ -345,6 +375,7 @@ Result<Restorer::Sessions> Restorer::finish(const Refer& refer, const Lives& liv
         else dead.push_back(id);
     }
     for (SessionId id : dead) store_.end_session(id);
+    store_.limits_->restored();
     if (mode_ == Mode::salvage) {
         // The new catalog is empty: everything is recorded.
         for (Node* node : store_.nodes_.all()) store_.nodes_.changed(node);

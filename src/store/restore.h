@@ -59,6 +59,10 @@ struct SavedNode {
         uint64_t size_bytes = 0;
     };
     std::vector<Retired> retired;
+    int64_t ttl_ns = 0;       // 0: none
+    int64_t ttl_from_ns = 0;  // as of Clock::steady_ns()
+    std::optional<DeviceIndex> evicted_from;  // see Object
+    uint64_t stored = 0;
     // Of a directory.
     bool implicit = false;
     // `target` of a symbolic link; `type` and `number` of a special file.
@@ -109,6 +113,9 @@ private:
     // restore_check.cc
     static Status check(const SavedExtent& extent);
     Status check(const SavedNode& node) const;
+    // Sets the entries of its ACLs; none: it has none.
+    static Status read_acls(const SavedNode& node, std::vector<AclEntry>& ret_acl,
+                            std::vector<AclEntry>& ret_default_acl);
     Status check_place(const SavedNode& node, uint64_t extent, uint64_t offset, uint64_t bytes) const;
     Status check_slabs();
     void drop_place(Object* object, StoredExtent* extent, uint64_t offset);
@@ -131,6 +138,7 @@ private:
     Status restore_leases(const std::vector<Ledger::Slot>& slots, bool with_mount);
     bool restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice);
     bool restore_backing(Ledger::Slot slot, Object* object);
+    void restore_trees();
     void free_unused();
 
     Store& store_;
@@ -145,6 +153,7 @@ private:
     std::vector<PendingLink> links_;
     std::vector<std::pair<Object*, SessionId>> creators_;
     std::vector<Object*> lost_;
+    std::vector<std::pair<Object*, std::vector<NodeId>>> counted_in_;  // without a name
     std::vector<Directory*> directories_;
     std::unordered_map<uint64_t, StoredExtent*> extents_;  // by key
     struct Range {

@@ -6,6 +6,8 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "store/acl.h"
+#include "store/lifetimes.h"
 #include "store/restore.h"
 
 namespace gshm::core {
@@ -66,9 +68,36 @@ Status Restorer::check(const SavedNode& node) const {
     }
     if (node.state != ObjectState::open && node.state != ObjectState::sealed) return wrong("is in no state");
     if (!node.device) return wrong("is on no device");
+    if (node.ttl_ns < 0 || node.ttl_from_ns < 0 || !Lifetimes::check_ttl(node.ttl_ns)) {
+        return wrong("has a ttl that cannot be");
+    }
+    if (node.stored != 0 && (node.extent != 0 || node.evicted_from != node.device)) return wrong("is in two places");
     if (node.extent != 0) TRY(check_place(node, node.extent, node.offset, node.size_bytes));
     for (const auto& retired : node.retired) {
         TRY(check_place(node, retired.extent, retired.offset, retired.size_bytes));
+    }
+    return {};
+}
+
+Status Restorer::read_acls(const SavedNode& node, std::vector<AclEntry>& ret_acl,
+                           std::vector<AclEntry>& ret_default_acl) {
+    auto wrong = [&](std::string_view what) { return fail(EUCLEAN, "node {}: {}", node.id, what); };
+    auto read = [&](const std::string& bytes, std::vector<AclEntry>& ret_entries) -> Status {
+        if (bytes.empty()) return {};
+        auto entries = decode_acl(bytes);
+        if (!entries) return wrong(entries.error().message);
+        if (entries->empty()) return wrong("has an ACL without entries");
+        ret_entries = std::move(*entries);
+        return {};
+    };
+    TRY(read(node.acl, ret_acl));
+    TRY(read(node.default_acl, ret_default_acl));
+    if (!ret_acl.empty() && node.kind == NodeKind::symlink) return wrong("a symbolic link has an ACL");
+    if (!ret_default_acl.empty() && node.kind != NodeKind::directory)
+        return wrong("it is no directory with a default ACL");
+    // Otherwise it would grant other rights in listings than it does.
+    if (!ret_acl.empty() && (is_mode_only(ret_acl) || mode_for_acl(ret_acl, node.mode) != node.mode)) {
+        return wrong("its ACL does not match its mode");
     }
     return {};
 }

@@ -1,7 +1,8 @@
 // Sessions and their leases.
 #include <cassert>
 
-#include "store/store.h"
+#include "base/limits.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 
@@ -58,7 +59,8 @@ void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& cla
 void Store::end_session(SessionId id) {
     Session& session = at(id);
     // Names are removed first, so that objects held only by this session are freed with its leases.
-    while (Object* object = session.unsealed) {
+    for (size_t left = limits::kReclaimedAtOnce; session.unsealed != nullptr && left > 0; --left) {
+        Object* object = session.unsealed;
         forget_creator(object);
         if (object->links == 0) continue;
         tree_.detach(object);
@@ -74,6 +76,7 @@ void Store::end_session(SessionId id) {
     }
     for (ExtentId extent : session.writes) extents_.remove_writer(extent, id);
     erase_note(session.slot);
+    lifetimes_->orphan(id, session.unsealed);
     sessions_.erase(id);
 }
 

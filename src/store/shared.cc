@@ -1,6 +1,7 @@
 #include "store/shared.h"
 
 #include "base/name.h"
+#include "store/lifetimes.h"
 
 namespace gshm::core {
 
@@ -12,7 +13,7 @@ bool Store::is_settled(const Object& object) {
 
 Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object, bool sealed_only) const {
     if (!is_permitted(*object, session.who, kRightRead)) return nullptr;
-    if (!Store::outlives_lease(*object)) return nullptr;
+    if (!Store::outlives_lease(*object) || object->is_evicted()) return nullptr;
     if ((sealed_only && object->state != ObjectState::sealed) || !Store::is_settled(*object)) return nullptr;
     // The caller is told of a refusal under the exclusive lock.
     if (!Store::charge_lease(session)) return nullptr;
@@ -55,7 +56,9 @@ bool Store::outlives_lease(const Object& object) {
 bool SharedStore::can_release(SessionId id, NodeId node) const {
     const Store::Session& session = store_.at(id);
     auto found = session.leases.find(node);
-    return found == session.leases.end() || Store::outlives_lease(*found->second.object);
+    if (found == session.leases.end()) return true;
+    const Object& object = *found->second.object;
+    return Store::outlives_lease(object) && !Lifetimes::awaits_release(object);
 }
 
 void SharedStore::release(SessionId id, NodeId node, Access access) const {

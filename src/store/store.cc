@@ -8,6 +8,7 @@
 #include "base/name.h"
 #include "base/size.h"
 #include "store/account_limits.h"
+#include "store/acl.h"
 #include "store/evictables.h"
 #include "store/gate.h"
 #include "store/lifetimes.h"
@@ -27,11 +28,14 @@ Store::Store(const Clock& clock, Reclaimer& reclaimer, const Credentials& owner,
       devices_(std::move(devices)),
       accounts_(devices_.size()),
       limits_(std::make_unique<AccountLimits>(*this)),
-      evictables_(std::make_unique<Evictables>()),
+      evictables_(std::make_unique<Evictables>(devices_.size())),
       extents_(reclaimer, budgets_),
       nodes_(budgets_),
       tree_(clock, owner, nodes_),
-      lifetimes_(std::make_unique<Lifetimes>(*this)) {}
+      lifetimes_(std::make_unique<Lifetimes>(*this, owner.uid)) {
+    accounts_.set_lifetimes(lifetimes_.get());
+    accounts_.set_limits(limits_.get());
+}
 
 Store::~Store() = default;
 
@@ -52,6 +56,7 @@ const Credentials& Store::credentials(SessionId session) const {
 void Store::set_recorder(Recorder* recorder) {
     nodes_.set_recorder(recorder);
     extents_.set_recorder(recorder);
+    limits_->set_recorder(recorder);
     nodes_.changed(&tree_.root());
 }
 
@@ -88,6 +93,11 @@ Result<Tree::Spot> Store::check_create(const Session& session, const CreateSpec&
         return fail(EOPNOTSUPP, "{} has no compressible memory", device.name);
     }
     if ((spec.mode & ~0777u) != 0) return fail(EINVAL, "mode {:o} has bits besides the permissions", spec.mode);
+    if ((spec.flags & kCreateEphemeral) != 0 && (spec.flags & kCreateKeep) != 0)
+        return fail(EINVAL, "an ephemeral object ends with its session and cannot be kept");
+    TRY(Lifetimes::check_ttl(spec.ttl_ns));
+    if ((spec.flags & kCreateTtlUnused) != 0 && spec.ttl_ns == 0)
+        return fail(EINVAL, "a ttl since the last use was asked for, but no ttl");
     if (spec.attributes != nullptr) {
         for (const auto& [name, value] : *spec.attributes) TRY(check_attribute_name(name));
         TRY(Operations::check_attributes(*spec.attributes));
@@ -107,22 +117,26 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
     const Tree::Spot spot = TRY(check_create(session, spec));
     TRY(reserve_lease(session));
     const bool for_other = (spec.flags & kCreateOwner) != 0;
+    uint32_t mode = spec.mode;
+    if (spec.default_mode) mode = for_other ? 0600 : default_object_mode(spot.parent->default_acl);
     const Maker maker =
-        for_other ? Maker{spec.uid, spec.gid, spec.mode, true} : Maker{session.who.uid, session.who.gid, spec.mode};
-    TRY(operations_.check_room(maker.uid, spec.name.size() + (spec.attributes ? bytes_of(*spec.attributes) : 0)));
-    SlabKey key{spec.device,
-                maker.uid,
-                Operations::group_in(*spot.parent, maker),
-                spec.mode,
-                (spec.flags & kCreateCompressible) != 0,
-                {}};
-    // Directories that are made for the path are open to all, and restrict nothing. If only the owner may open the
-    // object, the directories exclude no further user.
-    if ((spec.mode & 077) != 0) key.reach = Tree::reach(*spot.parent);
+        for_other ? Maker{spec.uid, spec.gid, mode, true} : Maker{session.who.uid, session.who.gid, mode};
+    TRY(operations_.check_room(maker.uid, spec.name.size() + Operations::acl_bytes_in(*spot.parent, maker, false) +
+                                              (spec.attributes ? bytes_of(*spec.attributes) : 0)));
+    // Directories that are made for the path pass the default ACL on.
+    const InheritedRights rights = operations_.rights_in(*spot.parent, maker, false);
+    const gid_t group = Operations::group_in(*spot.parent, maker);
+    TRY(limits_->check_new(maker.uid, group, *spot.parent, spec.device, spec.size_bytes));
+    SlabKey key{
+        spec.device, maker.uid, group, static_cast<uint16_t>(rights.mode), (spec.flags & kCreateCompressible) != 0, {}};
+    if ((rights.mode & 077) != 0) {
+        key.reach = key_reach(rights.mode, rights.access, tree_.reach_of_new(session.who, spot));
+    }
 
     const DeviceInfo& device = devices_[spec.device];
     Place where{spec.extent, 0};
-    uint32_t flags = spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateEvictable);
+    uint32_t flags =
+        spec.flags & (kCreateKeep | kCreateCompressible | kCreateDedicated | kCreateEvictable | kCreateEphemeral);
     if ((spec.flags & kCreateEmpty) != 0) {
         flags |= kCreateDedicated;
     } else if (spec.size_bytes <= limits::kSmallObjectBytes && (spec.flags & kCreateDedicated) == 0) {
@@ -138,17 +152,21 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         flags |= kCreateDedicated;
         if (where.extent == nullptr) {
             if (!device.files) TRY(extents_.check_descriptors(maker.uid));
-            uint64_t bytes = device.files ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
-            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid};
+            const bool fixed = limits_->limits_bytes(maker.uid, group, *spot.parent);
+            const bool exact = device.files && !fixed;
+            uint64_t bytes = exact ? spec.size_bytes : round_up(spec.size_bytes, device.granularity_bytes);
+            return ExtentNeed{spec.device, bytes, bytes, key.compressible, std::nullopt, false, maker.uid, fixed};
         }
     }
 
     Object* object = operations_.make_object(*spot.parent, maker);
+    // Also without a name, which it gets when its bytes are there: they would be in vain.
+    limits_->count_in(*object, *spot.parent);
     if (spec.attributes != nullptr && !spec.attributes->empty()) {
         object->attributes = std::make_unique<Attributes>(*spec.attributes);
         object->attribute_bytes = static_cast<uint32_t>(bytes_of(*spec.attributes));
     }
-    object->flags = flags;
+    object->flags = flags | inherited_flags(*spot.parent);
     object->device = spec.device;
     place(object, where, spec.size_bytes);
     if ((spec.flags & kCreateUnnamed) == 0) {
@@ -157,6 +175,7 @@ Result<std::variant<Object*, ExtentNeed>> Store::create(SessionId session_id, co
         tree_.insert(parent, name, object);
     }
     accounts_.update(*object);
+    if (spec.ttl_ns != 0) lifetimes_->set_ttl(*object, spec.ttl_ns, (spec.flags & kCreateTtlUnused) != 0);
     if ((flags & kCreateKeep) == 0) {
         object->creator = session_id;
         object->next_unsealed = session.unsealed;
@@ -292,7 +311,8 @@ uint32_t Store::writers_of(const Session& session, NodeId object) {
 
 void Store::forget_creator(Object* object) {
     if (object->creator == 0) return;
-    Object*& head = at(object->creator).unsealed;
+    auto session = sessions_.find(object->creator);
+    Object*& head = session == sessions_.end() ? lifetimes_->orphans_of(object->creator) : session->second.unsealed;
     if (head == object) head = object->next_unsealed;
     if (object->next_unsealed != nullptr) object->next_unsealed->previous_unsealed = object->previous_unsealed;
     if (object->previous_unsealed != nullptr) object->previous_unsealed->next_unsealed = object->next_unsealed;
@@ -313,6 +333,7 @@ Status Store::rename(SessionId session, std::string_view from, std::string_view 
     const Credentials& who = at(session).who;
     Link* link = TRY(tree_.find_removable(who, from));
     const Tree::Spot spot = TRY(tree_.find_target(who, link->node, link, to, replace));
+    TRY(limits_->check_way(*link->node, spot));
     std::string_view name;
     Directory* parent = tree_.make_way(who, spot, &name);
     return operations_.put(*link->node, link, *parent, name, replace);
@@ -326,6 +347,7 @@ void Store::unlinked(Node* node, bool replaced) {
     }
     if (auto* object = as_object(node)) {
         accounts_.update(*object);
+        lifetimes_->unnamed(*object);
         unnamed_.insert(node->id);
     }
     free_if_unused(node);
@@ -343,6 +365,7 @@ std::vector<Object*> Store::nameless(DeviceIndex device) const {
 void Store::free_if_unused(Node* node) {
     if (auto* object = as_object(node)) {
         if (object->session_leases == 0) free_retired(object);
+        if (object->leases == 0) lifetimes_->released(*object);
         if (object->links > 0 || object->leases > 0) return;
         // A process that looked up the name just before it was replaced must still be able to open the object.
         if (object->replaced && object->is_referenced()) return;

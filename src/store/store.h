@@ -39,6 +39,11 @@ inline constexpr uint32_t kPinned = uint32_t{1} << 20;
 inline constexpr uint32_t kMountFile = uint32_t{1} << 16;
 // Likewise: by root or the user who runs gshmd, so that it does not count in the owner's pin budget.
 inline constexpr uint32_t kPinnedByAdmin = uint32_t{1} << 21;
+// An attribute: of a directory for all new objects below it, of an object for itself. See is_set().
+inline constexpr std::string_view kEvictableAttribute = "evictable";
+inline bool is_set(std::string_view value) {
+    return value != "0" && value != "no" && value != "false";
+}
 inline constexpr uint32_t kUnreportedFlags = kMountFile | kPinnedByAdmin;
 
 struct CreateSpec {
@@ -129,7 +134,7 @@ public:
     };
     void reconcile(SessionId session, const std::unordered_map<NodeId, Claim>& claims);
     // Ends its leases, and reclaims the objects that it created and did not seal, unless created with kCreateKeep, and its
-    // ephemeral ones.
+    // ephemeral ones. If these are very many, Lifetimes::expire() reclaims the rest.
     void end_session(SessionId session);
 
     // The device of a new object of that name if none is given: that of its directory, else the first device.
@@ -165,6 +170,10 @@ public:
     // True: only this session has the object open, and the object may leave its slab.
     bool can_leave_slab(SessionId session, const Object& object) const;
 
+    // True: the session may not map the object, whose slab is closed, and the object can move to another place instead:
+    // no other session uses it, or its bytes do not change any more.
+    bool leaves_closed_slab(SessionId session, const Object& object) const;
+
     // ---- other memory for an object; called by memory/move.h ----
     // The object of that name, if the session's user may move it: its owner and root.
     Result<Object*> find_movable(SessionId session, std::string_view name) const;
@@ -190,10 +199,23 @@ public:
 
     // ---- tiers; called by memory/tiers.h ----
     Evictables& evictables() { return *evictables_; }
-    // EBUSY, with the reason: the object is used or pinned, and stays on its device.
-    Status check_eviction(const Object& object) const;
-    // A file of a tier's folder has the bytes now, or no more (0). The gate is held exclusively.
+    // EBUSY, with the reason: the object is used or pinned, and stays where it is. own: pins of the caller.
+    Status check_eviction(const Object& object, uint32_t own = 0) const;
+    // A file of a tier's folder has the bytes now. The gate is held exclusively.
     void set_stored(Object* object, uint64_t file);
+    // EBUSY: processes would continue to use the memory that the tier has. own: pins of the caller.
+    Status check_return(const Object& object) const;
+    // Its bytes may leave its device for a tier, or its tier for the next one.
+    static bool may_be_evicted(const Object& object) {
+        const bool wanted = object.is_evicted() || (object.flags & kCreateEvictable) != 0;
+        return wanted && object.extent != nullptr && (object.flags & kPinned) == 0;
+    }
+    // The flag of the object, and the place in the queue that goes with it.
+    void set_evictable(Object& object, bool evictable);
+    // kCreateEvictable, if the nearest directory with the attribute `evictable` says so; else 0.
+    static uint32_t inherited_flags(const Directory& parent);
+    // The objects whose bytes are in files of a tier's folder, by file.
+    std::vector<Object*> stored_objects() const;
 
     Status seal(SessionId session, std::string_view name);
     Status seal_id(SessionId session, NodeId id);
@@ -206,6 +228,7 @@ public:
     Status make(SessionId session, const MakeSpec& spec);
     Result<std::string_view> read_link(SessionId session, std::string_view name) const;
     Status add_name(SessionId session, std::string_view name, std::string_view new_name);
+    // A change of the ttl or of a pin comes alone. Symbolic links are followed for it.
     Status change(SessionId session, std::string_view name, const ChangeSpec& changes);
     // acls.cc. Symbolic links are followed. A node without an access ACL has that of its mode.
     Result<std::vector<AclEntry>> acl(SessionId session, std::string_view name, AclKind kind) const;
@@ -253,6 +276,7 @@ public:
     const Credentials& credentials(SessionId session) const;
     bool has_session(SessionId session) const { return sessions_.contains(session); }
     const std::vector<DeviceInfo>& devices() const { return devices_; }
+    void set_capacity(DeviceIndex device, uint64_t bytes) { devices_[device].capacity_bytes = bytes; }
     const Clock& clock() const { return clock_; }
 
     // For waits and watches.
@@ -303,6 +327,7 @@ private:
     Session& at(SessionId session);
     const Session& at(SessionId session) const;
     Result<Object*> find_object(const Session& session, std::string_view name) const;
+    Status change_lifetime(SessionId session, std::string_view name, const ChangeSpec& changes);
     static Status check_attribute_name(std::string_view name);
     // The node of that name, if the session has the right to its attributes.
     Result<Node*> find_attributed(const Session& session, std::string_view name, unsigned right) const;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/name.h"
+#include "store/acl.h"
 
 namespace gshm::core {
 
@@ -12,6 +13,8 @@ bool is_permitted(const Node& node, const Credentials& who, unsigned rights) {
     if (who.is_root()) return true;
     unsigned granted = node.mode & 7u;
     if (who.uid == node.uid) granted = node.mode >> 6 & 7u;
+    // As in the kernel: without rights of the group class, which limits all further entries, the ACL is not looked at.
+    else if (node.acl && (node.mode & 070) != 0) return node.acl->permits(who, node.gid, rights);
     else if (who.in_group(node.gid)) granted = node.mode >> 3 & 7u;
     return (granted & rights) == rights;
 }
@@ -47,7 +50,18 @@ Status check_depth_below(const Node& node, std::string_view path) {
     return {};
 }
 
+// Of a directory, in Tree::reach(); "": all users may search it.
+std::string restriction(uid_t uid, gid_t gid, uint32_t mode, const AclPointer& acl) {
+    if (acl) return fmt::format("{}:{}:{:o}:{};", uid, gid, mode, acl->digest());
+    return (mode & 0111) == 0111 ? std::string() : fmt::format("{}:{}:{:o};", uid, gid, mode);
+}
+
 }  // namespace
+
+struct Tree::WayRights {
+    gid_t group = 0;
+    InheritedRights inherited;
+};
 
 bool Tree::is_inside(const Directory& directory, const Node& ancestor) {
     for (const Directory* at = &directory; at != nullptr; at = at->parent()) {
@@ -205,16 +219,44 @@ Directory* Tree::make_way(const Credentials& who, const Spot& spot, std::string_
             *ret_name = part;
             return at;
         }
+        WayRights rights = way_rights(who, at->gid, at->mode, at->default_acl);
         auto* made = nodes_.make<Directory>();
-        made->mode = static_cast<uint16_t>(0755 | (at->mode & S_ISGID));
+        made->mode = static_cast<uint16_t>(rights.inherited.mode);
+        made->acl = std::move(rights.inherited.access);
+        made->default_acl = std::move(rights.inherited.inherited);
         made->uid = who.uid;
-        made->gid = gives_group(*at) ? at->gid : who.gid;
+        made->gid = rights.group;
         made->created_ns = made->accessed_ns = made->modified_ns = made->changed_ns = clock_.now_ns();
         made->implicit = true;
         made->device = at->device;
         insert(at, part, made);
         at = made;
     }
+}
+
+Tree::WayRights Tree::way_rights(const Credentials& who, gid_t group, uint32_t mode,
+                                 const AclPointer& inherited) const {
+    const bool gives = (mode & S_ISGID) != 0;
+    WayRights rights{gives ? group : who.gid,
+                     inherit_rights(nodes_.acls(), inherited, default_directory_mode(inherited), 0, true)};
+    rights.inherited.mode |= mode & S_ISGID;
+    return rights;
+}
+
+std::string Tree::reach_of_new(const Credentials& who, const Spot& spot) const {
+    std::string text = reach(*spot.parent);
+    // Without a default ACL all users may search the directories that are made.
+    if (!spot.parent->default_acl) return text;
+    gid_t group = spot.parent->gid;
+    uint32_t mode = spot.parent->mode;
+    std::string_view rest = spot.rest;
+    for (next_part(rest); !rest.empty(); next_part(rest)) {
+        const WayRights rights = way_rights(who, group, mode, spot.parent->default_acl);
+        group = rights.group;
+        mode = rights.inherited.mode;
+        text = restriction(who.uid, group, mode, rights.inherited.access) + text;
+    }
+    return text;
 }
 
 Status Tree::check_removable(const Credentials& who, const Link& link) const {
@@ -267,9 +309,15 @@ void Tree::unhook(Link* link) {
     }
 }
 
-void Tree::remove(Link* link, bool replaced) {
+void Tree::remove(Link* link, Removal why) {
     Node* node = link->node;
-    tell([&](NameListener& listener) { replaced ? listener.replacing(*link) : listener.removing(*link); });
+    tell([&](NameListener& listener) {
+        switch (why) {
+            case Removal::plain: return listener.removing(*link);
+            case Removal::expired: return listener.expiring(*link);
+            case Removal::replaced: return listener.replacing(*link);
+        }
+    });
     // Holders of the object are told its former path.
     std::string last;
     auto* object = as_object(node);
@@ -320,7 +368,7 @@ void Tree::prune(Directory* directory) {
 std::string Tree::reach(const Directory& directory) {
     std::string text;
     for (const Directory* at = &directory; at != nullptr; at = at->parent()) {
-        if ((at->mode & 0111) != 0111) text += fmt::format("{}:{}:{:o};", at->uid, at->gid, at->mode);
+        text += restriction(at->uid, at->gid, at->mode, at->acl);
     }
     return text;
 }

@@ -32,8 +32,10 @@ public:
 class NameListener {
 public:
     virtual ~NameListener() = default;
-    // The link is about to lose its name; or to lose it to the link that is added or moved next.
+    // The link is about to lose its name; because the ttl of its object has passed; or to the link that is added or moved
+    // next.
     virtual void removing(const Link& link) = 0;
+    virtual void expiring(const Link& link) { removing(link); }
     virtual void replacing(const Link& link) = 0;
     // The link has got a name.
     virtual void added(const Link& link) = 0;
@@ -101,7 +103,8 @@ public:
         tell([&](NameListener& listener) { listener.added(*link); });
     }
     // replaced: the link that is inserted or moved next gets the name.
-    void remove(Link* link, bool replaced = false);
+    enum class Removal { plain, expired, replaced };
+    void remove(Link* link, Removal why = Removal::plain);
     // Gives the link that name, which must be free. `cookie` as for insert(), but 0 keeps the position in the same
     // directory.
     void move(Link* link, Directory* parent, std::string_view name, uint64_t cookie = 0);

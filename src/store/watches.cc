@@ -188,11 +188,11 @@ void Watches::tell_of_name(const Seen* old, const Seen& now, const std::optional
     }
 }
 
-void Watches::removing(const Link& link) {
+void Watches::tell_of_loss(EventKind event, const Link& link) {
     const Seen seen = look_at(link, Tree::path_of(link));
     size_t i = 0;
     for (auto& [session, watch] : watches_) {
-        if (seen.by[i++]) tell(watch, event_of(EventKind::deleted, *link.node, seen.path));
+        if (seen.by[i++]) tell(watch, event_of(event, *link.node, seen.path));
     }
 }
 

@@ -84,7 +84,8 @@ private:
         std::vector<bool> by;
     };
 
-    void removing(const Link& link) override;
+    void removing(const Link& link) override { tell_of_loss(EventKind::deleted, link); }
+    void expiring(const Link& link) override { tell_of_loss(EventKind::expired, link); }
     void replacing(const Link& link) override;
     void added(const Link& link) override;
     void moving(const Link& link, const Directory& parent, std::string_view name) override;
@@ -103,6 +104,7 @@ private:
     bool concerns(std::string_view path) const;
     WatchEvent event_of(EventKind event, const Node& node, std::string_view name) const;
     void tell(Watch& watch, WatchEvent event);
+    void tell_of_loss(EventKind event, const Link& link);
     // A link has the name `now`. `old`, if set, is its former name. `lost`, if set, had the name `now` before.
     void tell_of_name(const Seen* old, const Seen& now, const std::optional<std::pair<Seen, WatchEvent>>& lost);
     void wake();

@@ -35,6 +35,19 @@ static gshm_transfer_options transfer_options(uint32_t flags) {
 static int call_shutdown(uint32_t flags) {
     return gshm_shutdown(client, flags);
 }
+static int call_limits(uint32_t flags) {
+    gshm_limit_list* list = NULL;
+    int status = gshm_limits(client, NULL, flags, &list);
+    gshm_limit_list_free(list);
+    return status;
+}
+static int call_limit_set(uint32_t flags) {
+    gshm_limit limit = GSHM_LIMIT_INIT;
+    limit.kind = GSHM_LIMIT_GROUP;
+    limit.id = 4243;
+    limit.fields = flags == 0 ? GSHM_LIMIT_BYTES : flags;
+    return gshm_limit_set(client, &limit);
+}
 static int call_unmount(uint32_t flags) {
     return gshm_unmount(client, flags);
 }
@@ -224,6 +237,9 @@ static const struct {
     {"list", call_list, GSHM_LIST_RECURSIVE},
     {"make", call_make, GSHM_MAKE_KEEP | GSHM_MAKE_OWNER},
     {"change", call_change, GSHM_CHANGE_MODE | GSHM_CHANGE_OWNER | GSHM_CHANGE_KEEP},
+    {"limits", call_limits, GSHM_LIMITS_USED | GSHM_LIMITS_OWN},
+    {"limit_set", call_limit_set,
+     GSHM_LIMIT_BYTES | GSHM_LIMIT_SOFT_BYTES | GSHM_LIMIT_OBJECTS | GSHM_LIMIT_SOFT_OBJECTS | GSHM_LIMIT_GRACE},
     {"watch_create", call_watch, GSHM_WATCH_EXISTING},
     {"mirror_create", call_mirror, GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE},
     {"fence_open", call_fence, GSHM_FENCE_WRITE},

@@ -176,6 +176,49 @@ static void reload(gshm_client* client) {
     CHECK_STATUS(gshm_reload(client, NULL, 0, NULL), -EINVAL);
 }
 
+static void limits(gshm_client* client) {
+    gshm_limit limit = GSHM_LIMIT_INIT;
+    limit.kind = GSHM_LIMIT_GROUP;
+    limit.id = 4242;
+    CHECK_STATUS(gshm_limit_set(client, &limit), -EINVAL); /* nothing to change */
+    limit.fields = GSHM_LIMIT_BYTES | GSHM_LIMIT_OBJECTS;
+    limit.bytes = 1 << 20;
+    limit.objects = 7;
+    CHECK_OK(gshm_limit_set(client, &limit));
+    gshm_limit which = GSHM_LIMIT_INIT;
+    which.kind = GSHM_LIMIT_GROUP;
+    which.id = 4242;
+    gshm_limit_list* list = NULL;
+    CHECK_OK(gshm_limits(client, &which, GSHM_LIMITS_ID, &list));
+    CHECK(gshm_limit_list_count(list) == 1);
+    const gshm_limit* item = gshm_limit_list_item(list, 0);
+    CHECK(item && item->id == 4242 && item->bytes == 1 << 20 && item->objects == 7 && item->soft_bytes == 0);
+    CHECK(item && item->device == NULL && item->path == NULL && item->used_bytes == 0);
+    CHECK(gshm_limit_list_item(list, 1) == NULL);
+    gshm_limit_list_free(list);
+    limit.bytes = limit.objects = 0;
+    CHECK_OK(gshm_limit_set(client, &limit));
+    CHECK_OK(gshm_limits(client, NULL, 0, &list));
+    CHECK(gshm_limit_list_count(list) == 0);
+    gshm_limit_list_free(list);
+    limit.kind = 9;
+    CHECK_STATUS(gshm_limit_set(client, &limit), -EINVAL);
+    limit.kind = GSHM_LIMIT_DIRECTORY;
+    CHECK_STATUS(gshm_limit_set(client, &limit), -EINVAL); /* which? */
+    limit.path = "abi-none/there";
+    CHECK_STATUS(gshm_limit_set(client, &limit), -ENOENT);
+    limit.kind = GSHM_LIMIT_USER;
+    limit.fields = 1u << 31;
+    CHECK_STATUS(gshm_limit_set(client, &limit), -EINVAL);
+    limit.fields = GSHM_LIMIT_BYTES;
+    limit.device = "cuda:77";
+    CHECK_STATUS(gshm_limit_set(client, &limit), -ENODEV);
+    CHECK_STATUS(gshm_limit_set(client, NULL), -EINVAL);
+    CHECK_STATUS(gshm_limits(client, NULL, 0, NULL), -EINVAL);
+    CHECK(gshm_limit_list_count(NULL) == 0 && gshm_limit_list_item(NULL, 0) == NULL);
+    gshm_limit_list_free(NULL);
+}
+
 /* The daemon of this test has no mount; tests/mount has those with one. */
 static void mounts(gshm_client* client) {
     size_t count = 7;
@@ -216,5 +259,6 @@ void test_since_0_2(const char* dir) {
     shared_ring(client);
     mounts(client);
     reload(client);
+    limits(client);
     gshm_disconnect(client);
 }

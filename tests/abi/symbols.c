@@ -23,6 +23,11 @@
     X(gshm_unmount_at, int, (gshm_client*, const char*, uint32_t))                                                     \
     X(gshm_mounts, int, (gshm_client*, gshm_mount_info*, size_t, size_t*))                                             \
     X(gshm_reload, int, (gshm_client*, gshm_option_change*, size_t, size_t*))                                          \
+    X(gshm_limit_set, int, (gshm_client*, const gshm_limit*))                                                          \
+    X(gshm_limits, int, (gshm_client*, const gshm_limit*, uint32_t, gshm_limit_list**))                                \
+    X(gshm_limit_list_count, size_t, (const gshm_limit_list*))                                                         \
+    X(gshm_limit_list_item, const gshm_limit*, (const gshm_limit_list*, size_t))                                       \
+    X(gshm_limit_list_free, void, (gshm_limit_list*))                                                                  \
     X(gshm_devices, int, (gshm_client*, gshm_device_info*, size_t, size_t*))                                           \
     X(gshm_tiers, int, (gshm_client*, gshm_tier_info*, size_t, size_t*))                                               \
     X(gshm_local_devices, int, (gshm_device_info*, size_t, size_t*))                                                   \

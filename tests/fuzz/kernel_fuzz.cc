@@ -2,11 +2,13 @@
 // is answered once, and a restart changes nothing that can be seen.
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/xattr.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "fuzz/input.h"
 #include "fuzz/kernel_machine.h"
+#include "store/acl.h"
 
 namespace gshm::core::fuzz {
 namespace {
@@ -43,10 +45,34 @@ private:
         return text;
     }
     std::string attribute() {
-        static const char* const kNames[] = {
-            "user.a", "user.b",     "user.device",          "user.state",        "user.id",
-            "user.",  "security.x", "user.allocation_size", "user.fabric_handle"};
+        static const char* const kNames[] = {"user.a",
+                                             "user.b",
+                                             "user.device",
+                                             "user.state",
+                                             "user.id",
+                                             "user.",
+                                             "security.x",
+                                             "user.allocation_size",
+                                             "user.fabric_handle",
+                                             XATTR_NAME_POSIX_ACL_ACCESS,
+                                             XATTR_NAME_POSIX_ACL_DEFAULT};
         return kNames[input_.below(std::size(kNames))];
+    }
+
+    // Mostly of valid entries.
+    std::string acl_bytes() {
+        static constexpr AclTag kTags[] = {AclTag::owner, AclTag::user, AclTag::owning_group,
+                                           AclTag::group, AclTag::mask, AclTag::other};
+        AclEntries entries;
+        for (AclTag tag : kTags) {
+            if (input_.below(16) == 0) continue;
+            entries.push_back({tag, static_cast<uint16_t>(input_.below(8)), 0});
+            const bool has_id = tag == AclTag::user || tag == AclTag::group;
+            if (has_id) entries.back().id = input_.below(4);
+        }
+        std::string bytes = encode_acl(entries);
+        if (input_.below(16) == 0 && !bytes.empty()) bytes[input_.below(static_cast<uint32_t>(bytes.size()))] ^= 1;
+        return bytes;
     }
 
     void act();
@@ -186,6 +212,9 @@ std::string Run::seen() {
         const auto [path, node] = left.back();
         left.pop_back();
         auto* mutable_node = const_cast<Node*>(node);
+        if (node->acl) text += node->acl->digest() + " ";
+        const auto* holder = node->kind == NodeKind::directory ? static_cast<const Directory*>(node) : nullptr;
+        if (holder != nullptr && holder->default_acl) text += "default " + holder->default_acl->digest() + " ";
         text += fmt::format("{} {} {} {:o} {} {} {}", path, node->id, static_cast<int>(node->kind), node->mode,
                             node->uid, node->gid, node->links);
         if (node->attributes) {
@@ -270,11 +299,12 @@ void Run::act() {
             const auto key = attribute();
             static const char* const kValues[] = {"sealed", "open", "host", "memory", ""};
             const uint32_t which = input_.below(8);
-            const auto value = which < 5 ? kValues[which] : input_.text(40);
+            auto value = which < 5 ? std::string(kValues[which]) : std::string(input_.text(40));
+            if (key.starts_with("system.") && which < 7) value = acl_bytes();
             if (may_wait(id, key)) return;
             const uint32_t said =
                 input_.below(32) == 0 ? static_cast<uint32_t>(input_.size()) : static_cast<uint32_t>(value.size());
-            const uint32_t head[2] = {said, input_.below(4)};
+            const uint32_t head[4] = {said, input_.below(4), input_.below(2), 0};
             return ask(FUSE_SETXATTR, id, Body().add(head).text(key).append(value));
         }
         case 21: {

@@ -109,7 +109,7 @@ public:
     explicit Machine(bool passthrough) : passthrough_(passthrough) {
         memset(ledger_bytes().data(), 0, kLedgerBytes);
         daemon = std::make_unique<FuzzDaemon>(*this);
-        daemon->file_system->resume(passthrough_, {});
+        daemon->file_system->resume({passthrough_, acls_}, {});
     }
 
     // The daemon is killed, and another one takes up what it has left.
@@ -127,6 +127,7 @@ private:
     }
 
     const bool passthrough_;
+    static constexpr bool acls_ = true;
     // What outlives a daemon.
     uint64_t ledger_used_ = 0;
     std::map<uint64_t, std::shared_ptr<Extent>> extents_;
@@ -234,7 +235,7 @@ inline void Machine::restart() {
     daemon.reset();
     daemon = std::make_unique<FuzzDaemon>(*this);
     catalog_.reset();
-    daemon->file_system->resume(passthrough_, std::move(done));
+    daemon->file_system->resume({passthrough_, acls_}, std::move(done));
     daemon->file_system->forget_all_remembered();
 }
 

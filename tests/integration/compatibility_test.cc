@@ -120,6 +120,11 @@ TEST_F(Compatibility, KeysOfJson) {
     add({"attr", "a/b"});
     add({"attr", "a/b", "-d", "key"});
     add({"stat", "a/b", "a"});
+    add({"share", "a/b", "--to", "root,@12345"});
+    add({"share", "a", "--to", "root"});
+    add({"share", "a", "a/b"});
+    add({"stat", "a", "a/b"});
+    add({"unshare", "a", "a/b"});
     add({"write", "a/b"}, "bytes");
     add({"seal", "a/b"});
     add({"wait", "a/b"});

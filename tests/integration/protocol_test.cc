@@ -1,4 +1,5 @@
 // A hostile or broken client against a real daemon: it gets an error, it is dropped, and other clients do not notice.
+#include <algorithm>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fstream>
@@ -175,6 +176,52 @@ TEST_F(ProtocolTest, QuestionsForEventsAreOneAtATime) {
     EXPECT_EQ(read_reply(socket).error, EINVAL);
     socket.reset();
     EXPECT_EQ(run_cli({"ping"}).exit_code, 0);
+}
+
+TEST_F(ProtocolTest, BadAclsAreRefused) {
+    ASSERT_EQ(run_cli({"create", "d/x", "--size", "1"}).exit_code, 0);
+    const std::string before = run_cli({"share", "d/x"}).out;
+    auto socket = greeted();
+    uint64_t id = 10;
+    auto change = [&](const std::vector<wire::AclRecord>& entries, uint8_t how = 1, bool inherited = false,
+                      const std::string& name = "d/x") {
+        send(socket, wire::RequestBody::ChangeAcl, ++id, [&](auto& builder) {
+            auto text = builder.CreateString(name);
+            return wire::CreateChangeAcl(builder, text, inherited, how, builder.CreateVectorOfStructs(entries)).Union();
+        });
+        const auto seen = read_reply(socket);
+        EXPECT_EQ(seen.id, id);
+        EXPECT_EQ(seen.error == 0, seen.message.empty());
+        return seen.error;
+    };
+    using Entry = wire::AclRecord;
+    for (const Entry& bad : {Entry(0, 4, 1), Entry(3, 4, 1), Entry(0xffff, 4, 1), Entry(2, 8, 1), Entry(2, 0xffff, 1),
+                             Entry(2, 4, UINT32_MAX), Entry(16, 4, 1), Entry(1, 4, 1)}) {
+        for (uint8_t how : {1, 2}) EXPECT_EQ(change({bad}, how), EINVAL) << bad.tag() << " " << bad.rights();
+    }
+    EXPECT_EQ(change({Entry(2, 4, 7), Entry(2, 6, 7)}), EINVAL) << "twice";
+    EXPECT_EQ(change({Entry(1, 4, 0), Entry(1, 6, 0)}), EINVAL) << "two owners";
+    for (uint8_t how : {0, 4, 255}) EXPECT_EQ(change({Entry(2, 4, 7)}, how), EINVAL);
+    std::vector<Entry> many;
+    for (uint32_t i = 0; i < 2'000; ++i) many.emplace_back(2, 4, i);
+    EXPECT_EQ(change(many), E2BIG);
+    many.resize(limits::kAclEntries);
+    EXPECT_EQ(change(many), E2BIG) << "with the entries of the mode";
+    EXPECT_EQ(change({Entry(2, 4, 7)}, 1, true), EACCES) << "no directory";
+    EXPECT_EQ(change({Entry(2, 4, 7)}, 1, false, "d/y"), ENOENT);
+    EXPECT_EQ(change({Entry(2, 4, 7)}, 1, false, "d/../x"), EINVAL);
+    EXPECT_EQ(change({Entry(2, 4, 7)}, 1, false, std::string(5000, 'x')), ENAMETOOLONG);
+    EXPECT_EQ(run_cli({"share", "d/x"}).out, before);
+    // The most that there may be, in any order, and their end.
+    many.resize(limits::kAclEntries - 4);
+    std::ranges::reverse(many);
+    EXPECT_EQ(change(many), 0);
+    EXPECT_EQ(change(many, 2), 0) << "again";
+    EXPECT_EQ(change(many, 1, true, "d"), 0);
+    EXPECT_EQ(run_cli({"create", "d/new", "--size", "1"}).exit_code, 0);
+    EXPECT_NE(run_cli({"share", "d/new"}).out.find("user:506:r--"), std::string::npos);
+    EXPECT_EQ(change(many, 3), 0);
+    EXPECT_EQ(run_cli({"share", "d/x"}).out, before);
 }
 
 TEST_F(ProtocolTest, HugeMessagesAreRefused) {

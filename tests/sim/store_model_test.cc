@@ -11,6 +11,7 @@
 
 #include "base/name.h"
 #include "base/size.h"
+#include "store/lifetimes.h"
 #include "support/recount.h"
 #include "support/store_rig.h"
 
@@ -26,7 +27,26 @@ struct ModelObject {
     SessionId creator = 0;
     std::map<SessionId, std::pair<int, int>> leases;  // readers, writers
     std::map<std::string, std::string> attributes;
+    bool ephemeral = false;
+    int64_t ttl = 0;
+    bool ttl_unused = false;
+    int64_t from = 0;
+    enum class Pin { none, owner, admin } pin = Pin::none;
 
+    bool is_over(int64_t now) const {
+        return named && ttl != 0 && pin == Pin::none && !(ttl_unused && held()) && from + ttl <= now;
+    }
+    void use(int64_t now) {
+        if (ttl_unused) from = now;
+    }
+    void lose_name() {
+        named = false;
+        pin = Pin::none;
+    }
+    void seal() {
+        sealed = true;
+        if (!ephemeral) creator = 0;
+    }
     bool held() const {
         for (const auto& [session, counts] : leases) {
             if (counts.first + counts.second > 0) return true;
@@ -99,7 +119,7 @@ public:
     }
     void remove_name(const std::string& name) {
         auto found = names.find(name);
-        objects.at(found->second).named = false;
+        objects.at(found->second).lose_name();
         NodeId id = found->second;
         names.erase(found);
         prune();
@@ -109,27 +129,44 @@ public:
         auto found = objects.find(id);
         if (!found->second.named && !found->second.held()) objects.erase(found);
     }
-    void end_session(SessionId session) {
+    void end_session(SessionId session, int64_t now) {
         std::vector<NodeId> ids;
         for (auto& [id, object] : objects) {
+            const auto mine = object.leases.find(session);
+            if (mine != object.leases.end() && mine->second.first + mine->second.second > 0) object.use(now);
             object.leases.erase(session);
             ids.push_back(id);
             if (object.creator != session) continue;
             object.creator = 0;
             if (object.named) {
                 std::erase_if(names, [&](const auto& entry) { return entry.second == id; });
-                object.named = false;
+                object.lose_name();
             }
         }
         prune();
         for (NodeId id : ids) free_if_unused(id);
         sessions.erase(session);
     }
+    // What has expired by now goes.
+    void expire(int64_t now) {
+        std::vector<NodeId> over;
+        for (const auto& [id, object] : objects) {
+            if (object.is_over(now)) over.push_back(id);
+        }
+        for (NodeId id : over) {
+            std::erase_if(names, [&](const auto& entry) { return entry.second == id; });
+            objects.at(id).lose_name();
+        }
+        prune();
+        for (NodeId id : over) free_if_unused(id);
+    }
 };
 
 class Simulation {
 public:
-    explicit Simulation(unsigned seed) : random_(seed) {}
+    // limited: with limits on users, groups and directories, which change at random. A call that is refused must change
+    // nothing; all other calls have the results that they have without limits.
+    explicit Simulation(unsigned seed, bool limited = false) : random_(seed), limited_(limited) {}
 
     void go(int steps) {
         for (int i = 0; i < 3; ++i) begin_session();
@@ -137,6 +174,7 @@ public:
             SCOPED_TRACE("step " + std::to_string(step));
             one();
             expect_true_accounts(rig_.store);
+            if (limited_) expect_no_limit_exceeded(rig_.store);
             if (step % 64 == 0) check_everything();
         }
         while (!model_.sessions.empty()) end_session(model_.sessions.begin()->first);
@@ -178,11 +216,48 @@ private:
     }
     void end_session(SessionId session) {
         rig_.store.end_session(session);
-        model_.end_session(session);
+        model_.end_session(session, now());
     }
+    int64_t now() const { return rig_.clock.steady_ns(); }
+
+    // A limit of what is used now, or a little more.
+    void set_limit() {
+        AccountLimits& limits = rig_.store.limits();
+        const DeviceIndex device = below(3) == 0 ? Limit::kAll : below(2);
+        auto values = [&](const LimitUse& use) {
+            return LimitValues{use.bytes + below(200'000) + 1, 0, use.objects + below(6) + 1, 0, 0};
+        };
+        const bool ends = below(3) == 0;
+        const uint32_t id = 1000 + below(2);
+        switch (below(3)) {
+            case 0:
+                return limits.set(LimitKind::user, id, device, 31,
+                                  ends ? LimitValues{} : values(limits.user_use(id, device)));
+            case 1:
+                return limits.set(LimitKind::group, id, device, 31,
+                                  ends ? LimitValues{} : values(limits.group_use(id, device)));
+            default: break;
+        }
+        const std::string name = some_name();
+        if (!model_.directories.contains(name)) return;
+        SessionId root = rig_.store.begin_session({0, 0, 1, {}});
+        Files files(rig_.store);
+        auto& directory = *static_cast<Directory*>(files.find((*rig_.store.stat(root, name))->id));
+        rig_.store.end_session(root);
+        const bool implicit = directory.implicit;
+        // Counted first, so that the limit is not below the use.
+        limits.set(directory, device, kLimitBytes, {.bytes = UINT64_MAX});
+        while (limits.count_some(2)) {}
+        limits.set(directory, device, 31,
+                   ends ? LimitValues{} : values(AccountLimits::tree_use(*directory.account, device)));
+        directory.implicit = implicit;  // the model knows no others
+    }
+    // The refusal of a limit, for which the model has no rule: nothing may have changed.
+    bool is_refused(int code) const { return limited_ && code == EDQUOT; }
 
     void one() {
-        switch (below(18)) {
+        if (limited_ && below(8) == 0) return set_limit();
+        switch (below(21)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1:
             case 2:
@@ -200,6 +275,9 @@ private:
             case 14: return change_owner();
             case 15: return grow();
             case 16: return move();
+            case 17: return pass();
+            case 18: return set_ttl();
+            case 19: return pin();
             default: return list();
         }
     }
@@ -211,16 +289,24 @@ private:
         static const uint16_t modes[] = {0600, 0644, 0666, 0400};
         uint16_t mode = modes[below(4)];
         uint32_t flags = (below(3) == 0 ? kCreateKeep : 0u) | (below(6) == 0 ? kCreateDedicated : 0u);
+        if (below(4) == 0) flags |= kCreateEphemeral;
+        const int64_t ttl = below(3) == 0 ? 1 + below(300) : 0;
+        if (below(8) == 0) flags |= kCreateTtlUnused;
         bool unnamed = below(4) == 0;
         if (unnamed) flags |= kCreateUnnamed;
         int expected = 0;
-        if (unnamed && (flags & kCreateKeep) != 0) expected = EINVAL;
+        if ((flags & kCreateEphemeral) != 0 && (flags & kCreateKeep) != 0) expected = EINVAL;
+        else if ((flags & kCreateTtlUnused) != 0 && ttl == 0) expected = EINVAL;
+        else if (unnamed && (flags & kCreateKeep) != 0) expected = EINVAL;
         else if (unnamed) expected = check_put(name, uid(session));
         else if (model_.blocked_by_object(name)) expected = ENOTDIR;
         else if (model_.names.contains(name) || model_.directories.contains(name)) expected = EEXIST;
         else if (!model_.may_write_in(model_.parent(name), uid(session))) expected = EACCES;
         const DeviceIndex device = below(4) == 0 ? 1 : 0;
-        auto made = rig_.create(session, CreateSpec{name, size, device, mode, flags, nullptr, nullptr});
+        CreateSpec spec{name, size, device, mode, flags, nullptr, nullptr};
+        spec.ttl_ns = ttl;
+        auto made = rig_.create(session, spec);
+        if (expected == 0 && is_refused(code_of(made))) return;
         ASSERT_EQ(code_of(made), expected) << "create " << name;
         if (!made) return;
         Object* object = *made;
@@ -232,6 +318,10 @@ private:
         ModelObject model{uid(session), mode, size, false, true, (flags & kCreateKeep) != 0 ? 0 : session, {}, {}};
         model.leases[session].second = 1;
         model.named = !unnamed;
+        model.ephemeral = (flags & kCreateEphemeral) != 0;
+        model.ttl = ttl;
+        model.ttl_unused = (flags & kCreateTtlUnused) != 0;
+        model.from = now();
         model_.objects[object->id] = model;
         if (!unnamed) model_.add_name(name, object->id, uid(session));
     }
@@ -243,8 +333,57 @@ private:
         int expected = model_.find(name);
         if (expected == EISDIR) return;
         if (expected == 0 && uid(session) != 0) expected = EPERM;
-        ASSERT_EQ(code_of(rig_.store.change(session, name, {kChangeOwner, 0, to, to})), expected) << "chown " << name;
-        if (expected == 0) model_.objects.at(model_.names.at(name)).uid = to;
+        const int changed = code_of(rig_.store.change(session, name, {kChangeOwner, 0, to, to}));
+        if (expected == 0 && is_refused(changed)) return;
+        ASSERT_EQ(changed, expected) << "chown " << name;
+        if (expected != 0) return;
+        ModelObject& object = model_.objects.at(model_.names.at(name));
+        if (object.pin == ModelObject::Pin::owner && object.uid != to) object.pin = ModelObject::Pin::admin;
+        object.uid = to;
+    }
+
+    // Time passes, and the timer's work is done, perhaps in parts.
+    void pass() {
+        rig_.clock.advance(below(100));
+        expire();
+    }
+    void expire() {
+        while (rig_.store.lifetimes().expire(1 + below(8))) {}
+        model_.expire(now());
+    }
+
+    void set_ttl() {
+        SessionId session = some_session();
+        std::string name = some_name();
+        const int64_t ttl = below(4) == 0 ? 0 : 1 + below(300);
+        const bool unused = below(2) == 0;
+        int expected = model_.find(name);
+        ModelObject* object = expected == 0 ? &model_.objects.at(model_.names.at(name)) : nullptr;
+        if (object != nullptr && uid(session) != 0 && uid(session) != object->uid) expected = EPERM;
+        ASSERT_EQ(code_of(rig_.store.change(session, name, {kChangeTtl, 0, 0, 0, ttl, unused})), expected);
+        if (expected != 0) return;
+        object->ttl = ttl;
+        object->ttl_unused = unused && ttl != 0;
+        object->from = now();
+    }
+
+    void pin() {
+        using Pin = ModelObject::Pin;
+        SessionId session = some_session();
+        std::string name = some_name();
+        const bool wanted = below(2) == 0;
+        const bool admin = uid(session) == 0;
+        int expected = model_.find(name);
+        ModelObject* object = expected == 0 ? &model_.objects.at(model_.names.at(name)) : nullptr;
+        if (object != nullptr && !admin) {
+            if (uid(session) != object->uid || (!wanted && object->pin == Pin::admin)) expected = EPERM;
+        }
+        ASSERT_EQ(code_of(rig_.store.change(session, name, {.what = wanted ? kChangePin : kChangeUnpin})), expected);
+        if (expected != 0) return;
+        if (!wanted) object->pin = Pin::none;
+        else if (admin) object->pin = Pin::admin;
+        else if (object->pin == Pin::none) object->pin = Pin::owner;
+        expire();  // its time may have passed
     }
 
     // As the mount does: new memory, while sessions keep the old.
@@ -255,9 +394,18 @@ private:
         Object* object = rig_.store.object(id);
         const uint64_t size = 1 + below(200000);
         auto& device = object->device == 0 ? rig_.first : rig_.second;
+        AccountLimits& limits = rig_.store.limits();
+        auto growth = limits.begin_growth(*object, size);
+        if (is_refused(code_of(growth))) return;
+        ASSERT_TRUE(growth);
+        auto end = [&, promised = *growth] {
+            if (promised) limits.end_growth(*object);
+        };
+        if (object->session_leases > 0 && is_refused(code_of(limits.check_former(*object)))) return end();
         std::shared_ptr<Extent> memory = *device.allocate(round_up(size, device.info().granularity_bytes), {});
         ASSERT_TRUE(memory->fill(0, size, pattern(id)));
         Files(rig_.store).replace_memory(*object, std::move(memory), size);
+        end();
         model.size = size;
     }
 
@@ -291,6 +439,11 @@ private:
         ASSERT_TRUE(
             place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
         if (below(4) == 0) {
+            if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
+            else rig_.store.extents().detach(*place, model.size, false, object->uid);
+            return;
+        }
+        if (is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
             if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
             else rig_.store.extents().detach(*place, model.size, false, object->uid);
             return;
@@ -331,16 +484,18 @@ private:
             const bool is_taken = model_.names.contains(to) || model_.directories.contains(to);
             if (!over && is_taken) expected = EEXIST;
         }
-        ASSERT_EQ(code_of(rig_.store.give_name(session, id, to, over)), expected) << old_name << " to " << to;
+        const int given = code_of(rig_.store.give_name(session, id, to, over));
+        if (expected == 0 && is_refused(given)) return;
+        ASSERT_EQ(given, expected) << old_name << " to " << to;
         if (expected != 0) return;
-        object.sealed = true;
-        object.creator = 0;
+        object.seal();
+        if (!object.named) object.from = now();
         object.named = true;
         if (to == old_name) return;
         if (model_.names.contains(to)) {
             NodeId gone = model_.names.at(to);
             model_.names.erase(to);
-            model_.objects.at(gone).named = false;
+            model_.objects.at(gone).lose_name();
             model_.free_if_unused(gone);
         }
         if (!old_name.empty()) model_.names.erase(old_name);
@@ -364,6 +519,7 @@ private:
         ASSERT_EQ(code_of(opened), expected) << "open " << name;
         if (!opened) return;
         ASSERT_EQ((*opened)->id, model_.names.at(name));
+        model_.objects.at((*opened)->id).use(now());
         auto& counts = model_.objects.at((*opened)->id).leases[session];
         ++(write ? counts.second : counts.first);
     }
@@ -380,6 +536,7 @@ private:
         ASSERT_EQ(code_of(rig_.store.release(session, id, write ? Access::write : Access::read)), expected);
         if (expected != 0) return;
         --*mine;
+        object.use(now());
         model_.free_if_unused(id);
     }
 
@@ -394,8 +551,7 @@ private:
         }
         ASSERT_EQ(code_of(rig_.store.seal(session, name)), expected) << "seal " << name;
         if (expected != 0) return;
-        object->sealed = true;
-        object->creator = 0;
+        object->seal();
     }
 
     void unlink() {
@@ -435,14 +591,16 @@ private:
                 expected = EACCES;
             }
         }
-        ASSERT_EQ(code_of(rig_.store.rename(session, from, to, replace)), expected) << from << " -> " << to;
+        const int renamed = code_of(rig_.store.rename(session, from, to, replace));
+        if (expected == 0 && is_refused(renamed)) return;
+        ASSERT_EQ(renamed, expected) << from << " -> " << to;
         if (expected != 0 || same) return;
         if (directory) return move_directory(from, to, who);
         NodeId id = model_.names.at(from);
         if (model_.names.contains(to)) {
             NodeId old = model_.names.at(to);
             model_.names.erase(to);
-            model_.objects.at(old).named = false;
+            model_.objects.at(old).lose_name();
             model_.free_if_unused(old);
         }
         model_.names.erase(from);
@@ -532,11 +690,15 @@ private:
         SessionId root = rig_.store.begin_session({0, 0, 1, {}});
         uint64_t bytes = 0;
         uint64_t unlinked = 0;
+        std::map<std::pair<DeviceIndex, uid_t>, uint64_t> pinned;
         for (const auto& [id, object] : model_.objects) {
             bytes += object.size;
             unlinked += object.named ? 0 : object.size;
             const Object* stored = rig_.store.object(id);
             ASSERT_EQ(stored->uid, object.uid);
+            ASSERT_EQ((stored->flags & kPinned) != 0, object.pin != ModelObject::Pin::none);
+            ASSERT_EQ(stored->lifetime == nullptr ? 0 : stored->lifetime->ttl_ns, object.ttl);
+            if (object.pin == ModelObject::Pin::owner) pinned[{stored->device, object.uid}] += object.size;
             if (!stored->retired) continue;
             ASSERT_TRUE(object.held());
             for (const auto& retired : *stored->retired) {
@@ -546,6 +708,12 @@ private:
         }
         ASSERT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(1).object_bytes, bytes);
         ASSERT_EQ(rig_.store.use(0).unlinked_bytes + rig_.store.use(1).unlinked_bytes, unlinked);
+        for (DeviceIndex device : {0u, 1u}) {
+            for (uid_t who : {0u, 1000u, 1001u}) {
+                const uint64_t counted = rig_.store.lifetimes().pinned_bytes(device, who);
+                ASSERT_EQ(counted, (pinned[{device, who}])) << "pinned by " << who;
+            }
+        }
         // The pages give the same result.
         NodeId after = 0;
         for (auto page = rig_.store.unlinked(root, true, 0, 3); !page.empty();
@@ -583,6 +751,7 @@ private:
     }
 
     std::mt19937 random_;
+    bool limited_;
     StoreRig rig_;
     Model model_;
 };
@@ -592,16 +761,24 @@ unsigned from_environment(const char* name, unsigned otherwise) {
     return value == nullptr ? otherwise : static_cast<unsigned>(strtoul(value, nullptr, 10));
 }
 
-TEST(StoreModel, AnswersAsTheModelDoes) {
+void run_seeds(bool limited) {
     if (getenv("GSHM_SIM_SEED") != nullptr) {
-        Simulation(from_environment("GSHM_SIM_SEED", 0)).go(4000);
+        Simulation(from_environment("GSHM_SIM_SEED", 0), limited).go(4000);
         return;
     }
     unsigned seeds = from_environment("GSHM_SIM_SEEDS", 25);
-    for (unsigned seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    for (unsigned seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        Simulation(seed).go(1500);
+        Simulation(seed, limited).go(1500);
     }
+}
+
+TEST(StoreModel, AnswersAsTheModelDoes) {
+    run_seeds(false);
+}
+
+TEST(StoreModel, ExceedsNoLimit) {
+    run_seeds(true);
 }
 
 }  // namespace

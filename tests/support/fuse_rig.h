@@ -140,6 +140,7 @@ public:
     struct Options {
         bool files = true;  // extents are files (host), else plain memory (as on a GPU)
         bool passthrough = true;
+        bool acls = true;  // negotiated with the kernel
     };
     FuseRig() : FuseRig(Options{}) {}
     explicit FuseRig(Options options)
@@ -377,7 +378,7 @@ private:
             // As Mount::resume() does; the test calls resend().
             auto done = daemon_->catalog->done();
             EXPECT_TRUE(done);
-            daemon_->file_system->resume(options_.passthrough, std::move(*done));
+            daemon_->file_system->resume({options_.passthrough, options_.acls}, std::move(*done));
             daemon_->file_system->forget_all_remembered();
         });
     }

@@ -1,20 +1,44 @@
 // The accounts, recomputed from all objects.
 #pragma once
 
+#include <algorithm>
 #include <map>
 
 #include <gtest/gtest.h>
 
+#include "store/account_limits.h"
 #include "store/files.h"
 
 namespace gshm::core::test {
 
+// By its names; without one by what was noted.
+inline bool counts_in(const Object& object, const TreeAccount& account) {
+    auto is_below = [&](const Link& link) {
+        return link.parent != nullptr && Tree::is_inside(*link.parent, *account.directory);
+    };
+    if (object.links > 0) {
+        return is_below(object.first_link) ||
+               std::ranges::any_of(object.further_links, [&](const auto& link) { return is_below(*link); });
+    }
+    const TreeSet* trees = object.accounted.trees();
+    return trees != nullptr && std::ranges::count(trees->accounts, &account) > 0;
+}
+
 inline void expect_true_accounts(Store& store) {
     using Key = std::pair<DeviceIndex, uid_t>;
     std::map<Key, Account> users;
+    std::map<Key, Account> groups;
+    std::map<NodeId, LimitUse> trees;
+    for (const auto& [id, account] : store.limits().of_directories()) trees[id];
     std::vector<Account> totals(store.devices().size());
     auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
-        for (Account* account : {&users[{device, object.uid}], &totals[device]}) {
+        for (const auto& [id, account] : store.limits().of_directories()) {
+            if (!counts_in(object, *account)) continue;
+            trees[id].bytes += bytes;
+            trees[id].objects += whole ? 1 : 0;
+            trees[id].unlinked_bytes += unlinked ? bytes : 0;
+        }
+        for (Account* account : {&users[{device, object.uid}], &groups[{device, object.gid}], &totals[device]}) {
             account->object_bytes += bytes;
             account->objects += whole ? 1 : 0;
             account->unlinked_bytes += unlinked ? bytes : 0;
@@ -36,6 +60,41 @@ inline void expect_true_accounts(Store& store) {
         for (const auto& [uid, account] : store.accounts().users(device)) counted[{device, uid}] = account;
     }
     ASSERT_EQ(counted, users);
+    counted.clear();
+    for (DeviceIndex device = 0; device < totals.size(); ++device) {
+        for (const auto& [gid, account] : store.accounts().groups(device)) counted[{device, gid}] = account;
+    }
+    ASSERT_EQ(counted, groups);
+    for (const auto& [id, account] : store.limits().of_directories()) {
+        ASSERT_EQ(AccountLimits::tree_use(*account, Limit::kAll), trees[id]) << "of directory " << id;
+    }
+}
+
+// No account has more than its hard limits, unless it had when they were set.
+inline void expect_no_limit_exceeded(Store& store) {
+    auto check = [&](const Limits& set, auto use, const std::string& whose) {
+        for (const Limit& limit : set) {
+            const LimitUse used = use(limit.on);
+            if (limit.values.bytes != 0) {
+                ASSERT_LE(used.bytes, limit.values.bytes) << whose;
+            }
+            if (limit.values.objects != 0) {
+                ASSERT_LE(used.objects, limit.values.objects) << whose;
+            }
+        }
+    };
+    const AccountLimits& limits = store.limits();
+    for (const auto& [id, set] : limits.of_users()) {
+        check(set, [&](DeviceIndex on) { return limits.user_use(id, on); }, "uid " + std::to_string(id));
+    }
+    for (const auto& [id, set] : limits.of_groups()) {
+        check(set, [&](DeviceIndex on) { return limits.group_use(id, on); }, "gid " + std::to_string(id));
+    }
+    for (const auto& [id, account] : limits.of_directories()) {
+        check(
+            account->set, [&](DeviceIndex on) { return AccountLimits::tree_use(*account, on); },
+            "directory " + std::to_string(id));
+    }
 }
 
 }  // namespace gshm::core::test

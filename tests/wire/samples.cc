@@ -207,6 +207,16 @@ void add_requests(Samples& all) {
         return wire::CreateChangeAcl(o, name, true, 2, o.CreateVectorOfStructs(entries)).Union();
     });
     all.request(Reload, [](auto& o) { return wire::CreateReload(o).Union(); });
+    all.request(SetLimit, [](auto& o) {
+        const auto path = o.CreateString("models/team");
+        const auto device = o.CreateString("cuda:0");
+        const auto limit = wire::CreateLimitRecord(o, 3, 0, path, device, 100, 90, 80, 70, 60);
+        return wire::CreateSetLimit(o, limit, 31).Union();
+    });
+    all.request(Limits, [](auto& o) {
+        const auto device = o.CreateString("host");
+        return wire::CreateLimits(o, 1, 1000, 0, device, 3, 1, 7).Union();
+    });
     all.request(ChangeTier, [&](auto& o) { return wire::CreateChangeTier(o, text(o, "models/a"), true).Union(); });
 }
 
@@ -276,6 +286,11 @@ void add_replies(Samples& all) {
     all.reply(AclReply, [](auto& o) {
         const std::vector<wire::AclRecord> entries{{1, 6, 0}, {2, 4, 1001}, {4, 0, 0}, {16, 4, 0}, {32, 0, 0}};
         return wire::CreateAclReply(o, o.CreateVectorOfStructs(entries)).Union();
+    });
+    all.reply(LimitList, [](auto& o) {
+        const auto device = o.CreateString("cuda:0");
+        const auto limit = wire::CreateLimitRecord(o, 1, 1000, 0, device, 100, 90, 80, 70, 60, 0, 50, 5, 10, 1234, 0);
+        return wire::CreateLimitList(o, o.CreateVector(std::vector{limit}), 1, 1000).Union();
     });
     all.reply(OptionChanges, [](auto& o) {
         const auto option = o.CreateString("user-share");

@@ -62,6 +62,12 @@ void Copies::run_one(const Client& client, size_t index, const Copy& copy) {
     } catch (const Stopped&) {}
 }
 
+const Client& Copies::connect() {
+    auto client = context_.connect();
+    const std::lock_guard lock(mutex_);
+    return connections_.emplace_back(std::move(client));
+}
+
 void Copies::run(const Copy& copy) {
     if (sizes_.empty()) return;
     const Client& first = context_.client();
@@ -70,8 +76,7 @@ void Copies::run(const Copy& copy) {
     const auto threads = std::clamp<size_t>(small.size() + (large.empty() ? 0 : 1), 1, small.size() > 1 ? kThreads : 1);
     std::atomic<size_t> next = 0;
     const auto body = [&](unsigned thread) {
-        const auto own = thread == 0 ? Client() : context_.connect();
-        const Client& client = thread == 0 ? first : own;
+        const Client& client = thread == 0 ? first : connect();
         if (thread == 0)
             for (size_t i = 0; i < large.size() && !job_.stopping(); ++i) run_one(client, large[i], copy);
         for (size_t i = next++; i < small.size() && !job_.stopping(); i = next++) run_one(client, small[i], copy);

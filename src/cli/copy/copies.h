@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,12 +52,15 @@ public:
     double seconds() const { return job_.seconds(); }
 
 private:
+    const Client& connect();
     void run_one(const Client& client, size_t index, const Copy& copy);
 
     Context& context_;
     std::vector<uint64_t> sizes_;
     Job job_;
     std::vector<std::optional<Copied>> done_;
+    std::mutex mutex_;
+    std::deque<Client> connections_;  // stay open: ephemeral objects end with theirs
 };
 
 // Prints the finished copies as JSON: one record for a single copy, else a list.

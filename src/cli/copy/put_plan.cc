@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "cli/copy/targets.h"
+#include "cli/support/acls.h"
 #include "cli/support/streams.h"
 #include "cli/support/text.h"
 
@@ -53,7 +54,7 @@ private:
 
     void add(PutItem::Kind kind, const std::string& source, const std::string& name, uint64_t size_bytes = 0) {
         targets_.add(source, name);
-        plan_.items.push_back({kind, source, name, size_bytes, args_.mode.value_or(0600), args_.device});
+        plan_.items.push_back({kind, source, name, size_bytes, args_.mode.value_or(0), {}, args_.device});
     }
 
     void add_source(const std::string& source) {
@@ -173,6 +174,11 @@ private:
         }
         if (old.kind == GSHM_KIND_OBJECT) {
             if (!args_.mode && (old.mode & 0777) != 0) item.mode = old.mode & 0777;
+            if (!args_.mode && has_acl(old)) {
+                // Until it has the ACL, the object is its owner's alone.
+                item.acl = check(context_.client().acl(item.name), item.name);
+                item.mode = (old.mode & 0700) != 0 ? old.mode & 0700 : 0600;
+            }
             if (args_.device.empty()) item.device = old.device;
         }
         return true;

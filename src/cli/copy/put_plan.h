@@ -21,8 +21,9 @@ struct PutItem {
     std::string name;
     uint64_t size_bytes = 0;  // of a file, at the time of the plan
     // With --replace, the defaults are those of the replaced object.
-    uint32_t mode = 0600;
-    std::string device;  // "": the directory's device, else the daemon's first
+    uint32_t mode = 0;               // 0: the daemon's default
+    std::vector<AclEntry> acl = {};  // none: that which the directory gives
+    std::string device = {};         // "": the directory's device, else the daemon's first
 };
 
 struct PutPlan {

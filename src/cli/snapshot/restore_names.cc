@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/support/acls.h"
 #include "cli/support/failure.h"
 #include "cli/support/text.h"
 
@@ -52,8 +53,19 @@ void RestoreNames::make_directory(const SavedDirectory& directory) {
     } else {
         check(status, directory.name);
     }
+    // Root always has access, and what it makes for others inherits nothing.
+    const bool has_rights = !directory.acl.empty() || !directory.default_acl.empty();
+    if (has_rights && status == 0 && how_.owned) set_acls(directory);
+    else unfinished = unfinished || (has_rights && status == 0);
     if (unfinished) unfinished_.push_back(&directory);
     set_attributes(directory);
+}
+
+void RestoreNames::set_acls(const SavedDirectory& directory) {
+    const auto& name = directory.name;
+    if (!directory.acl.empty()) check(client_.set_acl(name, parse_acl(directory.acl, name)), name);
+    if (!directory.default_acl.empty())
+        check(client_.set_acl(name, parse_acl(directory.default_acl, name), true), name);
 }
 
 void RestoreNames::set_attributes(const SavedDirectory& directory) {
@@ -69,6 +81,7 @@ void RestoreNames::finish_directories() {
             const uint32_t what = GSHM_CHANGE_MODE | (how_.owned ? uint32_t{GSHM_CHANGE_OWNER} : 0);
             const gshm_changes changes = {sizeof changes, what, directory->mode, directory->uid, directory->gid};
             check(gshm_change(client_.get(), directory->name.c_str(), &changes), directory->name);
+            set_acls(*directory);
         });
     }
 }

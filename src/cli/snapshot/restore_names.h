@@ -32,6 +32,7 @@ private:
     void make_directory(const SavedDirectory& directory);
     // Sets missing attributes; with --replace, all of them.
     void set_attributes(const SavedDirectory& directory);
+    void set_acls(const SavedDirectory& directory);
     void make_symlink(const SavedSymlink& link);
     // True: the name is free now. False: it already refers to the wanted object. Throws a Failure if it refers to
     // another one.

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/support/acls.h"
 #include "cli/support/failure.h"
 #include "cli/support/text.h"
 
@@ -51,7 +52,7 @@ RestoreObject::RestoreObject(const SavedObject& saved, RestorePlace place)
     // for the owner, which the final mode may lack. A mode of 0 would mean the default.
     if (has_many_writers() || at_once_ < saved_.attributes.size() || first_mode_ == 0) first_mode_ |= 0600;
     // A change of the rights of a small object would close the shared extent for other objects.
-    if (first_mode_ != saved_.mode) place_.flags |= GSHM_DEDICATED;
+    if (first_mode_ != saved_.mode || !saved_.acl.empty()) place_.flags |= GSHM_DEDICATED;
 }
 
 bool RestoreObject::is_there(ObjectReader& reader) const {
@@ -140,8 +141,16 @@ void RestoreObject::finish(const Client& client) {
     const uint32_t mode = first_mode_ != saved_.mode ? uint32_t{GSHM_CHANGE_MODE} : 0;
     const uint32_t keep = !saved_.sealed || (saved_.flags & GSHM_KEEP) != 0 ? uint32_t{GSHM_CHANGE_KEEP} : 0;
     change(client, temporary_, keep | (elsewhere_ ? 0 : mode));
+    if (!elsewhere_) set_acl(client, temporary_);
     check(client.rename(temporary_, saved_.name(), place_.replace), saved_.name());
-    if (elsewhere_) change(client, saved_.name(), mode);
+    if (saved_.ttl_ms != 0) {
+        const auto ttl = std::chrono::milliseconds(saved_.ttl_ms);
+        check(client.set_ttl(saved_.name(), ttl, saved_.ttl_unused), saved_.name());
+    }
+    if (elsewhere_) {
+        change(client, saved_.name(), mode);
+        set_acl(client, saved_.name());
+    }
     object_.close();
 }
 
@@ -149,6 +158,16 @@ void RestoreObject::change(const Client& client, const std::string& name, uint32
     if (what == 0) return;
     const gshm_changes changes = {sizeof changes, what, saved_.mode, 0, 0};
     check(gshm_change(client.get(), name.c_str(), &changes), saved_.name());
+}
+
+void RestoreObject::set_acl(const Client& client, const std::string& name) const {
+    if (!saved_.acl.empty()) {
+        check(client.set_acl(name, parse_acl(saved_.acl, saved_.name())), saved_.name());
+    } else if (!place_.owned && has_acl(check(client.stat(name), saved_.name()))) {
+        // It was inherited from the directory.
+        check(client.set_acl(name, {}), saved_.name());
+        change(client, name, GSHM_CHANGE_MODE);
+    }
 }
 
 void RestoreObject::drop(const Client& client) {

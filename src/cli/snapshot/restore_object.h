@@ -47,6 +47,7 @@ private:
     void set_attributes(const Client& client) const;
     void remove_stale(const Client& client) const;
     void change(const Client& client, const std::string& name, uint32_t what) const;
+    void set_acl(const Client& client, const std::string& name) const;
     bool has_many_writers() const { return saved_.chunks.size() > 1; }
 
     const SavedObject& saved_;

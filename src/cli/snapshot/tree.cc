@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/support/acls.h"
 #include "cli/support/attributes.h"
 #include "cli/support/text.h"
 
@@ -21,6 +23,15 @@ std::optional<std::string> unusable(const std::string& name) {
     if (!is_utf8(name)) return "its name is not UTF-8";
     if (name.size() > kNameBytes) return fmt::format("its name has more than {} bytes", kNameBytes);
     return std::nullopt;
+}
+
+// A time since the last use begins again with the restore. So does that of a pinned object, which does not pass now.
+uint64_t left_of_ttl(const StatInfo& info) {
+    if ((info.flags & GSHM_STAT_TTL_UNUSED) != 0 || info.expires_ns == 0) return info.ttl_ms;
+    const auto now =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch());
+    const int64_t left_ms = (info.expires_ns - now.count()) / 1'000'000;
+    return std::clamp<uint64_t>(static_cast<uint64_t>(std::max<int64_t>(left_ms, 1)), 1, info.ttl_ms);
 }
 
 class Gatherer {
@@ -75,7 +86,8 @@ private:
     // gshmd creates the root directory. A restore leaves it unchanged.
     void note_root() {
         const auto root = context_.stat("");
-        if (root.mode != 01777 || root.device[0] != '\0' || !get_attributes(context_, "").empty())
+        if (root.mode != 01777 || has_acl(root) || has_default_acl(root) || root.device[0] != '\0' ||
+            !get_attributes(context_, "").empty())
             leave_out("/", "the root directory is gshmd's: its mode, its device and its attributes are not saved");
     }
 
@@ -116,9 +128,19 @@ private:
     void add_directory(const std::string& name, const StatInfo& info) {
         if (!seen_.insert(name + '/').second) return;
         manifest_.directories.push_back(
-            {name, info.mode, info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
+            {name, mode_of(info), info.uid, info.gid, (info.flags & GSHM_KEEP) != 0, info.device, {}});
         const size_t index = manifest_.directories.size() - 1;
         guarded(name, [&] { manifest_.directories[index].attributes = attributes_of(name); });
+        guarded(name, [&] {
+            if (has_acl(info)) manifest_.directories[index].acl = acl_of(name, false);
+            if (has_default_acl(info)) manifest_.directories[index].default_acl = acl_of(name, true);
+        });
+    }
+
+    static uint32_t mode_of(const StatInfo& info) { return has_acl(info) ? info.mode & ~077u : info.mode; }
+
+    std::string acl_of(const std::string& name, bool of_new) {
+        return acl_text(check(context_.client().acl(name, of_new), name));
     }
 
     std::vector<SavedAttribute> attributes_of(const std::string& name) {
@@ -147,10 +169,12 @@ private:
         }
         // Done first: an object whose name is gone by now is not recorded.
         auto attributes = attributes_of(name);
+        auto acl = has_acl(info) ? acl_of(name, false) : std::string();
         if (info.state == GSHM_STATE_OPEN && info.leases > 0) warn_of_writers(name);
         SavedObject object;
         object.names = {name};
-        object.mode = info.mode;
+        object.mode = mode_of(info);
+        object.acl = std::move(acl);
         object.uid = info.uid;
         object.gid = info.gid;
         object.device = info.device;
@@ -158,6 +182,8 @@ private:
         object.sealed = info.state == GSHM_STATE_SEALED;
         object.attributes = std::move(attributes);
         object.created_ns = info.created_ns;
+        object.ttl_ms = left_of_ttl(info);
+        object.ttl_unused = (info.flags & GSHM_STAT_TTL_UNUSED) != 0;
         object.identity = {manifest_.instance, info.id, info.size_bytes, info.modified_ns};
         by_id_[info.id] = manifest_.objects.size();
         manifest_.objects.push_back(std::move(object));

@@ -71,11 +71,72 @@ int parse_seconds(std::string_view option, std::string_view text) {
     return static_cast<int>(ms);
 }
 
+uint64_t parse_duration(std::string_view option, std::string_view text) {
+    constexpr uint64_t kMost = uint64_t{36500} * 24 * 3600 * 1000;
+    struct Unit {
+        std::string_view name;
+        uint64_t ms;
+    };
+    // "ms" is tried before "m".
+    constexpr Unit kUnits[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
+    uint64_t total = 0;
+    uint64_t last_unit = UINT64_MAX;
+    for (auto rest = text; !rest.empty() || text.empty();) {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+        rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+        uint64_t unit = 0;
+        for (const auto& [name, ms] : kUnits) {
+            if (unit == 0 && rest.starts_with(name)) {
+                unit = ms;
+                rest.remove_prefix(name.size());
+            }
+        }
+        if (unit == 0 && rest.empty() && last_unit == UINT64_MAX) unit = 1000;  // a number alone
+        if (error == std::errc::invalid_argument || unit == 0 || unit >= last_unit)
+            reject(option, text, "not a time; write 500ms, 30s, 10m, 1h30m or 2d");
+        if (error != std::errc{} || value > kMost / unit || total + value * unit > kMost)
+            reject(option, text, "more than 100 years");
+        total += value * unit;
+        last_unit = unit;
+    }
+    if (total == 0) reject(option, text, "a time of more than 0 is needed");
+    return total;
+}
+
 unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most) {
     const auto [value, error, rest] = parse_prefix(text);
     if (error != std::errc{} || !rest.empty() || value < least || value > most)
         reject(option, text, fmt::format("not a number from {} to {}", least, most));
     return static_cast<unsigned>(value);
+}
+
+uint64_t parse_limit(std::string_view option, std::string_view text) {
+    return text == "none" ? 0 : parse_size(option, text);
+}
+
+uint64_t parse_limit_count(std::string_view option, std::string_view text) {
+    if (text == "none") return 0;
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (error != std::errc{} || end != text.data() + text.size())
+        reject(option, text, "not a number; write one such as 100000, or none");
+    return count;
+}
+
+uint64_t parse_span(std::string_view option, std::string_view text) {
+    constexpr uint64_t kMost = uint64_t{100} * 365 * 24 * 3600;
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+    const uint64_t seconds = unit.empty() || unit == "s" ? 1
+                             : unit == "m"               ? 60
+                             : unit == "h"               ? 3600
+                             : unit == "d"               ? 24 * 3600
+                                                         : 0;
+    if (error != std::errc{} || seconds == 0 || count > kMost / seconds)
+        reject(option, text, "not a time; write one such as 90s, 30m, 12h or 7d");
+    return count * seconds;
 }
 
 }  // namespace gshm::cli

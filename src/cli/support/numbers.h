@@ -14,6 +14,16 @@ uint8_t parse_byte(std::string_view option, std::string_view text);
 uint32_t parse_mode(std::string_view option, std::string_view text);
 // Seconds, possibly with a fraction, converted to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
+// "500ms", "10m", "1h30m", "2d": whole numbers with ms, s, m, h or d, the larger units first; a number alone is seconds.
+// Converted to milliseconds; from 1 ms to 100 years.
+uint64_t parse_duration(std::string_view option, std::string_view text);
+
+// A size, or "none", which is 0.
+uint64_t parse_limit(std::string_view option, std::string_view text);
+// A number, or "none", which is 0.
+uint64_t parse_limit_count(std::string_view option, std::string_view text);
+// Whole seconds: "90", "90s", "30m", "12h", "7d".
+uint64_t parse_span(std::string_view option, std::string_view text);
 
 // An integer within bounds.
 unsigned parse_count(std::string_view option, std::string_view text, unsigned least, unsigned most);

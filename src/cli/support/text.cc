@@ -58,6 +58,17 @@ std::string time_text(int64_t ns) {
                        local.tm_gmtoff < 0 ? '-' : '+', std::abs(minutes) / 60, std::abs(minutes) % 60);
 }
 
+std::string duration_text(uint64_t ms) {
+    constexpr std::pair<uint64_t, const char*> kUnits[] = {
+        {86'400'000, "d"}, {3'600'000, "h"}, {60'000, "m"}, {1000, "s"}, {1, "ms"}};
+    std::string text;
+    for (const auto& [unit, name] : kUnits) {
+        if (ms >= unit) text += std::to_string(ms / unit) + name;
+        ms %= unit;
+    }
+    return text.empty() ? "0s" : text;
+}
+
 std::string mode_text(uint32_t mode) {
     return fmt::format("{:04o}", mode & 07777);
 }

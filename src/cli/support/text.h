@@ -12,6 +12,8 @@ namespace gshm::cli {
 std::string size_text(uint64_t bytes, bool exact = false);
 // "2026-03-01T14:05:06.250000000+01:00", local time.
 std::string time_text(int64_t ns);
+// "1h30m", "500ms": as `--ttl` takes it, without the parts that are 0.
+std::string duration_text(uint64_t ms);
 // "0640"
 std::string mode_text(uint32_t mode);
 // "drwxr-x---"

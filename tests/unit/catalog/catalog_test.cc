@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -9,7 +10,9 @@
 
 #include "catalog/catalog.h"
 #include "fuse/known_nodes.h"
+#include "store/acl.h"
 #include "store/files.h"
+#include "store/lifetimes.h"
 #include "support/memory_device.h"
 #include "support/recount.h"
 
@@ -51,7 +54,8 @@ std::unique_ptr<Catalog> open_catalog(const std::string& path, Kept& kept) {
 // A store as in the daemon, without the daemon.
 class Daemon final : private Recorder {
 public:
-    Daemon(const std::string& folder, Kept& kept, bool with_mount = false)
+    // Starts later than the first one by `away_ns`.
+    Daemon(const std::string& folder, Kept& kept, bool with_mount = false, int64_t away_ns = 0)
         : kept_(kept),
           device_("memory", uint64_t{1} << 40),
           store(clock_, reclaimer_, kRoot, {device_.info()}),
@@ -60,6 +64,7 @@ public:
               kept_.ledger_bytes = bytes;
               return {};
           }) {
+        clock_.advance(away_ns);
         reclaimer_.extents = &store.extents();
         EXPECT_TRUE(catalog->use_devices(store.devices()));
         EXPECT_TRUE(store.set_ledger(&ledger_));
@@ -88,6 +93,8 @@ public:
         }
         return std::get<Object*>(made);
     }
+
+    ManualClock& clock() { return clock_; }
 
 private:
     void changed(Node& node) override { catalog->changed(node); }
@@ -129,12 +136,20 @@ std::string describe(Store& store) {
             if (node.attributes) {
                 for (const auto& [key, value] : *node.attributes) text += fmt::format(" {}={}", key, value);
             }
+            if (node.acl) text += " acl " + node.acl->digest();
+            const auto* directory = node.kind == NodeKind::directory ? static_cast<const Directory*>(&node) : nullptr;
+            if (directory != nullptr && directory->default_acl) text += " default " + directory->default_acl->digest();
             if (node.kind == NodeKind::object) {
                 const auto& object = static_cast<const Object&>(node);
                 text += fmt::format(" state {} flags {} leases {}/{}/{} size {} extent {} offset {} creator {}",
                                     static_cast<int>(object.state), object.flags, object.leases, object.write_leases,
                                     object.session_leases, object.size_bytes,
                                     object.extent == nullptr ? 0 : object.extent->id, object.offset, object.creator);
+                if (const Lifetime* lifetime = object.lifetime.get()) {
+                    text += fmt::format(" ttl {} from {} due {} pinned {}", lifetime->ttl_ns, lifetime->from_ns.load(),
+                                        lifetime->position == Lifetime::kNone ? 0 : lifetime->due_ns,
+                                        lifetime->pinned_bytes);
+                }
             }
             text += "\n";
             if (node.kind == NodeKind::directory) walk(name);
@@ -142,6 +157,7 @@ std::string describe(Store& store) {
     };
     walk("");
     expect_true_accounts(store);
+    text += fmt::format("pinned {} {}\n", store.lifetimes().pinned_bytes(0, kUser.uid), store.lifetimes().queued());
     text += fmt::format("used {} unlinked {} nodes {} sessions {}\n", store.use(0).object_bytes,
                         store.use(0).unlinked_bytes, store.object_count(), store.session_count());
     store.end_session(session);
@@ -202,11 +218,13 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
         SessionId by = sessions[pick(sessions.size())];
         std::string one = name();
         Attributes attributes{{"k", std::to_string(step)}};
-        switch (pick(9)) {
+        switch (pick(12)) {
             case 0:
             case 1: {
-                uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : 0;
+                uint32_t flags = pick(2) == 0 ? uint32_t{kCreateKeep} : pick(2) == 0 ? uint32_t{kCreateEphemeral} : 0;
                 CreateSpec spec{one, 1 + pick(200'000), 0, 0644, flags, pick(2) == 0 ? &attributes : nullptr, nullptr};
+                if (pick(3) == 0) spec.ttl_ns = static_cast<int64_t>(1 + pick(1000));
+                if (spec.ttl_ns != 0 && pick(2) == 0) spec.flags |= kCreateTtlUnused;
                 if (pick(5) == 0) spec.size_bytes = (2 << 20) + pick(100);
                 if (auto made = daemon.create(by, spec)) leases.emplace_back(by, (*made)->id, Access::write);
                 break;
@@ -215,6 +233,15 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
             case 3: (void)daemon.store.rename(by, one, name(), true); break;
             case 4: (void)daemon.store.seal(by, one); break;
             case 5: (void)daemon.store.set_attribute(by, one, "a", std::to_string(step)); break;
+            case 11: {
+                const bool inherited = pick(3) == 0;
+                const std::string_view shared = inherited ? "d" : pick(4) == 0 ? "d/e" : std::string_view(one);
+                const auto change = pick(2) == 0 ? Store::AclChange::add : Store::AclChange::remove;
+                const auto id = static_cast<uint32_t>(5 + pick(3));
+                (void)daemon.store.change_acl(by, shared, inherited ? AclKind::inherited : AclKind::access, change,
+                                              {{AclTag::user, static_cast<uint16_t>(pick(8)), id}});
+                break;
+            }
             case 6:
                 if (auto opened = daemon.store.open(by, one, Access::read, false)) {
                     leases.emplace_back(by, (*opened)->id, Access::read);
@@ -229,6 +256,11 @@ TEST_F(CatalogTest, EverythingIsThereAgainAfterEveryStep) {
                 }
                 break;
             case 8:
+                (void)daemon.store.change(by, one,
+                                          {kChangeTtl, 0, 0, 0, static_cast<int64_t>(pick(1000)), pick(2) == 0});
+                break;
+            case 9: (void)daemon.store.change(by, one, {.what = pick(3) == 0 ? kChangeUnpin : kChangePin}); break;
+            case 10:
                 if (pick(10) == 0) {
                     std::erase_if(leases, [&](const auto& lease) { return std::get<0>(lease) == by; });
                     daemon.store.end_session(by);
@@ -367,6 +399,78 @@ TEST_F(CatalogTest, ADeadProcessLeavesNothingButWhatItSealed) {
     EXPECT_NE(after.find("used 100 unlinked 0 nodes 1 sessions 1"), std::string::npos) << after;
 }
 
+TEST_F(CatalogTest, TtlsAndPinsOutliveADaemon) {
+    Kept kept;
+    {
+        Daemon daemon(folder_ + "/first", kept);
+        const SessionId session = begin(daemon, kUser);
+        auto create = [&](std::string_view name, int64_t ttl_ns, uint32_t flags) {
+            CreateSpec spec{name, 100, 0, 0600, kCreateKeep | flags, nullptr, nullptr};
+            spec.ttl_ns = ttl_ns;
+            ASSERT_TRUE(daemon.create(session, spec));
+        };
+        create("fixed", 100, 0);
+        create("unused", 100, kCreateTtlUnused);
+        create("owners", 100, 0);
+        create("roots", 100, 0);
+        create("unnamed", 100, 0);
+        ASSERT_TRUE(daemon.store.change(session, "owners", {.what = kChangePin}));
+        ASSERT_TRUE(daemon.store.change(begin(daemon, kRoot), "roots", {.what = kChangePin}));
+        ASSERT_TRUE(daemon.store.unlink(session, "unnamed"));
+        ASSERT_TRUE(daemon.catalog->commit());
+        ASSERT_TRUE(daemon.store.set_ledger(nullptr));
+    }
+    // 60 pass before the kill and the restart.
+    Daemon next(folder_ + "/first", kept, false, 60);
+    const SessionId session = begin(next, kUser);
+    auto& lifetimes = next.store.lifetimes();
+    auto there = [&] {
+        uint64_t end = 0;
+        std::set<std::string> names;
+        const auto listed = next.store.list(session, "", 0, SIZE_MAX, &end);
+        for (const Link* link : *listed) names.insert(link->name);
+        return names;
+    };
+    using Names = std::set<std::string>;
+    EXPECT_EQ(lifetimes.pinned_bytes(0, kUser.uid), 100u);
+    next.clock().advance(39);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"fixed", "unused", "owners", "roots"}));
+    next.clock().advance(1);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"unused", "owners", "roots"}));
+    // It is still held by the session of before.
+    next.clock().advance(1000);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"unused", "owners", "roots"}));
+    for (const auto& [former, process] : next.sessions) next.store.end_session(former);
+    next.clock().advance(100);
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), (Names{"owners", "roots"}));
+    EXPECT_EQ(next.store.change(session, "roots", {.what = kChangeUnpin}).error().code, EPERM);
+    ASSERT_TRUE(next.store.change(session, "owners", {.what = kChangeUnpin}));
+    EXPECT_FALSE(lifetimes.expire(100));
+    EXPECT_EQ(there(), Names{"roots"});
+    EXPECT_EQ(lifetimes.pinned_bytes(0, kUser.uid), 0u);
+}
+
+TEST_F(CatalogTest, ADeadProcessLeavesNoEphemeralObject) {
+    Kept kept;
+    Daemon daemon(folder_ + "/first", kept);
+    const SessionId doomed = begin(daemon, {1000, 1000, 666, {}});
+    const SessionId lives = begin(daemon, kUser);
+    for (SessionId session : {doomed, lives}) {
+        const std::string name = session == doomed ? "doomed" : "alive";
+        ASSERT_TRUE(daemon.create(session, {name, 100, 0, 0600, kCreateEphemeral, nullptr, nullptr}));
+        ASSERT_TRUE(daemon.store.seal(session, name));
+    }
+    ASSERT_TRUE(daemon.catalog->commit());
+    const std::string after = describe_after_kill(kept);
+    EXPECT_EQ(after.find("doomed"), std::string::npos) << after;
+    EXPECT_NE(after.find("alive"), std::string::npos) << after;
+    EXPECT_NE(after.find(fmt::format("creator {}", lives)), std::string::npos) << after;
+}
+
 TEST_F(CatalogTest, ASlabIsZeroWhereNoObjectIs) {
     Kept kept;
     {
@@ -451,7 +555,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
         ASSERT_TRUE(files.set_attribute(*folder, "x", std::string("\0y", 2), 0));
         file = *files.open(*object, Access::write, kUser, 40);
         fuse::KnownNodes::hold(*object);
-        Object* temporary = files.make_unnamed(root, maker);
+        Object* temporary = *files.make_unnamed(root, maker);
         unnamed = temporary->id;
         ASSERT_TRUE(files.open(*temporary, Access::read, kUser, 41));
         auto memory = std::make_unique<MemoryExtent>(std::make_unique<std::vector<std::byte>>(4096), live,

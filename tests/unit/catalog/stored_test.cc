@@ -12,6 +12,7 @@
 #include "catalog/catalog.h"
 #include "daemon/former_ledger.h"
 #include "fuse/known_nodes.h"
+#include "store/acl.h"
 #include "store/files.h"
 #include "support/memory_device.h"
 
@@ -56,6 +57,17 @@ std::string describe(const Store& store) {
             text += fmt::format(" link {}/{}/{}", place.first, place.second, name);
         if (node->attributes) {
             for (const auto& [key, value] : *node->attributes) text += fmt::format(" {}={}", key, value);
+        }
+        auto add_acl = [&](const char* title, const AclPointer& acl) {
+            if (!acl) return;
+            text += fmt::format(" {}", title);
+            for (const AclEntry& entry : acl->entries()) {
+                text += fmt::format(" {}/{}/{}", static_cast<int>(entry.tag), entry.rights, entry.id);
+            }
+        };
+        add_acl("acl", node->acl);
+        if (node->kind == NodeKind::directory) {
+            add_acl("default", static_cast<const Directory*>(node)->default_acl);
         }
         if (node->kind == NodeKind::object) {
             const auto& object = static_cast<const Object&>(*node);

@@ -120,7 +120,7 @@ TEST_F(FilesTest, ASmallObjectLeavesItsSlabWhole) {
 }
 
 TEST_F(FilesTest, FilesWithoutANameGoWhenTheyAreClosed) {
-    Object* object = files.make_unnamed(root(), {1, 1, 0600});
+    Object* object = *files.make_unnamed(root(), {1, 1, 0600});
     const NodeId id = object->id;
     FileId file = *files.open(*object, Access::write, {1, 1, 7, {}}, 1);
     give_memory(object, 1 << 20, 10);
@@ -133,7 +133,7 @@ TEST_F(FilesTest, FilesWithoutANameGoWhenTheyAreClosed) {
     ASSERT_TRUE(holders);
     EXPECT_TRUE(holders->empty());
 
-    Object* other = files.make_unnamed(root(), {1, 1, 0600});
+    Object* other = *files.make_unnamed(root(), {1, 1, 0600});
     const NodeId other_id = other->id;
     files.close(*files.open(*other, Access::read, {1, 1, 7, {}}, 2));
     EXPECT_EQ(files.find(other_id), nullptr);
