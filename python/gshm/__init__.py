@@ -48,7 +48,7 @@ from .mirrors import Mirror
 from .objects import Handle, Object, import_object
 from .patching import patch, unpatch
 from .pools import Location, Pool, PoolStats, locate
-from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices
+from .records import Daemon, Device, Holder, Mount, OptionChange, Stat, Tier, Unlinked, read_devices
 from .references import connect
 from .rings import AsyncRing, Completion, Ring
 from .shares import AclEntry, Share
@@ -60,7 +60,7 @@ __all__ = [
     "AclEntry", "Array", "AsyncRing", "Attributes", "Busy", "Client", "Completion", "ConnectionLost", "Daemon", "Denied", "Device",
     "DTYPES", "DType", "Error", "Event", "Exists", "Fence", "Forked", "Full", "Handle", "Holder", "Invalid", "IsDirectory",
     "Limit", "Location", "Mirror", "Model", "NotDirectory", "NotFound", "NotRunning", "Object", "OwnerDead", "Part", "Pool", "PoolStats", "Ring",
-    "Share", "Snapshot", "Stale", "Stat", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
+    "Share", "Snapshot", "Stale", "Stat", "Tier", "Timeout", "Transfer", "Unlinked", "Unsupported", "Watch", "allocate", "connect", "dtype",
     "find_daemon", "import_object", "keep_pinned", "library_version", "load", "local_devices", "locate", "patch", "runtime_dir", "set_log",
     "snapshot", "unload", "unpatch", "wrap",
 ]  # fmt: skip

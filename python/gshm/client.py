@@ -40,6 +40,7 @@ class NewObject:
         ttl: Optional[float] = None,
         ttl_unused: Optional[float] = None,
         ephemeral: bool = False,
+        evictable: bool = False,
     ) -> None:
         self.name = name
         self.dtype, self.shape = to_dtype(dtype), to_shape(shape)
@@ -57,6 +58,7 @@ class NewObject:
             | (_abi.EMPTY if size == 0 else 0)
             | (_abi.OWNER if owner is not None else 0)
             | (0 if map else _abi.NO_MAP)
+            | (_abi.EVICTABLE if evictable else 0)
         )
         self.spec = _abi.CreateSpec(
             mode=mode,
@@ -108,6 +110,7 @@ class Client(Names, Shares):
         ttl: Optional[float] = None,
         ttl_unused: Optional[float] = None,
         ephemeral: bool = False,
+        evictable: bool = False,
     ) -> Object:
         """A new object filled with zeros, open for writing. `device` is the daemon's name of it; None: its first. `mode` 0 is
         0o600, or what the directory's default ACL gives (docs/sharing.md).
@@ -118,10 +121,11 @@ class Client(Names, Shares):
         The attributes `dtype` and `shape` tell others what it is.
 
         It is removed `ttl` seconds after it has got its name, or when it was not used for `ttl_unused` seconds; if it is
-        `ephemeral`, with this session even if it is sealed."""
+        `ephemeral`, with this session even if it is sealed. An `evictable` object leaves a full device for a tier while nothing
+        uses it."""
         new = NewObject(
             name, shape, dtype, device, mode, keep, dedicated, compressible, replace, unnamed, map, owner, attributes,
-            ttl, ttl_unused, ephemeral,
+            ttl, ttl_unused, ephemeral, evictable,
         )
         lease = opened(lib.create, self._need().handle, ctypes.byref(new.spec), name=name)
         return new.made(self, lease)
@@ -232,10 +236,11 @@ class Client(Names, Shares):
         ttl: Optional[float] = None,
         ttl_unused: Optional[float] = None,
         ephemeral: bool = False,
+        evictable: bool = False,
     ) -> Transfer:
         """A file (a path, a file object or a descriptor; also a pipe) becomes a sealed object. `progress` is called with the
-        bytes done and in all; an exception in it ends the transfer. `ttl`, `ttl_unused` and `ephemeral` are those of
-        create()."""
+        bytes done and in all; an exception in it ends the transfer. `ttl`, `ttl_unused`, `ephemeral` and
+        `evictable` are those of create()."""
         array, _kept = attribute_array(attributes or {})
         lifetime = lifetime_of(ttl, ttl_unused, ephemeral)
         spec = _abi.CreateSpec(
@@ -245,6 +250,7 @@ class Client(Names, Shares):
             flags=(_abi.REPLACE if replace else 0)
             | (_abi.DEDICATED if dedicated else 0)
             | (_abi.COMPRESSIBLE if compressible else 0)
+            | (_abi.EVICTABLE if evictable else 0)
             | lifetime.flags,
             attributes=ctypes.addressof(array) if len(array) else None,
             attribute_count=len(array),

@@ -132,6 +132,7 @@ def load_parts(
     map: bool = True,
     progress: Optional[Progress] = None,
     lifetime: Lifetime = Lifetime(0, 0),
+    evictable: bool = False,
 ) -> List[Part]:
     raised: List[BaseException] = []
 
@@ -145,7 +146,10 @@ def load_parts(
 
     array = None if chosen is None else _choices(chosen)
     spec = _abi.LoadSpec(
-        flags=(0 if map else _abi.NO_MAP) | (_abi.LOAD_EXISTING if existing else 0) | lifetime.flags,
+        flags=(0 if map else _abi.NO_MAP)
+        | (_abi.LOAD_EXISTING if existing else 0)
+        | (_abi.EVICTABLE if evictable else 0)
+        | lifetime.flags,
         path=path_text(path),
         name=optional_text(name),
         device=optional_text(device),
@@ -196,6 +200,7 @@ def load(
     ttl: Optional[float] = None,
     ttl_unused: Optional[float] = None,
     ephemeral: bool = False,
+    evictable: bool = False,
 ) -> Model[Array]:
     """The tensors of a safetensors file, or of a folder with such files, as arrays: read once for all processes, and then
     shared. They are read-only; copy() of an array is private.
@@ -204,12 +209,13 @@ def load(
     `filter(name)` tells which tensors to load. `slice` is a dict of (dimension, begin, end), or a function of name and shape
     that returns one, or None for the whole tensor. Only the bytes that are needed are read. `name` is that of the object, or of
     the directory; without one it is made from the path. With `existing`, NotFound is raised if it is not loaded already.
-    `ttl`, `ttl_unused` and `ephemeral` are those of Client.create(), for objects that this call makes."""
+    `ttl`, `ttl_unused`, `ephemeral` and `evictable` are those of Client.create(), for objects that this call makes."""
     connection = client or default_client()
     chosen = choose(path, filter, slice, device_map)
     parts = load_parts(
         connection, path, device, name, chosen, mode=mode, timeout=timeout, existing=existing, progress=progress,
         lifetime=lifetime_of(ttl, ttl_unused, ephemeral),
+        evictable=evictable,
     )
     model: Model[Array] = Model()
     model.parts = parts

@@ -12,7 +12,8 @@ from .attributes import Attributes, text_array
 from .errors import Error, NotFound, check, make_error
 from .lifetimes import ttl_ms
 from .limits import Limit, list_limits, set_limit, set_reserve
-from .records import Daemon, Device, Holder, Mount, Stat, Unlinked, read_devices, read_holders, read_mounts
+from .records import Daemon, Device, Holder, Mount, OptionChange, Stat, Tier, Unlinked
+from .records import read_changes, read_devices, read_holders, read_mounts
 from .waiting import milliseconds, sliced
 from .watches import Watch
 
@@ -126,6 +127,10 @@ class Names:
         """Ends the daemon and frees its objects; with `keep` everything stays for the next one."""
         self._call(lib.shutdown, _abi.KEEP if keep else 0)
 
+    def reload(self) -> List[OptionChange]:
+        """gshmd reads its configuration again, and tells what has changed. For root and the daemon's own user."""
+        return read_changes(lambda *arguments: self._call(lib.reload, *arguments))
+
     def mount(self, path: str, *, read_only: bool = False, subdirectory: str = "", source: str = "") -> None:
         """Shows objects as files at a directory, in addition to other mounts. For root and the daemon's own user."""
         options = _abi.MountOptions(
@@ -212,6 +217,24 @@ class Names:
         """Moves the bytes to another device."""
         flags = _abi.MOVE_KEEP_HOLDERS if keep_holders else 0
         self._call(lib.move, text(name), text(device), flags, name=name)
+
+    def demote(self, name: str) -> None:
+        """Moves the bytes into the first tier with room. Busy is raised while the object is used."""
+        self._call(lib.demote, text(name), 0, name=name)
+
+    def promote(self, name: str) -> None:
+        """Brings the bytes back from a tier to their device."""
+        self._call(lib.promote, text(name), 0, name=name)
+
+    def tiers(self) -> List[Tier]:
+        """The tiers, in the order in which objects enter them."""
+        count = ctypes.c_size_t()
+        self._call(lib.tiers, None, 0, ctypes.byref(count))
+        infos = (_abi.TierInfo * count.value)()
+        for info in infos:
+            info.struct_size = ctypes.sizeof(info)
+        self._call(lib.tiers, infos, len(infos), ctypes.byref(count))
+        return [Tier.read(info) for info in infos[: count.value]]
 
     def stat(self, name: str) -> Stat:
         info = _abi.StatInfo()

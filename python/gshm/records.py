@@ -33,6 +33,20 @@ class Mount(NamedTuple):
         return cls(os.fsdecode(info.path), os.fsdecode(info.subdirectory), os.fsdecode(info.source), read_only)
 
 
+class OptionChange(NamedTuple):
+    """An option of gshmd that differs from its configuration as it was before."""
+
+    option: str
+    former: str
+    value: str
+    needs_restart: bool  # the former value stays until gshmd is started again
+
+    @classmethod
+    def read(cls, info: _abi.OptionChange) -> OptionChange:
+        needs_restart = bool(info.flags & _abi.OPTION_NEEDS_RESTART)
+        return cls(os.fsdecode(info.option), os.fsdecode(info.former), os.fsdecode(info.value), needs_restart)
+
+
 class Device(NamedTuple):
     name: str
     uuid: str
@@ -87,6 +101,8 @@ class Stat(NamedTuple):
     expires_ns: int = 0  # 0: at no known time
     ephemeral: bool = False
     pinned: bool = False
+    evictable: bool = False
+    tier: str = ""  # where a tier has the object: "host", "disk"; "": it is on its device
 
     @classmethod
     def read(cls, info: _abi.StatInfo) -> Stat:
@@ -114,6 +130,30 @@ class Stat(NamedTuple):
             info.expires_ns,
             bool(info.flags & _abi.CREATE_EPHEMERAL),
             bool(info.flags & _abi.STAT_PINNED),
+            bool(info.flags & _abi.EVICTABLE),
+            info.tier.decode(),
+        )
+
+
+class Tier(NamedTuple):
+    """Where objects go that leave a full device."""
+
+    name: str  # "host", or the path of a folder
+    capacity_bytes: int
+    used_bytes: int
+    objects: int
+    keep: bool  # its objects outlive a restart of the machine
+    failure: str  # why it takes no further objects; "": it does
+
+    @classmethod
+    def read(cls, info: _abi.TierInfo) -> Tier:
+        return cls(
+            info.name.decode("utf-8", "surrogateescape"),
+            info.capacity_bytes,
+            info.used_bytes,
+            info.objects,
+            bool(info.flags & _abi.KEEP),
+            info.failure.decode("utf-8", "replace"),
         )
 
 
@@ -150,6 +190,15 @@ def read_all(kind: Any, function: Any, *arguments: Any) -> List[Any]:
 
 def read_mounts(function: Any, *arguments: Any) -> List[Mount]:
     return [Mount.read(info) for info in read_all(_abi.MountInfo, function, *arguments)]
+
+
+def read_changes(call: Any) -> List[OptionChange]:
+    # One call: a second one would find no changes.
+    infos = (_abi.OptionChange * 256)()
+    infos[0].struct_size = ctypes.sizeof(_abi.OptionChange)
+    count = ctypes.c_size_t(0)
+    call(infos, len(infos), ctypes.byref(count))
+    return [OptionChange.read(infos[i]) for i in range(min(count.value, len(infos)))]
 
 
 def read_devices(function: Any, *arguments: Any) -> List[Device]:

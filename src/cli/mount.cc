@@ -28,21 +28,37 @@ int list(Context& context) {
     return 0;
 }
 
+std::string hint_of(int code) {
+    if (code == EBUSY) return "`gshm mount` lists its mounts";
+    if (code == ENOENT) return "gshmd needs an existing directory in its own mount namespace";
+    if (code == ENOTDIR) return "name a directory";
+    return {};
+}
+
 }  // namespace
 
 int cmd_mount(Context& context, const MountArgs& args) {
-    if (!args.path) return list(context);
+    if (!args.path) {
+        if (args.read_only || !args.subdirectory.empty() || !args.source.empty()) {
+            throw Failure::usage("--read-only, --subdir and --source go with a DIR to mount at",
+                                 "`gshm mount` alone lists the mounts");
+        }
+        return list(context);
+    }
     const std::string path = real_mountpoint(*args.path);
     const MountOptions options{args.read_only, without_trailing_slashes(args.subdirectory), args.source};
     if (const auto done = context.client().mount(path, options); !done) {
-        throw Failure::of_error(done.error(), {}, done.error().code == EBUSY ? "`gshm mount` lists its mounts" : "");
+        throw Failure::of_error(done.error(), {}, hint_of(done.error().code));
     }
     if (context.json()) {
         for (const auto& mount : context.mounts()) {
             if (path == mount.path) context.print(mount_record(mount));
         }
     } else {
-        context.print(fmt::format("mounted at {}; `gshm umount {}` ends it\n", printable(path), printable(path)));
+        context.print(fmt::format("mounted at {}; `gshm umount {}` ends it{}\n", printable(path), printable(path),
+                                  is_visible_mount(path) ? ""
+                                                         : " (only gshmd sees it: this shell has another mount "
+                                                           "namespace, as in a container)"));
     }
     return 0;
 }

@@ -52,7 +52,7 @@ int cmd_umount(Context& context, const UmountArgs& args) {
             context.print(record);
         } else {
             context.print(
-                fmt::format("{} is unmounted; gshmd goes on (end it with `gshm shutdown`)\n", printable(mount.path)));
+                fmt::format("{} is unmounted; gshmd keeps running (`gshm shutdown` ends it)\n", printable(mount.path)));
         }
     }
     return 0;

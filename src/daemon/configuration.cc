@@ -84,7 +84,9 @@ Status Configuration::check() const {
         return fail(EINVAL, "--takeover goes with gshm-keeper alone, not with --keeper {}", options_.keeper);
     }
     if (auto parsed = parse_tiers(options_.tiers); !parsed) {
-        return fail(EINVAL, "{}: {}", merged_.at("tier").place, parsed.error().message);
+        const auto& tier = merged_.at("tier");
+        const bool usage = tier.source == Setting::Source::command_line;
+        return fail(usage ? EINVAL : EBADMSG, "{}: {}", tier.place, parsed.error().message);
     }
     for (const auto& device : options_.devices) {
         if (auto checked = DeviceSet::check_spec(device); !checked)

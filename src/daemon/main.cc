@@ -203,7 +203,7 @@ Status mount(Server& server, const Options& options, const std::vector<std::stri
         auto mounted = server.mount(record);
         if (mounted) continue;
         if (std::ranges::find(wanted, record.path) != wanted.end()) return mounted;
-        log_error("{}; going on without the mount", mounted.error().message);  // not requested by the options
+        log_error("{}; gshmd runs without this mount", mounted.error().message);  // not requested by the options
     }
     return {};
 }
@@ -357,7 +357,7 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     tell_systemd("READY=1");
     loop->run();
     const bool keep = server->keeps();
-    log_info("gshmd ends{}", keep ? "; what is here stays" : "");
+    log_info("gshmd ends{}", keep ? "; its objects stay" : "");
     bool handed_over = server->end(folder.lock());
     if (LockReport::is_on()) LockReport::log();
     // Before clients are disconnected, so that a client that sees the end finds no files left.

@@ -43,7 +43,7 @@ void Session::hello(uint64_t request, const wire::Hello& hello) {
     secret_ = {{hello.secret_low(), hello.secret_high()}};
     const Credentials who = server_.store().credentials(id_);
     if (auto resumed = secret_ == Store::SessionSecret{} ? std::nullopt : server_.resume_session(secret_, who)) {
-        log_debug("session {} goes on as session {}", id_, *resumed);
+        log_debug("session {} continues as session {}", id_, *resumed);
         server_.store().end_session(std::exchange(id_, *resumed));
         resumed_ = true;
     } else {
@@ -267,12 +267,15 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
     if (!done) return reply_error(request, done.error());
     if (!away.empty() || !without_memory.empty()) {
         // Objects that must return keep the others of the request from being evicted for them.
-        if (!away.empty()) bring_back(std::move(away), std::move(all));
+        const bool returns = !away.empty();
+        if (returns) bring_back(std::move(away), all);
         else give_own_memory(std::move(without_memory));
         for (const auto& record : records) {
             if (record.descriptor() >= 0) forget_descriptor(record.extent(), access);
             if (record.status() == 0) (void)store.release(id_, record.id(), access);
         }
+        // Nobody could write because of these opens: a return that is under way need not be repeated for them.
+        for (Object* object : all) object->write_opens -= returns && open.write() ? 1 : 0;
         return;
     }
     auto& out = builder();

@@ -16,6 +16,7 @@
 #include "daemon/expiry.h"
 #include "daemon/fences.h"
 #include "daemon/freed_memory.h"
+#include "daemon/kept_objects.h"
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
 #include "daemon/mount_backend.h"
@@ -171,6 +172,8 @@ private:
     void finish_mounting() EXCLUDES(store_lock);
     void finish_transfers() EXCLUDES(store_lock);
     static Device* first_gpu(DeviceSet& devices);
+    // Takes up the objects that the folder has kept.
+    Status start_keeping(TierFolder& folder) EXCLUDES(store_lock);
     // Removes the files of objects that end with gshmd.
     void empty_folder() EXCLUDES(store_lock);
     void stop_when_idle(std::chrono::steady_clock::time_point deadline) REQUIRES(store_lock);
@@ -200,6 +203,7 @@ private:
     Allocator allocator_;
     Mover mover_;
     Tiers tiers_;
+    std::unique_ptr<KeptObjects> kept_objects_ GUARDED_BY(store_lock);  // null: no tier keeps any
     Watches watches_ GUARDED_BY(store_lock);
     Waits waits_ GUARDED_BY(store_lock);
     Fences fences_ GUARDED_BY(store_lock);

@@ -53,6 +53,7 @@ Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_
             if (auto pinned = settings.folder->pin(*gpu); !pinned) log_warning("{}", pinned.error().message);
         }
         TRY(survival_.set_setting(kFolder, settings.folder->path()));
+        if (settings.folder->keeps()) TRY(start_keeping(*settings.folder));
     }
     for (DeviceIndex i = 0; settings.host && i < devices_->size(); ++i) {
         if (i == *settings.host) log_info("tier: host, {}", size_text(settings.host_bytes));
@@ -65,6 +66,19 @@ Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_
     });
     tiers_.use(std::move(settings));
     return {};
+}
+
+Status Server::start_keeping(TierFolder& folder) {
+    if (!survival_.can_keep()) return fail(EINVAL, "a tier with \":keep\" needs a keeper (see `gshmd --keeper`)");
+    std::vector<std::string> names;
+    for (DeviceIndex i = 0; i < devices_->size(); ++i) names.push_back(devices_->info(i).name);
+    StoreLock lock(loop_.store_mutex());
+    kept_objects_ = std::make_unique<KeptObjects>(store_, folder, std::move(names));
+    survival_.set_kept_objects(kept_objects_.get());
+    return kept_objects_->adopt([this] {
+        store_lock.assert_held();
+        return survival_.commit();
+    });
 }
 
 void Server::empty_folder() {

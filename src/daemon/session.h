@@ -117,7 +117,8 @@ private:
     // The objects get memory of their own, see Mover::give_own_memory(). Then the request is served again. Called
     // instead of a reply.
     void give_own_memory(std::vector<Object*> objects) REQUIRES(store_lock);
-    // Whether the object must get memory of its own before a process uses its memory. An error: it could not be had.
+    // Whether the object must get other memory before a process uses its memory, or, with to_map, maps it. An error: it
+    // could not be had.
     Result<bool> needs_own_memory(const Object& object, bool to_map) const REQUIRES(store_lock);
     // The same for a file that the session has just opened, and that a process could make larger than a limit allows.
     Result<bool> needs_fixed_memory(const Object& object, Access access) const REQUIRES(store_lock);

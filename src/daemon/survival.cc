@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/former_ledger.h"
+#include "daemon/kept_objects.h"
 #include "daemon/process.h"
 #include "device/host.h"
 #include "device/unavailable.h"
@@ -449,12 +450,14 @@ void Survival::put_all() {
 void Survival::changed(Node& node) {
     store_lock.assert_held();
     catalog_->changed(node);
+    if (kept_objects_ != nullptr) kept_objects_->changed(node);
     note_change();
 }
 
 void Survival::erased(const Node& node) {
     store_lock.assert_held();
     catalog_->erased(node);
+    if (kept_objects_ != nullptr) kept_objects_->erased(node);
     note_change();
 }
 
@@ -531,6 +534,7 @@ Status Survival::commit() {
         if (failing_.exchange(false)) log_info("the catalog can be written again");
     }
     pending_ = false;
+    if (kept_objects_ != nullptr) kept_objects_->write();
     // After the commit: before it, the catalog still has their rows.
     if (!dropped_.empty()) {
         keeper_->drop(dropped_);
@@ -590,6 +594,7 @@ void Survival::forget_store() {
         (void)store_->set_ledger(nullptr);
     }
     store_ = nullptr;
+    kept_objects_ = nullptr;
     devices_ = nullptr;
 }
 

@@ -20,6 +20,8 @@
 
 namespace gshm::core {
 
+class KeptObjects;
+
 enum class KeeperKind { none, process, systemd };
 
 class Survival final : private Recorder {
@@ -87,6 +89,9 @@ public:
     void count_rows(uid_t uid, uint64_t place) REQUIRES(store_lock) {
         if (memory_) shares_.add(memory_->journal(), uid, place);
     }
+
+    // Told of all changes from now on, and after each commit. Null: no longer.
+    void set_kept_objects(KeptObjects* kept) REQUIRES(store_lock) { kept_objects_ = kept; }
 
     // ---- from any thread ----
     // A user whose rows fill half of the journal moves them to the file here. Else a commit would find the journal full,
@@ -189,6 +194,7 @@ private:
     // Descriptors of dropped extents, for a new keeper: until the commit the catalog still has their rows.
     std::unordered_map<uint64_t, UniqueFd> leaving_ GUARDED_BY(store_lock);
     Store* store_ GUARDED_BY(store_lock) = nullptr;  // set by load()
+    KeptObjects* kept_objects_ GUARDED_BY(store_lock) = nullptr;
     DeviceSet* devices_ = nullptr;
     std::vector<std::string> noted_mounts_;
     int mount_fd_ GUARDED_BY(store_lock) = -1;

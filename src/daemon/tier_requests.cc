@@ -53,6 +53,22 @@ void Session::bring_back(std::vector<Object*> away, std::vector<Object*> all) {
                   copy = std::vector<uint8_t>(packet_.begin(), packet_.end())]() mutable {
         store_lock.assert_held();
         if (self->is_over()) return let_go();
+        if (!batch->failed.empty() && self->server_.is_handing_over()) {
+            // Nothing leaves a device for it any more. The request stays unanswered, and goes to the next gshmd. Should
+            // the takeover fail, it is served here.
+            constexpr std::chrono::seconds kTakeoverPatience{6};
+            let_go();
+            self->job_ended();
+            self->server_.loop().after(kTakeoverPatience, [self, copy = std::move(copy)]() mutable {
+                store_lock.assert_held();
+                if (self->is_over()) return;
+                self->connection_->loop().post([self, copy = std::move(copy)] {
+                    std::vector<UniqueFd> none;
+                    self->on_packet(copy, none);
+                });
+            });
+            return;
+        }
         self->connection_->loop().post([self, batch, let_go, copy = std::move(copy)]() mutable {
             StoreMutex& mutex = self->server_.loop().store_mutex();
             {

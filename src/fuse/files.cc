@@ -42,15 +42,16 @@ void FileSystem::drop_set_id(Node& node, const fuse_in_header& by) {
 Result<OpenOut> FileSystem::open_object(StoreLock& lock, Object* object, uint32_t flags, const fuse_in_header& who) {
     Access access = access_of(flags);
     const bool truncate = (flags & O_TRUNC) != 0;
+    if (object->is_evicted()) {
+        // The kernel refers to the node meanwhile.
+        TRY(bring_back(lock, object));
+        if (object->links == 0 && object->leases == 0) return refuse(ESTALE);
+    }
     TRY(backend_.check(object->device));
     if ((access == Access::write || truncate) && object->state == ObjectState::sealed) return refuse(EPERM);
     Files& files = backend_.files();
     FileId file =
         TRY(files.open(*object, access, {who.uid, who.gid, static_cast<pid_t>(who.pid), {}}, who.unique & ~kResent));
-    if (auto returned = bring_back(lock, object); !returned) {
-        files.close(file);
-        return std::unexpected(returned.error());
-    }
     const bool in_files = backend_.device(object->device).info().files;
     files.refresh(*object);
     const bool empties = truncate && object->extent != nullptr && object->size_bytes > 0;

@@ -105,7 +105,7 @@ Result<std::unique_ptr<Mount>> Mount::resume(Backend& backend, const std::string
     mount->running_ = 1;
     mount->start_threads(thread_count());
     mount->leave();
-    log_info("goes on with the mount at {}{}", path, features.passthrough ? ", host files by passthrough" : "");
+    log_info("the mount at {} continues{}", path, features.passthrough ? ", host files by passthrough" : "");
     return mount;
 }
 

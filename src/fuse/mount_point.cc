@@ -243,7 +243,8 @@ Status make_free(const std::string& path) {
                     errno == ENOENT ? fmt::format(" (mkdir {})", path) : "");
     }
     if (!S_ISDIR(status.st_mode)) return fail(ENOTDIR, "cannot mount at {}: it is not a directory", path);
-    if (mounted_at(path).is_gshm()) return fail(EBUSY, "another gshmd is mounted at {}, or this one", path);
+    if (mounted_at(path).is_gshm())
+        return fail(EBUSY, "{} is already a mount of gshm, of this or of another gshmd", path);
     return {};
 }
 

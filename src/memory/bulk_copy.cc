@@ -95,15 +95,16 @@ Status BulkCopy::copy(Extent& to, uint64_t to_offset, const Extent& from, uint64
         return fail(EINVAL, "{} bytes are beyond the end of their memory", bytes);
     }
     Copy work{to, to_offset, from, from_offset, in, out, {}, {}, 0, {}};
-    // Pieces of several copies take turns: each has a few in the queue.
-    constexpr size_t kQueued = 2 * kMostThreads;
+    // Pieces of several copies take turns: each has a few in the queue. Writes to one file wait for each other in the
+    // kernel, so more of them would only keep threads from other files.
+    const size_t queued = to.file() != nullptr ? 3 : 2 * kMostThreads;
     for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
         const uint64_t piece = std::min(kPieceBytes, bytes - at);
         Status good = check();
         {
             MutexLock lock(work.mutex);
             if (!good && work.status) work.status = std::move(good);
-            while (work.status && work.under_way >= kQueued) lock.wait(work.piece_ended);
+            while (work.status && work.under_way >= queued) lock.wait(work.piece_ended);
             if (!work.status) break;
             ++work.under_way;
         }

@@ -334,7 +334,9 @@ Status Mover::run(const Job& job) {
         if (target.place.extent == nullptr) {
             target.place = {store_.extents().add(target.need, target.memory), 0};
         }
-        store_.move(job.object, job.to, target.place, job.object->session_leases > 0);
+        // Another place on the same device leaves it evicted, or not.
+        const uint32_t evicted_from = job.to == job.object->device ? job.object->evicted_from : 0;
+        store_.move(job.object, job.to, target.place, job.object->session_leases > 0, evicted_from);
         return {};
     };
     Status moved = attempt();

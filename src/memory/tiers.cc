@@ -12,8 +12,8 @@
 namespace gshm::core {
 namespace {
 
-// Copies of several jobs overlap with the allocations and commits of others.
-constexpr unsigned kEvictors = 4;
+// Copies overlap with the allocations and commits of others, and each file of the host takes about 9 GB/s.
+constexpr unsigned kEvictors = 8;
 constexpr unsigned kReturners = 4;
 // Of one request. The next ones are chosen when these have left.
 constexpr size_t kMostObjects = 4096;
@@ -33,10 +33,7 @@ Tiers::Tiers(Scheduler& scheduler, Devices& devices, Allocator& allocator, Store
       bulk_(gpu),
       commit_(std::move(commit)),
       of_(store.devices().size()),
-      looking_(store.devices().size()),
-      evictors_(std::make_unique<Worker>(kEvictors)),
-      returners_(std::make_unique<Worker>(kReturners)),
-      watcher_(std::make_unique<Worker>()) {
+      looking_(store.devices().size()) {
     allocator_.set_room_maker(this);
 }
 
@@ -47,6 +44,11 @@ Tiers::~Tiers() {
 void Tiers::use(Settings settings) {
     const unsigned percent = settings.free_percent;
     settings_ = std::move(settings);
+    if (has_tier()) {
+        evictors_ = std::make_unique<Worker>(kEvictors);
+        MutexLock lock(watcher_mutex_);
+        watcher_ = std::make_unique<Worker>();
+    }
     set_free_percent(percent);
 }
 
@@ -61,7 +63,12 @@ void Tiers::stop() {
         stopped_ = true;
         if (settings_.folder) settings_.folder->stop();
     }
-    watcher_.reset();
+    std::unique_ptr<Worker> watcher;
+    {
+        MutexLock lock(watcher_mutex_);
+        watcher = std::move(watcher_);
+    }
+    watcher.reset();
     returners_.reset();
     evictors_.reset();
 }
@@ -134,7 +141,7 @@ std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, 
     const size_t entries = store_.evictables().entries(device);
     constexpr size_t kAtOnce = 4096;
     for (size_t looks = 0; looks <= entries / kAtOnce; ++looks) {
-        victims = store_.evictables().next(store_, device, bytes, filter);
+        victims = store_.evictables().next(device, bytes, filter);
         if (!victims.objects.empty() || !victims.more) break;
     }
     if (victims.objects.empty()) return std::nullopt;
@@ -414,6 +421,7 @@ void Tiers::bring_back(Object& object, Done done) {
     if (is_ending()) {
         return scheduler_.post([ended]() mutable { ended(fail(EAGAIN, "gshmd is ending")); });
     }
+    if (!returners_) returners_ = std::make_unique<Worker>(kReturners);
     returners_->submit([this, &object, ended]() mutable {
         auto returned = return_object(object);
         scheduler_.post([ended, returned = std::move(returned)]() mutable { ended(std::move(returned)); });
@@ -495,7 +503,9 @@ Status Tiers::return_object(Object& object) {
 // ---- the reserve ----
 
 void Tiers::allocated(DeviceIndex device) {
-    if (!watches_.load(std::memory_order_relaxed) || is_ending() || looking_[device].exchange(true)) return;
+    if (!watches_.load(std::memory_order_relaxed) || looking_[device].exchange(true)) return;
+    MutexLock lock(watcher_mutex_);
+    if (!watcher_) return;
     watcher_->submit([this, device] {
         looking_[device] = false;
         keep_free(device);

@@ -144,9 +144,11 @@ private:
     std::vector<std::atomic<bool>> looking_;
     std::atomic<bool> watches_ = false;
     std::atomic<bool> stopped_ = false;
+    // Made when they are needed.
     std::unique_ptr<Worker> evictors_;
     std::unique_ptr<Worker> returners_;
-    std::unique_ptr<Worker> watcher_;
+    Mutex watcher_mutex_;
+    std::unique_ptr<Worker> watcher_ GUARDED_BY(watcher_mutex_);  // null after stop()
 };
 
 }  // namespace gshm::core

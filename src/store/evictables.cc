@@ -26,6 +26,11 @@ double worth(int64_t idle_ns, uint64_t bytes, uint64_t wanted_bytes) {
     return static_cast<double>(std::max<int64_t>(idle_ns, 1)) / cost;
 }
 
+// Pinned objects are in the queue, too.
+bool is_queued_kind(const Object& object) {
+    return (object.is_evicted() || (object.flags & kCreateEvictable) != 0) && object.extent != nullptr;
+}
+
 bool is_in_slab(const Object& object) {
     return object.extent->slab_group != nullptr;
 }
@@ -38,62 +43,62 @@ void Evictables::push(Queue& queue, Entry entry) {
 }
 
 void Evictables::add(Object& object) {
-    if (!Store::may_be_evicted(object)) return;
+    if (!is_queued_kind(object)) return;
     Queue& queue = queues_[object.device];
     if (is_in_slab(object)) {
+        constexpr size_t kFew = 64;
         auto& members = queue.slabs[object.extent->id];
-        // Each place of a slab adds its object, so that a place that is used again adds another one.
-        if (members.empty() || members.back() != object.id) members.push_back(object.id);
+        members.push_back(object.id);
+        if (members.size() > kFew + 2 * object.extent->objects) tidy(members, object.extent);
     }
     if (object.queued_on == object.device + 1) return;
-    if (object.queued_on != 0) --queues_[object.queued_on - 1].objects;
     object.queued_on = static_cast<uint16_t>(object.device + 1);
-    ++queue.objects;
     push(queue, {object.used_ns.load(std::memory_order_relaxed), object.id});
+    compact(queue, object.device);
 }
 
-void Evictables::drop(Queue& queue, Object& object) {
-    object.queued_on = 0;
-    --queue.objects;
+void Evictables::tidy(std::vector<NodeId>& members, const StoredExtent* slab) const {
+    std::ranges::sort(members);
+    members.erase(std::ranges::unique(members).begin(), members.end());
+    std::erase_if(members, [&](NodeId id) {
+        const Object* member = store_.object(id);
+        return member == nullptr || member->extent != slab || !is_queued_kind(*member);
+    });
 }
 
-std::vector<Object*> Evictables::whole_slab(Store& store, Queue& queue, const Object& object) {
+std::vector<Object*> Evictables::whole_slab(Queue& queue, const Object& object) {
     auto found = queue.slabs.find(object.extent->id);
     if (found == queue.slabs.end() || found->second.size() < object.extent->objects) return {};
+    tidy(found->second, object.extent);
+    if (found->second.size() < object.extent->objects) return {};
     std::vector<Object*> members;
-    std::ranges::sort(found->second);
-    found->second.erase(std::ranges::unique(found->second).begin(), found->second.end());
-    std::erase_if(found->second, [&](NodeId id) {
-        Object* member = store.object(id);
-        const bool is_there = member != nullptr && member->extent == object.extent && Store::may_be_evicted(*member);
-        if (is_there && members.size() < kMostOfSlab && store.check_eviction(*member)) members.push_back(member);
-        return !is_there;
-    });
-    const size_t needed = std::min<size_t>(object.extent->objects, kMostOfSlab);
-    if (found->second.size() < object.extent->objects || members.size() < needed) return {};
+    for (NodeId id : found->second) {
+        Object* member = store_.object(id);
+        if (!store_.check_eviction(*member)) return {};
+        members.push_back(member);
+        if (members.size() == kMostOfSlab) break;
+    }
     return members;
 }
 
-// Entries of objects that were removed stay in the queue until they are at most half of it.
-void Evictables::compact(Store& store, Queue& queue, DeviceIndex device) {
+void Evictables::compact(Queue& queue, DeviceIndex device) {
     constexpr size_t kFew = 1024;
-    if (queue.heap.size() > kFew + 4 * store.object_count()) {
+    if (queue.heap.size() > kFew + 4 * store_.object_count()) {
         std::erase_if(queue.heap, [&](const Entry& entry) {
-            const Object* object = store.object(entry.id);
+            const Object* object = store_.object(entry.id);
             return object == nullptr || object->queued_on != device + 1;
         });
         std::make_heap(queue.heap.begin(), queue.heap.end());
     }
     if (queue.slabs.size() > kFew + 2 * queue.slabs_swept) {
-        std::erase_if(queue.slabs, [&](const auto& slab) { return store.extents().find(slab.first) == nullptr; });
+        std::erase_if(queue.slabs, [&](const auto& slab) { return store_.extents().find(slab.first) == nullptr; });
         queue.slabs_swept = queue.slabs.size();
     }
 }
 
-Evictables::Victims Evictables::next(Store& store, DeviceIndex device, uint64_t wanted_bytes, const Filter& filter) {
+Evictables::Victims Evictables::next(DeviceIndex device, uint64_t wanted_bytes, const Filter& filter) {
     Queue& queue = queues_[device];
-    compact(store, queue, device);
-    const int64_t now = store.clock().coarse_ns();
+    const int64_t now = store_.clock().coarse_ns();
     struct Candidate {
         Entry entry;
         std::vector<Object*> objects;
@@ -110,10 +115,10 @@ Evictables::Victims Evictables::next(Store& store, DeviceIndex device, uint64_t 
         Entry entry = queue.heap.back();
         queue.heap.pop_back();
         ++scanned;
-        Object* object = store.object(entry.id);
+        Object* object = store_.object(entry.id);
         if (object == nullptr || object->queued_on != device + 1) continue;
-        if (!Store::may_be_evicted(*object) || object->device != device) {
-            drop(queue, *object);
+        if (!is_queued_kind(*object) || object->device != device) {
+            object->queued_on = 0;
             continue;
         }
         const int64_t used = object->used_ns.load(std::memory_order_relaxed);
@@ -122,7 +127,7 @@ Evictables::Victims Evictables::next(Store& store, DeviceIndex device, uint64_t 
             continue;
         }
         // An object that is in use will get a later time of use at the end of it.
-        if ((filter && !filter(*object)) || !store.check_eviction(*object)) {
+        if ((filter && !filter(*object)) || !store_.check_eviction(*object)) {
             others.push_back({std::max(now, used), entry.id});
             continue;
         }
@@ -135,7 +140,7 @@ Evictables::Victims Evictables::next(Store& store, DeviceIndex device, uint64_t 
             others.push_back(entry);
             continue;
         }
-        auto members = whole_slab(store, queue, *object);
+        auto members = whole_slab(queue, *object);
         if (members.empty()) {
             others.push_back({std::max(now, used), entry.id});
             continue;

@@ -15,7 +15,7 @@ class Store;
 
 class Evictables {
 public:
-    explicit Evictables(size_t devices) : queues_(devices) {}
+    Evictables(Store& store, size_t devices) : store_(store), queues_(devices) {}
 
     // Queues the object if it may be evicted from its place. Called after each change of the place.
     void add(Object& object);
@@ -28,7 +28,7 @@ public:
     };
     using Filter = std::function<bool(const Object&)>;
     // wanted_bytes: a smaller object frees less than what is needed, a larger one costs more than necessary.
-    Victims next(Store& store, DeviceIndex device, uint64_t wanted_bytes, const Filter& filter = {});
+    Victims next(DeviceIndex device, uint64_t wanted_bytes, const Filter& filter = {});
 
     // In the queue of the device, with entries that are no longer true.
     size_t entries(DeviceIndex device) const { return queues_[device].heap.size(); }
@@ -44,16 +44,17 @@ private:
     };
     struct Queue {
         std::vector<Entry> heap;
-        size_t objects = 0;                                       // queued on that device
         std::unordered_map<ExtentId, std::vector<NodeId>> slabs;  // objects that may be evicted, and some that left
         size_t slabs_swept = 0;
     };
     static void push(Queue& queue, Entry entry);
-    void drop(Queue& queue, Object& object);
     // All objects of the slab, if all of them may leave; else none.
-    static std::vector<Object*> whole_slab(Store& store, Queue& queue, const Object& object);
-    static void compact(Store& store, Queue& queue, DeviceIndex device);
+    std::vector<Object*> whole_slab(Queue& queue, const Object& object);
+    // Entries of removed objects stay until there are many.
+    void compact(Queue& queue, DeviceIndex device);
+    void tidy(std::vector<NodeId>& members, const StoredExtent* slab) const;
 
+    Store& store_;
     std::vector<Queue> queues_;
 };
 

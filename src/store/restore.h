@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "store/kept_facts.h"
 #include "store/store.h"
 
 namespace gshm::core {
@@ -100,6 +101,11 @@ public:
     using Refer = std::function<void(Node&)>;
     Result<Sessions> finish(const Refer& refer, const Lives& lives);
 
+    // adopt.cc: an object of an earlier catalog, whose bytes are in that file of a tier's folder. For a store that is
+    // complete. A name that is taken, or whose directories have other rights now, becomes one in lost+found/, and
+    // `ret_lost` gets the former one.
+    Object* adopt(const KeptFacts& facts, DeviceIndex home, uint64_t file, std::string* ret_lost);
+
     // Of a salvage, after finish().
     struct Salvaged {
         uint64_t objects = 0;  // with a new name in lost+found/
@@ -122,6 +128,9 @@ private:
     Status check_tree() const;
     // Returns the error. A salvage logs and counts it instead.
     Status note_damage(Error error);
+
+    // Null: other rights than those, or no directory.
+    Directory* adopt_way(const KeptFacts::Name& name, std::string_view* ret_last);
 
     // salvage.cc
     void skip_numbers();

@@ -110,6 +110,20 @@ static int call_make(uint32_t flags) {
     spec.flags = flags;
     return gshm_make(client, &spec);
 }
+static int call_acl_get(uint32_t flags) {
+    size_t count = 0;
+    return gshm_acl_get(client, kName, flags, NULL, 0, &count);
+}
+static int call_acl_set(uint32_t flags) {
+    return gshm_acl_set(client, kName, flags, NULL, 0);
+}
+static int call_share(uint32_t flags) {
+    const gshm_acl_entry user = {GSHM_ACL_USER, 0, 1};
+    return gshm_share(client, kName, &user, 1, flags, NULL);
+}
+static int call_unshare(uint32_t flags) {
+    return gshm_unshare(client, kName, NULL, 0, flags, NULL);
+}
 static int call_change(uint32_t flags) {
     gshm_changes changes = GSHM_CHANGES_INIT;
     changes.what = flags;
@@ -240,6 +254,10 @@ static const struct {
     {"limits", call_limits, GSHM_LIMITS_USED | GSHM_LIMITS_OWN},
     {"limit_set", call_limit_set,
      GSHM_LIMIT_BYTES | GSHM_LIMIT_SOFT_BYTES | GSHM_LIMIT_OBJECTS | GSHM_LIMIT_SOFT_OBJECTS | GSHM_LIMIT_GRACE},
+    {"acl_get", call_acl_get, GSHM_ACL_DEFAULT},
+    {"acl_set", call_acl_set, GSHM_ACL_DEFAULT},
+    {"share", call_share, GSHM_SHARE_PARENTS | GSHM_SHARE_WRITE | GSHM_SHARE_RECURSIVE},
+    {"unshare", call_unshare, GSHM_SHARE_RECURSIVE},
     {"watch_create", call_watch, GSHM_WATCH_EXISTING},
     {"mirror_create", call_mirror, GSHM_MIRROR_LOAD | GSHM_MIRROR_WRITE},
     {"fence_open", call_fence, GSHM_FENCE_WRITE},

@@ -267,6 +267,13 @@ static int tiers_into(void* ret) {
     if (status == 0 && count == 0) memset((char*)ret + sizeof size, 0, size - sizeof size); /* there is no tier */
     return status;
 }
+static int share_into(void* ret) {
+    const gshm_acl_entry user = {GSHM_ACL_USER, 0, 1};
+    return gshm_share(client, kName, &user, 1, 0, ret);
+}
+static int unshare_into(void* ret) {
+    return gshm_unshare(client, kName, NULL, 0, 0, ret);
+}
 static int pool_stats_into(void* ret) {
     return gshm_pool_get_stats(pool, ret);
 }
@@ -329,6 +336,8 @@ static void outputs(void) {
     OUTPUT(gshm_mount_info, 2312, mounts_into);
     OUTPUT(gshm_option_change, 584, reload_into);
     OUTPUT(gshm_tier_info, 1312, tiers_into);
+    OUTPUT(gshm_share_info, 1048, share_into);
+    OUTPUT(gshm_share_info, 1048, unshare_into);
     OUTPUT(gshm_pool_stats, 48, pool_stats_into);
     OUTPUT(gshm_location, 48, location_into);
     OUTPUT(gshm_handle_info, 32, export_into);

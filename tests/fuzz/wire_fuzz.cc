@@ -35,6 +35,11 @@ void touch_records(const gshm::core::wire::Records<Record>& records) {
     }
 }
 
+void touch_entries(const flatbuffers::Vector<const gshm::core::wire::AclRecord*>* entries) {
+    if (entries == nullptr) return;
+    for (const auto* entry : *entries) sink = sink + entry->tag() + entry->rights() + entry->id();
+}
+
 void read_request(const gshm::core::wire::Request& request) {
     using namespace gshm::core::wire;
     if (const auto* create = request.body_as_CreateObjects()) {
@@ -72,6 +77,11 @@ void read_request(const gshm::core::wire::Request& request) {
     }
     if (const auto* hello = request.body_as_Hello()) touch(view(hello->version()));
     if (const auto* wait = request.body_as_Wait()) touch(view(wait->name()));
+    if (const auto* get = request.body_as_GetAcl()) touch(view(get->name()));
+    if (const auto* change = request.body_as_ChangeAcl()) {
+        touch(view(change->name()));
+        touch_entries(change->entries());
+    }
     if (const auto* watch = request.body_as_WatchCreate()) touch(view(watch->prefix()));
 }
 
@@ -97,6 +107,7 @@ void read_reply(const gshm::core::wire::Reply& reply) {
         touch_strings(events->old_names());
         touch_records(records_of(*events));
     }
+    if (const auto* acl = reply.body_as_AclReply()) touch_entries(acl->entries());
     if (const auto* bytes = reply.body_as_BytesReply()) touch(view(bytes->bytes()));
     if (const auto* holders = reply.body_as_HoldersReply()) {
         touch_strings(holders->commands());

@@ -321,6 +321,7 @@ TEST_P(LoadUsers, ATakenNameOfATreeBlocksNobody) {
         {"a directory that is open to all", taken(GSHM_KIND_DIRECTORY, 0777, nullptr)},
         {"a link to itself", taken(GSHM_KIND_SYMLINK, 0, "loaded-65533")},
         {"a link to a directory of the victim", taken(GSHM_KIND_SYMLINK, 0, "victims")},
+        {"a link to nothing", taken(GSHM_KIND_SYMLINK, 0, "nowhere")},
         {"an object", object},
         {"an object, and names like those of trees",
          [&](gshm_client* client) {
@@ -342,6 +343,16 @@ TEST_P(LoadUsers, ATakenNameOfATreeBlocksNobody) {
     }
     expect_read(kVictim, file, tensors, bytes_of(tensors));
     EXPECT_EQ(names(client_.get()), std::set<std::string>{usual + file + "@" + GetParam()});
+    // A link of the user.
+    remove_tree(usual);
+    as_user(kVictim, taken(GSHM_KIND_SYMLINK, 0, "nowhere"));
+    expect_read(kVictim, file, tensors, bytes_of(tensors));
+    expect_read(kVictim, file, tensors, 0);
+    EXPECT_EQ(list_names("").size(), 3u);  // a tree, the link, and "victims"
+    for (const auto& name : list_names("")) {
+        if (name.starts_with(usual)) remove_tree(name);
+    }
+    expect_read(kVictim, file, tensors, bytes_of(tensors));
     // A tree that others may write in, too.
     gshm_changes changes = GSHM_CHANGES_INIT;
     changes.what = GSHM_CHANGE_MODE;

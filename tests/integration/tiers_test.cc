@@ -182,6 +182,24 @@ TEST_F(TiersTest, SeveralOpenersBringAnObjectBackOnce) {
     }
 }
 
+TEST_F(TiersTest, SeveralWritersBringAnObjectBackOnce) {
+    make_closed("written", 5, kObject, GSHM_EVICTABLE, false);
+    for (int round = 0; round < 10; ++round) {
+        ASSERT_EQ(demote("written"), 0) << gshm_last_error();
+        std::vector<std::thread> openers;
+        std::atomic<int> good = 0;
+        for (int i = 0; i < 4; ++i) {
+            openers.emplace_back([&] {
+                auto client = connect(kPatience);
+                Object object = open(client.get(), "written", GSHM_NO_MAP | GSHM_WRITE);
+                good += object && holds(object.get(), 5) ? 1 : 0;
+            });
+        }
+        for (auto& opener : openers) opener.join();
+        EXPECT_EQ(good, 4);
+    }
+}
+
 TEST_F(TiersTest, AnyDeviceOpensItWhereItIs) {
     for (bool sealed : {true, false}) {
         const std::string name = sealed ? "sealed" : "open";

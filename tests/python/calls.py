@@ -142,6 +142,7 @@ CASES = {
     "daemon": _now(lambda e: e.client.daemon()),
     "devices": _now(lambda e: e.client.devices()),
     "mounts": _now(lambda e: e.client.mounts()),
+    "reload": _now(lambda e: e.client.reload()),
     "create": _now(lambda e: e.client.create(e.new, 64, device=e.device, keep=True)),
     "create_many": _now(lambda e: _all(e.client.create_many([{"name": e.new, "shape": 8, "device": e.device, "keep": True}]))),
     "open": _now(lambda e: e.client.open("kept", wait=60)),

@@ -90,10 +90,12 @@ def test_an_unconsumed_capsule_frees_its_tensor(client, sealed):
 def test_objects_outlive_their_client(gshmd, client, sealed, on_host):
     other = gshm.connect(gshmd.dir)
     tensor = torch.from_dlpack(other.open(sealed))
+    unsealed = other.create("unsealed", 8)  # is removed at the end of the session, with the lease
     other.close()
     del other
     assert tensor.sum() == numpy.arange(64, dtype="uint8").view("int32").sum(dtype="int64")
-    del tensor
+    del tensor, unsealed
+    client.wait("unsealed", "gone", timeout=60)
     assert leases(client, sealed) == 0
 
 

@@ -43,11 +43,22 @@ inline void expect_true_accounts(Store& store) {
             account->objects += whole ? 1 : 0;
             account->unlinked_bytes += unlinked ? bytes : 0;
             account->unlinked_objects += whole && unlinked ? 1 : 0;
+            if (!whole) continue;
+            account->evictable_bytes += !object.is_evicted() && Store::may_be_evicted(object) ? bytes : 0;
+            account->tier_bytes += object.is_evicted() ? bytes : 0;
+            account->tier_objects += object.is_evicted() ? 1 : 0;
         }
     };
     for (Node* node : Files(store).all()) {
         const auto* object = as_object(node);
         if (object == nullptr) continue;
+        if (object->is_evicted()) {
+            for (Account* account : {&users[{object->home(), object->uid}], &totals[object->home()]}) {
+                account->evicted_bytes += object->size_bytes;
+                ++account->evicted_objects;
+            }
+        }
+        if (object->stored != 0) continue;  // on no device
         count(*object, object->device, object->extent == nullptr ? 0 : object->size_bytes, true, object->links == 0);
         if (!object->retired) continue;
         for (const auto& retired : *object->retired) {

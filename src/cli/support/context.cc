@@ -35,6 +35,9 @@ std::string Context::dir() const {
 
 Failure Context::no_daemon(const Error& error) const {
     if (error.code != ENOENT && error.code != ECONNREFUSED) return Failure::of_error(error, {});
+    // Neither this program nor gshmd knows a folder then.
+    if (dir_.empty() && !runtime_dir())
+        return {error.code, ExitCode::no_daemon, error.message, "gshmd for all users is at /run/gshm"};
     return {error.code, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
             dir_.empty() ? "start it with `gshmd`" : fmt::format("start it with `gshmd --dir {}`", printable(dir_))};
 }

@@ -1,6 +1,8 @@
 #include "cli/support/mounts.h"
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include <fmt/core.h>
 
@@ -42,6 +44,24 @@ std::string real_mountpoint(const std::string& given) {
     std::error_code error;
     const auto real = std::filesystem::canonical(given, error);
     return error ? std::filesystem::absolute(given).lexically_normal().string() : real.string();
+}
+
+bool is_visible_mount(const std::string& path) {
+    // proc(5): the fifth field, in which blanks, line ends and backslashes are octal.
+    std::string escaped;
+    for (char c : path) {
+        if (c == ' ' || c == '\t' || c == '\n' || c == '\\') escaped += fmt::format("\\{:03o}", c);
+        else escaped += c;
+    }
+    std::ifstream mounts("/proc/self/mountinfo");
+    if (!mounts) return true;  // unknown
+    for (std::string line; std::getline(mounts, line);) {
+        std::istringstream fields(line);
+        std::string field;
+        for (int i = 0; i < 5; ++i) fields >> field;
+        if (field == escaped) return true;
+    }
+    return false;
 }
 
 }  // namespace gshm::cli

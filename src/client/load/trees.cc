@@ -51,10 +51,14 @@ Result<std::optional<std::string>> Trees::look(uid_t uid) {
     // A symbolic link of another user, which is not followed, or leads nowhere.
     const bool is_taken = info || info.error().code == EACCES || info.error().code == ELOOP;
     if (!is_taken) return std::unexpected(info.error());
+    return look_for_others(uid);
+}
+
+Result<std::optional<std::string>> Trees::look_for_others(uid_t uid) {
     gshm_listing* made = nullptr;
     TRY(as_status(gshm_list(client_, "", 0, &made)));
     const std::unique_ptr<gshm_listing, ListingCloser> listing(made);
-    const auto prefix = usual + ".";
+    const auto prefix = usual_name(uid) + ".";
     for (size_t i = 0; i < gshm_listing_count(listing.get()); ++i) {  // sorted by name
         const std::string name = gshm_listing_name(listing.get(), i);
         if (!name.starts_with(prefix)) continue;
@@ -75,9 +79,12 @@ Result<std::optional<std::string>> Trees::find(uid_t uid) {
 
 Result<std::string> Trees::make_own() {
     const uid_t uid = geteuid();
-    auto name = usual_name(uid);
+    const auto usual = usual_name(uid);
+    auto name = usual;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        if (auto found = TRY(look(uid))) {
+        auto found = TRY(look(uid));
+        if (!found && name != usual) found = TRY(look_for_others(uid));  // the name is a link that leads nowhere
+        if (found) {
             known_[uid] = found;
             return *found;
         }
@@ -92,7 +99,7 @@ Result<std::string> Trees::make_own() {
         if (!made && made.error().code == EEXIST) name = new_name(uid);
     }
     return fail(EEXIST, "there is no place for loaded files of user {}: \"{}\" is another user's; load with a name",
-                uid, usual_name(uid));
+                uid, usual);
 }
 
 }  // namespace gshm::core::client

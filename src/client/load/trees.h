@@ -29,6 +29,8 @@ public:
 
 private:
     Result<std::optional<std::string>> look(uid_t uid);
+    // Under another name than the usual one.
+    Result<std::optional<std::string>> look_for_others(uid_t uid);
 
     gshm_client* client_;
     std::map<uid_t, std::optional<std::string>> known_;

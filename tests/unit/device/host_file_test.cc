@@ -66,6 +66,41 @@ TEST_F(HostFileTest, TakesFromTheDeviceWhatItHas) {
     EXPECT_EQ(device.used_bytes(), 0u);
 }
 
+// The limit can change while files exist, also that of writes by other processes, which only the kernel sees.
+TEST_F(HostFileTest, TheLimitRisesAndFalls) {
+    auto extent = make(6 * kMiB);
+    const DeviceInfo& before = device.info();
+    device.set_limit(16 * kMiB);
+    EXPECT_EQ(device.info().capacity_bytes, 16 * kMiB);
+    EXPECT_EQ(before.capacity_bytes, 8 * kMiB) << "another thread may be reading it";
+    ASSERT_TRUE(extent->file()->resize(12 * kMiB));
+    const bool bounded_by_kernel = extent->file()->held_fd() < 0;  // a file of the private tmpfs
+    const std::string block(kMiB, 'x');
+    auto write_at = [&](uint64_t offset) {
+        return pwrite((*extent->file()->open())->get(), block.data(), block.size(), static_cast<off_t>(offset)) ==
+               static_cast<ssize_t>(block.size());
+    };
+    if (bounded_by_kernel) {
+        EXPECT_TRUE(write_at(14 * kMiB)) << "more than the tmpfs had at first";
+        ASSERT_TRUE(extent->file()->resize(12 * kMiB));
+    }
+    // Less than what is in use: that stays, and there is no more.
+    device.set_limit(4 * kMiB);
+    EXPECT_EQ(device.used_bytes(), 12 * kMiB);
+    EXPECT_EQ(bytes_at(*extent, 11 * kMiB, 1), std::string(1, '\0'));
+    EXPECT_EQ(extent->file()->resize(13 * kMiB).error().code, ENOSPC);
+    EXPECT_EQ(device.allocate(4096, {}).error().code, ENOSPC);
+    if (bounded_by_kernel) EXPECT_FALSE(write_at(13 * kMiB));
+    ASSERT_TRUE(extent->file()->resize(2 * kMiB));
+    EXPECT_TRUE(extent->file()->resize(4 * kMiB));
+    EXPECT_EQ(extent->file()->resize(5 * kMiB).error().code, ENOSPC);
+    // The same limit again and again costs nothing.
+    const DeviceInfo* with_four = &device.info();
+    device.set_limit(16 * kMiB);
+    device.set_limit(4 * kMiB);
+    EXPECT_EQ(&device.info(), with_four);
+}
+
 TEST_F(HostFileTest, AReadersDescriptorStaysOne) {
     auto extent = make(kMiB);
     auto reader = *extent->export_fd(Access::read);

@@ -79,23 +79,23 @@ TEST(AclRestore, TheRowsPartsAreReadOnce) {
     ASSERT_TRUE(rig.store.set_attribute(root, "d", "a", "b"));
     ASSERT_TRUE(rig.store.change_acl(root, "d", AclKind::access, Store::AclChange::replace, kEntries));
     ASSERT_TRUE(rig.store.change_acl(root, "d", AclKind::inherited, Store::AclChange::replace, kEntries));
-    const std::string bytes = encode_more(**rig.store.stat(root, "d"));
+    const std::string bytes = encode_more(**rig.store.stat(root, "d"), {});
     SavedNode node;
-    ASSERT_TRUE(decode_more(bytes, node));
+    ASSERT_TRUE(decode_more(bytes, node, {}));
     EXPECT_EQ(node.acl, encode_acl(kEntries));
     EXPECT_EQ(node.default_acl, encode_acl(kEntries));
     EXPECT_EQ(node.attributes, (Attributes{{"a", "b"}}));
     for (size_t length = 0; length < bytes.size(); ++length) {
         SavedNode part;
-        const bool read = decode_more(bytes.substr(0, length), part).has_value();
+        const bool read = decode_more(bytes.substr(0, length), part, {}).has_value();
         EXPECT_TRUE(!read || part.acl.size() + part.default_acl.size() < 88);
     }
     SavedNode twice;
-    EXPECT_EQ(code_of(decode_more(bytes + bytes, twice)), EUCLEAN);
+    EXPECT_EQ(code_of(decode_more(bytes + bytes, twice, {})), EUCLEAN);
     SavedNode none;
-    EXPECT_EQ(code_of(decode_more(std::string("\4\0\0\0\0\0\0\0\0", 9), none)), EUCLEAN);
+    EXPECT_EQ(code_of(decode_more(std::string("\4\0\0\0\0\0\0\0\0", 9), none, {})), EUCLEAN);
     SavedNode unknown;
-    EXPECT_EQ(code_of(decode_more("\x63", unknown)), EUCLEAN);
+    EXPECT_EQ(code_of(decode_more("\x63", unknown, {})), EUCLEAN);
 }
 
 }  // namespace

@@ -364,7 +364,7 @@ TEST_F(AclRights, TheMountSetsThemAsTheKernelDoes) {
     EXPECT_EQ(file->mode, 0640);
     EXPECT_TRUE(file->acl);
     EXPECT_TRUE((*files.make_special(directory, "p", {1, 1, 0666, false, 077}, S_IFIFO, 0))->acl);
-    EXPECT_EQ(files.make_unnamed(directory, {1, 1, 0600})->mode, 0600);
+    EXPECT_EQ((*files.make_unnamed(directory, {1, 1, 0600}))->mode, 0600);
     Node* link = *files.make_symlink(directory, "l", {1, 1, 0777}, "f");
     EXPECT_EQ(code_of(files.set_acl(*link, AclKind::access, entries, false)), EOPNOTSUPP);
 }

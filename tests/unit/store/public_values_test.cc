@@ -1,5 +1,6 @@
 // Numbers that the store, the protocol and the public header share. The store does not include that header.
 #include "device/device.h"
+#include "store/acl.h"
 #include "store/watches.h"
 #include <gshm/gshm.h>
 
@@ -30,6 +31,12 @@ static_assert(number(NodeKind::object) == GSHM_KIND_OBJECT);
 static_assert(number(NodeKind::directory) == GSHM_KIND_DIRECTORY);
 static_assert(number(NodeKind::symlink) == GSHM_KIND_SYMLINK);
 static_assert(number(NodeKind::special) == GSHM_KIND_SPECIAL);
+static_assert(number(AclTag::owner) == GSHM_ACL_OWNER);
+static_assert(number(AclTag::user) == GSHM_ACL_USER);
+static_assert(number(AclTag::owning_group) == GSHM_ACL_OWNING_GROUP);
+static_assert(number(AclTag::group) == GSHM_ACL_GROUP);
+static_assert(number(AclTag::mask) == GSHM_ACL_MASK);
+static_assert(number(AclTag::other) == GSHM_ACL_OTHER);
 static_assert(number(ObjectState::open) == GSHM_STATE_OPEN);
 static_assert(number(ObjectState::sealed) == GSHM_STATE_SEALED);
 
