@@ -445,7 +445,7 @@ TEST_F(LifetimesTest, AMoveTakesItsPinAlongIfThereIsRoom) {
 
 TEST_F(LifetimesTest, APinnedObjectDoesNotLeaveItsDevice) {
     put("a", 0, kCreateKeep | kCreateEvictable | kCreateDedicated);
-    auto victims = [&] { return rig.store.evictables().next(rig.store, 0, 1).objects.size(); };
+    auto victims = [&] { return rig.store.evictables().next(0, 1).objects.size(); };
     for (SessionId by : {session, root}) {
         ASSERT_TRUE(pin(by, "a"));
         EXPECT_EQ(victims(), 0u);
