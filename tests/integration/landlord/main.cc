@@ -3,9 +3,10 @@
 //
 //   landlord [--processes N] [--seconds N | --kills N] [--every MS] [--seed S] [--device SPEC]... [--gshmd ARG]...
 //
-// --every: gshmd is killed about so often. --gshmd: further arguments for gshmd, such as a tier. Now and then a tenant is
+// A device cuda:0 is that of the fake driver. --every: gshmd is killed about so often. --gshmd: further arguments for gshmd, such as a tier. Now and then a tenant is
 // killed as well, and limits change. After every few kills all tenants wait, and the books are compared (audit.h). Exit
 // status 1: something is wrong.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <getopt.h>
@@ -72,7 +73,7 @@ private:
         args.insert(args.end(), {"--pin-share", std::to_string(kPinShare)});
         // Other users must reach the socket.
         ::chmod(scratch().c_str(), 0755);
-        if (!start(args)) return "gshmd does not start";
+        if (!start(args, environment())) return "gshmd does not start";
         if (auto wrong = connect(dir(), &client_); !wrong.empty()) return wrong;
         rules_.pin_share = kPinShare;
         if (auto wrong = set_limits(); !wrong.empty()) return wrong;
@@ -83,7 +84,7 @@ private:
             ++kills_;
             // Some calls find no gshmd at all.
             std::this_thread::sleep_for(std::chrono::milliseconds(random_.below(50)));
-            if (!start({})) return "gshmd does not start again";
+            if (!start({}, environment())) return "gshmd does not start again";
             if (kills_ % kKillsBetweenAudits != 0) continue;
             if (auto wrong = check_books(); !wrong.empty()) return wrong;
         }
@@ -102,6 +103,11 @@ private:
         return Clock::now() - begun >= std::chrono::seconds(options_.seconds);
     }
 
+    // GPUs are those of the fake driver.
+    std::vector<std::string> environment() const {
+        const bool has_gpu = std::ranges::any_of(devices_, [](const auto& name) { return name.starts_with("cuda"); });
+        return has_gpu ? fake_cuda_env(1) : std::vector<std::string>{};
+    }
     static bool is_root() { return ::geteuid() == 0; }
     static uid_t user_of(unsigned tenant) { return is_root() ? kFirstUser + tenant % kUsers : ::geteuid(); }
 

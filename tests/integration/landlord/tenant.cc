@@ -213,7 +213,9 @@ private:
 
     std::string hold(const std::string& name) {
         if (held_.size() >= kMostHeld) return let_go(kMostHeld - 1);
-        const bool maps = random_.below(2) == 0;
+        // A mapping of a GPU's memory would need the driver, and the CPU could not read it.
+        const bool maps = random_.below(2) == 0 &&
+                          std::ranges::all_of(task_.devices, [](const auto& device) { return device == "host"; });
         gshm_object* opened = nullptr;
         const uint32_t flags = GSHM_OPEN_SEALED_ONLY | (maps ? 0u : uint32_t{GSHM_NO_MAP});
         const int code = gshm_open(client_.get(), name.c_str(), flags, &opened);

@@ -1,3 +1,4 @@
+// Why this file is long: every kind of state that outlives a daemon has its test here, with one rig.
 // A store, its catalog and its ledger, as the next daemon finds them after a kill.
 #include <csignal>
 #include <filesystem>

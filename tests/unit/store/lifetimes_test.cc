@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
+#include "store/evictables.h"
 #include "store/files.h"
 #include "store/lifetimes.h"
 #include "store/shared.h"
@@ -440,6 +441,20 @@ TEST_F(LifetimesTest, AMoveTakesItsPinAlongIfThereIsRoom) {
     EXPECT_EQ(pinned(), budget + 1);
     ASSERT_TRUE(unpin(session, "b"));
     EXPECT_TRUE(rig.store.check_move(*second, 1, false));
+}
+
+TEST_F(LifetimesTest, APinnedObjectDoesNotLeaveItsDevice) {
+    put("a", 0, kCreateKeep | kCreateEvictable | kCreateDedicated);
+    auto victims = [&] { return rig.store.evictables().next(0, 1).objects.size(); };
+    for (SessionId by : {session, root}) {
+        ASSERT_TRUE(pin(by, "a"));
+        EXPECT_EQ(victims(), 0u);
+        EXPECT_EQ(rig.store.use(0).evictable_bytes, 0u);
+        ASSERT_TRUE(unpin(by, "a"));
+        EXPECT_EQ(rig.store.use(0).evictable_bytes, 1000u);
+        EXPECT_EQ(victims(), 1u);
+    }
+    expect_true_accounts(rig.store);
 }
 
 // ---- ephemeral objects ----
