@@ -275,7 +275,7 @@ void Session::open(uint64_t request, const wire::OpenObjects& open) {
             if (record.status() == 0) (void)store.release(id_, record.id(), access);
         }
         // Nobody could write because of these opens: a return that is under way need not be repeated for them.
-        for (Object* object : all) object->write_opens -= returns && open.write() ? 1 : 0;
+        for (Object* object : all) object->write_opens -= returns && open.write() ? 1u : 0u;
         return;
     }
     auto& out = builder();
