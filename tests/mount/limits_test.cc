@@ -156,7 +156,7 @@ TEST_P(MountLimits, AnotherOwnerNeedsRoom) {
     struct stat status = {};
     ASSERT_EQ(stat(at("second").c_str(), &status), 0);
     EXPECT_EQ(status.st_uid, 0u);
-    EXPECT_EQ(of_user().used_bytes, 60u * kKiB);
+    EXPECT_EQ(of_user().used_bytes, static_cast<uint64_t>(60 * kKiB));
 }
 
 TEST_P(MountLimits, ADirectoryTakesNoMoreByAnyName) {
@@ -281,7 +281,7 @@ TEST_P(MountLimits, AFileOpenedByTheLibraryCannotBeMadeLarger) {
                   return wrong;
               }),
               "");
-    EXPECT_EQ(of_user().used_bytes, 2u * kMiB + 1);
+    EXPECT_EQ(of_user().used_bytes, static_cast<uint64_t>(2 * kMiB + 1));
 }
 
 TEST_P(MountLimits, AFileThatIsOpenInTheMountIsBusyForTheLibrary) {
