@@ -64,7 +64,7 @@ Limit account_of(const AccountArgs& args) {
     } else if (args.directory) {
         limit.info.kind = GSHM_LIMIT_DIRECTORY;
         limit.path = without_trailing_slashes(*args.directory);
-        if (limit.path.empty()) limit.path = "/";
+        if (limit.path.empty()) limit.path.push_back('/');
     }
     return limit;
 }

@@ -8,11 +8,8 @@
 namespace gshm::core {
 namespace {
 
-constexpr uint32_t kUsed = 1;  // values as in gshm.h
-constexpr uint32_t kOne = 2;
-constexpr uint32_t kOwn = 4;
-constexpr size_t kMostRecords = 512;   // in a reply, roughly
-constexpr size_t kMostCounted = 4096;  // in one hold of the store lock
+constexpr size_t kMostRecords = 512;  // in a reply, roughly
+constexpr size_t kMostCounted = 512;  // in one hold of the store lock
 
 // An account, in the order of the list. The id of a directory is that of its node, of a reserve that of the device.
 struct Key {
@@ -60,14 +57,20 @@ public:
         const AccountLimits& limits = store_.limits();
         const Accounts& accounts = store_.accounts();
         auto wanted = [&](LimitKind one) { return kind == 0 || kind == static_cast<uint8_t>(one); };
-        auto add = [&](LimitKind one, uint32_t id) {
-            if (may_see(one, id)) keys.push_back({one, id});
-        };
         auto add_accounts = [&](LimitKind one, const AccountLimits::Accounted& limited, const auto& users) {
             if (!wanted(one)) return;
-            for (const auto& [id, found] : limited) add(one, id);
-            for (DeviceIndex i = 0; used && i < store_.devices().size(); ++i) {
-                for (const auto& [id, account] : users(i)) add(one, id);
+            const DeviceIndex devices = used ? static_cast<DeviceIndex>(store_.devices().size()) : 0;
+            if (!all_) {
+                for (uint32_t id : own_ids(one)) {
+                    bool has_it = limited.contains(id);
+                    for (DeviceIndex i = 0; i < devices; ++i) has_it |= users(i).contains(id);
+                    if (has_it) keys.push_back({one, id});
+                }
+                return;
+            }
+            for (const auto& [id, found] : limited) keys.push_back({one, id});
+            for (DeviceIndex i = 0; i < devices; ++i) {
+                for (const auto& [id, account] : users(i)) keys.push_back({one, id});
             }
         };
         add_accounts(LimitKind::user, limits.of_users(), [&](DeviceIndex i) -> auto& { return accounts.users(i); });
@@ -112,6 +115,13 @@ public:
     }
 
 private:
+    std::vector<uint32_t> own_ids(LimitKind kind) const {
+        if (kind == LimitKind::user) return {who_.uid};
+        std::vector<uint32_t> ids(who_.groups.begin(), who_.groups.end());
+        ids.push_back(who_.gid);
+        return ids;
+    }
+
     template <typename Use>
     std::vector<Row> rows(const Limits* limits, bool used, const Use& use) const {
         const AccountLimits& all = store_.limits();
@@ -212,11 +222,12 @@ void Session::set_limit(uint64_t request, const wire::SetLimit& set) {
 void Session::list_limits(uint64_t request, const wire::Limits& which) {
     Store& store = server_.store();
     const Query query(store, server_.reserves(), server_.devices(), store.credentials(id_),
-                      is_admin() && (which.flags() & kOwn) == 0);
-    const bool one = (which.flags() & kOne) != 0;
-    const bool used = one || (which.flags() & kUsed) != 0;
+                      is_admin() && (which.flags() & kLimitsOwn) == 0);
+    const bool one = (which.flags() & kLimitsId) != 0;
+    const bool used = one || (which.flags() & kLimitsUsed) != 0;
     const auto kind = static_cast<LimitKind>(which.kind());
-    if ((which.flags() & ~(kUsed | kOne | kOwn)) != 0 || which.kind() > static_cast<uint8_t>(LimitKind::reserve)) {
+    if ((which.flags() & ~(kLimitsUsed | kLimitsId | kLimitsOwn)) != 0 ||
+        which.kind() > static_cast<uint8_t>(LimitKind::reserve)) {
         return reply_error(request, {EINVAL, "unknown flags or kind of limits"});
     }
     std::vector<Key> keys;

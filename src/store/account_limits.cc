@@ -398,6 +398,10 @@ void AccountLimits::forget(TreeAccount* account) {
     std::erase_if(walks_, [&](const Walk& walk) { return walk.account == account; });
     if (refused_by_ == account) refused_by_ = nullptr;
     account->directory = nullptr;
+    for (const Limit& limit : account->set) {
+        if (limit.values.soft_bytes != 0 || limit.values.soft_objects != 0) soft_ -= std::min<size_t>(soft_, 1);
+    }
+    account->set.clear();
     if (account->sets == 0) delete account;
     else former_.insert(account);
     look_again();
@@ -451,7 +455,9 @@ bool AccountLimits::settle(Limits& limits, const std::function<LimitUse(DeviceIn
     bool changed = false;
     for (Limit& limit : limits) {
         if (limit.on == Limit::kUnknown) continue;
-        if (limit.values.soft_bytes == 0 && limit.values.soft_objects == 0) continue;
+        // A time without a soft limit ends.
+        const bool has_time = limit.bytes_until_ns != 0 || limit.objects_until_ns != 0;
+        if (limit.values.soft_bytes == 0 && limit.values.soft_objects == 0 && !has_time) continue;
         const LimitUse used = use(limit.on);
         auto one = [&](uint64_t soft, uint64_t amount, int64_t& until) {
             const bool exceeded = soft != 0 && amount > soft;

@@ -29,6 +29,9 @@ enum LimitField : uint32_t {
     kLimitGrace = 16,
 };
 
+// Of a list of limits. Values as in gshm.h.
+enum LimitsFlag : uint32_t { kLimitsUsed = 1, kLimitsId = 2, kLimitsOwn = 4 };
+
 // 0: no limit.
 struct LimitValues {
     uint64_t bytes = 0;
@@ -162,7 +165,7 @@ public:
     void count_in(Object& object, const Directory& parent);
     void count(const TreeSet& trees, const AccountShare& share, bool taken_away);
     // Starts and ends the times of soft limits that the object's accounts have.
-    bool has_soft() const { return has_soft_; }
+    bool has_soft() const { return soft_ > 0; }
     void settle(const AccountShare& share, const TreeSet* trees);
     void retain(const TreeSet* trees);
     void release(const TreeSet* trees);
@@ -217,14 +220,14 @@ private:
     bool settle(Limits& limits, const std::function<LimitUse(DeviceIndex)>& use);
     void change(Limits& limits, DeviceIndex device, uint32_t fields, const LimitValues& values);
     void record(LimitKind kind, uint32_t id);
-    void look_again();  // for any_ and has_soft_
+    void look_again();  // for any_
     void find_devices(Limits& limits) const;
     static LimitUse use_of(const Account& account, bool with_tiers);
 
     Store& store_;
     Recorder* recorder_ = nullptr;  // null: none
     std::atomic<bool> any_ = false;
-    bool has_soft_ = false;
+    size_t soft_ = 0;  // number of limits with soft ones; none counts before restored()
     Accounted users_;
     Accounted groups_;
     std::map<NodeId, TreeAccount*> trees_;  // by directory; owned by the directories

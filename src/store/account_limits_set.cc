@@ -9,6 +9,10 @@ namespace {
 
 constexpr size_t kNumbers = 7;
 
+bool is_soft(const LimitValues& values) {
+    return values.soft_bytes != 0 || values.soft_objects != 0;
+}
+
 std::optional<uint64_t> take_number(std::string_view& rest) {
     uint64_t value = 0;
     auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
@@ -75,6 +79,7 @@ void AccountLimits::change(Limits& limits, DeviceIndex device, uint32_t fields, 
         found = limits.insert(found, Limit{name, device, {}});
     }
     LimitValues& to = found->values;
+    soft_ -= is_soft(to) ? 1 : 0;
     if ((fields & kLimitBytes) != 0) to.bytes = values.bytes;
     if ((fields & kLimitSoftBytes) != 0) to.soft_bytes = values.soft_bytes;
     if ((fields & kLimitObjects) != 0) to.objects = values.objects;
@@ -83,6 +88,7 @@ void AccountLimits::change(Limits& limits, DeviceIndex device, uint32_t fields, 
         to.grace_s = values.grace_s;
         found->bytes_until_ns = found->objects_until_ns = 0;  // a new grace begins now
     }
+    soft_ += is_soft(to) ? 1 : 0;
     if (to == LimitValues{0, 0, 0, 0, to.grace_s}) limits.erase(found);
 }
 
@@ -115,20 +121,6 @@ void AccountLimits::set(Directory& directory, DeviceIndex device, uint32_t field
 }
 
 void AccountLimits::look_again() {
-    bool soft = false;
-    for (const auto* accounts : {&users_, &groups_}) {
-        for (const auto& [id, limits] : *accounts) {
-            soft |= std::ranges::any_of(limits, [](const Limit& limit) {
-                return limit.values.soft_bytes != 0 || limit.values.soft_objects != 0;
-            });
-        }
-    }
-    for (const auto& [id, account] : trees_) {
-        soft |= std::ranges::any_of(account->set, [](const Limit& limit) {
-            return limit.values.soft_bytes != 0 || limit.values.soft_objects != 0;
-        });
-    }
-    has_soft_ = soft;
     any_.store(!users_.empty() || !groups_.empty() || !trees_.empty(), std::memory_order_relaxed);
 }
 
@@ -197,7 +189,10 @@ void AccountLimits::restored() {
             limit.objects_until_ns = std::min(limit.objects_until_ns, now + most);
         }
         settle(limits, use);
+        soft_ += static_cast<size_t>(
+            std::ranges::count_if(limits, [](const Limit& limit) { return is_soft(limit.values); }));
     };
+    soft_ = 0;
     for (auto& [id, limits] : users_) adapt(limits, [&](DeviceIndex on) { return user_use(id, on); });
     for (auto& [id, limits] : groups_) adapt(limits, [&](DeviceIndex on) { return group_use(id, on); });
     for (auto& [id, account] : trees_) {

@@ -156,7 +156,7 @@ TEST_P(MountLimits, AnotherOwnerNeedsRoom) {
     struct stat status = {};
     ASSERT_EQ(stat(at("second").c_str(), &status), 0);
     EXPECT_EQ(status.st_uid, 0u);
-    EXPECT_EQ(of_user().used_bytes, 60u * kKiB);
+    EXPECT_EQ(of_user().used_bytes, static_cast<uint64_t>(60 * kKiB));
 }
 
 TEST_P(MountLimits, ADirectoryTakesNoMoreByAnyName) {
@@ -253,6 +253,50 @@ TEST_P(MountLimits, SixteenProcessesTogetherGetExactlyWhatIsAllowed) {
                          refused("one more", write(fd, "x", 1) < 0);
               }),
               "");
+}
+
+// The library gives a process a descriptor of the memory, by which a file could grow.
+TEST_P(MountLimits, AFileOpenedByTheLibraryCannotBeMadeLarger) {
+    if (GetParam() == Way::cuda) GTEST_SKIP() << "memory of a GPU is no file";
+    ASSERT_EQ(as_user([&] { return done("write", write_file(at("a"), std::string(kMiB, 'x'))); }), "");
+    set_user(4 * kMiB);
+    {
+        auto object = client_.open("a", {.write = true});
+        ASSERT_TRUE(object) << object.error().message;
+        auto exported = object->export_fd();
+        ASSERT_TRUE(exported) << exported.error().message;
+        EXPECT_NE(ftruncate(exported->fd.get(), 64 * kMiB), 0);
+        const char byte = 'y';
+        EXPECT_LT(pwrite(exported->fd.get(), &byte, 1, 8 * kMiB), 0);
+        EXPECT_EQ(pwrite(exported->fd.get(), &byte, 1, 5), 1);
+    }
+    EXPECT_EQ(as_user([&]() -> std::string {
+                  // The file is as before, for the mount too.
+                  const int fd = open(at("a").c_str(), O_RDWR);
+                  char bytes[8] = {};
+                  std::string wrong = done("read", pread(fd, bytes, 7, 0) == 7 && std::string(bytes) == "xxxxxyx");
+                  wrong += done("grow", pwrite(fd, "z", 1, 2 * kMiB) == 1);
+                  wrong += refused("beyond", pwrite(fd, "z", 1, 4 * kMiB) < 0);
+                  wrong += done("read", pread(fd, bytes, 7, 0) == 7 && std::string(bytes) == "xxxxxyx");
+                  return wrong;
+              }),
+              "");
+    EXPECT_EQ(of_user().used_bytes, static_cast<uint64_t>(2 * kMiB + 1));
+}
+
+TEST_P(MountLimits, AFileThatIsOpenInTheMountIsBusyForTheLibrary) {
+    if (GetParam() == Way::cuda) GTEST_SKIP() << "memory of a GPU is no file";
+    if (GetParam() == Way::user) GTEST_SKIP() << "root may not look into an ordinary user's mount";
+    const int fd = open(at("a").c_str(), O_RDWR | O_CREAT, 0666);
+    ASSERT_EQ(pwrite(fd, "x", 1, kMiB), 1);
+    set(GSHM_LIMIT_USER, 0, 4 * kMiB, 0);
+    auto object = client_.open("a", {.write = true});
+    ASSERT_FALSE(object);
+    EXPECT_EQ(object.error().code, EBUSY) << object.error().message;
+    EXPECT_TRUE(client_.open("a"));
+    close(fd);
+    set(GSHM_LIMIT_USER, 0, 0, 0);
+    EXPECT_TRUE(client_.open("a", {.write = true}));
 }
 
 TEST_P(MountLimits, OutliveAKillOfGshmd) {

@@ -447,6 +447,23 @@ TEST_F(AccountLimitsTest, ASoftLimitBelowTheUseStartsAtOnceAndANewGraceStartsAga
     EXPECT_EQ(make(ada, "b", 1), 0);
 }
 
+TEST_F(AccountLimitsTest, ASoftLimitThatIsTakenAwayLeavesNoTimeBehind) {
+    limit_user(1000, {.bytes = 1000, .soft_bytes = 10, .grace_s = 5});
+    ASSERT_EQ(make(ada, "a", 100), 0);
+    EXPECT_TRUE(limits.has_soft());
+    limit_user(1000, {}, Limit::kAll, kLimitSoftBytes);
+    EXPECT_FALSE(limits.has_soft());
+    rig.clock.advance(100 * kS);
+    EXPECT_EQ(make(ada, "b", 1), 0);
+    limit_user(1000, {.soft_bytes = 10}, Limit::kAll, kLimitSoftBytes);
+    EXPECT_EQ(make(ada, "c", 1), 0) << "its grace begins now";
+    limit_tree("team", {.soft_objects = 1});
+    limit_user(1000, {});
+    EXPECT_TRUE(limits.has_soft());
+    ASSERT_TRUE(store.unlink(root, "team"));
+    EXPECT_FALSE(limits.has_soft());
+}
+
 // ---- restart ----
 
 TEST(AccountLimitsText, IsReadBackAndDamageIsFound) {

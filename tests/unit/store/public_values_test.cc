@@ -1,5 +1,6 @@
 // Numbers that the store, the protocol and the public header share. The store does not include that header.
 #include "device/device.h"
+#include "store/account_limits.h"
 #include "store/acl.h"
 #include "store/watches.h"
 #include <gshm/gshm.h>
@@ -49,6 +50,19 @@ static_assert(number(EventKind::existing) == GSHM_EVENT_EXISTING);
 static_assert(number(EventKind::ready) == GSHM_EVENT_READY);
 static_assert(number(EventKind::overflow) == GSHM_EVENT_OVERFLOW);
 static_assert(number(EventKind::expired) == GSHM_EVENT_EXPIRED);
+
+static_assert(number(LimitKind::user) == GSHM_LIMIT_USER);
+static_assert(number(LimitKind::group) == GSHM_LIMIT_GROUP);
+static_assert(number(LimitKind::directory) == GSHM_LIMIT_DIRECTORY);
+static_assert(number(LimitKind::reserve) == GSHM_LIMIT_RESERVE);
+static_assert(number(kLimitBytes) == GSHM_LIMIT_BYTES);
+static_assert(number(kLimitSoftBytes) == GSHM_LIMIT_SOFT_BYTES);
+static_assert(number(kLimitObjects) == GSHM_LIMIT_OBJECTS);
+static_assert(number(kLimitSoftObjects) == GSHM_LIMIT_SOFT_OBJECTS);
+static_assert(number(kLimitGrace) == GSHM_LIMIT_GRACE);
+static_assert(number(kLimitsUsed) == GSHM_LIMITS_USED);
+static_assert(number(kLimitsId) == GSHM_LIMITS_ID);
+static_assert(number(kLimitsOwn) == GSHM_LIMITS_OWN);
 
 static_assert(number(kHandlePosixFd) == GSHM_HANDLE_POSIX_FD);
 static_assert(number(kHandleFabric) == GSHM_HANDLE_FABRIC);
