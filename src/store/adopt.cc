@@ -66,10 +66,6 @@ Object* Restorer::adopt(const KeptFacts& facts, DeviceIndex home, uint64_t file,
     object->device = home;
     object->evicted_from = home + 1;
     object->stored = file;
-    object->created_ns = facts.created_ns;
-    object->accessed_ns = facts.accessed_ns;
-    object->modified_ns = facts.modified_ns;
-    object->changed_ns = facts.changed_ns;
     object->file_modified_ns = facts.modified_ns;
     object->file_accessed_ns = facts.accessed_ns;
     object->used_ns = std::max({facts.created_ns, facts.accessed_ns, facts.modified_ns, facts.changed_ns});
@@ -95,6 +91,11 @@ Object* Restorer::adopt(const KeptFacts& facts, DeviceIndex home, uint64_t file,
         const std::string& path = facts.names.front().path;
         put_in_lost_and_found(object, path.substr(path.rfind('/') + 1));
     }
+    // A new name has changed them.
+    object->created_ns = facts.created_ns;
+    object->accessed_ns = facts.accessed_ns;
+    object->modified_ns = facts.modified_ns;
+    object->changed_ns = facts.changed_ns;
     store_.accounts_.update(*object);
     store_.evictables_->add(*object);
     store_.nodes_.changed(object);
