@@ -390,8 +390,10 @@ void Tiers::demote(Object& object, Done done) {
     if (!has_tier()) return post(fail(EOPNOTSUPP, "gshmd was started without a tier (`--tier`)"));
     if (is_ending()) return post(fail(EAGAIN, "gshmd is ending"));
     if (object.is_evicted() || object.stored != 0) return post({});
-    if (object.extent == nullptr || object.size_bytes == 0) return post(fail(ENODATA, "the object has no bytes"));
+    // A file of the host may have grown without a request.
+    store_.look_again(object);
     if (auto good = store_.check_eviction(object); !good) return post(std::move(good));
+    if (object.extent == nullptr || object.size_bytes == 0) return post(fail(ENODATA, "the object has no bytes"));
     store_.pin(&object, Access::read);
     evictors_->submit([this, &object, post = std::move(post)]() mutable {
         auto left = leave(object, Reason::request);
