@@ -121,6 +121,23 @@ def _prepare_reference(e):
     return lambda: pickle.loads(reference)
 
 
+def _reserve(e):
+    try:
+        e.client.reserve(e.device, bytes=1 << 20)
+    except gshm.Unsupported:  # for GPUs only
+        assert e.device == "host"
+
+
+def _prepare_unshare(e):
+    e.client.share(e.there, users=65533)
+    return lambda: e.client.unshare(e.there)
+
+
+def _prepare_unpin(e):
+    e.client.pin("kept")
+    return lambda: e.client.unpin("kept")
+
+
 def _prepare_export(e):
     return lambda: os.close(e.seen.export_fd().value)
 
@@ -164,6 +181,16 @@ CASES = {
     "move": _now(lambda e: e.client.move(e.there, "host")),
     "seal": _now(lambda e: e.client.seal(e.there)),
     "attributes": _now(_attributes),
+    "share": _now(lambda e: e.client.share(e.there, users=65533)),
+    "unshare": _prepare_unshare,
+    "acl": _now(lambda e: e.client.acl(e.there)),
+    "set_acl": _now(lambda e: e.client.set_acl(e.there, e.client.acl(e.there))),
+    "set_ttl": _now(lambda e: e.client.set_ttl("kept", 3600)),
+    "pin": _now(lambda e: e.client.pin("kept")),
+    "unpin": _prepare_unpin,
+    "limit": _now(lambda e: e.client.limit(user=65533, device="host", bytes=1 << 20)),
+    "limits": _now(lambda e: e.client.limits()),
+    "reserve": _now(_reserve),
     "wait": _now(lambda e: e.client.wait("kept", timeout=60)),
     "watch": _now(_watch),
     "put": _now(lambda e: e.client.put(e.file, e.new, device=e.device)),
