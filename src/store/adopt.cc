@@ -80,6 +80,7 @@ Object* Restorer::adopt(const KeptFacts& facts, DeviceIndex home, uint64_t file,
         object->lifetime.reset(new Lifetime(*object));
         object->lifetime->ttl_ns = facts.ttl_ns;
         object->lifetime->from_ns = store_.clock_.steady_ns() - past;
+        store_.lifetimes_->restored(*object);
     }
     for (const auto& name : facts.names) {
         std::string_view last;
