@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import _abi
 from ._abi import lib, name_of, optional_text
@@ -14,8 +13,7 @@ _FIELDS = {"bytes": 1, "soft_bytes": 2, "objects": 4, "soft_objects": 8, "grace_
 _USED, _ID, _OWN = 1, 2, 4
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """A limit and the use of its account. 0: no limit."""
 
     kind: str  # "user", "group", "directory" or "reserve"
@@ -79,7 +77,7 @@ def list_limits(
         limits = []
         for index in range(lib.limit_list_count(found)):
             item = _abi.Limit.from_address(lib.limit_list_item(found, index))
-            values = {field: getattr(item, field) for field in Limit.__dataclass_fields__ if field != "kind"}
+            values = {field: getattr(item, field) for field in Limit._fields if field != "kind"}
             for text in ("path", "device"):
                 values[text] = None if values[text] is None else name_of(values[text])
             limits.append(Limit(kind=kinds[item.kind], **values))

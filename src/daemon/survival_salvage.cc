@@ -130,7 +130,8 @@ Status Survival::begin_salvage() {
     else log_error("nothing can be read of the catalog: {}", damaged.error().message);
     TRY(make_catalog());
     TRY(catalog_->set_value("instance", std::to_string(instance_)));
-    for (const char* key : {"devices", "limit", "staging", "made folder", "mountpoint", "mounts"}) {
+    for (const char* key : {"devices", "limit", "staging", "user share", "pin share", "tiers", "tier free",
+                            "tier folder", "made folder", "mountpoint", "mounts"}) {
         if (!damaged_) break;
         if (auto value = damaged_->value(key)) TRY(catalog_->set_value(key, *value));
     }

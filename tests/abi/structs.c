@@ -82,6 +82,10 @@ static int mount_with(const void* options) {
     return status == -EINVAL || status == -E2BIG ? status : 0; /* the struct was accepted */
 }
 
+static int limit_with(const void* limit) {
+    return gshm_limit_set(client, limit);
+}
+
 static int ring_with(const void* options) {
     gshm_ring* made = NULL;
     int status = gshm_ring_create(client, options, &made);
@@ -174,6 +178,11 @@ static void inputs(void) {
     INPUT(gshm_changes, 20, change_with, &changes);
     gshm_mount_options mount = GSHM_MOUNT_OPTIONS_INIT;
     INPUT(gshm_mount_options, 24, mount_with, &mount);
+    gshm_limit limit = GSHM_LIMIT_INIT;
+    limit.kind = GSHM_LIMIT_GROUP;
+    limit.id = 4243;
+    limit.fields = GSHM_LIMIT_BYTES;
+    INPUT(gshm_limit, 120, limit_with, &limit);
     gshm_mirror_options mirror = GSHM_MIRROR_OPTIONS_INIT;
     INPUT(gshm_mirror_options, 32, mirror_with, &mirror);
     gshm_pool_options options = GSHM_POOL_OPTIONS_INIT;

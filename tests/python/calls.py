@@ -133,6 +133,13 @@ def _prepare_unshare(e):
     return lambda: e.client.unshare(e.there)
 
 
+def _demote(e):
+    try:
+        e.client.demote("kept")
+    except gshm.Unsupported:  # gshmd has no tier
+        pass
+
+
 def _prepare_unpin(e):
     e.client.pin("kept")
     return lambda: e.client.unpin("kept")
@@ -188,6 +195,9 @@ CASES = {
     "set_ttl": _now(lambda e: e.client.set_ttl("kept", 3600)),
     "pin": _now(lambda e: e.client.pin("kept")),
     "unpin": _prepare_unpin,
+    "tiers": _now(lambda e: e.client.tiers()),
+    "promote": _now(lambda e: e.client.promote("kept")),
+    "demote": _now(lambda e: _demote(e)),
     "limit": _now(lambda e: e.client.limit(user=65533, device="host", bytes=1 << 20)),
     "limits": _now(lambda e: e.client.limits()),
     "reserve": _now(_reserve),

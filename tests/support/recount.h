@@ -53,7 +53,8 @@ inline void expect_true_accounts(Store& store) {
         const auto* object = as_object(node);
         if (object == nullptr) continue;
         if (object->is_evicted()) {
-            for (Account* account : {&users[{object->home(), object->uid}], &totals[object->home()]}) {
+            for (Account* account : {&users[{object->home(), object->uid}], &groups[{object->home(), object->gid}],
+                                     &totals[object->home()]}) {
                 account->evicted_bytes += object->size_bytes;
                 ++account->evicted_objects;
             }

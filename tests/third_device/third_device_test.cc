@@ -322,7 +322,9 @@ TEST_F(ThirdDevice, SpecsThatMeanNothingAreRefused) {
          {"file", "file:", "file:relative/path", "file::4G", "fil:/tmp", "", ":", "host:", "host:x", "host:0",
           "host:1G:1G", "cuda:", "cuda:x", "cuda:-1", "cuda::4G", "cuda:0:x", "cuda:0:0", "cuda:0:4G:4G"}) {
         EXPECT_FALSE(start({"--device", spec})) << spec;
-        EXPECT_NE(log().find("'" + spec + "' is not a device"), std::string::npos) << log();
+        const std::string reason =
+            spec.empty() ? "--device: a value must not be empty" : "'" + spec + "' is not a device";
+        EXPECT_NE(log().find(reason), std::string::npos) << log();
     }
     EXPECT_NE(log().find("file:/mnt/nvme:40G"), std::string::npos) << "its examples are among those that are shown";
     EXPECT_FALSE(start({"--device", "file:/nowhere"}));

@@ -89,7 +89,7 @@ TEST_F(MakeTest, RightsAreTheOwnersToChange) {
     Object* made = *rig.create(owner, "a", 1000, 0600);
     EXPECT_EQ(code_of(rig.store.change(other, "a", {kChangeMode, 0666, 0, 0})), EPERM);
     EXPECT_EQ(code_of(rig.store.change(owner, "a", {kChangeOwner, 0, 2, 2})), EPERM);
-    EXPECT_EQ(code_of(rig.store.change(owner, "a", {8, 0, 0, 0})), EINVAL);
+    EXPECT_EQ(code_of(rig.store.change(owner, "a", {1u << 31, 0, 0, 0})), EINVAL);
     EXPECT_EQ(code_of(rig.store.change(owner, "a", {kChangeMode, 010000, 0, 0})), EINVAL);
     EXPECT_EQ(made->mode, 0600);
     ASSERT_TRUE(rig.store.change(owner, "a", {kChangeMode, 0644, 0, 0}));
