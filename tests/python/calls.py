@@ -133,9 +133,9 @@ def _prepare_unshare(e):
     return lambda: e.client.unshare(e.there)
 
 
-def _demote(e):
+def _without_tier(call):
     try:
-        e.client.demote("kept")
+        call("kept")
     except gshm.Unsupported:  # gshmd has no tier
         pass
 
@@ -196,8 +196,8 @@ CASES = {
     "pin": _now(lambda e: e.client.pin("kept")),
     "unpin": _prepare_unpin,
     "tiers": _now(lambda e: e.client.tiers()),
-    "promote": _now(lambda e: e.client.promote("kept")),
-    "demote": _now(lambda e: _demote(e)),
+    "promote": _now(lambda e: _without_tier(e.client.promote)),
+    "demote": _now(lambda e: _without_tier(e.client.demote)),
     "limit": _now(lambda e: e.client.limit(user=65533, device="host", bytes=1 << 20)),
     "limits": _now(lambda e: e.client.limits()),
     "reserve": _now(_reserve),
