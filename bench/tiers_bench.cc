@@ -4,10 +4,12 @@
 //
 // 1. Eight processes create objects on a full GPU: the bytes that leave it, against a pinned copy to host memory. With a
 //    reserve that is kept free: bursts, against bursts on an empty GPU.
+//    The bytes can reach host memory no faster than processes write to new host memory, which is measured as well.
 // 2. A large object returns from host memory, against a pinned copy, and from the folder, against a loop of O_DIRECT
 //    reads of a file beside it.
 // 3. Opens of a resident object, with tiers and without.
 #include <atomic>
+#include <cstring>
 #include <sys/mman.h>
 
 #include "bare_gpu.h"
@@ -100,6 +102,37 @@ double evict_rate(const Sizes& sizes, const std::string& device) {
     for (int round = 0; round <= sizes.rounds; ++round) {
         const double seconds = create_in_processes(daemon, sizes, device, round);
         if (round > 0) samples.add(seconds);  // the first one fills the GPU
+    }
+    return rate(kTogether * sizes.object, samples.quartile_seconds());
+}
+
+// Processes write to new host memory.
+double new_memory_rate(const Sizes& sizes) {
+    const Daemon daemon({"host"});
+    Samples samples;
+    for (int round = 0; round <= sizes.rounds; ++round) {
+        std::vector<Client> clients;
+        for (int process = 0; process < kProcesses; ++process) clients.push_back(client_of(daemon));
+        Stopwatch watch;
+        std::vector<std::thread> threads;
+        for (int process = 0; process < kProcesses; ++process) {
+            threads.emplace_back([&, process] {
+                for (int i = 0; i < kOfProcess; ++i) {
+                    const std::string name = "n" + text(round) + "/p" + text(process) + "/" + text(i);
+                    gshm_create_spec wanted = GSHM_CREATE_SPEC_INIT;
+                    wanted.name = name.c_str();
+                    wanted.size_bytes = sizes.object;
+                    wanted.device = "host";
+                    wanted.flags = GSHM_KEEP | GSHM_DEDICATED;
+                    gshm_object* object = nullptr;
+                    check(gshm_create(clients[static_cast<size_t>(process)].get(), &wanted, &object), "create");
+                    std::memset(gshm_data(object), 0x5a, sizes.object);
+                    gshm_close(object);
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        if (round > 0) samples.add(watch.seconds());
     }
     return rate(kTogether * sizes.object, samples.quartile_seconds());
 }
@@ -223,6 +256,7 @@ int measure(const Sizes& sizes) {
         std::printf("%s\n", describe(chosen).c_str());
     }
     const double evicted = evict_rate(sizes, device);
+    const double into_new = new_memory_rate(sizes);
     const double into_reserve = burst_rate(sizes, device, false);
     const double into_free = burst_rate(sizes, device, true);
     const double from_host = return_rate(sizes, device, "host:" + text(2 * sizes.large));
@@ -255,6 +289,8 @@ int measure(const Sizes& sizes) {
     }
     std::printf("%-44s %14s %14s\n", "", "gshm", "compared with");
     line("creates on a full GPU / pinned copy out", evicted, rate(sizes.object, out.quartile_seconds()), "GB/s", 0.8);
+    std::printf("%-44s %9.2f GB/s %9.2f GB/s %6.2f x\n", "creates on a full GPU / new host memory", evicted, into_new,
+                evicted / into_new);
     line("creates in a reserve / in free memory", into_reserve, into_free, "GB/s", 0.8);
     line("return from host / pinned copy in", from_host, rate(sizes.object, in.quartile_seconds()), "GB/s", 0.85);
     line("return from disk / O_DIRECT reads", from_disk, read, "GB/s", 0.9);

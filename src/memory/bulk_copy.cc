@@ -5,6 +5,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "base/guarded_copy.h"
 #include "base/log.h"
 #include "device/copier.h"
 
@@ -34,6 +35,12 @@ Status wait_for(Begin&& begin) {
     return std::move(outcome->status);
 }
 
+// Threads that write() to one file wait for each other in the kernel; those that write to its mapping do not.
+Result<Mapping> map_file(Extent& extent) {
+    const UniqueFd fd = TRY(extent.export_fd(Access::write));
+    return Mapping::create(fd.get(), extent.size(), true);
+}
+
 }  // namespace
 
 struct BulkCopy::Copy {
@@ -41,8 +48,9 @@ struct BulkCopy::Copy {
     uint64_t to_offset;
     const Extent& from;
     uint64_t from_offset;
-    Copier* in;   // of `to`; null: ordinary memory
-    Copier* out;  // of `from`
+    Copier* in;    // of `to`; null: ordinary memory
+    Copier* out;   // of `from`
+    Mapping file;  // `to`, if it is a file
     Mutex mutex;
     std::condition_variable piece_ended;
     size_t under_way GUARDED_BY(mutex) = 0;
@@ -71,6 +79,11 @@ Status BulkCopy::copy_piece(const Copy& copy, uint64_t at, uint64_t bytes, std::
     } else {
         TRY(copy.from.copy_out(copy.from_offset + at, chunk));
     }
+    if (copy.file.data() != nullptr) {
+        // The file has no memory yet.
+        if (guarded_copy(copy.file.data() + copy.to_offset + at, chunk.data(), bytes)) return {};
+        return fail(ENOSPC, "host memory is full");
+    }
     if (copy.in == nullptr) return copy.to.copy_in(copy.to_offset + at, chunk);
     return wait_for([&](auto done) {
         copy.in->copy_in(copy.to.address() + copy.to_offset + at, chunk.data(), bytes, std::move(done));
@@ -94,17 +107,17 @@ Status BulkCopy::copy(Extent& to, uint64_t to_offset, const Extent& from, uint64
     if (from_offset + bytes > from.size() || to_offset + bytes > to.size()) {
         return fail(EINVAL, "{} bytes are beyond the end of their memory", bytes);
     }
-    Copy work{to, to_offset, from, from_offset, in, out, {}, {}, 0, {}};
-    // Pieces of several copies take turns: each has a few in the queue. Writes to one file wait for each other in the
-    // kernel, so more of them would only keep threads from other files.
-    const size_t queued = to.file() != nullptr ? 3 : 2 * kMostThreads;
+    Copy work{to, to_offset, from, from_offset, in, out, {}, {}, {}, 0, {}};
+    if (to.file() != nullptr) work.file = TRY(map_file(to));
+    // Pieces of several copies take turns: each has a few in the queue.
+    constexpr size_t kQueued = 2 * kMostThreads;
     for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
         const uint64_t piece = std::min(kPieceBytes, bytes - at);
         Status good = check();
         {
             MutexLock lock(work.mutex);
             if (!good && work.status) work.status = std::move(good);
-            while (work.status && work.under_way >= queued) lock.wait(work.piece_ended);
+            while (work.status && work.under_way >= kQueued) lock.wait(work.piece_ended);
             if (!work.status) break;
             ++work.under_way;
         }

@@ -22,6 +22,7 @@ public:
 
     // Before each piece; an error ends the copy with that error.
     using Check = std::function<Status()>;
+    // If `to` is a file, no other process may have it yet: one that makes it smaller would end this one.
     Status copy(Extent& to, uint64_t to_offset, const Extent& from, uint64_t from_offset, uint64_t bytes,
                 const Check& check) EXCLUDES(mutex_);
 

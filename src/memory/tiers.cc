@@ -4,6 +4,7 @@
 #include <future>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -509,6 +510,9 @@ void Tiers::allocated(DeviceIndex device) {
     MutexLock lock(watcher_mutex_);
     if (!watcher_) return;
     watcher_->submit([this, device] {
+        // Evictions would compete with the other allocations of a burst for the driver.
+        constexpr std::chrono::milliseconds kBurst{10};
+        std::this_thread::sleep_for(kBurst);
         looking_[device] = false;
         keep_free(device);
     });
