@@ -416,6 +416,12 @@ void Parser::add_object_commands() {
     holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
 
+    const auto make =
+        add("mkdir", cmd_mkdir, "make directories that stay when they are empty", "gshm mkdir models/team --mode 2770");
+    make.names(&MkdirArgs::names, "directories");
+    make.number("--mode", &MkdirArgs::mode, parse_directory_mode, "OCTAL",
+                "default: 0755, or what the default ACL of the directory above gives");
+
     const auto share = add("share", cmd_share, "let single users and groups read objects; show who may",
                            R"(gshm share models/llama -r --to bob,@research
   gshm share models/llama                  (shows the rights))");

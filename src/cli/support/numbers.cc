@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <fmt/core.h>
@@ -37,6 +38,13 @@ Prefix parse_prefix(std::string_view text) {
     return prefix;
 }
 
+std::optional<uint32_t> octal(std::string_view text, uint32_t most) {
+    uint32_t mode = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+    if (error != std::errc{} || end != text.data() + text.size() || mode == 0 || mode > most) return std::nullopt;
+    return mode;
+}
+
 }  // namespace
 
 uint64_t parse_size(std::string_view option, std::string_view text) {
@@ -54,12 +62,13 @@ uint8_t parse_byte(std::string_view option, std::string_view text) {
 }
 
 uint32_t parse_mode(std::string_view option, std::string_view text) {
-    uint32_t mode = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-    if (error != std::errc{} || end != text.data() + text.size() || mode == 0 || mode > 0777)
-        reject(option, text,
-               "not a mode; write permission bits in octal, from 0001 to 0777 (0640: the group may read)");
-    return mode;
+    if (const auto mode = octal(text, 0777)) return *mode;
+    reject(option, text, "not a mode; write permission bits in octal, from 0001 to 0777 (0640: the group may read)");
+}
+
+uint32_t parse_directory_mode(std::string_view option, std::string_view text) {
+    if (const auto mode = octal(text, 07777)) return *mode;
+    reject(option, text, "not a mode; write permission bits in octal, from 0001 to 7777 (2770: for the group)");
 }
 
 int parse_seconds(std::string_view option, std::string_view text) {

@@ -12,6 +12,8 @@ uint64_t parse_size(std::string_view option, std::string_view text);
 uint8_t parse_byte(std::string_view option, std::string_view text);
 // Octal permission bits, 1 to 0777.
 uint32_t parse_mode(std::string_view option, std::string_view text);
+// The same of a directory, 1 to 07777.
+uint32_t parse_directory_mode(std::string_view option, std::string_view text);
 // Seconds, possibly with a fraction, converted to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
 // "500ms", "10m", "1h30m", "2d": whole numbers with ms, s, m, h or d, the larger units first; a number alone is seconds.
