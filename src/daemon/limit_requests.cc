@@ -165,7 +165,8 @@ bool Session::is_admin() const {
 Error Session::explained(Error error) const {
     const Store& store = server_.store();
     if (const TreeAccount* account = store.limits().refused_by(error.message)) {
-        error.message += "; below it " + users_text(*account, store.credentials(id_));
+        const std::string users = users_text(*account, store.credentials(id_));
+        if (!users.empty()) error.message += "; " + users;
     }
     return error;
 }

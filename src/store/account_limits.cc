@@ -167,21 +167,24 @@ Status AccountLimits::check_one(const Limit& limit, bool is_bytes, const LimitUs
     auto exceeds = [&](uint64_t allowed) { return allowed != 0 && (used > allowed || more > allowed - used); };
     const bool is_over = exceeds(hard);
     if (!is_over && (until == 0 || !exceeds(soft) || store_.clock().steady_ns() < until)) return {};
-    auto text = [&](uint64_t amount) { return is_bytes ? size_text(amount) : fmt::format("{} objects", amount); };
+    auto text = [&](uint64_t amount) {
+        return is_bytes ? size_text(amount) : fmt::format("{} object{}", amount, amount == 1 ? "" : "s");
+    };
+    constexpr const char* kHelp = "(`gshm quota` shows what counts)";
     const std::string where = limit.on == Limit::kAll ? "on all devices together" : "on " + limit.device;
     const std::string held =
         !is_bytes || use.unlinked_bytes == 0
             ? ""
             : fmt::format(" ({} of it has no name, and is still held)", size_text(use.unlinked_bytes));
     if (is_over) {
-        return fail(EDQUOT, "the limit of {} {} is {}: {} used{}, and {} more needed", who(), where, text(hard),
-                    text(used), held, text(more));
+        return fail(EDQUOT, "the limit of {} {} is {}: {} used{}, and {} more needed {}", who(), where, text(hard),
+                    text(used), held, text(more), kHelp);
     }
     return fail(EDQUOT,
                 "the soft limit of {} {} is {}, and was exceeded for longer than its grace of {}: {} used{}, and {} "
-                "more needed",
+                "more needed {}",
                 who(), where, text(soft), span_text(limit.values.grace_s == 0 ? kGraceS : limit.values.grace_s),
-                text(used), held, text(more));
+                text(used), held, text(more), kHelp);
 }
 
 template <typename Use, typename More, typename Who>
@@ -217,12 +220,12 @@ Status AccountLimits::check(const Charge* before, const Charge& after) {
     if (const Limits* limits = find(users_, after.uid)) {
         TRY(check_limits(
             *limits, [&](DeviceIndex device) { return user_use(after.uid, device); },
-            more(before != nullptr && before->uid == after.uid), [&] { return fmt::format("uid {}", after.uid); }));
+            more(before != nullptr && before->uid == after.uid), [&] { return fmt::format("user {}", after.uid); }));
     }
     if (const Limits* limits = find(groups_, after.gid)) {
         TRY(check_limits(
             *limits, [&](DeviceIndex device) { return group_use(after.gid, device); },
-            more(before != nullptr && before->gid == after.gid), [&] { return fmt::format("gid {}", after.gid); }));
+            more(before != nullptr && before->gid == after.gid), [&] { return fmt::format("group {}", after.gid); }));
     }
     for (const TreeAccount* account : after.trees) {
         if (account->directory == nullptr) continue;

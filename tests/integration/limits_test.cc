@@ -195,9 +195,9 @@ TEST_F(LimitsTest, TheMessageTellsNoStrangerWhoElseHasObjects) {
     ASSERT_EQ(try_create(user.get(), "team/more", 3 * kMiB, "host"), -EDQUOT);
     EXPECT_STREQ(gshm_last_error(),
                  "the limit of directory \"team\" on all devices together is 10 MiB: 8.0 MiB used, and 3.0 MiB more "
-                 "needed; below it objects have 8.0 MiB, yours 2.0 MiB");
+                 "needed (`gshm quota` shows what counts); your objects below it have 2.0 MiB");
     ASSERT_EQ(try_create(client_.get(), "team/more", 3 * kMiB, "host"), -EDQUOT);
-    EXPECT_NE(std::string(gshm_last_error()).find(": uid 0 6.0 MiB, uid 65534 2.0 MiB"), std::string::npos)
+    EXPECT_NE(std::string(gshm_last_error()).find("; below it: uid 0 6.0 MiB, uid 65534 2.0 MiB"), std::string::npos)
         << gshm_last_error();
 }
 
@@ -312,6 +312,8 @@ TEST_F(LimitsTest, AReserveLeavesMemoryToOtherPrograms) {
     EXPECT_EQ(try_create(client_.get(), "large", half + 4 * kMiB, "cuda:0"), -ENOSPC);
     EXPECT_NE(std::string(gshm_last_error()).find("reserved for other programs"), std::string::npos)
         << gshm_last_error();
+    EXPECT_EQ(std::string(gshm_last_error()).find("other processes"), std::string::npos)
+        << "nobody else has memory: " << gshm_last_error();
     EXPECT_EQ(try_create(client_.get(), "large", half - 16 * kMiB, "cuda:0"), 0) << gshm_last_error();
     kill();
     ASSERT_TRUE(start({}, daemon_env())) << log();
@@ -360,7 +362,7 @@ TEST_F(LimitsTest, ByTheCommandLine) {
     ASSERT_EQ(cli_as_nobody({"create", "a", "--size", "600K", "--device", "host"}).exit_code, 0);
     auto refused = cli_as_nobody({"create", "b", "--size", "500K", "--device", "host"});
     EXPECT_EQ(refused.exit_code, 7) << refused.err;
-    EXPECT_NE(refused.err.find("the limit of uid 65534 on host is 1.0 MiB: 600 KiB used, and 500 KiB more needed"),
+    EXPECT_NE(refused.err.find("the limit of user 65534 on host is 1.0 MiB: 600 KiB used, and 500 KiB more needed"),
               std::string::npos)
         << refused.err;
     auto quota = cli_as_nobody({"quota"});
