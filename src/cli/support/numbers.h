@@ -20,11 +20,11 @@ int parse_seconds(std::string_view option, std::string_view text);
 // Converted to milliseconds; from 1 ms to 100 years.
 uint64_t parse_duration(std::string_view option, std::string_view text);
 
-// A size, or "none", which is 0.
+// A size of at least 1, or "none", which is 0.
 uint64_t parse_limit(std::string_view option, std::string_view text);
-// A number, or "none", which is 0.
+// A number of at least 1, or "none", which is 0.
 uint64_t parse_limit_count(std::string_view option, std::string_view text);
-// Whole seconds: "90", "90s", "30m", "12h", "7d".
+// As parse_duration(), in seconds; a part of one is a whole one.
 uint64_t parse_span(std::string_view option, std::string_view text);
 
 // An integer within bounds.
