@@ -1,6 +1,7 @@
 // Objects that leave a full GPU for host memory and a folder, and return: who leaves, who stays, what is kept, and what a
 // kill leaves.
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -174,6 +175,10 @@ TEST_F(TiersTest, AnEvictedObjectCountsInTheLimitOfItsDevice) {
     ASSERT_EQ(set(), 0) << gshm_last_error();
     make_closed("a", 1);
     ASSERT_EQ(demote("a"), 0) << gshm_last_error();
+    // All that the user has is evicted.
+    const std::string quota = run_cli({"quota"}).out;
+    EXPECT_TRUE(std::regex_search(quota, std::regex("user +root +cuda:0 +4.0M +- +6.0M +1 "))) << quota;
+    EXPECT_EQ(quota.find("host"), std::string::npos) << quota;
     EXPECT_EQ(try_create("b", kObject), -EDQUOT);
     EXPECT_TRUE(has_bytes("a", 1)) << gshm_last_error();
     // With a limit below what is used.
