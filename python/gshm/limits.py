@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from . import _abi
 from ._abi import lib, name_of, optional_text
 from .errors import check
+from .shares import Party, id_of
 
 _KINDS: Dict[str, int] = {"user": 1, "group": 2, "directory": 3, "reserve": 4}
 _FIELDS = {"bytes": 1, "soft_bytes": 2, "objects": 4, "soft_objects": 8, "grace_s": 16}
@@ -33,7 +34,7 @@ class Limit(NamedTuple):
     objects_until_ns: int
 
 
-def _account(user: Optional[int], group: Optional[int], directory: Any) -> Dict[str, Any]:
+def _account(user: Optional[Party], group: Optional[Party], directory: Any) -> Dict[str, Any]:
     given = {"user": user, "group": group, "directory": directory}
     named = [kind for kind, value in given.items() if value is not None]
     if len(named) != 1:
@@ -41,11 +42,16 @@ def _account(user: Optional[int], group: Optional[int], directory: Any) -> Dict[
     kind = named[0]
     if kind == "directory":
         return {"kind": _KINDS[kind], "path": optional_text(directory)}
-    return {"kind": _KINDS[kind], "id": int(given[kind])}
+    return {"kind": _KINDS[kind], "id": id_of(given[kind], kind == "group")}
 
 
 def set_limit(
-    connection: Any, user: Optional[int], group: Optional[int], directory: Any, device: Optional[str], **values: Optional[int]
+    connection: Any,
+    user: Optional[Party],
+    group: Optional[Party],
+    directory: Any,
+    device: Optional[str],
+    **values: Optional[int],
 ) -> None:
     fields = sum(_FIELDS[name] for name, value in values.items() if value is not None)
     if fields == 0:
@@ -65,7 +71,13 @@ def set_reserve(connection: Any, device: str, bytes: Optional[int], percent: Opt
 
 
 def list_limits(
-    connection: Any, user: Optional[int], group: Optional[int], directory: Any, device: Optional[str], used: bool, own: bool
+    connection: Any,
+    user: Optional[Party],
+    group: Optional[Party],
+    directory: Any,
+    device: Optional[str],
+    used: bool,
+    own: bool,
 ) -> List[Limit]:
     one = not (user is None and group is None and directory is None)
     which = _abi.Limit(device=optional_text(device), **(_account(user, group, directory) if one else {}))

@@ -14,6 +14,7 @@ from .lifetimes import ttl_ms
 from .limits import Limit, list_limits, set_limit, set_reserve
 from .records import Daemon, Device, Holder, Mount, OptionChange, Stat, Tier, Unlinked
 from .records import read_changes, read_devices, read_holders, read_mounts
+from .shares import Party
 from .waiting import milliseconds, sliced
 from .watches import Watch
 
@@ -147,8 +148,8 @@ class Names:
     def limit(
         self,
         *,
-        user: Optional[int] = None,
-        group: Optional[int] = None,
+        user: Optional[Party] = None,
+        group: Optional[Party] = None,
         directory: Any = None,
         device: Optional[str] = None,
         bytes: Optional[int] = None,
@@ -157,22 +158,23 @@ class Names:
         soft_objects: Optional[int] = None,
         grace_s: Optional[int] = None,
     ) -> None:
-        """Limits what a user, a group or the objects below a directory may have, on a device or (None) on all together.
-        0 removes a limit; what is not given stays. Permitted to root and the user of gshmd."""
+        """Limits what a user or a group (names or numbers) or the objects below a directory may have, on a device or (None)
+        on all together. Of the values, 0 removes a limit (for grace_s: 7 days), and None leaves it as it is. A soft limit
+        above the hard one raises Invalid. Permitted to root and the user of gshmd."""
         set_limit(
             self._need(), user, group, directory, device, bytes=bytes, soft_bytes=soft_bytes, objects=objects,
             soft_objects=soft_objects, grace_s=grace_s,
         )  # fmt: skip
 
     def reserve(self, device: str, *, bytes: Optional[int] = None, percent: Optional[int] = None) -> None:
-        """Memory of a device that stays free for programs outside of gshm. 0: none."""
+        """Memory of a device that stays free for programs outside of gshm: either `bytes` or `percent`. 0: none."""
         set_reserve(self._need(), device, bytes, percent)
 
     def limits(
         self,
         *,
-        user: Optional[int] = None,
-        group: Optional[int] = None,
+        user: Optional[Party] = None,
+        group: Optional[Party] = None,
         directory: Any = None,
         device: Optional[str] = None,
         used: bool = False,

@@ -34,9 +34,10 @@ class Share(NamedTuple):
     blocked_by: str  # the first directory above that one of them may not search; "": none
 
 
-def _id_of(party: Party, is_group: bool) -> int:
-    if isinstance(party, int):
-        return party
+def id_of(party: Party, is_group: bool) -> int:
+    """Of a user or group, by name or number."""
+    if not isinstance(party, str):
+        return int(party)
     try:
         return grp.getgrnam(party).gr_gid if is_group else pwd.getpwnam(party).pw_uid
     except KeyError:
@@ -47,7 +48,7 @@ def _parties(users: Union[Party, Iterable[Party]], groups: Union[Party, Iterable
     entries: List[_abi.AclEntry] = []
     for tag, some in ((_USER, users), (_GROUP, groups)):
         for one in (some,) if isinstance(some, (str, int)) else some:
-            entries.append(_abi.AclEntry(tag, 0, _id_of(one, tag == _GROUP)))
+            entries.append(_abi.AclEntry(tag, 0, id_of(one, tag == _GROUP)))
     return (_abi.AclEntry * len(entries))(*entries)
 
 

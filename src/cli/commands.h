@@ -69,6 +69,11 @@ struct LimitArgs {
     std::optional<std::string> reserve;
 };
 
+struct MkdirArgs {
+    std::vector<std::string> names;
+    uint32_t mode = 0;  // 0: the default
+};
+
 struct QuotaArgs {
     AccountArgs account;
     bool all = false;
@@ -207,6 +212,7 @@ struct DfArgs {  // df, devices
 int cmd_ping(Context& context);
 int cmd_doctor(Context& context);
 int cmd_limit(Context& context, const LimitArgs& args);
+int cmd_mkdir(Context& context, const MkdirArgs& args);
 int cmd_quota(Context& context, const QuotaArgs& args);
 int cmd_reload(Context& context);
 int cmd_devices(Context& context, const DfArgs& args);

@@ -1,6 +1,12 @@
 // gshm limit, gshm quota: what users, groups and directories may have, and what they have.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <grp.h>
 #include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/core.h>
 
@@ -25,25 +31,25 @@ const char* kind_name(uint32_t kind) {
 
 // A name, or a number, which need not belong to a user here.
 template <typename Find>
-uint32_t id_of(const std::string& text, const char* option, Find find) {
+uint32_t id_of(const std::string& text, const char* option, const char* kind, Find find) {
     if (auto* found = find(text.c_str())) return *found;
     constexpr unsigned kMost = UINT32_MAX - 1;
     try {
         return parse_count(option, text, 0, kMost);
     } catch (const Failure&) {
-        throw Failure::usage(fmt::format("{}: there is no \"{}\"", option, printable(text)));
+        throw Failure::usage(fmt::format("{}: there is no {} \"{}\"", option, kind, printable(text)));
     }
 }
 
 uint32_t uid_of(const std::string& text) {
-    return id_of(text, "--user", [](const char* name) {
+    return id_of(text, "--user", "user", [](const char* name) {
         passwd* found = getpwnam(name);
         return found == nullptr ? nullptr : &found->pw_uid;
     });
 }
 
 uint32_t gid_of(const std::string& text) {
-    return id_of(text, "--group", [](const char* name) {
+    return id_of(text, "--group", "group", [](const char* name) {
         group* found = getgrnam(name);
         return found == nullptr ? nullptr : &found->gr_gid;
     });
@@ -67,6 +73,12 @@ Limit account_of(const AccountArgs& args) {
         if (limit.path.empty()) limit.path.push_back('/');
     }
     return limit;
+}
+
+// Sees the limits and the use of all: root, and gshmd's user, whose folder it is.
+bool is_admin(Context& context) {
+    struct stat info = {};
+    return ::geteuid() == 0 || (::stat(context.dir().c_str(), &info) == 0 && info.st_uid == ::geteuid());
 }
 
 // The name of the account, as people write it.
@@ -101,18 +113,35 @@ Record limit_record(const Limit& limit, Accounts& accounts) {
     return record;
 }
 
-// "over until 2026-03-01T14:05:06", for the soft limit that ends first.
+// "2026-03-01T14:05:06+01:00", for the soft limit that ends first; "over": its grace has ended.
 std::string grace_text(const gshm_limit& info) {
     int64_t until = info.bytes_until_ns;
     if (until == 0 || (info.objects_until_ns != 0 && info.objects_until_ns < until)) until = info.objects_until_ns;
     if (until == 0) return "-";
-    return time_text(until).substr(0, strlen("2026-03-01T14:05:06"));
+    timespec now = {};
+    clock_gettime(CLOCK_REALTIME, &now);
+    constexpr int64_t kNsPerS = 1'000'000'000;
+    if (until <= now.tv_sec * kNsPerS + now.tv_nsec) return "over";
+    // Without the fraction.
+    std::string text = time_text(until);
+    return text.erase(strlen("2026-03-01T14:05:06"), strlen(".123456789"));
 }
 
-int print_limits(Context& context, const std::vector<Limit>& limits, bool exact_bytes) {
+bool has_own_grace(const Limit& limit) {
+    constexpr uint64_t kDefault = uint64_t{7} * 24 * 3600;
+    return limit.info.grace_s != 0 && limit.info.grace_s != kDefault;
+}
+
+// none: said if no account is listed.
+int print_limits(Context& context, const std::vector<Limit>& limits, bool exact_bytes, const std::string& none) {
+    constexpr uint64_t kMsPerS = 1000;
     Accounts accounts;
     std::vector<Record> records;
-    Table table({"KIND", "NAME", "DEVICE", ">USED", ">SOFT", ">LIMIT", ">OBJECTS", ">SOFT", ">LIMIT", "GRACE ENDS"});
+    std::vector<std::string> heads{"KIND", "NAME", "DEVICE", ">USED", ">SOFT", ">LIMIT", ">OBJECTS", ">SOFT", ">LIMIT"};
+    const bool with_grace = std::ranges::any_of(limits, has_own_grace);
+    if (with_grace) heads.emplace_back(">GRACE");
+    heads.emplace_back("GRACE ENDS");
+    Table table(heads);
     Table reserves({"DEVICE", ">RESERVE", ">PERCENT"});
     bool has_accounts = false;
     bool has_reserves = false;
@@ -127,10 +156,18 @@ int print_limits(Context& context, const std::vector<Limit>& limits, bool exact_
             continue;
         }
         has_accounts = true;
-        table.add_row({kind_name(info.kind), account_text(limit, accounts), limit.device.empty() ? "all" : limit.device,
-                       size_text(info.used_bytes, exact_bytes), size(info.soft_bytes), size(info.bytes),
-                       std::to_string(info.used_objects), number(info.soft_objects), number(info.objects),
-                       grace_text(info)});
+        std::vector<std::string> row{kind_name(info.kind),
+                                     account_text(limit, accounts),
+                                     limit.device.empty() ? "all" : limit.device,
+                                     size_text(info.used_bytes, exact_bytes),
+                                     size(info.soft_bytes),
+                                     size(info.bytes),
+                                     std::to_string(info.used_objects),
+                                     number(info.soft_objects),
+                                     number(info.objects)};
+        if (with_grace) row.push_back(has_own_grace(limit) ? duration_text(info.grace_s * kMsPerS) : "-");
+        row.push_back(grace_text(info));
+        table.add_row(std::move(row));
     }
     if (context.json()) {
         Record record;
@@ -139,8 +176,8 @@ int print_limits(Context& context, const std::vector<Limit>& limits, bool exact_
         return 0;
     }
     if (has_accounts) context.print(table.text());
-    if (has_reserves) context.print(fmt::format("{}{}", has_accounts ? "\n" : "", reserves.text()));
-    if (!has_accounts && !has_reserves) context.print("there are no limits\n");
+    else if (!has_reserves || !none.empty()) context.print(none.empty() ? "there are no limits\n" : none + "\n");
+    if (has_reserves) context.print(fmt::format("{}{}", has_accounts || !none.empty() ? "\n" : "", reserves.text()));
     return 0;
 }
 
@@ -153,7 +190,7 @@ Limit reserve_of(const LimitArgs& args) {
     const std::string& text = *args.reserve;
     if (text.ends_with('%')) {
         constexpr unsigned kMostPercent = 90;
-        limit.info.percent = parse_count("--reserve", text.substr(0, text.size() - 1), 0, kMostPercent);
+        limit.info.percent = parse_count("--reserve", text.substr(0, text.size() - 1), 1, kMostPercent);
     } else {
         limit.info.bytes = parse_limit("--reserve", text);
     }
@@ -178,25 +215,43 @@ int cmd_limit(Context& context, const LimitArgs& args) {
         if (limit.info.kind != 0 || limit.info.fields != 0)
             throw Failure::usage("--reserve is of a device, and has no other limits");
         if (args.account.device.empty()) throw Failure::usage("--reserve is of a device: name it with --device");
-        check(context.client().set_limit(reserve_of(args)), args.account.device);
+        check(context.client().set_limit(reserve_of(args)), {});  // messages name the device
         return 0;
     }
     if (limit.info.fields == 0) {
         const uint32_t flags = limit.info.kind == 0 ? 0 : uint32_t{GSHM_LIMITS_ID};
-        return print_limits(context, check(context.client().limits(flags, limit), limit.path),
-                            args.account.exact_bytes);
+        return print_limits(context, check(context.client().limits(flags, limit), limit.path), args.account.exact_bytes,
+                            {});
     }
     if (limit.info.kind == 0) throw Failure::usage("a limit is of a --user, a --group or a --directory");
-    check(context.client().set_limit(limit), limit.path);
+    const auto set = context.client().set_limit(limit);
+    if (!set && set.error().code == ENOENT && limit.info.kind == GSHM_LIMIT_DIRECTORY)
+        throw Failure::of_error(set.error(), limit.path,
+                                "a directory with limits must exist; `gshm mkdir` makes one that stays");
+    check(set, limit.path);
     return 0;
 }
 
 int cmd_quota(Context& context, const QuotaArgs& args) {
     const Limit which = account_of(args.account);
     uint32_t flags = GSHM_LIMITS_USED;
-    if (which.info.kind != 0) flags |= GSHM_LIMITS_ID;
-    else if (!args.all) flags |= GSHM_LIMITS_OWN;
-    return print_limits(context, check(context.client().limits(flags, which), which.path), args.account.exact_bytes);
+    std::string none;
+    if (which.info.kind != 0) {
+        if (args.all) throw Failure::usage("--all shows all accounts, and excludes --user, --group and --directory");
+        flags |= GSHM_LIMITS_ID;
+    } else if (args.all) {
+        if (!is_admin(context)) {
+            throw Failure(EPERM, ExitCode::permission, "only root and the user who runs gshmd see what others use",
+                          "`gshm quota` shows what you use");
+        }
+        none = "nobody uses anything, and there are no limits";
+    } else {
+        flags |= GSHM_LIMITS_OWN;
+        none = "you use nothing, and have no limits";
+        if (is_admin(context)) none += "; `--all` shows the others";
+    }
+    const auto limits = check(context.client().limits(flags, which), which.path);
+    return print_limits(context, limits, args.account.exact_bytes, none);
 }
 
 }  // namespace gshm::cli

@@ -284,12 +284,13 @@ void Parser::add_daemon_commands() {
     const auto limit = add("limit", cmd_limit, "limit a user, a group or a directory; without values, list limits",
                            "gshm limit --user bob --device cuda:0 --bytes 10G --objects 100000");
     add_account(*limit.app, limit.args->account);
-    limit.number("--bytes", &LimitArgs::bytes, parse_limit, "SIZE", "at most; none: no limit, as in the next three");
-    limit.number("--soft-bytes", &LimitArgs::soft_bytes, parse_limit, "SIZE", "may be exceeded for the grace");
-    limit.number("--objects", &LimitArgs::objects, parse_limit_count, "COUNT", "at most");
+    limit.number("--bytes", &LimitArgs::bytes, parse_limit, "SIZE", "at most, or none");
+    limit.number("--soft-bytes", &LimitArgs::soft_bytes, parse_limit, "SIZE", "may be exceeded for the grace, or none");
+    limit.number("--objects", &LimitArgs::objects, parse_limit_count, "COUNT", "at most, or none");
     limit.number("--soft-objects", &LimitArgs::soft_objects, parse_limit_count, "COUNT",
-                 "may be exceeded for the grace");
-    limit.number("--grace", &LimitArgs::grace_s, parse_span, "TIME", "such as 12h; default: 7d");
+                 "may be exceeded for the grace, or none");
+    limit.number("--grace", &LimitArgs::grace_s, parse_span, "TIME",
+                 "how long a soft limit may be exceeded, such as 12h or 1h30m; default: 7d");
     const auto reserve = [args = limit.args](const std::string& value) { args->reserve = value; };
     unmark(limit.app->add_option_function<std::string>("--reserve", reserve,
                                                        "memory of --device that other programs keep, or none"))
@@ -415,6 +416,12 @@ void Parser::add_object_commands() {
                              "gshm holders models/w0");
     holders.optional_text("NAME", &HoldersArgs::name, "object; none: all objects that are unlinked but still held");
     holders.flag("-b,--bytes", &HoldersArgs::exact_bytes, "sizes in bytes");
+
+    const auto make =
+        add("mkdir", cmd_mkdir, "make directories that stay when they are empty", "gshm mkdir models/team --mode 2770");
+    make.names(&MkdirArgs::names, "directories");
+    make.number("--mode", &MkdirArgs::mode, parse_directory_mode, "OCTAL",
+                "default: 0755, or what the default ACL of the directory above gives");
 
     const auto share = add("share", cmd_share, "let single users and groups read objects; show who may",
                            R"(gshm share models/llama -r --to bob,@research

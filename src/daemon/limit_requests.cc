@@ -1,6 +1,7 @@
 // Requests for limits on accounts. Root and the daemon's own user set them and see all; others see what concerns them.
 #include <algorithm>
 
+#include "base/size.h"
 #include "daemon/server.h"
 #include "daemon/users_text.h"
 #include "store/account_limits.h"
@@ -148,6 +149,27 @@ private:
     bool all_;
 };
 
+// A soft limit above the hard one would never apply. EINVAL for values that a request changes so.
+Status check_soft(const Limits* limits, const std::string& device, uint32_t fields, const LimitValues& wanted) {
+    LimitValues values;
+    if (limits != nullptr) {
+        auto found = std::ranges::find(*limits, device, &Limit::device);
+        if (found != limits->end()) values = found->values;
+    }
+    if ((fields & kLimitBytes) != 0) values.bytes = wanted.bytes;
+    if ((fields & kLimitSoftBytes) != 0) values.soft_bytes = wanted.soft_bytes;
+    if ((fields & kLimitObjects) != 0) values.objects = wanted.objects;
+    if ((fields & kLimitSoftObjects) != 0) values.soft_objects = wanted.soft_objects;
+    const bool changes_bytes = (fields & (kLimitBytes | kLimitSoftBytes)) != 0;
+    const bool changes_objects = (fields & (kLimitObjects | kLimitSoftObjects)) != 0;
+    constexpr const char* kText = "the soft limit of {} would be above the hard one of {}, and never apply";
+    if (changes_bytes && values.bytes != 0 && values.soft_bytes > values.bytes)
+        return fail(EINVAL, kText, size_text(values.soft_bytes), size_text(values.bytes));
+    if (changes_objects && values.objects != 0 && values.soft_objects > values.objects)
+        return fail(EINVAL, kText, fmt::format("{} objects", values.soft_objects), values.objects);
+    return {};
+}
+
 // Counts the objects below directories with new limits, in parts.
 void count_directories(Server& server, std::function<void()> done) {
     store_lock.assert_held();
@@ -165,7 +187,8 @@ bool Session::is_admin() const {
 Error Session::explained(Error error) const {
     const Store& store = server_.store();
     if (const TreeAccount* account = store.limits().refused_by(error.message)) {
-        error.message += "; below it " + users_text(*account, store.credentials(id_));
+        const std::string users = users_text(*account, store.credentials(id_));
+        if (!users.empty()) error.message += "; " + users;
     }
     return error;
 }
@@ -190,17 +213,30 @@ void Session::set_limit(uint64_t request, const wire::SetLimit& set) {
         device = *found;
     }
     const LimitValues values{limit.bytes(), limit.soft_bytes(), limit.objects(), limit.soft_objects(), limit.grace_s()};
+    const std::string device_name = device == Limit::kAll ? "" : server_.devices().info(device).name;
     AccountLimits& limits = server_.store().limits();
     const auto kind = static_cast<LimitKind>(limit.kind());
     switch (kind) {
         case LimitKind::user:
         case LimitKind::group:
             if (limit.id() == UINT32_MAX) return reply_error(request, {EINVAL, "there is no such uid or gid"});
+            if (auto checked =
+                    check_soft(limits_of(kind == LimitKind::user ? limits.of_users() : limits.of_groups(), limit.id()),
+                               device_name, set.fields(), values);
+                !checked) {
+                return reply_error(request, checked.error());
+            }
             limits.set(kind, limit.id(), device, set.fields(), values);
             return reply_ok(request);
         case LimitKind::directory: {
             auto directory = find_limited(path_in(limit.path()));
             if (!directory) return reply_error(request, directory.error());
+            const TreeAccount* account = (*directory)->account.get();
+            if (auto checked =
+                    check_soft(account == nullptr ? nullptr : &account->set, device_name, set.fields(), values);
+                !checked) {
+                return reply_error(request, checked.error());
+            }
             limits.set(**directory, device, set.fields(), values);
             job_started();
             return count_directories(server_, [request, self = weak_from_this()] {

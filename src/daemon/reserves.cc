@@ -28,7 +28,10 @@ void Reserves::load() {
 Status Reserves::set(DeviceIndex device, const Reserve& reserve) {
     const DeviceInfo& info = devices_.info(device);
     if (!info.knows_free_bytes && (reserve.bytes != 0 || reserve.percent != 0)) {
-        return fail(EOPNOTSUPP, "{} does not know how much memory other programs have left free", info.name);
+        return fail(EOPNOTSUPP,
+                    "{} has no reserve, since it does not know how much memory other programs have left free; start "
+                    "gshmd with `--device {}:SIZE` to bound what gshm takes",
+                    info.name, info.name);
     }
     if (reserve.percent > kMostPercent) return fail(EINVAL, "a reserve is at most {}% of a device", kMostPercent);
     const uint64_t bytes = bytes_of(device, reserve);

@@ -13,18 +13,17 @@ namespace {
 
 using Users = std::vector<std::pair<uint64_t, uid_t>>;  // with their bytes
 
-std::string text_of(uint64_t all_bytes, uint64_t own_bytes, Users users, const Credentials& who) {
+// "uid 1000 200 MiB, uid 0 100 MiB", the largest first.
+std::string list_of(Users users) {
     constexpr size_t kShown = 5;
-    const auto all = fmt::format("objects have {}", size_text(all_bytes));
-    if (!who.is_root()) return fmt::format("{}, yours {}", all, size_text(own_bytes));
     const size_t shown = std::min(kShown, users.size());
     // By size; users with the same size by their number.
     std::ranges::partial_sort(users, users.begin() + static_cast<ptrdiff_t>(shown), [](const auto& a, const auto& b) {
         return a.first != b.first ? a.first > b.first : a.second < b.second;
     });
-    std::string text = all;
+    std::string text;
     for (size_t i = 0; i < shown; ++i)
-        text += fmt::format("{} uid {} {}", i == 0 ? ":" : ",", users[i].second, size_text(users[i].first));
+        text += fmt::format("{}uid {} {}", i == 0 ? "" : ", ", users[i].second, size_text(users[i].first));
     uint64_t rest = 0;
     for (size_t i = shown; i < users.size(); ++i) rest += users[i].first;
     if (users.size() > shown) text += fmt::format(", and {} further users {}", users.size() - shown, size_text(rest));
@@ -34,11 +33,11 @@ std::string text_of(uint64_t all_bytes, uint64_t own_bytes, Users users, const C
 }  // namespace
 
 std::string users_text(const Accounts& accounts, DeviceIndex device, const Credentials& who) {
+    const auto all = fmt::format("objects have {}", size_text(accounts.of(device).object_bytes));
+    if (!who.is_root()) return fmt::format("{}, yours {}", all, size_text(accounts.of(device, who.uid).object_bytes));
     Users users;
-    if (who.is_root()) {
-        for (const auto& [uid, account] : accounts.users(device)) users.emplace_back(account.object_bytes, uid);
-    }
-    return text_of(accounts.of(device).object_bytes, accounts.of(device, who.uid).object_bytes, std::move(users), who);
+    for (const auto& [uid, account] : accounts.users(device)) users.emplace_back(account.object_bytes, uid);
+    return users.empty() ? all : fmt::format("{}: {}", all, list_of(std::move(users)));
 }
 
 std::string users_text(const TreeAccount& account, const Credentials& who) {
@@ -48,7 +47,8 @@ std::string users_text(const TreeAccount& account, const Credentials& who) {
         users.emplace_back(bytes, uid);
         if (uid == who.uid) own = bytes;
     }
-    return text_of(account.all.bytes, own, std::move(users), who);
+    if (!who.is_root()) return fmt::format("your objects below it have {}", size_text(own));
+    return users.empty() ? "" : "below it: " + list_of(std::move(users));
 }
 
 }  // namespace gshm::core

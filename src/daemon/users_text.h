@@ -14,7 +14,8 @@ namespace gshm::core {
 // yours 100 MiB" for others.
 std::string users_text(const Accounts& accounts, DeviceIndex device, const Credentials& who);
 
-// The same for the objects below a directory with limits.
+// Of the objects below a directory with limits, whose total is not repeated: "below it: uid 1000 200 MiB" for root, "your
+// objects below it have 100 MiB" for others. Empty: nothing to add.
 std::string users_text(const TreeAccount& account, const Credentials& who);
 
 }  // namespace gshm::core

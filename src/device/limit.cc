@@ -39,8 +39,12 @@ Result<std::unique_ptr<Extent>> LimitDevice::allocate(uint64_t size_bytes, const
     const uint64_t reserve = reserve_bytes();
     const std::string kept =
         reserve == 0 ? "" : fmt::format(", {} of it reserved for other programs", size_text(reserve));
-    return std::unexpected(full(
-        size_bytes, fmt::format("the device has {} free{}, and other processes have the rest", size_text(free), kept)));
+    // What gshm's own allocations do not explain.
+    const uint64_t known = free + budget_->used();
+    const uint64_t capacity = upstream_->info().capacity_bytes;
+    const std::string others =
+        capacity <= known ? "" : fmt::format(", and other processes have {}", size_text(capacity - known));
+    return std::unexpected(full(size_bytes, fmt::format("the device has {} free{}{}", size_text(free), kept, others)));
 }
 
 Result<std::unique_ptr<Extent>> LimitDevice::allocate_upstream(uint64_t size_bytes, const AllocateOptions& options) {

@@ -36,9 +36,9 @@ const Limits* find(const AccountLimits::Accounted& accounts, uint32_t id) {
     return found == accounts.end() ? nullptr : &found->second;
 }
 
-// The share's bytes are on no device, or on one that is a tier of theirs.
-bool is_away(const AccountShare& share) {
-    return share.evicted_from != 0 || share.stored;
+// The device that the share counts on: not its tier.
+DeviceIndex home_of(const AccountShare& share) {
+    return share.evicted_from != 0 ? share.evicted_from - 1 : share.device;
 }
 
 }  // namespace
@@ -51,8 +51,7 @@ void TreeAccountDeleter::operator()(TreeAccount* account) const {
 struct AccountLimits::Charge {
     uid_t uid = 0;
     gid_t gid = 0;
-    DeviceIndex device = 0;
-    bool away = false;
+    DeviceIndex device = 0;  // it belongs to
     uint64_t bytes = 0;
     uint64_t objects = 1;
     std::span<TreeAccount* const> trees = {};
@@ -63,21 +62,19 @@ struct AccountLimits::Charge {
 
     static Charge of(const Object& object) {
         const AccountShare& own = object.accounted.own();
-        Charge charge{own.uid, own.gid, own.device, is_away(own), own.bytes};
+        Charge charge{own.uid, own.gid, home_of(own), own.bytes};
         charge.retired = object.accounted.retired();
         if (object.accounted.trees() != nullptr) charge.trees = object.accounted.trees()->accounts;
         return charge;
     }
     LimitUse on(DeviceIndex limit) const {
         LimitUse found;
-        auto counts = [&](DeviceIndex where, bool is_elsewhere) {
-            return limit == Limit::kAll || (limit == where && !is_elsewhere);
-        };
-        if (counts(device, away)) found = {bytes, objects, 0};
-        if (counts(former_device, false)) found.bytes += former_bytes;
+        auto counts = [&](DeviceIndex where) { return limit == Limit::kAll || limit == where; };
+        if (counts(device)) found = {bytes, objects, 0};
+        if (counts(former_device)) found.bytes += former_bytes;
         if (retired == nullptr) return found;
         for (const AccountShare& share : *retired) {
-            if (counts(share.device, is_away(share))) found.bytes += share.bytes;
+            if (counts(share.device)) found.bytes += share.bytes;
         }
         return found;
     }
@@ -90,23 +87,19 @@ AccountLimits::~AccountLimits() {
 
 // ---- use ----
 
-// `with_tiers`: also memory that tiers have.
-LimitUse AccountLimits::use_of(const Account& account, bool with_tiers) {
-    LimitUse use{difference(account.object_bytes, account.tier_bytes),
-                 difference(account.objects, account.tier_objects), account.unlinked_bytes};
-    if (with_tiers) {
-        use.bytes += account.evicted_bytes;
-        use.objects += account.evicted_objects;
-    }
-    return use;
+// Memory in a tier counts on the device that the object belongs to: it may always return.
+LimitUse AccountLimits::use_of(const Account& account) {
+    const uint64_t bytes = difference(account.object_bytes, account.tier_bytes) + account.evicted_bytes;
+    const uint64_t objects = difference(account.objects, account.tier_objects) + account.evicted_objects;
+    return {bytes, objects, std::min(account.unlinked_bytes, bytes)};
 }
 
 LimitUse AccountLimits::user_use(uid_t uid, DeviceIndex device) const {
     const Accounts& accounts = store_.accounts();
-    if (device != Limit::kAll) return use_of(accounts.of(device, uid), false);
+    if (device != Limit::kAll) return use_of(accounts.of(device, uid));
     LimitUse all;
     for (DeviceIndex i = 0; i < store_.devices().size(); ++i) {
-        const LimitUse use = use_of(accounts.of(i, uid), true);
+        const LimitUse use = use_of(accounts.of(i, uid));
         all = {all.bytes + use.bytes, all.objects + use.objects, all.unlinked_bytes + use.unlinked_bytes};
     }
     return all;
@@ -114,10 +107,10 @@ LimitUse AccountLimits::user_use(uid_t uid, DeviceIndex device) const {
 
 LimitUse AccountLimits::group_use(gid_t gid, DeviceIndex device) const {
     const Accounts& accounts = store_.accounts();
-    if (device != Limit::kAll) return use_of(accounts.of_group(device, gid), false);
+    if (device != Limit::kAll) return use_of(accounts.of_group(device, gid));
     LimitUse all;
     for (DeviceIndex i = 0; i < store_.devices().size(); ++i) {
-        const LimitUse use = use_of(accounts.of_group(i, gid), true);
+        const LimitUse use = use_of(accounts.of_group(i, gid));
         all = {all.bytes + use.bytes, all.objects + use.objects, all.unlinked_bytes + use.unlinked_bytes};
     }
     return all;
@@ -136,7 +129,7 @@ void AccountLimits::count(const TreeSet& trees, const AccountShare& share, bool 
             if (share.unlinked) add(use.unlinked_bytes, share.bytes);
         };
         change(account->all);
-        if (!is_away(share)) change(account->use[share.device]);
+        change(account->use[home_of(share)]);
         uint64_t& of_user = account->user_bytes[share.uid];
         add(of_user, share.bytes);
         if (of_user == 0) account->user_bytes.erase(share.uid);
@@ -174,21 +167,24 @@ Status AccountLimits::check_one(const Limit& limit, bool is_bytes, const LimitUs
     auto exceeds = [&](uint64_t allowed) { return allowed != 0 && (used > allowed || more > allowed - used); };
     const bool is_over = exceeds(hard);
     if (!is_over && (until == 0 || !exceeds(soft) || store_.clock().steady_ns() < until)) return {};
-    auto text = [&](uint64_t amount) { return is_bytes ? size_text(amount) : fmt::format("{} objects", amount); };
+    auto text = [&](uint64_t amount) {
+        return is_bytes ? size_text(amount) : fmt::format("{} object{}", amount, amount == 1 ? "" : "s");
+    };
+    constexpr const char* kHelp = "(`gshm quota` shows what counts)";
     const std::string where = limit.on == Limit::kAll ? "on all devices together" : "on " + limit.device;
     const std::string held =
         !is_bytes || use.unlinked_bytes == 0
             ? ""
             : fmt::format(" ({} of it has no name, and is still held)", size_text(use.unlinked_bytes));
     if (is_over) {
-        return fail(EDQUOT, "the limit of {} {} is {}: {} used{}, and {} more needed", who(), where, text(hard),
-                    text(used), held, text(more));
+        return fail(EDQUOT, "the limit of {} {} is {}: {} used{}, and {} more needed {}", who(), where, text(hard),
+                    text(used), held, text(more), kHelp);
     }
     return fail(EDQUOT,
                 "the soft limit of {} {} is {}, and was exceeded for longer than its grace of {}: {} used{}, and {} "
-                "more needed",
+                "more needed {}",
                 who(), where, text(soft), span_text(limit.values.grace_s == 0 ? kGraceS : limit.values.grace_s),
-                text(used), held, text(more));
+                text(used), held, text(more), kHelp);
 }
 
 template <typename Use, typename More, typename Who>
@@ -224,12 +220,12 @@ Status AccountLimits::check(const Charge* before, const Charge& after) {
     if (const Limits* limits = find(users_, after.uid)) {
         TRY(check_limits(
             *limits, [&](DeviceIndex device) { return user_use(after.uid, device); },
-            more(before != nullptr && before->uid == after.uid), [&] { return fmt::format("uid {}", after.uid); }));
+            more(before != nullptr && before->uid == after.uid), [&] { return fmt::format("user {}", after.uid); }));
     }
     if (const Limits* limits = find(groups_, after.gid)) {
         TRY(check_limits(
             *limits, [&](DeviceIndex device) { return group_use(after.gid, device); },
-            more(before != nullptr && before->gid == after.gid), [&] { return fmt::format("gid {}", after.gid); }));
+            more(before != nullptr && before->gid == after.gid), [&] { return fmt::format("group {}", after.gid); }));
     }
     for (const TreeAccount* account : after.trees) {
         if (account->directory == nullptr) continue;
@@ -245,7 +241,7 @@ Status AccountLimits::check(const Charge* before, const Charge& after) {
 Status AccountLimits::check_new_object(uid_t uid, gid_t gid, const Directory& parent, DeviceIndex device,
                                        uint64_t bytes) {
     const Counted trees = has_trees() ? trees_of(parent) : Counted();
-    Charge charge{uid, gid, device, false, bytes};
+    Charge charge{uid, gid, device, bytes};
     charge.trees = trees;
     return check(nullptr, charge);
 }
@@ -263,9 +259,8 @@ Status AccountLimits::check_new_device(const Object& object, DeviceIndex to, boo
     const Charge before = Charge::of(object);
     Charge after = before;
     after.device = to;
-    after.away = false;
     if (keeps_old) {
-        after.former_device = before.device;
+        after.former_device = object.device;
         after.former_bytes = object.extent == nullptr ? 0 : object.size_bytes;  // without a growth
     }
     return check(&before, after);

@@ -62,7 +62,7 @@ using Limits = std::vector<Limit>;  // by device
 std::string encode_limits(const Limits& limits);
 Result<Limits> decode_limits(std::string_view text);
 
-// What an account has, as limits count it: memory in a tier counts on no device, but on all devices together.
+// What an account has, as limits count it: memory in a tier counts on the device that its object belongs to.
 struct LimitUse {
     uint64_t bytes = 0;
     uint64_t objects = 0;
@@ -134,7 +134,7 @@ public:
         return any() ? check_new_device(object, to, keeps_old) : Status{};
     }
     // Its present memory stays, as former memory, beside the new one.
-    Status check_former(const Object& object) { return check_device(object, object.device, true); }
+    Status check_former(const Object& object) { return check_device(object, object.home(), true); }
     // The node gets a name in that directory.
     Status check_name(const Node& node, const Directory& to) {
         return has_trees() ? check_new_name(node, to) : Status{};
@@ -222,7 +222,7 @@ private:
     void record(LimitKind kind, uint32_t id);
     void look_again();  // for any_
     void find_devices(Limits& limits) const;
-    static LimitUse use_of(const Account& account, bool with_tiers);
+    static LimitUse use_of(const Account& account);
 
     Store& store_;
     Recorder* recorder_ = nullptr;  // null: none

@@ -2,7 +2,6 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "store/evictables.h"
-#include "store/account_limits.h"
 #include "store/gate.h"
 #include "store/lifetimes.h"
 #include "store/store.h"
@@ -155,8 +154,7 @@ Status Store::check_eviction(const Object& object, uint32_t own) const {
 }
 
 Status Store::check_return(const Object& object) const {
-    // In a tier it counts on no device.
-    TRY(limits_->check_device(object, object.home(), object.session_leases > 0));
+    // No limit is asked: it counts on that device already.
     if (object.session_leases == 0 || object.state == ObjectState::sealed) return {};
     return fail(EBUSY, "a process has the object open in its tier, and its bytes may change (see `gshm holders`)");
 }

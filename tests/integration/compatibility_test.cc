@@ -120,6 +120,8 @@ TEST_F(Compatibility, KeysOfJson) {
     add({"attr", "a/b"});
     add({"attr", "a/b", "-d", "key"});
     add({"stat", "a/b", "a"});
+    add({"mkdir", "a/d", "--mode", "0700"});
+    add({"rm", "-r", "a/d"});
     add({"share", "a/b", "--to", "root,@12345"});
     add({"share", "a", "--to", "root"});
     add({"share", "a", "a/b"});

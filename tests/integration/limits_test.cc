@@ -1,4 +1,5 @@
 // Limits on accounts, by the library and the command line, with users who are not root.
+#include <regex>
 #include <sys/stat.h>
 
 #include "library_fixture.h"
@@ -195,9 +196,9 @@ TEST_F(LimitsTest, TheMessageTellsNoStrangerWhoElseHasObjects) {
     ASSERT_EQ(try_create(user.get(), "team/more", 3 * kMiB, "host"), -EDQUOT);
     EXPECT_STREQ(gshm_last_error(),
                  "the limit of directory \"team\" on all devices together is 10 MiB: 8.0 MiB used, and 3.0 MiB more "
-                 "needed; below it objects have 8.0 MiB, yours 2.0 MiB");
+                 "needed (`gshm quota` shows what counts); your objects below it have 2.0 MiB");
     ASSERT_EQ(try_create(client_.get(), "team/more", 3 * kMiB, "host"), -EDQUOT);
-    EXPECT_NE(std::string(gshm_last_error()).find(": uid 0 6.0 MiB, uid 65534 2.0 MiB"), std::string::npos)
+    EXPECT_NE(std::string(gshm_last_error()).find("; below it: uid 0 6.0 MiB, uid 65534 2.0 MiB"), std::string::npos)
         << gshm_last_error();
 }
 
@@ -312,6 +313,8 @@ TEST_F(LimitsTest, AReserveLeavesMemoryToOtherPrograms) {
     EXPECT_EQ(try_create(client_.get(), "large", half + 4 * kMiB, "cuda:0"), -ENOSPC);
     EXPECT_NE(std::string(gshm_last_error()).find("reserved for other programs"), std::string::npos)
         << gshm_last_error();
+    EXPECT_EQ(std::string(gshm_last_error()).find("other processes"), std::string::npos)
+        << "nobody else has memory: " << gshm_last_error();
     EXPECT_EQ(try_create(client_.get(), "large", half - 16 * kMiB, "cuda:0"), 0) << gshm_last_error();
     kill();
     ASSERT_TRUE(start({}, daemon_env())) << log();
@@ -360,7 +363,7 @@ TEST_F(LimitsTest, ByTheCommandLine) {
     ASSERT_EQ(cli_as_nobody({"create", "a", "--size", "600K", "--device", "host"}).exit_code, 0);
     auto refused = cli_as_nobody({"create", "b", "--size", "500K", "--device", "host"});
     EXPECT_EQ(refused.exit_code, 7) << refused.err;
-    EXPECT_NE(refused.err.find("the limit of uid 65534 on host is 1.0 MiB: 600 KiB used, and 500 KiB more needed"),
+    EXPECT_NE(refused.err.find("the limit of user 65534 on host is 1.0 MiB: 600 KiB used, and 500 KiB more needed"),
               std::string::npos)
         << refused.err;
     auto quota = cli_as_nobody({"quota"});
@@ -378,16 +381,107 @@ TEST_F(LimitsTest, ByTheCommandLine) {
                                                 {"limit", "--user", "no such user", "--bytes", "1M"},
                                                 {"limit", "--user", "0", "--bytes", "much"},
                                                 {"limit", "--user", "0", "--grace", "3 weeks"},
+                                                {"limit", "--user", "0", "--bytes", "0"},
+                                                {"limit", "--user", "0", "--soft-bytes", "0"},
+                                                {"limit", "--user", "0", "--objects", "0"},
+                                                {"limit", "--user", "0", "--soft-objects", "0"},
+                                                {"limit", "--device", "cuda:0", "--reserve", "0%"},
                                                 {"limit", "--reserve", "10%"},
                                                 {"limit", "--device", "cuda:0", "--reserve", "99%"},
                                                 {"limit", "--user", "0", "--reserve", "1G"}}) {
         EXPECT_EQ(run_cli(bad).exit_code, 2) << bad.back();
     }
-    EXPECT_EQ(run_cli({"limit", "--directory", "absent", "--bytes", "1M"}).exit_code, 4);
+    EXPECT_EQ(run_cli({"limit"}).out, "there are no limits\n") << "0 removes nothing";
     EXPECT_EQ(run_cli({"limit", "--directory", "/", "--objects", "100"}).exit_code, 0);
     EXPECT_EQ(run_cli({"limit", "--device", "cuda:0", "--reserve", "10%"}).exit_code, 0);
     EXPECT_NE(run_cli({"limit"}).out.find("RESERVE"), std::string::npos);
     EXPECT_EQ(run_cli({"limit", "--device", "cuda:0", "--reserve", "none"}).exit_code, 0);
+}
+
+TEST_F(LimitsTest, QuotaSaysWhoUsesNothingAndWhoMaySeeTheOthers) {
+    if (auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
+    EXPECT_EQ(run_cli({"quota"}).out, "you use nothing, and have no limits; `--all` shows the others\n");
+    EXPECT_EQ(cli_as_nobody({"quota"}).out, "you use nothing, and have no limits\n");
+    EXPECT_EQ(run_cli({"quota", "--all"}).out, "nobody uses anything, and there are no limits\n");
+    const auto refused = cli_as_nobody({"quota", "--all"});
+    EXPECT_EQ(refused.exit_code, 5);
+    EXPECT_NE(refused.err.find("only root and the user who runs gshmd"), std::string::npos) << refused.err;
+    ASSERT_EQ(cli_as_nobody({"create", "a", "--size", "600K", "--device", "host"}).exit_code, 0);
+    EXPECT_NE(run_cli({"quota"}).out.find("you use nothing"), std::string::npos);
+    EXPECT_NE(run_cli({"quota", "--all"}).out.find("600K"), std::string::npos);
+    EXPECT_EQ(run_cli({"quota", "--all", "--user", "0"}).exit_code, 2);
+}
+
+TEST_F(LimitsTest, ASoftLimitIsNeverAboveTheHardOne) {
+    gshm::Limit both = limit(GSHM_LIMIT_USER, kUser, 1 * kMiB, 10);
+    ASSERT_TRUE(root_.set_limit(both));
+    gshm::Limit soft = limit(GSHM_LIMIT_USER, kUser, 0);
+    soft.info.fields = GSHM_LIMIT_SOFT_BYTES;
+    soft.info.soft_bytes = 2 * kMiB;
+    auto refused = root_.set_limit(soft);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, EINVAL);
+    EXPECT_EQ(refused.error().message,
+              "the soft limit of 2.0 MiB would be above the hard one of 1.0 MiB, and never apply");
+    soft.info.fields = GSHM_LIMIT_SOFT_OBJECTS;
+    soft.info.soft_objects = 11;
+    EXPECT_EQ(root_.set_limit(soft).error().code, EINVAL);
+    soft.info.soft_objects = 10;
+    EXPECT_TRUE(root_.set_limit(soft)) << "the same is permitted";
+    both.info.fields = GSHM_LIMIT_OBJECTS;
+    both.info.objects = 9;
+    EXPECT_EQ(root_.set_limit(both).error().code, EINVAL) << "nor may the hard one get below it";
+    gshm::Limit grace = limit(GSHM_LIMIT_USER, kUser, 0);
+    grace.info.fields = GSHM_LIMIT_GRACE;
+    grace.info.grace_s = 60;
+    EXPECT_TRUE(root_.set_limit(grace));
+    EXPECT_EQ(of_user().bytes, kMiB);
+    EXPECT_EQ(of_user().objects, 10u);
+    // Another device has its own.
+    soft.device = "host";
+    soft.info.soft_objects = 100;
+    EXPECT_TRUE(root_.set_limit(soft));
+    make_directory("team");
+    set(limit(GSHM_LIMIT_DIRECTORY, 0, kMiB), "", "team");
+    gshm::Limit tree = limit(GSHM_LIMIT_DIRECTORY, 0, 0);
+    tree.path = "team";
+    tree.info.fields = GSHM_LIMIT_SOFT_BYTES;
+    tree.info.soft_bytes = kMiB + 1;
+    EXPECT_EQ(root_.set_limit(tree).error().code, EINVAL);
+}
+
+TEST_F(LimitsTest, TheTableShowsTheGraceAndItsEnd) {
+    ASSERT_EQ(run_cli({"limit", "--user", "0", "--device", "host", "--soft-bytes", "512K"}).exit_code, 0);
+    EXPECT_EQ(run_cli({"limit"}).out.find(" GRACE  "), std::string::npos) << "the default";
+    ASSERT_EQ(run_cli({"limit", "--user", "0", "--device", "host", "--grace", "1h30m"}).exit_code, 0);
+    EXPECT_NE(run_cli({"limit"}).out.find("1h30m"), std::string::npos) << run_cli({"limit"}).out;
+    ASSERT_EQ(run_cli({"create", "a", "--size", "600K", "--device", "host"}).exit_code, 0);
+    const std::string running = run_cli({"limit"}).out;
+    EXPECT_TRUE(std::regex_search(running, std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d\n)"))) << running;
+    ASSERT_EQ(run_cli({"limit", "--user", "0", "--device", "host", "--grace", "1ms"}).exit_code, 0);
+    EXPECT_TRUE(eventually([&] { return run_cli({"limit"}).out.find(" over\n") != std::string::npos; }));
+    const auto refused = run_cli({"create", "b", "--size", "1K", "--device", "host"});
+    EXPECT_EQ(refused.exit_code, 7) << refused.err;
+}
+
+TEST_F(LimitsTest, MessagesSayWhatHelps) {
+    auto failed = run_cli({"limit", "--directory", "absent", "--bytes", "1M"});
+    EXPECT_EQ(failed.exit_code, 4);
+    EXPECT_NE(failed.err.find("gshm mkdir"), std::string::npos) << failed.err;
+    failed = run_cli({"limit", "--user", "no such user", "--bytes", "1M"});
+    EXPECT_NE(failed.err.find("there is no user \"no such user\""), std::string::npos) << failed.err;
+    failed = run_cli({"limit", "--group", "no such group", "--bytes", "1M"});
+    EXPECT_NE(failed.err.find("there is no group \"no such group\""), std::string::npos) << failed.err;
+    failed = run_cli({"limit", "--device", "host", "--reserve", "10%"});
+    EXPECT_EQ(failed.exit_code, 9);
+    EXPECT_EQ(failed.err.find("host: host"), std::string::npos) << failed.err;
+    EXPECT_NE(failed.err.find("--device host:SIZE"), std::string::npos) << failed.err;
+    ASSERT_EQ(run_cli({"limit", "--user", "0", "--objects", "1"}).exit_code, 0);
+    ASSERT_EQ(run_cli({"create", "a", "--size", "1K", "--device", "host"}).exit_code, 0);
+    failed = run_cli({"create", "b", "--size", "1K", "--device", "host"});
+    EXPECT_NE(failed.err.find("is 1 object: 1 object used, and 1 object more needed"), std::string::npos) << failed.err;
+    failed = run_cli({"limit", "--user", "0", "--bytes", "0"});
+    EXPECT_NE(failed.err.find("`none` removes it"), std::string::npos) << failed.err;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Objects that leave a full GPU for host memory and a folder, and return: who leaves, who stays, what is kept, and what a
 // kill leaves.
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -159,6 +160,47 @@ TEST_F(TiersTest, AGpuFullOfHeldObjectsIsFull) {
     held.pop_back();
     EXPECT_EQ(try_create("more", kObject), 0) << gshm_last_error();
     EXPECT_EQ(tier(name(kRoom - 1)), "host");
+}
+
+// It counts on the GPU wherever its bytes are: no limit keeps it from its readers.
+TEST_F(TiersTest, AnEvictedObjectCountsInTheLimitOfItsDevice) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root";
+    gshm_limit limit = GSHM_LIMIT_INIT;
+    limit.kind = GSHM_LIMIT_USER;
+    limit.id = getuid();
+    limit.fields = GSHM_LIMIT_BYTES;
+    limit.device = "cuda:0";
+    limit.bytes = kObject + kObject / 2;
+    auto set = [&] { return gshm_limit_set(client_.get(), &limit); };
+    ASSERT_EQ(set(), 0) << gshm_last_error();
+    make_closed("a", 1);
+    ASSERT_EQ(demote("a"), 0) << gshm_last_error();
+    // All that the user has is evicted.
+    const std::string quota = run_cli({"quota"}).out;
+    EXPECT_TRUE(std::regex_search(quota, std::regex("user +root +cuda:0 +4.0M +- +6.0M +1 "))) << quota;
+    EXPECT_EQ(quota.find("host"), std::string::npos) << quota;
+    EXPECT_EQ(try_create("b", kObject), -EDQUOT);
+    EXPECT_TRUE(has_bytes("a", 1)) << gshm_last_error();
+    // With a limit below what is used.
+    ASSERT_EQ(demote("a"), 0) << gshm_last_error();
+    limit.bytes = 1;
+    ASSERT_EQ(set(), 0) << gshm_last_error();
+    EXPECT_EQ(try_create("b", 1), -EDQUOT);
+    EXPECT_TRUE(has_bytes("a", 1)) << gshm_last_error();
+    limit.bytes = 0;
+    ASSERT_EQ(set(), 0) << gshm_last_error();
+    // Its new owner needs room for it, wherever it is.
+    ASSERT_EQ(demote("a"), 0) << gshm_last_error();
+    constexpr uid_t kOther = 65534;
+    limit.id = kOther;
+    limit.bytes = kObject - 1;
+    ASSERT_EQ(set(), 0) << gshm_last_error();
+    gshm_changes changes = GSHM_CHANGES_INIT;
+    changes.what = GSHM_CHANGE_OWNER;
+    changes.uid = changes.gid = kOther;
+    EXPECT_EQ(gshm_change(client_.get(), "a", &changes), -EDQUOT);
+    EXPECT_EQ(tier("a"), "host");
+    EXPECT_TRUE(has_bytes("a", 1)) << gshm_last_error();
 }
 
 TEST_F(TiersTest, SeveralOpenersBringAnObjectBackOnce) {

@@ -58,7 +58,7 @@ TEST_F(FullDevice, ARefusalSaysHowFullItIs) {
     EXPECT_EQ(refused.exit_code, 7);
     EXPECT_TRUE(has(refused.err, "4.0 MiB requested")) << refused.err;
     EXPECT_TRUE(has(refused.err, "gshm has 12 MiB of 64 MiB in use")) << refused.err;
-    EXPECT_TRUE(has(refused.err, "the device has 2.0 MiB free")) << refused.err;
+    EXPECT_TRUE(has(refused.err, "the device has 2.0 MiB free, and other processes have 50 MiB")) << refused.err;
 }
 
 TEST_F(FullDevice, ARefusalNamesTheUsersToRootAlone) {

@@ -257,7 +257,7 @@ private:
 
     void one() {
         if (limited_ && below(8) == 0) return set_limit();
-        switch (below(21)) {
+        switch (below(22)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1:
             case 2:
@@ -278,6 +278,7 @@ private:
             case 17: return pass();
             case 18: return set_ttl();
             case 19: return pin();
+            case 20: return evict_or_return();
             default: return list();
         }
     }
@@ -423,10 +424,23 @@ private:
         if (keep && !model.sealed && written) expected = EBUSY;
         ASSERT_EQ(code_of(rig_.store.check_move(*object, to, keep)), expected);
         if (expected != 0) return;
+        const Place place = copy_to(*object, to, model.size);
+        if (below(4) == 0 ||
+            is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
+            if (place.extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place.extent->id);
+            else rig_.store.extents().detach(place, model.size, false, object->uid);
+            return;
+        }
+        rig_.store.move(object, to, place, object->session_leases > 0);
+        ASSERT_EQ(object->device, to);
+        ASSERT_EQ(object->home(), to);
+    }
+    // The place is free, and a cancelled move leaves no bytes there.
+    Place copy_to(const Object& object, DeviceIndex to, uint64_t size) {
         auto& device = to == 0 ? rig_.first : rig_.second;
         std::optional<Place> place;
         while (!place) {
-            auto placed = rig_.store.place_elsewhere(*object, to);
+            auto placed = rig_.store.place_elsewhere(object, to);
             if (auto* found = std::get_if<Place>(&placed)) {
                 place = *found;
                 continue;
@@ -435,21 +449,25 @@ private:
             auto* extent = rig_.store.extents().add(need, *device.allocate(need.size_bytes, {need.compressible}));
             if (!need.slab) place = Place{extent, 0};
         }
-        // The place is free, and a cancelled move leaves no bytes there.
-        ASSERT_TRUE(
-            place->extent->memory->copy_from(place->offset, *object->extent->memory, object->offset, model.size));
-        if (below(4) == 0) {
-            if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
-            else rig_.store.extents().detach(*place, model.size, false, object->uid);
-            return;
+        EXPECT_TRUE(place->extent->memory->copy_from(place->offset, *object.extent->memory, object.offset, size));
+        return *place;
+    }
+
+    // The memory of the other device is a tier. No limit refuses either way.
+    void evict_or_return() {
+        if (model_.objects.empty()) return;
+        auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
+        Object* object = rig_.store.object(id);
+        if (model.held() || (!object->is_evicted() && !rig_.store.check_eviction(*object))) return;
+        const DeviceIndex home = object->home();
+        const bool leaves = !object->is_evicted();
+        const DeviceIndex to = leaves ? 1 - home : home;
+        if (!leaves) {
+            ASSERT_TRUE(rig_.store.check_return(*object));
         }
-        if (is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
-            if (place->extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place->extent->id);
-            else rig_.store.extents().detach(*place, model.size, false, object->uid);
-            return;
-        }
-        rig_.store.move(object, to, *place, object->session_leases > 0);
-        ASSERT_EQ(object->device, to);
+        rig_.store.move(object, to, copy_to(*object, to, model.size), false, leaves ? home + 1 : 0);
+        ASSERT_EQ(object->home(), home);
+        ASSERT_EQ(object->is_evicted(), leaves);
     }
 
     // The errno of putting an object at a name, over an existing one.
@@ -698,7 +716,7 @@ private:
             ASSERT_EQ(stored->uid, object.uid);
             ASSERT_EQ((stored->flags & kPinned) != 0, object.pin != ModelObject::Pin::none);
             ASSERT_EQ(stored->lifetime == nullptr ? 0 : stored->lifetime->ttl_ns, object.ttl);
-            if (object.pin == ModelObject::Pin::owner) pinned[{stored->device, object.uid}] += object.size;
+            if (object.pin == ModelObject::Pin::owner) pinned[{stored->home(), object.uid}] += object.size;
             if (!stored->retired) continue;
             ASSERT_TRUE(object.held());
             for (const auto& retired : *stored->retired) {

@@ -28,16 +28,28 @@ inline void expect_true_accounts(Store& store) {
     using Key = std::pair<DeviceIndex, uid_t>;
     std::map<Key, Account> users;
     std::map<Key, Account> groups;
-    std::map<NodeId, LimitUse> trees;
-    for (const auto& [id, account] : store.limits().of_directories()) trees[id];
+    using Uses = std::map<std::pair<uint64_t, DeviceIndex>, LimitUse>;  // by node, uid or gid; only what is not empty
+    Uses trees;
+    Uses user_uses;
+    Uses group_uses;
     std::vector<Account> totals(store.devices().size());
-    auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
+    // As limits count it: on the device that it belongs to.
+    auto limited = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
+        auto add = [&](Uses& uses, uint64_t id) {
+            for (DeviceIndex on : {device, Limit::kAll}) {
+                LimitUse& use = uses[{id, on}];
+                use.bytes += bytes;
+                use.objects += whole ? 1 : 0;
+                use.unlinked_bytes += unlinked ? bytes : 0;
+            }
+        };
+        add(user_uses, object.uid);
+        add(group_uses, object.gid);
         for (const auto& [id, account] : store.limits().of_directories()) {
-            if (!counts_in(object, *account)) continue;
-            trees[id].bytes += bytes;
-            trees[id].objects += whole ? 1 : 0;
-            trees[id].unlinked_bytes += unlinked ? bytes : 0;
+            if (counts_in(object, *account)) add(trees, id);
         }
+    };
+    auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
         for (Account* account : {&users[{device, object.uid}], &groups[{device, object.gid}], &totals[device]}) {
             account->object_bytes += bytes;
             account->objects += whole ? 1 : 0;
@@ -59,11 +71,14 @@ inline void expect_true_accounts(Store& store) {
                 ++account->evicted_objects;
             }
         }
+        const bool has_bytes = object->extent != nullptr || object->stored != 0;
+        limited(*object, object->home(), has_bytes ? object->size_bytes : 0, true, object->links == 0);
         if (object->stored != 0) continue;  // on no device
         count(*object, object->device, object->extent == nullptr ? 0 : object->size_bytes, true, object->links == 0);
         if (!object->retired) continue;
         for (const auto& retired : *object->retired) {
             count(*object, retired.place.extent->device, retired.size_bytes, false, true);
+            limited(*object, retired.place.extent->device, retired.size_bytes, false, true);
         }
     }
     std::map<Key, Account> counted;
@@ -77,8 +92,21 @@ inline void expect_true_accounts(Store& store) {
         for (const auto& [gid, account] : store.accounts().groups(device)) counted[{device, gid}] = account;
     }
     ASSERT_EQ(counted, groups);
-    for (const auto& [id, account] : store.limits().of_directories()) {
-        ASSERT_EQ(AccountLimits::tree_use(*account, Limit::kAll), trees[id]) << "of directory " << id;
+    const AccountLimits& limits = store.limits();
+    for (const auto& [id, account] : limits.of_directories()) {
+        for (DeviceIndex device = 0; device < totals.size(); ++device) {
+            const LimitUse use = AccountLimits::tree_use(*account, device);
+            ASSERT_EQ(use, (trees[{id, device}])) << "of directory " << id << " on device " << device;
+        }
+        ASSERT_EQ(AccountLimits::tree_use(*account, Limit::kAll), (trees[{id, Limit::kAll}])) << "of directory " << id;
+    }
+    // Bytes without a name are those of the device where they are, and not compared.
+    auto same = [](const LimitUse& a, const LimitUse& b) { return a.bytes == b.bytes && a.objects == b.objects; };
+    for (const auto& [key, use] : user_uses) {
+        ASSERT_TRUE(same(limits.user_use(static_cast<uid_t>(key.first), key.second), use)) << "of uid " << key.first;
+    }
+    for (const auto& [key, use] : group_uses) {
+        ASSERT_TRUE(same(limits.group_use(static_cast<gid_t>(key.first), key.second), use)) << "of gid " << key.first;
     }
 }
 

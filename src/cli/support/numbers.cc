@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <fmt/core.h>
@@ -18,6 +19,9 @@ namespace {
 [[noreturn]] void reject(std::string_view option, std::string_view text, std::string_view wanted) {
     throw Failure::usage(fmt::format("{} {}: {}", option, printable(text), wanted));
 }
+
+// 0 is "no limit" to the library, and "nothing" to a reader.
+constexpr std::string_view kNoZero = "a limit is at least 1; `none` removes it";
 
 struct Prefix {
     uint64_t value = 0;
@@ -37,6 +41,13 @@ Prefix parse_prefix(std::string_view text) {
     return prefix;
 }
 
+std::optional<uint32_t> octal(std::string_view text, uint32_t most) {
+    uint32_t mode = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+    if (error != std::errc{} || end != text.data() + text.size() || mode == 0 || mode > most) return std::nullopt;
+    return mode;
+}
+
 }  // namespace
 
 uint64_t parse_size(std::string_view option, std::string_view text) {
@@ -54,12 +65,13 @@ uint8_t parse_byte(std::string_view option, std::string_view text) {
 }
 
 uint32_t parse_mode(std::string_view option, std::string_view text) {
-    uint32_t mode = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-    if (error != std::errc{} || end != text.data() + text.size() || mode == 0 || mode > 0777)
-        reject(option, text,
-               "not a mode; write permission bits in octal, from 0001 to 0777 (0640: the group may read)");
-    return mode;
+    if (const auto mode = octal(text, 0777)) return *mode;
+    reject(option, text, "not a mode; write permission bits in octal, from 0001 to 0777 (0640: the group may read)");
+}
+
+uint32_t parse_directory_mode(std::string_view option, std::string_view text) {
+    if (const auto mode = octal(text, 07777)) return *mode;
+    reject(option, text, "not a mode; write permission bits in octal, from 0001 to 7777 (2770: for the group)");
 }
 
 int parse_seconds(std::string_view option, std::string_view text) {
@@ -112,7 +124,10 @@ unsigned parse_count(std::string_view option, std::string_view text, unsigned le
 }
 
 uint64_t parse_limit(std::string_view option, std::string_view text) {
-    return text == "none" ? 0 : parse_size(option, text);
+    if (text == "none") return 0;
+    const uint64_t bytes = parse_size(option, text);
+    if (bytes == 0) reject(option, text, kNoZero);
+    return bytes;
 }
 
 uint64_t parse_limit_count(std::string_view option, std::string_view text) {
@@ -121,22 +136,13 @@ uint64_t parse_limit_count(std::string_view option, std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (error != std::errc{} || end != text.data() + text.size())
         reject(option, text, "not a number; write one such as 100000, or none");
+    if (count == 0) reject(option, text, kNoZero);
     return count;
 }
 
 uint64_t parse_span(std::string_view option, std::string_view text) {
-    constexpr uint64_t kMost = uint64_t{100} * 365 * 24 * 3600;
-    uint64_t count = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-    const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-    const uint64_t seconds = unit.empty() || unit == "s" ? 1
-                             : unit == "m"               ? 60
-                             : unit == "h"               ? 3600
-                             : unit == "d"               ? 24 * 3600
-                                                         : 0;
-    if (error != std::errc{} || seconds == 0 || count > kMost / seconds)
-        reject(option, text, "not a time; write one such as 90s, 30m, 12h or 7d");
-    return count * seconds;
+    constexpr uint64_t kSecond = 1000;
+    return (parse_duration(option, text) + kSecond - 1) / kSecond;
 }
 
 }  // namespace gshm::cli

@@ -12,17 +12,19 @@ uint64_t parse_size(std::string_view option, std::string_view text);
 uint8_t parse_byte(std::string_view option, std::string_view text);
 // Octal permission bits, 1 to 0777.
 uint32_t parse_mode(std::string_view option, std::string_view text);
+// The same of a directory, 1 to 07777.
+uint32_t parse_directory_mode(std::string_view option, std::string_view text);
 // Seconds, possibly with a fraction, converted to milliseconds.
 int parse_seconds(std::string_view option, std::string_view text);
 // "500ms", "10m", "1h30m", "2d": whole numbers with ms, s, m, h or d, the larger units first; a number alone is seconds.
 // Converted to milliseconds; from 1 ms to 100 years.
 uint64_t parse_duration(std::string_view option, std::string_view text);
 
-// A size, or "none", which is 0.
+// A size of at least 1, or "none", which is 0.
 uint64_t parse_limit(std::string_view option, std::string_view text);
-// A number, or "none", which is 0.
+// A number of at least 1, or "none", which is 0.
 uint64_t parse_limit_count(std::string_view option, std::string_view text);
-// Whole seconds: "90", "90s", "30m", "12h", "7d".
+// As parse_duration(), in seconds; a part of one is a whole one.
 uint64_t parse_span(std::string_view option, std::string_view text);
 
 // An integer within bounds.

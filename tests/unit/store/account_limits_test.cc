@@ -162,7 +162,8 @@ TEST_F(AccountLimitsTest, TheMessageHasTheFigures) {
     auto refused = rig.create(ada, "b", 2 * kMiB);
     ASSERT_EQ(code_of(refused), EDQUOT);
     EXPECT_EQ(refused.error().message,
-              "the limit of uid 1000 on memory:0 is 4.0 MiB: 3.0 MiB used, and 2.0 MiB more needed");
+              "the limit of user 1000 on memory:0 is 4.0 MiB: 3.0 MiB used, and 2.0 MiB more needed (`gshm quota` "
+              "shows what counts)");
 }
 
 TEST_F(AccountLimitsTest, ALimitBelowTheUseLetsItShrink) {
