@@ -51,7 +51,7 @@ std::string resources() {
 }
 
 std::string kept_options() {
-    std::vector<std::string> names;
+    std::vector<std::string> names = {"--config"};  // keep_config()
     for (const auto& row : option_table()) {
         if (!row.kept_as.empty()) names.push_back(fmt::format("--{}", row.name));
     }

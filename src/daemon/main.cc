@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "daemon/command_line.h"
 #include "daemon/configuration.h"
+#include "daemon/kept_config.h"
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
 #include "daemon/takeover.h"
@@ -127,7 +128,7 @@ KeeperKind keeper_kind(const std::string& name) {
 // Stores the options for the next daemon, once the start has succeeded with them.
 Status remember(const Configuration& configuration, Survival& survival) {
     for (const auto& [name, value] : configuration.kept()) TRY(survival.set_setting(name, value));
-    return {};
+    return keep_config(configuration.options().dir, configuration.kept_file());
 }
 
 // Measures the stages of a start.
