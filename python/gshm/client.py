@@ -149,14 +149,18 @@ class Client(Names, Shares):
         wait: Optional[float] = None,
         sealed: bool = False,
         map: bool = True,
+        any_device: bool = False,
         shape: Union[int, Sequence[int], None] = None,
         dtype: Any = None,
     ) -> Object:
         """Opens an object, for reading unless `write`. With `wait`, waits so many seconds until it is sealed (with `write`:
-        until it exists). `sealed`: Busy is raised if it is not. Its attributes tell shape and type unless given."""
+        until it exists). `sealed`: Busy is raised if it is not. Its attributes tell shape and type unless given.
+
+        An object in a tier returns to its device first. With `any_device` one in the tier "host" stays there, and is memory
+        of the host: `device` of the opened object tells."""
         if wait is not None:
             self.wait(name, "exists" if write else "sealed", timeout=wait)
-        flags = self._open_flags(write, sealed, map)
+        flags = self._open_flags(write, sealed, map, any_device)
         lease = opened(lib.open, self._need().handle, text(name), flags, name=name, ordered=True)
         if shape is not None or dtype is not None:
             return self._given(lease, name, write, shape, dtype)
@@ -179,27 +183,30 @@ class Client(Names, Shares):
         *,
         write: bool = False,
         map: bool = True,
+        any_device: bool = False,
         shape: Union[int, Sequence[int], None] = None,
         dtype: Any = None,
     ) -> Object:
         """By its id, which Object.id and stat() have. Attributes are found by name only: bytes, unless a shape is given."""
-        lease = opened(lib.open_id, self._need().handle, id, self._open_flags(write, False, map), ordered=True)
+        flags = self._open_flags(write, False, map, any_device)
+        lease = opened(lib.open_id, self._need().handle, id, flags, ordered=True)
         return self._given(lease, None, write, shape, dtype)
 
-    def open_path(self, path: Any, *, write: bool = False, map: bool = True) -> Object:
+    def open_path(self, path: Any, *, write: bool = False, map: bool = True, any_device: bool = False) -> Object:
         """The object behind a file of the daemon's mount."""
-        flags = self._open_flags(write, False, map)
+        flags = self._open_flags(write, False, map, any_device)
         lease = opened(lib.open_path, self._need().handle, text(path), flags, ordered=True)
         return self._given(lease, None, write, None, None)
 
-    def open_many(self, names: Sequence[str], *, write: bool = False, map: bool = True) -> List[Union[Object, Error]]:
+    def open_many(
+        self, names: Sequence[str], *, write: bool = False, map: bool = True, any_device: bool = False
+    ) -> List[Union[Object, Error]]:
         """A batch, in one round trip: an object of bytes for each name, or its error."""
+        flags = self._open_flags(write, False, map, any_device)
         handles = (ctypes.c_void_p * len(names))()
         status = (ctypes.c_int * len(names))()
         call = lib.open_batch
-        code = call(
-            self._need().handle, text_array(names), len(names), self._open_flags(write, False, map), handles, status
-        )
+        code = call(self._need().handle, text_array(names), len(names), flags, handles, status)
         errors = batch_errors(code, status, names)
         return [
             error or self._given(Lease(handle, ordered=True), name, write, None, None)
@@ -207,9 +214,12 @@ class Client(Names, Shares):
         ]
 
     @staticmethod
-    def _open_flags(write: bool, sealed: bool, map: bool) -> int:
+    def _open_flags(write: bool, sealed: bool, map: bool, any_device: bool) -> int:
         return (
-            (_abi.WRITE if write else 0) | (_abi.SEALED_ONLY if sealed else 0) | (0 if map else _abi.NO_MAP)
+            (_abi.WRITE if write else 0)
+            | (_abi.SEALED_ONLY if sealed else 0)
+            | (0 if map else _abi.NO_MAP)
+            | (_abi.ANY_DEVICE if any_device else 0)
         )
 
     def _given(

@@ -90,7 +90,7 @@ struct StatArgs {
 
 struct TtlArgs {
     std::string name;
-    uint64_t ttl_ms = 0;  // 0: none
+    std::optional<uint64_t> ttl_ms;  // 0: none; without a value it is shown
     bool unused = false;
 };
 

@@ -29,7 +29,7 @@ int cmd_create(Context& context, const CreateArgs& args) {
     if (context.json()) context.print(stat_record(args.name, check(object.stat(), args.name)));
     if (args.lifetime.ephemeral) {
         object.close();
-        hold_until_interrupted(context);
+        hold_until_interrupted(context, {args.name});
     }
     return 0;
 }

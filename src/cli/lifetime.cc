@@ -6,8 +6,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
+
 #include "cli/commands.h"
 #include "cli/support/context.h"
+#include "cli/support/text.h"
 
 namespace gshm::cli {
 namespace {
@@ -29,6 +32,26 @@ int change_each(Context& context, const NamesArgs& args, const char* done,
     return exit_code;
 }
 
+// As on the command line; `off`: none.
+int show_ttl(Context& context, const std::string& name) {
+    const auto info = context.stat(name);
+    const bool unused = (info.flags & GSHM_STAT_TTL_UNUSED) != 0;
+    if (context.json()) {
+        Record record;
+        record.add("name", name).add("ttl_ms", info.ttl_ms).add("unused", unused);
+        if (info.expires_ns != 0) record.add("expires_ns", info.expires_ns);
+        context.print(record);
+        return 0;
+    }
+    std::string text = "off";
+    if (info.ttl_ms != 0) {
+        text = duration_text(info.ttl_ms) + (unused ? " --unused" : "");
+        if (info.expires_ns != 0) text += ", until " + time_text(info.expires_ns);
+    }
+    context.print(text + "\n");
+    return 0;
+}
+
 }  // namespace
 
 int cmd_pin(Context& context, const NamesArgs& args) {
@@ -40,19 +63,25 @@ int cmd_unpin(Context& context, const NamesArgs& args) {
 }
 
 int cmd_ttl(Context& context, const TtlArgs& args) {
-    if (args.unused && args.ttl_ms == 0) throw Failure::usage("--unused needs a time");
-    check(context.client().set_ttl(args.name, std::chrono::milliseconds(args.ttl_ms), args.unused), args.name);
+    if (args.unused && args.ttl_ms.value_or(0) == 0) throw Failure::usage("--unused needs a time");
+    if (!args.ttl_ms) return show_ttl(context, args.name);
+    check(context.client().set_ttl(args.name, std::chrono::milliseconds(*args.ttl_ms), args.unused), args.name);
     if (context.json()) {
         Record record;
-        record.add("name", args.name).add("ttl_ms", args.ttl_ms).add("unused", args.unused);
+        record.add("name", args.name).add("ttl_ms", *args.ttl_ms).add("unused", args.unused);
         context.print(record);
     }
     return 0;
 }
 
-void hold_until_interrupted(Context& context) {
+void hold_until_interrupted(Context& context, const std::vector<std::string>& names) {
     constexpr int kBetweenMs = 2000;  // gshmd may be killed and started again: the session is resumed by the ping
     std::fflush(stdout);
+    if (::isatty(STDERR_FILENO) != 0 && !context.json()) {
+        const bool one = names.size() == 1;
+        fmt::print(stderr, "{} {} there until ^C\n",
+                   one ? printable(names[0]) : fmt::format("{} objects", names.size()), one ? "is" : "are");
+    }
     // Any thread may get the signal.
     wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_fd < 0) throw Failure::of_errno("eventfd");

@@ -94,10 +94,12 @@ int cmd_load(Context& context, const LoadArgs& args) {
     if (!model) throw_failure(model.error(), args);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     std::vector<Record> records;
+    std::vector<std::string> loaded;
     std::string names;
     uint64_t read_bytes = 0;
     for (const auto& part : model->parts()) {
         records.push_back(part_record(part));
+        loaded.push_back(part.name);
         names += part.name + '\n';
         read_bytes += part.read_bytes;
     }
@@ -108,7 +110,7 @@ int cmd_load(Context& context, const LoadArgs& args) {
     } else {
         context.print(names);
     }
-    if (args.lifetime.ephemeral) hold_until_interrupted(context);
+    if (args.lifetime.ephemeral) hold_until_interrupted(context, loaded);
     return 0;
 }
 

@@ -299,8 +299,8 @@ void Parser::add_daemon_commands() {
     const auto quota = add("quota", cmd_quota, "show what you use, against the limits", "gshm quota --all");
     add_account(*quota.app, quota.args->account);
     quota.flag("-a,--all", &QuotaArgs::all, "of all users and groups; root and the user of gshmd only");
-    const auto tiers =
-        add("tiers", cmd_tiers, "list the tiers, where objects go that leave a full device", "gshm tiers --json");
+    const auto tiers = add("tiers", cmd_tiers, "list the tiers: host memory and folders that take evicted objects",
+                           "gshm tiers --json");
     tiers.flag("-b,--bytes", &DfArgs::exact_bytes, "sizes in bytes");
 
     const auto mount =
@@ -400,16 +400,16 @@ void Parser::add_object_commands() {
     const auto unpin = add("unpin", cmd_unpin, "undo pin", "gshm unpin models/w0");
     unpin.names(&NamesArgs::names, "objects");
 
-    const auto ttl = add("ttl", cmd_ttl, "set the time after which an object is removed",
+    const auto ttl = add("ttl", cmd_ttl, "set or show the time after which an object is removed",
                          R"(gshm ttl cache/k0 10m
+  gshm ttl cache/k0                        (shows it)
   gshm ttl cache/k0 2h --unused            (since its last use)
   gshm ttl cache/k0 off)");
     ttl.name("NAME", &TtlArgs::name, "object");
     const auto ttl_time = [](const std::string& option, const std::string& text) {
         return text == "off" ? uint64_t{0} : parse_duration(option, text);
     };
-    ttl.number("TIME", &TtlArgs::ttl_ms, ttl_time, "", "such as 500ms, 10m, 1h30m or 2d, from now on; or off")
-        ->required();
+    ttl.number("TIME", &TtlArgs::ttl_ms, ttl_time, "", "such as 500ms, 10m, 1h30m or 2d, from now on; or off");
     ttl.flag("--unused", &TtlArgs::unused, "counts from the last use, and not while it is in use");
 
     const auto holders = add("holders", cmd_holders, "list the processes that hold an object, or unlinked objects",

@@ -139,7 +139,11 @@ int cmd_put(Context& context, const PutArgs& args) {
         if (copied) done.push_back(*copied);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     print_copies(context, done, plan.single, seconds.count());
-    if (args.lifetime.ephemeral && complaints.exit_code() == 0) hold_until_interrupted(context);
+    if (args.lifetime.ephemeral && complaints.exit_code() == 0) {
+        std::vector<std::string> names;
+        for (const auto& copied : done) names.push_back(copied.name);
+        hold_until_interrupted(context, names);
+    }
     return complaints.exit_code();
 }
 

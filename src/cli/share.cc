@@ -57,10 +57,21 @@ int show(Context& context, const ShareArgs& args) {
 void warn_of_parent(const Context& context, const std::string& name, const ShareInfo& info, bool with_parents) {
     Accounts accounts;
     const std::string_view parent = info.blocked_by;
-    const std::string who = party_text(accounts, info.blocked);
-    context.warn(fmt::format("{} cannot reach {}, since {} may not search {}: {}", who, printable(name), who,
-                             printable(parent),
+    const bool group = info.blocked.tag == GSHM_ACL_GROUP;
+    const std::string who =
+        group ? "group " + accounts.group(info.blocked.id) : "user " + accounts.user(info.blocked.id);
+    context.warn(fmt::format("{} cannot reach {}, because {} may not search {}: {}", who, printable(name),
+                             group ? "its members" : "this user", printable(parent),
                              with_parents ? "ask its owner to share it" : "`gshm share --parents` permits that"));
+}
+
+std::string nothing_to_end(const std::string& name, const std::vector<AclEntry>& with, bool recursive) {
+    Accounts accounts;
+    std::string parties;
+    for (const AclEntry& entry : with) parties += (parties.empty() ? "" : ", ") + party_text(accounts, entry);
+    const std::string shown = name.empty() ? "/" : printable(name);
+    const std::string what = recursive ? fmt::format("nothing at or below {} was", shown) : shown + " was not";
+    return fmt::format("{} shared with {}", what, parties.empty() ? "a single user or group" : parties);
 }
 
 void print_changes(Context& context, const char* key, std::vector<Record> records) {
@@ -101,6 +112,7 @@ int cmd_unshare(Context& context, const ShareArgs& args) {
     const int exit_code = context.for_each(args.names, [&](const std::string& given) {
         const auto name = without_trailing_slashes(given);
         const auto info = check(context.client().unshare(name, with, args.recursive), name);
+        if (info.changed == 0) context.warn(nothing_to_end(name, with, args.recursive));
         Record record;
         record.add("name", name).add("changed", info.changed);
         records.push_back(std::move(record));

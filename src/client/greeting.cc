@@ -21,6 +21,12 @@ std::unexpected<Error> not_running(const std::string& dir) {
     if (dir != kSystemRuntimeDir && access(socket_path(kSystemRuntimeDir).c_str(), F_OK) == 0) {
         hint = fmt::format(", or use the one at {} (--dir, GSHM_DIR)", kSystemRuntimeDir);
     }
+    if (dir == kSystemRuntimeDir && geteuid() != 0) {
+        return fail(ECONNREFUSED,
+                    "gshmd is not running at {}; root starts it with `gshmd`; for a gshmd of your own, name another "
+                    "folder by --dir or GSHM_DIR",
+                    dir);
+    }
     return fail(ECONNREFUSED, "gshmd is not running at {}; start it with `gshmd{}`{}", dir,
                 is_default ? "" : " --dir " + dir, hint);
 }

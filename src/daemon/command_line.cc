@@ -5,6 +5,7 @@
 #include <getopt.h>
 
 #include "base/nearest.h"
+#include "daemon/resource_names.h"
 #include "device/kinds.h"
 
 namespace gshm::core {
@@ -37,13 +38,13 @@ std::string replaced(std::string_view text, std::string_view name, std::string_v
     return out;
 }
 
+// In lines, for the help.
 std::string resources() {
     std::string names;
     size_t column = 0;
-    for (size_t i = 0; i < Budgets::kKinds; ++i) {
-        const auto name = Budgets::name_of(static_cast<Resource>(i));
+    for (const auto name : resource_names()) {
         column += name.size() + 2;
-        if (i > 0) names += column > 60 ? ",\n" : ", ";
+        if (!names.empty()) names += column > 60 ? ",\n" : ", ";
         if (column > 60) column = name.size();
         names += name;
     }
@@ -51,7 +52,7 @@ std::string resources() {
 }
 
 std::string kept_options() {
-    std::vector<std::string> names;
+    std::vector<std::string> names = {"--config"};  // keep_config()
     for (const auto& row : option_table()) {
         if (!row.kept_as.empty()) names.push_back(fmt::format("--{}", row.name));
     }
@@ -80,7 +81,7 @@ Status add(Settings& settings, const Option& row, std::string value) {
         if (equals == value.npos) return fail(EINVAL, "{}: '{}' is not {}", name, value, row.argument);
         key += "." + value.substr(0, equals);
         if (!Budgets::find(value.substr(0, equals))) {
-            return fail(EINVAL, "{}: there is no resource '{}'", name, value.substr(0, equals));
+            return fail(EINVAL, "{}: {}", name, unknown_resource(value.substr(0, equals)));
         }
         value.erase(0, equals + 1);
     }

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/nearest.h"
+#include "daemon/resource_names.h"
 
 namespace gshm::core {
 namespace {
@@ -53,15 +54,9 @@ private:
             if (Budgets::find(part.str())) {
                 add(*row, fmt::format("{}.{}", row->name, part.str()), part, value);
             } else {
-                offend(part.source(), fmt::format("{} has no resource \"{}\"{}", row->name, part.str(),
-                                                  nearest_hint(part.str(), resources())));
+                offend(part.source(), fmt::format("{}: {}", row->name, unknown_resource(part.str())));
             }
         }
-    }
-    static std::vector<std::string_view> resources() {
-        std::vector<std::string_view> names;
-        for (size_t i = 0; i < Budgets::kKinds; ++i) names.push_back(Budgets::name_of(static_cast<Resource>(i)));
-        return names;
     }
     static std::string unknown(std::string_view key, const toml::node& node, const Option* row) {
         if (row != nullptr) return fmt::format("\"{0}\" is an option of the command line only (--{0})", key);

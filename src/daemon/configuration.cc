@@ -9,12 +9,12 @@
 #include "base/runtime_dir.h"
 #include "daemon/config_file.h"
 #include "daemon/device_set.h"
+#include "daemon/kept_config.h"
 #include "daemon/tier_specs.h"
 
 namespace gshm::core {
 namespace {
 
-constexpr std::string_view kNoFile = "none";
 constexpr std::string_view kEarlier = "the command line of an earlier gshmd";
 
 // The value of "--config=x" alone, which decides which file is read.
@@ -28,25 +28,53 @@ std::string config_of(const Settings& command_line) {
 Result<Configuration> Configuration::create(Settings command_line) {
     Configuration made;
     made.command_line_ = std::move(command_line);
+    made.find_file();
     TRY(made.read_file());
     TRY(made.merge());
+    TRY(made.recall_file());
     return made;
+}
+
+void Configuration::find_file() {
+    const std::string named = config_of(command_line_);
+    const char* of_environment = getenv("GSHM_CONFIG");
+    is_named_ = !named.empty() || (of_environment != nullptr && *of_environment != '\0');
+    path_ = named.empty() ? default_config_file() : named;
+    if (path_ == kNoConfigFile) path_.clear();
+    if (!path_.empty()) path_ = std::filesystem::absolute(path_).string();
+}
+
+Status Configuration::recall_file() {
+    if (is_named_ || options_.check_config || options_.discard) return {};
+    const std::string kept = kept_config(options_.dir);
+    if (kept.empty()) return {};
+    is_named_ = true;
+    path_ = kept == kNoConfigFile ? std::string() : kept;
+    dir_ = options_.dir;
+    auto read = read_file();
+    if (read) read = merge();
+    if (read) return {};
+    return fail(
+        read.error().code,
+        "{} (the gshmd before this one at {} was started with --config {}; name another file with --config FILE, "
+        "or --config none)",
+        read.error().message, dir_, kept);
+}
+
+std::string Configuration::kept_file() const {
+    if (!is_named_) return {};
+    return path_.empty() ? std::string(kNoConfigFile) : path_;
 }
 
 Status Configuration::read_file() {
     file_.clear();
     file_settings_.clear();
-    const std::string named = config_of(command_line_);
-    std::string path = named.empty() ? default_config_file() : named;
-    if (path.empty() || path == kNoFile) return {};
-    path = std::filesystem::absolute(path).string();
-    auto settings = read_config_file(path);
+    if (path_.empty()) return {};
+    auto settings = read_config_file(path_);
     // Only a file that was asked for must be there.
-    const char* of_environment = getenv("GSHM_CONFIG");
-    const bool asked = !named.empty() || (of_environment != nullptr && *of_environment != '\0');
-    if (!settings && settings.error().code == ENOENT && !asked) return {};
+    if (!settings && settings.error().code == ENOENT && !is_named_) return {};
     file_settings_ = TRY(std::move(settings));
-    file_ = std::move(path);
+    file_ = path_;
     return {};
 }
 
@@ -65,6 +93,7 @@ Status Configuration::merge() {
     }
     options.protocols = TRY(wire::own_protocols());
     options_ = std::move(options);
+    if (!dir_.empty()) options_.dir = dir_;
     TRY(check());
     if (options_.dir.empty()) {
         auto dir = default_runtime_dir();

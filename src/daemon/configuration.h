@@ -21,12 +21,14 @@ struct OptionChange {
 class Configuration {
 public:
     // Reads the file. EBADMSG, EPERM, ENOENT: as of read_config_file(). EINVAL: the options do not go together. ENODEV: a
-    // device is none.
+    // device is none. If none is named, the file of an earlier gshmd at the runtime folder is read (kept_config()).
     static Result<Configuration> create(Settings command_line);
 
     const Options& options() const { return options_; }
     // The file that was read; "": none.
     const std::string& file() const { return file_; }
+    // For keep_config(): the file that was named by the command line, the environment or an earlier gshmd.
+    std::string kept_file() const;
 
     // Takes over the options of the command line of an earlier gshmd: `setting` returns what keep() has given it.
     // Ignores what this gshmd does not understand.
@@ -47,6 +49,8 @@ public:
 
 private:
     Configuration() = default;
+    void find_file();
+    Status recall_file();
     Status read_file();
     Status merge();
     Status check() const;
@@ -56,6 +60,10 @@ private:
     Settings kept_;
     Settings merged_;
     std::string file_;
+    // Absolute from the start on, since gshmd changes its working directory; "": none.
+    std::string path_;
+    bool is_named_ = false;  // it must exist
+    std::string dir_;        // the runtime folder whose gshmd has named the file: the file does not change it
     Options options_;
 };
 

@@ -93,7 +93,13 @@ Status DeviceSet::add_unasked(uint64_t limit_bytes) {
 Status DeviceSet::add(const std::string& text, uint64_t limit_bytes) {
     auto spec = TRY(parse_spec(text));
     auto added = add(*spec.kind, spec.which, spec.limit_bytes != 0 ? spec.limit_bytes : limit_bytes);
-    if (added || added.error().code != EINVAL) return added;
+    if (added) return added;
+    // Without a driver, or without this GPU.
+    if (added.error().code == ENODEV) {
+        return fail(ENODEV, "{}: {}; `gshm doctor` says what GPUs need, `--device host` does without them", text,
+                    added.error().message);
+    }
+    if (added.error().code != EINVAL) return added;
     return fail(EINVAL, "'{}' is not a device: {} (examples: {})", text, added.error().message, device_spec_examples());
 }
 

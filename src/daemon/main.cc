@@ -17,11 +17,14 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "daemon/command_line.h"
 #include "daemon/configuration.h"
+#include "daemon/kept_config.h"
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
 #include "daemon/takeover.h"
+#include "daemon/tier_specs.h"
 #include "fuse/mount_point.h"
 #include "fuse/notices.h"
 #include "wire/version.h"
@@ -62,6 +65,20 @@ Budgets::Machine machine_of(const std::string& dir) {
         if (stat(file.c_str(), &status) == 0) machine.folder_bytes += static_cast<uint64_t>(status.st_size);
     }
     return machine;
+}
+
+// A limit of host memory that is none: the kernel would end processes first.
+void warn_of_memory(const DeviceSet& devices, const Options& options, uint64_t memory_bytes) {
+    const auto warn = [&](const char* option, uint64_t bytes) {
+        if (bytes <= memory_bytes) return;
+        log_warning("{} host has {}, but this machine has {} of memory", option, size_text(bytes),
+                    size_text(memory_bytes));
+    };
+    if (const auto host = devices.find("host")) warn("--device", devices.info(*host).capacity_bytes);
+    const auto tiers = parse_tiers(options.tiers);
+    for (const auto& tier : tiers.value_or(std::vector<TierSpec>{})) {
+        if (tier.folder.empty()) warn("--tier", tier.bytes);
+    }
 }
 
 // on_reload must outlive the loop's run; it is called under the store lock.
@@ -127,7 +144,7 @@ KeeperKind keeper_kind(const std::string& name) {
 // Stores the options for the next daemon, once the start has succeeded with them.
 Status remember(const Configuration& configuration, Survival& survival) {
     for (const auto& [name, value] : configuration.kept()) TRY(survival.set_setting(name, value));
-    return {};
+    return keep_config(configuration.options().dir, configuration.kept_file());
 }
 
 // Measures the stages of a start.
@@ -285,7 +302,9 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     const bool with_mount = mount_fd && !other_mount;
     UniqueFd listener = options.takeover ? std::move(received.listener) : TRY(folder.listen());
     auto server = TRY(Server::create(*loop, std::move(devices), *survival, std::move(listener), with_mount));
-    server->set_machine(machine_of(options.dir));
+    const auto machine = machine_of(options.dir);
+    warn_of_memory(server->devices(), options, machine.memory_bytes);
+    server->set_machine(machine);
     {
         StoreLock lock(loop->store_mutex());
         for (const auto& option : option_table()) {

@@ -13,6 +13,7 @@
 #include "base/runtime_dir.h"
 #include "base/safe_folder.h"
 #include "daemon/folder_reserve.h"
+#include "daemon/kept_config.h"
 #include "daemon/process.h"
 #include "fuse/iov_folder.h"
 #include "wire/message.h"
@@ -154,6 +155,7 @@ void RuntimeFolder::clean() {
     unlink(socket_path(dir_).c_str());
     unlink(log_path().c_str());
     unlink(lock_path().c_str());
+    unlink(kept_config_path(dir_).c_str());
     std::error_code ignored;
     std::filesystem::remove_all(dir_ + "/" + fuse::IovFolder::kKeptName, ignored);
     if (made_) rmdir(dir_.c_str());

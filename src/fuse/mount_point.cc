@@ -120,6 +120,10 @@ Status run_fusermount(const std::vector<std::string>& arguments, int comm_fd) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
     while (error_text.ends_with('\n')) error_text.pop_back();
     bool busy = error_text.find("busy") != std::string::npos;
+    if (error_text.find("/dev/fuse") != std::string::npos) {
+        error_text += "; users other than root need the device file: `chmod 666 /dev/fuse` by root, and in a container "
+                      "`--device /dev/fuse` at its start";
+    }
     return fail(busy ? EBUSY : EIO, "{}", error_text.empty() ? "fusermount3 failed" : error_text);
 }
 

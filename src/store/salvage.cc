@@ -29,6 +29,8 @@ void Restorer::put_in_lost_and_found(Node* node, const std::string& name) {
         if (lost_and_found_ == nullptr) {
             if (there != nullptr) tree.remove(there);
             lost_and_found_ = store_.nodes_.make<Directory>();
+            lost_and_found_->created_ns = lost_and_found_->accessed_ns = store_.clock_.now_ns();
+            lost_and_found_->modified_ns = lost_and_found_->changed_ns = lost_and_found_->created_ns;
             tree.insert(&tree.root(), kLostAndFound, lost_and_found_);
         }
         lost_and_found_->mode = 0700;

@@ -136,6 +136,18 @@ TEST_F(Doctor, TheDaemonItsDevicesItsKeeper) {
     expect(found["keeper"], "warning", {"--keeper none"});
 }
 
+TEST_F(Doctor, MoreHostMemoryThanTheMachineHas) {
+    machine("proc/meminfo", "MemTotal:       12582912 kB\nMemFree:         1048576 kB\n");
+    ASSERT_TRUE(start({"--device", "host:64M"})) << log();
+    expect(examine()["daemon-device"], "ok", {"host"}, 0);
+    EXPECT_EQ(log().find("of memory"), std::string::npos) << log();
+    stop();
+    ASSERT_TRUE(start({"--device", "host:1000T", "--tier", "host:2000T"})) << log();
+    expect(examine()["daemon-device"], "warning", {"12G of memory", "--device host:6144M"}, 0);
+    for (const char* option : {"--device host has 1000", "--tier host has 2.0 PiB"})
+        EXPECT_NE(log().find(option), std::string::npos) << log();
+}
+
 TEST_F(Doctor, SomethingThatIsNotGshmdAtItsSocket) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;

@@ -53,6 +53,22 @@ TEST_F(CliMount, SaysThatAnotherNamespaceDoesNotSeeIt) {
     ASSERT_EQ(run_cli({"umount", place}).exit_code, 0);
 }
 
+TEST_F(CliMount, AnOrdinaryUserWithoutTheDeviceFileGetsARemedy) {
+    if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
+    struct stat device = {};
+    if (::stat("/dev/fuse", &device) != 0 || (device.st_mode & 06) == 06)
+        GTEST_SKIP() << "needs a /dev/fuse that is for root only";
+    if (::access("/usr/bin/fusermount3", X_OK) != 0) GTEST_SKIP() << "needs fusermount3";
+    const std::string own = scratch() + "/own";
+    std::filesystem::create_directories(own + "/mnt");
+    ASSERT_EQ(::chown(own.c_str(), 65534, 65534), 0);
+    ASSERT_EQ(::chown((own + "/mnt").c_str(), 65534, 65534), 0);
+    const auto result =
+        run_as_nobody({bin("gshmd"), "--dir", own + "/run", "--config", "none", "--device", "host:16M", own + "/mnt"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find("`chmod 666 /dev/fuse` by root"), std::string::npos) << result.err;
+}
+
 TEST_F(CliMount, WithoutARuntimeFolderTheHintHelps) {
     if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
     const auto result = run_as_nobody({"/usr/bin/env", "-i", bin("gshm"), "ls"});

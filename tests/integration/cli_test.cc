@@ -126,6 +126,17 @@ TEST_F(CliTest, WithoutADaemonItSaysHowToStartOne) {
     EXPECT_EQ(child.finish().err, "gshm: gshmd is not running at " + dir() + "; start it with `gshmd`\n");
 }
 
+TEST_F(CliTest, AnOrdinaryUserCannotStartTheGshmdOfRoot) {
+    if (const auto missing = missing_for_nobody(); !missing.empty()) GTEST_SKIP() << missing;
+    if (std::filesystem::exists("/run/gshm/gshm.sock")) GTEST_SKIP() << "a gshmd runs at /run/gshm";
+    const auto result = run_as_nobody({bin("gshm"), "--dir", "/run/gshm", "ping"});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_EQ(
+        result.err,
+        "gshm: gshmd is not running at /run/gshm; root starts it with `gshmd`; for a gshmd of your own, name another "
+        "folder by --dir or GSHM_DIR\n");
+}
+
 TEST_F(CliTest, HelpAndVersion) {
     const auto help = ok({"--help"});
     for (const auto& command : kCommands) {

@@ -84,6 +84,7 @@ TEST_F(ConfigTest, WrongFilesAreRefusedWithThePlace) {
         {"check-config = true\n", ":1:1:", "command line only"},
         {"[daemon]\nlimit = 1\n", ":1:", "no section but [budgets]"},
         {"[budgets]\nlease = 1\n", ":2:1:", "did you mean leases?"},
+        {"[budgets]\nfoo = 1\n", ":2:1:", "There are: connections, "},
         {"budgets = 3\n", ":1:11:", "a table is needed"},
         {"[budgets]\nleases = 1.5\n", ":2:10:", "a size is needed"},
         {"[budgets]\nleases = 0\n", ":2:10:", "it must be 1 or more"},
@@ -127,6 +128,13 @@ TEST_F(ConfigTest, WrongFilesAreRefusedWithThePlace) {
     EXPECT_EQ(wait_for_end(), 1);
     EXPECT_NE(log().find(":1:1: unknown key \"user-shar\"; did you mean user-share?"), std::string::npos) << log();
     EXPECT_FALSE(std::filesystem::exists(dir()));
+}
+
+TEST_F(ConfigTest, AMissingGpuHasARemedy) {
+    write("device = [\"cuda:0:60G\"]\n");
+    EXPECT_FALSE(start({"--config", config()}, fake_cuda_env(0)));
+    EXPECT_NE(log().find("cuda:0:60G: "), std::string::npos) << log();
+    EXPECT_NE(log().find("; `gshm doctor` says what GPUs need"), std::string::npos) << log();
 }
 
 TEST_F(ConfigTest, OddFilesAreBounded) {
@@ -282,7 +290,10 @@ TEST_F(ConfigTest, WrongFlagsNameTheNearestOne) {
     EXPECT_EQ(run({"-x"}), "gshmd: unknown option -x; see gshmd --help\n");
     EXPECT_EQ(run({"--limit"}), "gshmd: --limit needs a value; see gshmd --help\n");
     EXPECT_EQ(run({"--budgets", "leases"}), "gshmd: --budgets: 'leases' is not RESOURCE=TOTAL\n");
-    EXPECT_EQ(run({"--budgets", "lease=3"}), "gshmd: --budgets: there is no resource 'lease'\n");
+    const auto lease = run({"--budgets", "lease=3"});
+    EXPECT_TRUE(lease.starts_with("gshmd: --budgets: there is no resource \"lease\"; did you mean leases? There are: "))
+        << lease;
+    EXPECT_NE(run({"--budgets", "foo=3"}).find("\"foo\". There are: connections, "), std::string::npos);
     EXPECT_EQ(run({"--debug=maybe"}), "gshmd: --debug: 'maybe' is neither true nor false\n");
     EXPECT_EQ(run({"--dir", ""}), "gshmd: --dir: a value must not be empty\n");
 }

@@ -395,6 +395,10 @@ TEST_F(LifetimesTest, TheCommandSetsAndShows) {
     out = run({"ls", "-l"});
     EXPECT_NE(out.find("EXPIRES"), std::string::npos) << out;
     EXPECT_NE(out.find("1d23h59m5"), std::string::npos) << out;
+    EXPECT_TRUE(run({"ttl", "c"}).starts_with("1h30m")) << run({"ttl", "c"});
+    EXPECT_NE(run({"ttl", "--json", "c"}).find("\"ttl_ms\": 5400000"), std::string::npos);
+    EXPECT_EQ(run_cli({"ttl", "c", "--unused"}).exit_code, 2);
+    EXPECT_EQ(run_cli({"ttl", "none"}).exit_code, 4);
     run({"pin", "c", "p"});
     out = run({"stat", "c"});
     EXPECT_NE(out.find("pinned"), std::string::npos) << out;
@@ -403,6 +407,7 @@ TEST_F(LifetimesTest, TheCommandSetsAndShows) {
     EXPECT_EQ(removal(events, "c"), GSHM_EVENT_EXPIRED);
     run({"ttl", "p", "off"});
     EXPECT_EQ(stat(client_.get(), "p").ttl_ms, 0u);
+    EXPECT_EQ(run({"ttl", "p"}), "off\n");
     run({"ttl", "p", "20ms", "--unused"});
     EXPECT_EQ(removal(events, "p"), GSHM_EVENT_EXPIRED);
     for (const char* wrong : {"0", "10x", "1m1h", "-5s", "", "1h1h", "200000d", "99999999999999999999d"}) {

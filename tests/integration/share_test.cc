@@ -321,6 +321,10 @@ TEST_F(ShareCommand, SharesAndShows) {
     EXPECT_NE(run_cli({"stat", "d/x", "--json"}).out.find("\"acl\""), std::string::npos);
     auto ended = run_cli({"unshare", "d/x", "--from", "u:65534"});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.err, "");
+    ended = run_cli({"unshare", "d/x", "--from", "4711"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.err, "gshm: warning: d/x was not shared with 4711\n");
     EXPECT_EQ(as_nobody({"cat", "d/x"}).exit_code, 5);
     EXPECT_NE(run_cli({"share", "d/x"}).out.find("12345"), std::string::npos);
     EXPECT_EQ(run_cli({"unshare", "d", "-r"}).exit_code, 0);
@@ -339,7 +343,8 @@ TEST_F(ShareCommand, TellsWhatBlocksIt) {
     gshm_disconnect(client);
     auto shared = run_cli({"share", "closed/x", "--to", "65534"});
     EXPECT_EQ(shared.exit_code, 0);
-    EXPECT_NE(shared.err.find("may not search closed"), std::string::npos) << shared.err;
+    EXPECT_NE(shared.err.find("warning: user "), std::string::npos) << shared.err;
+    EXPECT_NE(shared.err.find("this user may not search closed"), std::string::npos) << shared.err;
     EXPECT_NE(shared.err.find("--parents"), std::string::npos) << shared.err;
     shared = run_cli({"share", "closed/x", "--to", "65534", "--parents"});
     EXPECT_EQ(shared.exit_code, 0);
@@ -352,7 +357,9 @@ TEST_F(ShareCommand, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(unknown.exit_code, 2);
     EXPECT_NE(unknown.err.find("no-such-user"), std::string::npos) << unknown.err;
     EXPECT_EQ(run_cli({"share", "d/x", "--to", "@no-such-group"}).exit_code, 2);
-    EXPECT_EQ(run_cli({"share", "d/x", "--to", ""}).exit_code, 2);
+    const auto empty = run_cli({"share", "d/x", "--to", ""});
+    EXPECT_EQ(empty.exit_code, 2);
+    EXPECT_NE(empty.err.find("the name of a user is empty"), std::string::npos) << empty.err;
     EXPECT_EQ(run_cli({"share", "d/x", "--to", "root,,"}).exit_code, 2);
     EXPECT_EQ(run_cli({"share", "d/x", "--write"}).exit_code, 2);
     EXPECT_EQ(run_cli({"share", "missing", "--to", "65534"}).exit_code, 4);

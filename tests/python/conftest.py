@@ -34,14 +34,15 @@ if hypothesis is not None:
 class Gshmd:
     """A daemon in a runtime folder. It is ended, with its keeper, at the end of the test."""
 
-    def __init__(self, dir: pathlib.Path) -> None:
+    def __init__(self, dir: pathlib.Path, options: Iterable[str] = ()) -> None:
         self.dir = dir
+        self._options = list(options)
         self.process: Optional[subprocess.Popen[str]] = None
 
     def start(self) -> None:
         devices = ["--device", "host:256M"] if DEVICE == "host" else ["--device", "cuda", "--device", "host:256M"]
         self.process = subprocess.Popen(
-            [str(BUILD / "bin" / "gshmd"), "--dir", str(self.dir), "-f", *devices],
+            [str(BUILD / "bin" / "gshmd"), "--dir", str(self.dir), "-f", *devices, *self._options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,5 +1,6 @@
 // The daemon and the conditions for its start.
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ void report_absence(Context& context, const DaemonState& daemon, Findings& ret_f
     const bool absent = daemon.status == -ENOENT || daemon.status == -ECONNREFUSED || daemon.status == -ENOTDIR;
     if (absent) {
         finding.found = fmt::format("no gshmd runs at {}", folder);
-        finding.remedy = fmt::format("start it with `gshmd --dir {}`", folder);
+        finding.remedy = start_hint(context.dir(), " --dir " + folder);
     } else {
         finding.health = Health::missing;
         finding.needed = true;
@@ -62,7 +63,16 @@ void report_absence(Context& context, const DaemonState& daemon, Findings& ret_f
     ret_findings.push_back(std::move(finding));
 }
 
-void check_devices(const DaemonState& daemon, Findings& ret_findings) {
+uint64_t memory_bytes(const Machine& machine) {
+    for (const auto& line : lines_of(machine.read("/proc/meminfo").value_or(""))) {
+        const auto words = words_of(line);
+        if (words.size() >= 2 && words[0] == "MemTotal:") return std::strtoull(words[1].c_str(), nullptr, 10) * 1024;
+    }
+    return 0;
+}
+
+void check_devices(const DaemonState& daemon, const Machine& machine, Findings& ret_findings) {
+    const uint64_t memory = memory_bytes(machine);
     for (const auto& device : daemon.devices) {
         Finding finding{.check = "daemon-device"};
         finding.found = fmt::format("{}: {} of {} in use", device.name, size_text(device.used_bytes),
@@ -72,6 +82,13 @@ void check_devices(const DaemonState& daemon, Findings& ret_findings) {
             finding.needed = true;
             finding.found = fmt::format("{} has {}", device.name, device_state_text(device));
             finding.remedy = "see the kernel's log (Xid); reset the GPU with `nvidia-smi -r`, then start gshmd again";
+        }
+        if (finding.health == Health::ok && std::string_view(device.name) == "host" && memory != 0 &&
+            device.capacity_bytes > memory) {
+            finding.health = Health::warning;
+            finding.found += fmt::format("; this machine has {} of memory", size_text(memory));
+            finding.remedy = "start gshmd with a smaller limit, such as `--device host:" +
+                             fmt::format("{}M`, before the kernel ends processes for want of memory", memory / 2 >> 20);
         }
         ret_findings.push_back(std::move(finding));
     }
@@ -127,14 +144,15 @@ void check_daemon(const Machine& machine, Context& context, const DaemonState& d
         finding.remedy = "`gshmd --takeover` of the newer version replaces it and keeps its objects";
     }
     ret_findings.push_back(std::move(finding));
-    check_devices(daemon, ret_findings);
+    check_devices(daemon, machine, ret_findings);
     check_keeper(machine, info, ret_findings);
     const auto mounts = context.mounts();
-    ret_findings.push_back({.check = "mount",
-                            .health = mounts.empty() ? Health::missing : Health::ok,
-                            .found = mounts.empty() ? "its objects are not mounted as files"
-                                                    : fmt::format("mounted at {}", mounts_text(mounts)),
-                            .remedy = mounts.empty() ? "`gshm mount DIR` mounts them, if they are to be" : ""});
+    ret_findings.push_back(
+        {.check = "mount",
+         .health = mounts.empty() ? Health::missing : Health::ok,
+         .found = mounts.empty() ? "its objects are not mounted as files"
+                                 : fmt::format("mounted at {}", mounts_text(mounts)),
+         .remedy = mounts.empty() ? "where they are needed as files, `gshm mount DIR` mounts them" : ""});
 }
 
 }  // namespace gshm::cli

@@ -35,6 +35,8 @@ std::optional<uint32_t> number_of(std::string_view text) {
 }
 
 AclEntry parse_party(const std::string& text) {
+    constexpr const char* kHint = "write a user's name or uid, or @ and a group's name or gid";
+    if (text.empty()) throw Failure::usage("the name of a user is empty", kHint);
     std::string name = text;
     bool group = false;
     for (const auto& [prefix, is_group] : {std::pair<std::string_view, bool>{"@", true},
@@ -60,7 +62,7 @@ AclEntry parse_party(const std::string& text) {
         fmt::format("there is no {} {}", group ? "group" : "user", printable(name.empty() ? text : name)),
         other_kind ? (group ? fmt::format("the user is {}, without @", printable(name))
                             : fmt::format("the group is @{}", printable(name)))
-                   : "write a user's name or uid, or @ and a group's name or gid");
+                   : kHint);
 }
 
 }  // namespace

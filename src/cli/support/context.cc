@@ -1,6 +1,7 @@
 #include "cli/support/context.h"
 
 #include <cerrno>
+#include <unistd.h>
 
 #include <fmt/core.h>
 
@@ -33,13 +34,20 @@ std::string Context::dir() const {
     return dir_.empty() ? runtime_dir().value_or("$XDG_RUNTIME_DIR/gshm") : dir_;
 }
 
+std::string start_hint(const std::string& dir, const std::string& options) {
+    // The default folder of root.
+    if (dir == "/run/gshm" && ::geteuid() != 0)
+        return "root starts it with `gshmd`; for a gshmd of your own, name another folder by --dir or GSHM_DIR";
+    return fmt::format("start it with `gshmd{}`", options);
+}
+
 Failure Context::no_daemon(const Error& error) const {
     if (error.code != ENOENT && error.code != ECONNREFUSED) return Failure::of_error(error, {});
     // Neither this program nor gshmd knows a folder then.
     if (dir_.empty() && !runtime_dir())
         return {error.code, ExitCode::no_daemon, error.message, "gshmd for all users is at /run/gshm"};
     return {error.code, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
-            dir_.empty() ? "start it with `gshmd`" : fmt::format("start it with `gshmd --dir {}`", printable(dir_))};
+            start_hint(dir(), dir_.empty() ? "" : " --dir " + printable(dir_))};
 }
 
 void Context::print(std::string_view text) const {

@@ -58,4 +58,7 @@ private:
 // "a/b" of "a/b///"; "" of "/".
 std::string without_trailing_slashes(std::string name);
 
+// How to start a gshmd at the folder, with the options that name it (" --dir DIR").
+std::string start_hint(const std::string& dir, const std::string& options);
+
 }  // namespace gshm::cli

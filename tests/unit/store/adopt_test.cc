@@ -65,6 +65,8 @@ TEST_F(AdoptTest, ATakenNameIsNotTouched) {
     EXPECT_EQ(Tree::path_of(*first), "one");
     EXPECT_EQ(Tree::path_of(*second), "lost+found/one");
     EXPECT_EQ(second->first_link.parent->mode, 0700);
+    EXPECT_GT(second->first_link.parent->created_ns, 0);
+    EXPECT_GT(second->first_link.parent->modified_ns, 0);
     const Object* third = adopt(facts("one", {}), 9);
     EXPECT_EQ(Tree::path_of(*third), "lost+found/one.2");
     // A name below something that is not a directory.
