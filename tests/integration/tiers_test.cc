@@ -385,7 +385,12 @@ TEST_F(TiersStart, WrongTiersAreRefused) {
     expect_refused({"host:0"}, "takes no object");
     expect_refused({"cuda:0:4G"}, "neither `host` nor the path");
     expect_refused({"/a", "/b"}, "at most one folder");
-    expect_refused({"host:1G", "host:2G"}, "named twice");
+    expect_refused({"host:1G", "host:2G"}, "gshmd: --tier: host is named twice");
+    expect_refused({"host:1G", "none"}, "`none` stands alone");
+    for (const char* order : {":keep:5G", ":1G:kep", ":1G:2G", ":5GB:keep:keep"})
+        expect_refused({scratch() + "/tier" + order}, "the order is FOLDER:SIZE:keep");
+    expect_refused({scratch() + "/tier:5Q"}, "'5Q' is not a size (examples: host:64G");
+    EXPECT_FALSE(std::filesystem::exists(scratch() + "/tier"));
     expect_refused({scratch() + "/no/such/folder:1G"}, "no/such/folder");
 }
 
