@@ -331,6 +331,31 @@ TEST_F(TierDiskTest, AMissingFolderWithObjectsIsRefusedAndNotMade) {
     EXPECT_EQ(wrong("one", 1), "");
 }
 
+TEST_F(TierDiskTest, ATakeoverWithAWrongTierLeavesTheOtherGshmd) {
+    ASSERT_TRUE(start(args(":512M:keep"))) << log();
+    ASSERT_EQ(put("one", 1).exit_code, 0);
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    const std::string foreign = scratch() + "/foreign";
+    std::filesystem::create_directory(foreign);
+    std::ofstream(foreign + "/thesis.tex") << "work of years";
+    const std::string open_to_all = scratch() + "/open";
+    std::filesystem::create_directory(open_to_all);
+    std::filesystem::permissions(open_to_all, std::filesystem::perms::all);
+    const std::string elsewhere = scratch() + "/elsewhere";
+    std::filesystem::create_directory(elsewhere);
+    std::ofstream(elsewhere + "/gshm-tier") << "gshm-tier 1\ntier 00000000000000ff\nmachine of-others\n";
+    for (const std::string& tier :
+         {foreign, open_to_all, elsewhere, folder(), scratch() + "/no/such", scratch() + "/new", std::string("none")}) {
+        EXPECT_FALSE(take_over({"--tier", tier})) << tier;
+        EXPECT_EQ(run_cli({"stat", "one"}).exit_code, 0) << tier << log();
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch() + "/new"));
+    EXPECT_EQ(wrong("one", 1), "");
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    ASSERT_TRUE(take_over(args(":256M:keep"))) << log();
+    EXPECT_EQ(wrong("one", 1), "");
+}
+
 TEST_F(TierDiskTest, AKeptObjectWhoseNameIsTakenIsInLostAndFound) {
     ASSERT_TRUE(start(args(":512M:keep"))) << log();
     ASSERT_EQ(put("d/one", 1).exit_code, 0);
