@@ -434,7 +434,8 @@ void Tiers::demote(Object& object, Done done) {
     };
     if (!has_tier()) return post(fail(EOPNOTSUPP, "gshmd was started without a tier (`--tier`)"));
     if (is_ending()) return post(fail(EAGAIN, "gshmd is ending"));
-    if (object.is_evicted() || object.stored != 0) return post({});
+    // One in host memory goes on to the folder.
+    if (object.stored != 0 || (object.is_evicted() && !settings_.folder)) return post({});
     // A file of the host may have grown without a request.
     store_.look_again(object);
     if (auto good = store_.check_eviction(object); !good) return post(std::move(good));

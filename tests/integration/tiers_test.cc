@@ -267,7 +267,6 @@ TEST_F(TiersTest, OnlyTheOwnerAndRootChangeTheTier) {
     make_closed("mine", 1, kObject, 0);
     ASSERT_EQ(gshm_demote(client_.get(), "nothing", 0), -ENOENT);
     ASSERT_EQ(demote("mine"), 0) << gshm_last_error();
-    EXPECT_EQ(demote("mine"), 0);
     EXPECT_EQ(tier("mine"), "host");
     if (getuid() != 0) GTEST_SKIP() << "another user needs root";
     const int as_other = in_child(
@@ -367,6 +366,16 @@ TEST_F(TiersTest, AMoveOfAnEvictedObjectGivesItAnotherHome) {
     ASSERT_EQ(demote("moved"), 0) << gshm_last_error();
     EXPECT_EQ(tier("moved"), "disk");
     EXPECT_TRUE(has("moved", 9));
+}
+
+TEST_F(TiersTest, ADemotedObjectGoesOnToTheFolder) {
+    make_closed("x", 1);
+    for (const char* where : {"host", "disk", "disk"}) {
+        ASSERT_EQ(demote("x"), 0) << gshm_last_error();
+        EXPECT_EQ(tier("x"), where);
+    }
+    EXPECT_EQ(tiers()[0].objects, 0u);
+    EXPECT_TRUE(has_bytes("x", 1));
 }
 
 // The GPU and its tier, or tiers, are full.
