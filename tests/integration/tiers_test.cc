@@ -454,6 +454,28 @@ TEST_F(FullTiers, SwapObjectsOfSeveralOpeners) {
     EXPECT_EQ(tiers()[0].used_bytes, 4 * kObject);
 }
 
+// Those in slabs leave together, large ones alone.
+TEST_F(FullTiers, SwapObjectsOfSeveralSizes) {
+    begin({"--tier", "host:" + std::to_string(4 * kObject)});
+    struct Made {
+        std::string name;
+        uint64_t seed = 0;
+    };
+    std::vector<Made> made;
+    constexpr uint64_t kSizes[] = {100'000, kObject, 17, 2 * kObject, kMiB, 3 * kMiB + 5};
+    for (unsigned i = 0;; ++i) {
+        auto wanted = spec(name(i).c_str(), kSizes[i % 6], "cuda:0", GSHM_EVICTABLE | GSHM_KEEP | GSHM_NO_MAP);
+        gshm_object* object = nullptr;
+        if (gshm_create(client_.get(), &wanted, &object) != 0) break;
+        put(object, i);
+        gshm_close(object);
+        made.push_back({name(i), i});
+    }
+    EXPECT_GE(made.size(), 12u);
+    for (int round = 0; round < 2; ++round)
+        for (const auto& [name, seed] : made) EXPECT_TRUE(has_bytes(name, seed)) << name << ": " << gshm_last_error();
+}
+
 TEST_F(FullTiers, OfAFullDeviceSayWhatIsFull) {
     const std::string room = std::to_string(kRoom * kObject);
     ASSERT_TRUE(fake_loaded);
