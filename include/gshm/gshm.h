@@ -460,9 +460,9 @@ enum gshm_move_flags { GSHM_MOVE_KEEP_HOLDERS = 1u << 0 };
  * memory. With GSHM_MOVE_KEEP_HOLDERS a holder keeps the old memory until it closes the object; -EBUSY if it has write
  * access (see gshm_holders()). */
 int gshm_move(gshm_client* client, const char* name, const char* device, uint32_t flags) GSHM_NOEXCEPT;
-/* Moves an object into the first tier that has room, or back to its device. Permitted to its owner and root, whether the
- * object is evictable or not; no effect if it is there already. flags: 0. -EBUSY: the object is used. -EOPNOTSUPP: gshmd
- * has no tier. Since 0.2. */
+/* Moves an object into the first tier that has room, and one in the tier `host` on to the folder; or back to its device.
+ * Permitted to its owner and root, whether the object is evictable or not; no effect if it is there already. flags: 0.
+ * -EBUSY: the object is used. -EOPNOTSUPP: gshmd has no tier. Since 0.2. */
 int gshm_demote(gshm_client* client, const char* name, uint32_t flags) GSHM_NOEXCEPT;
 int gshm_promote(gshm_client* client, const char* name, uint32_t flags) GSHM_NOEXCEPT;
 /* Publishes a new version of an object that others may be reading: seals the object and gives it the name, atomically,

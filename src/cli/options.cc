@@ -344,7 +344,8 @@ void Parser::add_name_commands() {
     promote.names(&NamesArgs::names, "objects");
 
     const auto demote =
-        add("demote", cmd_demote, "move objects from their device into a tier", "gshm demote models/w0");
+        add("demote", cmd_demote, "move objects from their device into a tier, or from host memory on to the folder",
+            "gshm demote models/w0");
     demote.names(&NamesArgs::names, "objects, evictable or not, that no process uses");
 
     const auto rm = add("rm", cmd_rm, "remove names; memory is freed with the last lease", "gshm rm -r models/llama");

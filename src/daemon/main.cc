@@ -244,6 +244,7 @@ Status serve(Configuration& configuration, Readiness& readiness) {
         const auto& devices = options.devices.empty() ? takeover.devices() : options.devices;
         TRY(Survival::check_formats(options.dir));
         rehearsal = TRY(DeviceSet::create(*loop, devices, options.limit_bytes, {}));
+        if (!options.tiers.empty()) TRY(Server::check_tiers(options.tiers, *rehearsal, takeover.folder()));
         received = TRY(takeover.ask());
     }
     auto folder = TRY(options.takeover ? RuntimeFolder::adopt(options.dir, std::move(received.lock))

@@ -99,7 +99,11 @@ public:
     bool is_short_of_descriptors(int fd, const Budgets::User& user) const {
         return !user.is_exempt() && static_cast<uint64_t>(fd) >= descriptors_for_users_;
     }
-    // tiers.cc. Before the clients. specs: as of parse_tiers(). An error if objects are in a folder that is none of the
+    // server_tiers.cc. What can be checked of tiers while another gshmd still serves, see start_tiers(). former_folder:
+    // that of its tiers, if it has objects.
+    static Status check_tiers(const std::vector<std::string>& specs, const DeviceSet& devices,
+                              const std::string& former_folder);
+    // server_tiers.cc. Before the clients. specs: as of parse_tiers(). An error if objects are in a folder that is none of the
     // tiers.
     Status start_tiers(const std::vector<std::string>& specs, unsigned free_percent, const TierFolder::OnWait& on_wait)
         EXCLUDES(store_lock);

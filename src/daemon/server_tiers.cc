@@ -13,6 +13,36 @@ Device* Server::first_gpu(DeviceSet& devices) {
     return nullptr;
 }
 
+namespace {
+
+TierFolderSpec folder_spec(const TierSpec& spec) {
+    TierFolderSpec folder{.path = spec.folder, .keep = spec.keep};
+    if (spec.bytes != 0) folder.capacity_bytes = spec.bytes;
+    // An earlier gshmd may have had another size, which does not matter for what it kept.
+    folder.text = spec.keep ? spec.text : spec.text + ":keep";
+    return folder;
+}
+
+}  // namespace
+
+Status Server::check_tiers(const std::vector<std::string>& specs, const DeviceSet& devices,
+                           const std::string& former_folder) {
+    bool has_former = former_folder.empty();
+    for (const TierSpec& spec : TRY(parse_tiers(specs))) {
+        if (spec.folder.empty()) {
+            if (auto host = devices.find("host"); !host) return fail(EINVAL, "--tier host: {}", host.error().message);
+            continue;
+        }
+        has_former |= spec.folder == former_folder;
+        TRY(TierFolder::check(folder_spec(spec)));
+    }
+    if (has_former) return {};
+    return fail(EINVAL,
+                "objects are in the folder {}, which would be no tier of this gshmd: name it, or bring them back with "
+                "`gshm promote` first",
+                former_folder);
+}
+
 Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_percent,
                            const TierFolder::OnWait& on_wait) {
     Tiers::Settings settings;
@@ -23,7 +53,12 @@ Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_
         stored = store_.stored_objects();
     }
     constexpr const char* kFolder = "tier folder";
+    constexpr const char* kText = "tier specification";
+    constexpr const char* kNumber = "tier number";
     const std::string former = survival_.setting(kFolder);
+    std::string former_text = survival_.setting(kText);
+    if (former_text.empty()) former_text = former;
+    std::string text;
     for (const TierSpec& spec : TRY(parse_tiers(specs))) {
         if (spec.folder.empty()) {
             auto host = devices_->find("host");
@@ -33,15 +68,18 @@ Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_
             continue;
         }
         if (!stored.empty() && spec.folder != former) break;
-        TierFolderSpec folder{.path = spec.folder, .keep = spec.keep};
-        if (spec.bytes != 0) folder.capacity_bytes = spec.bytes;
+        TierFolderSpec folder = folder_spec(spec);
+        folder.has_objects = !stored.empty();
+        if (folder.has_objects) folder.tier = strtoull(survival_.setting(kNumber).c_str(), nullptr, 16);
+        if (spec.folder == former && former_text.ends_with(":keep")) folder.text = former_text;
+        text = spec.text;
         settings.folder = TRY(TierFolder::open(folder, survival_.instance(), on_wait));
     }
     if (!stored.empty() && !settings.folder) {
         return fail(EINVAL,
-                    "{} objects are in the folder {}, which is no tier of this gshmd: start it with `--tier {}`, or "
-                    "bring them back with `gshm promote` first",
-                    stored.size(), former, former);
+                    "{} objects are in the folder {}, which is no tier of this gshmd: start it with `--tier {}`. To "
+                    "end the use of the folder, then bring them back with `gshm promote`, and start gshmd again",
+                    stored.size(), former, former_text);
     }
     if (settings.folder) {
         std::unordered_set<TierFolder::Number> named;
@@ -53,6 +91,8 @@ Status Server::start_tiers(const std::vector<std::string>& specs, unsigned free_
             if (auto pinned = settings.folder->pin(*gpu); !pinned) log_warning("{}", pinned.error().message);
         }
         TRY(survival_.set_setting(kFolder, settings.folder->path()));
+        TRY(survival_.set_setting(kText, text));
+        TRY(survival_.set_setting(kNumber, fmt::format("{:x}", settings.folder->tier())));
         if (settings.folder->keeps()) TRY(start_keeping(*settings.folder));
     }
     for (DeviceIndex i = 0; settings.host && i < devices_->size(); ++i) {

@@ -47,6 +47,16 @@ Result<Takeover> Takeover::create(const std::string& dir) {
     if (greeting->devices() != nullptr) {
         for (const auto* device : *greeting->devices()) made.devices_.emplace_back(wire::view(device->name()));
     }
+    flatbuffers::FlatBufferBuilder question;
+    auto devices = wire::CreateDevices(question);
+    auto told = call(made.socket_.get(), wire::RequestBody::Devices, question, devices.Union());
+    const auto* list = told ? told->reply->body_as_DeviceList() : nullptr;
+    // A gshmd of 0.1 has no tiers.
+    if (list == nullptr || list->tiers() == nullptr) return made;
+    for (const auto* tier : *list->tiers()) {
+        const auto name = wire::view(tier->name());
+        if (name.starts_with('/') && tier->objects() > 0) made.folder_ = name;
+    }
     return made;
 }
 

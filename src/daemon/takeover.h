@@ -17,6 +17,9 @@ public:
     // The names of its devices.
     const std::vector<std::string>& devices() const { return devices_; }
 
+    // The folder of its tiers, if it has objects; "": none.
+    const std::string& folder() const { return folder_; }
+
     struct Received {
         UniqueFd listener;
         UniqueFd lock;
@@ -29,6 +32,7 @@ private:
 
     UniqueFd socket_;
     std::vector<std::string> devices_;
+    std::string folder_;
 };
 
 }  // namespace gshm::core

@@ -37,7 +37,7 @@ public:
         : allocator_(allocator),
           request_(request),
           steps_(request.size_bytes, request.min_bytes),
-          claim_{.device = request.device, .bytes = request.size_bytes},
+          claim_{.device = request.device, .bytes = request.size_bytes, .returns = request.returns},
           done_(std::move(done)) {}
 
     void attempt() {
@@ -68,8 +68,8 @@ private:
             else self->end(nullptr, status);
         });
     }
-    void end(std::shared_ptr<Extent> memory, const Status& status) REQUIRES(store_lock) {
-        allocator_.end_claim(claim_);
+    void end(std::shared_ptr<Extent> memory, Status status) REQUIRES(store_lock) {
+        allocator_.end_claim(claim_, status);
         if (!status) return done_(std::unexpected(status.error()));
         done_(std::move(memory));
     }
@@ -77,8 +77,8 @@ private:
     Allocator& allocator_;
     const AllocationRequest request_;
     AllocationSteps steps_;
-    Done done_;
     RoomMaker::Claim claim_;
+    Done done_;
     std::shared_ptr<Departures::Wait> wait_;  // null: the device has not refused an attempt
 };
 
@@ -106,8 +106,10 @@ bool Allocator::is_making_room(const RoomMaker::Claim& claim) const {
     return room_maker_ != nullptr && !departures_.has_given_up() && room_maker_->is_making_room(claim);
 }
 
-void Allocator::end_claim(RoomMaker::Claim& claim) {
-    if (room_maker_ != nullptr) room_maker_->end(claim);
+void Allocator::end_claim(RoomMaker::Claim& claim, Status& status) {
+    if (room_maker_ == nullptr) return;
+    if (is_full(status)) status.error().message += room_maker_->why_full(claim);
+    room_maker_->end(claim);
 }
 
 Status Allocator::run(RoomMaker::Claim claim, NodeId waiting, AllocationSteps steps,
@@ -134,7 +136,7 @@ Status Allocator::run(RoomMaker::Claim claim, NodeId waiting, AllocationSteps st
     } while (AllocationSteps::attempted(status) == Next::wait);
     {
         StoreLock lock(scheduler_.store_mutex());
-        end_claim(claim);
+        end_claim(claim, status);
     }
     on_wait(false);
     return status;
@@ -144,7 +146,7 @@ Result<std::shared_ptr<Extent>> Allocator::allocate_blocking(const AllocationReq
     wait_for_pile(request);
     std::shared_ptr<Extent> memory;
     TRY(run(
-        {.device = request.device, .bytes = request.size_bytes}, request.waiting,
+        {.device = request.device, .bytes = request.size_bytes, .returns = request.returns}, request.waiting,
         {request.size_bytes, request.min_bytes},
         [&](uint64_t bytes) -> Status {
             memory = TRY(attempt(request.device, bytes, request.options, request.maps));

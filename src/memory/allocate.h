@@ -17,9 +17,10 @@ struct AllocationRequest {
     uint64_t size_bytes = 0;  // as for Device::allocate()
     uint64_t min_bytes = 0;   // accepted if the device has not that much left
     AllocateOptions options;
-    NodeId waiting = 0;  // the object that needs the memory; 0: a new one
-    uid_t uid = 0;       // of the object
-    SessionId maps = 0;  // the only session that gets a descriptor, at once; 0: none, or several
+    NodeId waiting = 0;    // the object that needs the memory; 0: a new one
+    uid_t uid = 0;         // of the object
+    SessionId maps = 0;    // the only session that gets a descriptor, at once; 0: none, or several
+    bool returns = false;  // from a tier, see RoomMaker::Claim
 };
 
 // The steps of an allocation. Pure logic, for one thread at a time.
@@ -47,6 +48,7 @@ public:
     struct Claim {
         DeviceIndex device = 0;
         uint64_t bytes = 0;    // 0: not known
+        bool returns = false;  // an object from a tier, which has room for as much as the object has there
         bool counted = false;  // of the implementation, as all below
         uint64_t failures = 0;
     };
@@ -55,6 +57,8 @@ public:
     // request is then refused once more. False: nothing can be moved.
     virtual bool make_room(Claim& claim) REQUIRES(store_lock) = 0;
     virtual bool is_making_room(const Claim& claim) const REQUIRES(store_lock) = 0;
+    // What to add to the error of a claim that has failed: why objects that may leave could not; "": there are none.
+    virtual std::string why_full(const Claim& claim) const REQUIRES(store_lock) = 0;
     // The request has got its memory, or has given up.
     virtual void end(Claim& claim) REQUIRES(store_lock) = 0;
     // Memory was allocated. Keeps a reserve free. From any thread.
@@ -102,7 +106,8 @@ private:
                const std::function<Status(uint64_t bytes)>& attempt, const OnWait& on_wait) EXCLUDES(store_lock);
     bool make_room(RoomMaker::Claim& claim) REQUIRES(store_lock);
     bool is_making_room(const RoomMaker::Claim& claim) const REQUIRES(store_lock);
-    void end_claim(RoomMaker::Claim& claim) REQUIRES(store_lock);
+    // Ends the claim, and completes the error of a request that was refused.
+    void end_claim(RoomMaker::Claim& claim, Status& status) REQUIRES(store_lock);
     void report(DeviceIndex device, const Error& error);
 
     Scheduler& scheduler_;

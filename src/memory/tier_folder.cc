@@ -119,12 +119,13 @@ Status TierFolder::pin(Device& device) {
 
 // ---- write ----
 
-Result<TierFolder::Number> TierFolder::reserve(uint64_t bytes) {
+Result<TierFolder::Number> TierFolder::reserve(uint64_t bytes, uint64_t over_bytes) {
     auto attempt = [&]() -> Result<Number> {
         MutexLock lock(mutex_);
         if (!failure_.empty())
             return fail(EIO, "the tier {} has failed and takes no further objects: {}", path(), failure_);
-        if (used_bytes_ > capacity_bytes_ || bytes > capacity_bytes_ - used_bytes_)
+        const uint64_t most = capacity_bytes_ + std::min(over_bytes, UINT64_MAX - capacity_bytes_);
+        if (used_bytes_ > most || bytes > most - used_bytes_)
             return fail(ENOSPC, "the tier {} is full: {} of {} are used, and the object needs {}", path(),
                         size_text(used_bytes_), size_text(capacity_bytes_), size_text(bytes));
         used_bytes_ += bytes;
@@ -137,10 +138,10 @@ Result<TierFolder::Number> TierFolder::reserve(uint64_t bytes) {
 }
 
 Result<TierFolder::Number> TierFolder::write(const Extent& from, uint64_t offset, uint64_t size_bytes,
-                                             const Check& check) {
+                                             const Check& check, uint64_t over_bytes) {
     if (size_bytes > kTierObjectBytes) return fail(EFBIG, "an object of {} bytes is too large for a file", size_bytes);
     TierHead head{.tier = tier_, .size_bytes = size_bytes, .created_ns = now_ns()};
-    head.number = TRY(reserve(head.file_bytes()));
+    head.number = TRY(reserve(head.file_bytes(), over_bytes));
     bool left = false;
     auto bytes = write_file(head, from, offset, check, &left);
     MutexLock lock(mutex_);

@@ -35,6 +35,10 @@ struct TierFolderSpec {
     uint64_t capacity_bytes = UINT64_MAX;  // of all files on the disk; the disk itself may have less
     bool keep = false;                     // objects outlive the machine's restart
     int compression_level = 0;             // of zstd; 0: none, which is fastest
+    // Objects of the catalog are in it: it must be the folder with the number `tier` (0: not known), and is not made.
+    bool has_objects = false;
+    uint64_t tier = 0;
+    std::string text;  // that brings back what it keeps, for messages: "/nvme/gshm:1T:keep"; "": not known
 };
 
 class TierFolder {
@@ -49,10 +53,12 @@ public:
     // wait for a gshmd that is ending.
     // EPERM: another user could write to it or replace it. EBUSY: another gshmd uses it. ENOTEMPTY: it has other files
     // than those of a tier, or, without `keep`, objects that were kept. EXDEV: the folder of another machine. EBADMSG:
-    // its marker is damaged.
+    // its marker is damaged. ENODEV: it is missing or another one, and has objects of the catalog.
     using OnWait = std::function<void(const std::string& what)>;
     static Result<std::unique_ptr<TierFolder>> open(const TierFolderSpec& spec, uint64_t instance,
                                                     const OnWait& on_wait = {}, TierDisk& disk = TierDisk::kernel());
+    // What open() checks and another gshmd that uses the folder does not change. Makes, changes and locks nothing.
+    static Status check(const TierFolderSpec& spec, TierDisk& disk = TierDisk::kernel());
     // No call is under way. Waits for the removals.
     ~TierFolder();
     TierFolder(const TierFolder&) = delete;
@@ -67,8 +73,9 @@ public:
     // A new file with these bytes. It is on the disk when this returns, and until then it does not exist for a later
     // gshmd. On an error nothing stays behind. ENOSPC: over the capacity, or the disk is full, with the figures.
     // ECANCELED: stop() was called. EIO: any other error of the disk, which marks the tier as failed.
-    Result<Number> write(const Extent& from, uint64_t offset, uint64_t size_bytes, const Check& check = {})
-        EXCLUDES(mutex_);
+    // over_bytes: that the capacity may be exceeded by.
+    Result<Number> write(const Extent& from, uint64_t offset, uint64_t size_bytes, const Check& check = {},
+                         uint64_t over_bytes = 0) EXCLUDES(mutex_);
     // Brings all bytes back, each chunk verified before it is copied. `size_bytes` is the size of the object: another one
     // is EIO. EIO also for a file that is missing or damaged, with the chunk. Bytes of `to` are undefined on an error.
     Status read(Number number, Extent& to, uint64_t offset, uint64_t size_bytes, const Check& check = {});
@@ -87,6 +94,8 @@ public:
     // ---- state ----
     const std::string& path() const { return spec_.path; }
     bool keeps() const { return spec_.keep; }
+    // Its number, in the marker.
+    uint64_t tier() const { return tier_; }
     uint64_t capacity_bytes() const EXCLUDES(mutex_);
     // With less than is used, there is no room until enough is removed.
     void set_capacity(uint64_t bytes) EXCLUDES(mutex_);
@@ -126,14 +135,17 @@ private:
 
     // tier_folder_open.cc
     Status lock(const OnWait& on_wait);
+    Status open_checked();
     Status mark();
+    Status check_others() const;
+    Status check_kept();
     Result<bool> read_marker();
     Status make_marker();
     Status scan() EXCLUDES(mutex_);
     Status scan_facts() EXCLUDES(mutex_);
 
     std::string path_of(Number number) const { return spec_.path + "/" + tier_file_name(number); }
-    Result<Number> reserve(uint64_t bytes) EXCLUDES(mutex_);
+    Result<Number> reserve(uint64_t bytes, uint64_t over_bytes) EXCLUDES(mutex_);
     Result<uint64_t> write_file(const TierHead& head, const Extent& from, uint64_t offset, const Check& check,
                                 bool* ret_left);
     Status write_chunks(int file, const TierHead& head, const Extent& from, uint64_t offset, const Check& check);
@@ -170,7 +182,7 @@ private:
     uint64_t answered_ GUARDED_BY(mutex_) = 0;                              // of these
     Status facts_status_ GUARDED_BY(mutex_);                                // of the last ones
 
-    Mutex facts_mutex_;  // locked before mutex_
+    Mutex facts_mutex_;                                             // locked before mutex_
     std::unique_ptr<TierFactsLog> facts_ GUARDED_BY(facts_mutex_);  // null: without keep
     TierLanes lanes_;
     Worker worker_;  // last: its thread uses the rest

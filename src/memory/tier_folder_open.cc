@@ -53,25 +53,60 @@ Status make_folder(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<TierFolder>> TierFolder::open(const TierFolderSpec& given, uint64_t instance,
-                                                     const OnWait& on_wait, TierDisk& disk) {
-    TierFolderSpec spec = given;
+namespace {
+
+Result<TierFolderSpec> checked_spec(TierFolderSpec spec) {
     while (spec.path.size() > 1 && spec.path.ends_with('/')) spec.path.pop_back();
     if (!spec.path.starts_with('/')) return fail(EINVAL, "the tier \"{}\" is not an absolute path", spec.path);
-    TRY(make_folder(spec.path));
-    TRY(check_own_folder(spec.path, kRole));
-    std::unique_ptr<TierFolder> folder(new TierFolder(spec, instance, disk));
-    folder->folder_ = TRY(open_folder(spec.path));
+    return spec;
+}
+
+bool is_missing(const std::string& path) {
+    struct stat status = {};
+    return ::lstat(path.c_str(), &status) != 0 && errno == ENOENT;
+}
+
+}  // namespace
+
+Status TierFolder::open_checked() {
+    TRY(check_own_folder(path(), kRole));
+    folder_ = TRY(open_folder(path()));
     struct stat status = {};
     // Nobody else can replace it between the check and the opening; another process of this user could.
-    if (::fstat(folder->folder_.get(), &status) != 0) return fail_errno(spec.path.c_str());
+    if (::fstat(folder_.get(), &status) != 0) return fail_errno(path().c_str());
     if (status.st_uid != geteuid() || (status.st_mode & 022) != 0)
-        return fail(EPERM, "the tier {} was replaced meanwhile", spec.path);
+        return fail(EPERM, "the tier {} was replaced meanwhile", path());
+    return {};
+}
+
+Result<std::unique_ptr<TierFolder>> TierFolder::open(const TierFolderSpec& given, uint64_t instance,
+                                                     const OnWait& on_wait, TierDisk& disk) {
+    const TierFolderSpec spec = TRY(checked_spec(given));
+    if (spec.has_objects && is_missing(spec.path))
+        return fail(ENODEV, "the tier {} is missing, and objects are in it: is its disk mounted?", spec.path);
+    if (spec.has_objects) TRY(check_folders_above(spec.path, kRole, false));
+    else TRY(make_folder(spec.path));
+    std::unique_ptr<TierFolder> folder(new TierFolder(spec, instance, disk));
+    TRY(folder->open_checked());
     TRY(folder->lock(on_wait));
     TRY(folder->mark());
     TRY(folder->scan());
     TRY(folder->scan_facts());
     return folder;
+}
+
+Status TierFolder::check(const TierFolderSpec& given, TierDisk& disk) {
+    const TierFolderSpec spec = TRY(checked_spec(given));
+    if (is_missing(spec.path)) {
+        TRY(check_folders_above(spec.path, kRole, false));
+        const auto above = std::filesystem::path(spec.path).parent_path().string();
+        if (::access(above.c_str(), W_OK | X_OK) == 0) return {};
+        return fail(errno, "the tier {} cannot be made in {}: {}", spec.path, above, strerror(errno));
+    }
+    TierFolder folder(spec, 0, disk);
+    TRY(folder.open_checked());
+    if (!TRY(folder.read_marker())) return folder.check_others();
+    return spec.keep ? Status{} : folder.check_kept();
 }
 
 Status TierFolder::lock(const OnWait& on_wait) {
@@ -126,13 +161,46 @@ Status TierFolder::make_marker() {
 }
 
 Status TierFolder::mark() {
-    if (TRY(read_marker())) return {};
+    const bool is_marked = TRY(read_marker());
+    if (spec_.has_objects && (!is_marked || (spec_.tier != 0 && spec_.tier != tier_)))
+        return fail(ENODEV, "the tier {} is another folder than the one that objects are in: is its disk mounted?",
+                    path());
+    if (is_marked) return {};
+    TRY(check_others());
+    return make_marker();
+}
+
+Status TierFolder::check_others() const {
     // gshmd removes files here, so nobody else's may be among them.
     for (const auto& name : TRY(names_in(folder_.get(), path())))
         if (name != "lost+found" && name != marker_part())
             return fail(ENOTEMPTY, "the tier {} contains other files, such as {}: choose an empty folder", path(),
                         name);
-    return make_marker();
+    return {};
+}
+
+// Objects are kept, also those of the running catalog, and `keep` is missing.
+Status TierFolder::check_kept() {
+    const std::string what = path() + "/" + kTierFactsName;
+    auto file = disk_.open_file(folder_.get(), kTierFactsName, O_RDONLY, false, what);
+    if (!file && file.error().code == ENOENT) return {};
+    if (!file) return std::unexpected(std::move(file.error()));
+    struct stat status = {};
+    if (::fstat(file->get(), &status) != 0) return fail_errno(what.c_str());
+    std::vector<std::byte> bytes(static_cast<size_t>(status.st_size));
+    bytes.resize(TRY(disk_.read_all(file->get(), bytes, 0, what)));
+    std::vector<TierFactsFound> found;
+    find_tier_facts(bytes, tier_, found);
+    std::unordered_set<Number> kept;
+    for (const auto& [header, offset] : found) {
+        if (::fstatat(folder_.get(), tier_file_name(header.number).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+            kept.insert(header.number);
+    }
+    if (kept.empty()) return {};
+    return fail(ENOTEMPTY,
+                "the tier {} has {} kept objects: add \":keep\" to have them back (`--tier {}`). To use the folder "
+                "without it, first remove them, or bring them back with `gshm promote`",
+                path(), kept.size(), spec_.text.empty() ? path() + ":keep" : spec_.text);
 }
 
 Status TierFolder::scan() {
@@ -173,9 +241,13 @@ Status TierFolder::scan_facts() {
     struct stat status = {};
     const bool exist = ::fstatat(folder_.get(), kTierFactsName, &status, AT_SYMLINK_NOFOLLOW) == 0;
     if (!exist && !spec_.keep) return {};
+    if (!spec_.keep) {
+        // Without their facts they would be lost at the end of gshmd.
+        TRY(check_kept());
+        return TierFactsLog::remove(disk_, folder_.get());
+    }
     facts_ = TRY(TierFactsLog::open(disk_, folder_.get(), path(), tier_, instance_));
     MutexLock state(mutex_);
-    uint64_t kept = 0;
     for (const uint64_t number : facts_->numbers()) {
         const auto file = files_.find(number);
         if (file == files_.end()) {
@@ -183,19 +255,9 @@ Status TierFolder::scan_facts() {
             continue;
         }
         file->second.kept = facts_->instance_of(number) != instance_;
-        kept += file->second.kept ? 1 : 0;
     }
     used_bytes_ += facts_->bytes();
-    if (spec_.keep) return {};
-    if (kept > 0)
-        return fail(
-            ENOTEMPTY,
-            "the tier {} has {} objects that were kept over an earlier end of gshmd: add \":keep\" to have them "
-            "back, or empty the folder",
-            path(), kept);
-    used_bytes_ -= facts_->bytes();
-    facts_.reset();
-    return TierFactsLog::remove(disk_, folder_.get());
+    return {};
 }
 
 std::vector<TierFolder::Number> TierFolder::begin(const std::unordered_set<Number>& named) {

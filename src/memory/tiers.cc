@@ -4,10 +4,11 @@
 #include <future>
 #include <mutex>
 #include <shared_mutex>
-#include <thread>
 #include <utility>
 
+#include "base/limits.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "memory/freed_extents.h"
 
 namespace gshm::core {
@@ -101,30 +102,44 @@ std::vector<Tiers::State> Tiers::states() const {
 bool Tiers::make_room(Claim& claim) {
     if (!has_tier() || is_ending()) return false;
     OfDevice& of = of_[claim.device];
+    Room& room = of.rooms[claim.returns];
     if (!std::exchange(claim.counted, true)) {
-        of.wanted_bytes += claim.bytes;
-        claim.failures = of.failures;
+        room.wanted_bytes += claim.bytes;
+        claim.failures = room.failures;
     }
     // Nothing more is chosen while the tiers are full or fail.
-    if (of.failures != claim.failures) return of.leaving > 0;
-    const uint64_t coming = allocator_.departures().coming_bytes(claim.device);
+    if (room.failures != claim.failures) return of.leaving > 0;
+    uint64_t coming = allocator_.departures().coming_bytes(claim.device);
+    uint64_t wanted = of.rooms[0].wanted_bytes + of.rooms[1].wanted_bytes;
+    if (claim.returns) {
+        // What leaves for new objects may find the tiers full, and what leaves for these must not be for others.
+        coming -= std::min(coming, of.rooms[0].leaving_bytes);
+        wanted = room.wanted_bytes;
+    }
     const uint64_t expected = coming + devices_.free_bytes(claim.device);
-    uint64_t needed = of.wanted_bytes - std::min(of.wanted_bytes, expected);
+    uint64_t needed = wanted - std::min(wanted, expected);
     // Refused although enough should be free: it is in pieces, or other programs have it.
     if (needed == 0 && coming == 0) needed = std::max<uint64_t>(claim.bytes, 1);
-    if (needed > 0) evict(claim.device, needed);
+    if (needed > 0) evict(claim.device, needed, claim.returns);
     return of.leaving > 0;
 }
 
 void Tiers::end(Claim& claim) {
     if (!std::exchange(claim.counted, false)) return;
-    of_[claim.device].wanted_bytes -= claim.bytes;
+    of_[claim.device].rooms[claim.returns].wanted_bytes -= claim.bytes;
 }
 
-void Tiers::evict(DeviceIndex device, uint64_t bytes) {
+std::string Tiers::why_full(const Claim& claim) const {
+    const OfDevice& of = of_[claim.device];
+    const uint64_t evictable = store_.use(claim.device).evictable_bytes;
+    if (!claim.counted || of.rooms[claim.returns].failures == claim.failures || evictable == 0) return {};
+    return fmt::format("; {} of evictable objects could not leave it: {}", size_text(evictable), of.why);
+}
+
+void Tiers::evict(DeviceIndex device, uint64_t bytes, bool for_return) {
     size_t objects = 0;
     for (uint64_t chosen = 0; chosen < bytes && objects < kMostObjects && of_[device].leaving < kMostJobs;) {
-        auto leaving = choose(device, bytes - chosen, false);
+        auto leaving = choose(device, bytes - chosen, false, for_return);
         if (!leaving) return;
         chosen += std::max<uint64_t>(leaving->bytes, 1);
         objects += leaving->objects.size();
@@ -132,7 +147,7 @@ void Tiers::evict(DeviceIndex device, uint64_t bytes) {
     }
 }
 
-std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier) {
+std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return) {
     if (is_ending() || allocator_.departures().has_given_up()) return std::nullopt;
     const bool is_host = settings_.host && device == *settings_.host;
     // Objects of the host, and those that the host has as their tier, leave for the folder alone.
@@ -147,28 +162,37 @@ std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, 
     }
     if (victims.objects.empty()) return std::nullopt;
     const bool is_slab = victims.objects.front()->extent->slab_group != nullptr;
-    Leaving leaving{device, victims.bytes, std::move(victims.objects), is_slab};
+    Leaving leaving{device, victims.bytes, std::move(victims.objects), is_slab, for_return, 0};
     for (Object* object : leaving.objects) store_.pin(object, Access::read);
     leaving.ticket =
         allocator_.departures().begin(device, Departures::Kind::move, leaving.bytes, leaving.objects.front()->uid);
     ++of_[device].leaving;
+    of_[device].rooms[for_return].leaving_bytes += leaving.bytes;
     return leaving;
 }
 
 void Tiers::run(Leaving leaving) {
-    bool failed = false;
+    Status failed;
     for (Object* object : leaving.objects) {
-        auto left = leave(*object, Reason::eviction);
+        auto left = leave(*object, Reason::eviction, leaving.for_return);
         if (left) continue;
-        failed |= lacks_room(left);
         log_debug("object {} stays: {}", object->id, left.error().message);
-        if (failed || is_ending()) break;
+        if (lacks_room(left)) failed = std::move(left);
+        if (!failed || is_ending()) break;
     }
     StoreLock lock(scheduler_.store_mutex());
     finish(leaving, failed);
 }
 
-void Tiers::finish(const Leaving& leaving, bool failed) {
+void Tiers::warn_of_full(DeviceIndex device, const Error& error) {
+    constexpr std::chrono::minutes kBetween{1};
+    const auto now = scheduler_.now();
+    if (warned_ != Scheduler::Time{} && now < warned_ + kBetween) return;
+    warned_ = now;
+    log_warning("objects that should leave {} stay there: {}", store_.devices()[device].name, error.message);
+}
+
+void Tiers::finish(const Leaving& leaving, const Status& failed) {
     for (Object* object : leaving.objects) store_.unpin(object, Access::read);
     // A slab that has become empty is memory, too.
     if (leaving.is_slab) store_.extents().trim(leaving.device);
@@ -176,7 +200,12 @@ void Tiers::finish(const Leaving& leaving, bool failed) {
     (void)commit_();
     OfDevice& of = of_[leaving.device];
     --of.leaving;
-    if (failed) ++of.failures;
+    of.rooms[leaving.for_return].leaving_bytes -= leaving.bytes;
+    if (!failed) {
+        ++of.rooms[leaving.for_return].failures;
+        of.why = failed.error().message;
+        warn_of_full(leaving.device, failed.error());
+    }
     allocator_.departures().end(leaving.device, leaving.ticket, false);
 }
 
@@ -198,7 +227,7 @@ Status Tiers::check_leaving(const Object& object, const Seen& seen, Reason reaso
     return {};
 }
 
-Status Tiers::leave(Object& object, Reason reason) {
+Status Tiers::leave(Object& object, Reason reason, bool for_return) {
     std::shared_ptr<Gate> gate;
     bool host = false;
     bool folder = false;
@@ -213,32 +242,44 @@ Status Tiers::leave(Object& object, Reason reason) {
         folder = settings_.folder != nullptr;
     }
     Status left = fail(ENOSPC, "no tier takes the object");
-    if (host) left = to_host(object, *gate, reason);
-    if (lacks_room(left) && folder) left = to_folder(object, *gate, reason);
-    return left;
+    if (host) left = to_host(object, *gate, reason, for_return);
+    if (!lacks_room(left) || !folder) return left;
+    auto stored = to_folder(object, *gate, reason, for_return);
+    if (host && lacks_room(stored)) stored.error().message = left.error().message + "; " + stored.error().message;
+    return stored;
 }
 
-bool Tiers::reserve_host(uint64_t bytes) {
+Status Tiers::reserve_host(uint64_t bytes, bool for_return) {
+    auto full = [this, bytes]() -> Status {
+        store_lock.assert_held();
+        return fail(ENOSPC, "the tier {} is full: {} of {} are used, and the object needs {}",
+                    store_.devices()[*settings_.host].name, size_text(host_used()), size_text(settings_.host_bytes),
+                    size_text(bytes));
+    };
     constexpr int kMostRounds = 256;  // objects that are used again and again stay
     for (int round = 0; round < kMostRounds; ++round) {
         std::optional<Leaving> older;
         {
             StoreLock lock(scheduler_.store_mutex());
-            if (bytes > settings_.host_bytes) return false;
-            if (host_used() + bytes <= settings_.host_bytes) {
+            if (bytes > settings_.host_bytes) return full();
+            if (host_used() + bytes <= settings_.host_bytes + (for_return ? returning_from_host_ : 0)) {
                 host_reserved_ += bytes;
-                return true;
+                return {};
             }
-            older = choose(*settings_.host, bytes, true);
+            older = choose(*settings_.host, bytes, true, for_return);
+            if (!older) return full();
         }
-        if (!older) return false;
-        bool failed = false;
-        for (Object* object : older->objects) failed |= lacks_room(leave(*object, Reason::eviction));
+        Status failed;
+        for (Object* object : older->objects) {
+            auto left = leave(*object, Reason::eviction, for_return);
+            if (lacks_room(left)) failed = std::move(left);
+        }
         StoreLock lock(scheduler_.store_mutex());
         finish(*older, failed);
-        if (failed) return false;
+        if (!failed) return full();
     }
-    return false;
+    StoreLock lock(scheduler_.store_mutex());
+    return full();
 }
 
 void Tiers::report(DeviceIndex gpu, const Status& copied) {
@@ -269,7 +310,7 @@ Result<Tiers::Target> Tiers::allocate(Object& object, DeviceIndex device, bool w
         // Only files of the mount have fabric handles that outlive gshmd: memory without them can be used again.
         const bool lasting = !need.slab && (object.flags & kMountFile) != 0;
         const AllocateOptions options{need.compressible, !need.slab, need.slab || !files, lasting};
-        AllocationRequest request{device, need.size_bytes, need.min_bytes, options, object.id, need.uid, 0};
+        AllocationRequest request{device, need.size_bytes, need.min_bytes, options, object.id, need.uid, 0, waits};
         target.memory =
             TRY(waits ? allocator_.allocate_blocking(request) : allocator_.attempt(device, need.size_bytes, options));
         if (!need.slab) return target;
@@ -307,7 +348,7 @@ private:
 
 }  // namespace
 
-Status Tiers::to_host(Object& object, Gate& gate, Reason reason) {
+Status Tiers::to_host(Object& object, Gate& gate, Reason reason, bool for_return) {
     Seen seen;
     DeviceIndex host = 0;
     DeviceIndex home = 0;
@@ -319,7 +360,7 @@ Status Tiers::to_host(Object& object, Gate& gate, Reason reason) {
         home = object.home();
         sealed = object.state == ObjectState::sealed;
     }
-    if (!reserve_host(seen.size_bytes)) return fail(ENOSPC, "the tier {} is full", devices_.device(host).info().name);
+    TRY(reserve_host(seen.size_bytes, for_return));
     auto move = [&]() -> Status {
         Target target = TRY(allocate(object, host, false));
         auto copied = [&]() -> Status {
@@ -355,13 +396,15 @@ Status Tiers::to_host(Object& object, Gate& gate, Reason reason) {
     return moved;
 }
 
-Status Tiers::to_folder(Object& object, Gate& gate, Reason reason) {
+Status Tiers::to_folder(Object& object, Gate& gate, Reason reason, bool for_return) {
     Seen seen;
     TierFolder* folder = nullptr;
     bool sealed = false;
+    uint64_t over_bytes = 0;
     {
         StoreLock lock(scheduler_.store_mutex());
         seen = see(object);
+        over_bytes = for_return ? returning_from_folder_ : 0;
         folder = settings_.folder.get();
         sealed = object.state == ObjectState::sealed;
     }
@@ -372,7 +415,7 @@ Status Tiers::to_folder(Object& object, Gate& gate, Reason reason) {
     };
     TRY(check());
     if (!gate.memory) return fail(EBUSY, "the object has changed");
-    const uint64_t file = TRY(folder->write(*gate.memory, gate.offset, seen.size_bytes, check));
+    const uint64_t file = TRY(folder->write(*gate.memory, gate.offset, seen.size_bytes, check, over_bytes));
     lock.lock_alone();
     StoreLock store(scheduler_.store_mutex());
     if (auto good = check_leaving(object, seen, reason); !good) {
@@ -390,14 +433,15 @@ void Tiers::demote(Object& object, Done done) {
     };
     if (!has_tier()) return post(fail(EOPNOTSUPP, "gshmd was started without a tier (`--tier`)"));
     if (is_ending()) return post(fail(EAGAIN, "gshmd is ending"));
-    if (object.is_evicted() || object.stored != 0) return post({});
+    // One in host memory goes on to the folder.
+    if (object.stored != 0 || (object.is_evicted() && !settings_.folder)) return post({});
     // A file of the host may have grown without a request.
     store_.look_again(object);
     if (auto good = store_.check_eviction(object); !good) return post(std::move(good));
     if (object.extent == nullptr || object.size_bytes == 0) return post(fail(ENODATA, "the object has no bytes"));
     store_.pin(&object, Access::read);
     evictors_->submit([this, &object, post = std::move(post)]() mutable {
-        auto left = leave(object, Reason::request);
+        auto left = leave(object, Reason::request, false);
         {
             StoreLock lock(scheduler_.store_mutex());
             store_.unpin(&object, Access::read);
@@ -446,6 +490,33 @@ Status Tiers::bring_back_blocking(Object& object) {
     return answered.get();
 }
 
+// While an object returns, what leaves for it may have as much of the tier as the object still has there: without that, no
+// object could return to a full device from a full tier.
+class Tiers::Returning {
+public:
+    Returning(Tiers& tiers, DeviceIndex device, bool stored, uint64_t size_bytes) : tiers_(tiers), stored_(stored) {
+        // Objects leave with all their memory: sizes are rounded up there, and small objects leave with their slab.
+        const uint64_t granularity = std::max<uint64_t>(tiers.devices_.device(device).info().granularity_bytes, 1);
+        bytes_ = size_bytes <= limits::kSmallObjectBytes ? limits::kSlabBytesMax : round_up(size_bytes, granularity);
+        // Several files have more overhead than one.
+        if (stored) bytes_ = TierFolder::file_bytes(bytes_) + TierFolder::file_bytes(bytes_ / kOverhead);
+        StoreLock lock(tiers_.scheduler_.store_mutex());
+        (stored_ ? tiers_.returning_from_folder_ : tiers_.returning_from_host_) += bytes_;
+    }
+    ~Returning() {
+        StoreLock lock(tiers_.scheduler_.store_mutex());
+        (stored_ ? tiers_.returning_from_folder_ : tiers_.returning_from_host_) -= bytes_;
+    }
+    Returning(const Returning&) = delete;
+    Returning& operator=(const Returning&) = delete;
+
+private:
+    static constexpr uint64_t kOverhead = 128;  // 8 KiB for each MiB: files of objects with memory of their own
+    Tiers& tiers_;
+    const bool stored_;
+    uint64_t bytes_ = 0;
+};
+
 Status Tiers::return_object(Object& object) {
     std::shared_ptr<Gate> gate;
     Seen seen;
@@ -476,6 +547,7 @@ Status Tiers::return_object(Object& object) {
         if (object.stored != 0 && folder == nullptr) return fail(ENODEV, "the tier that has the object is not there");
     }
     TRY(check());
+    const Returning returning(*this, home, seen.stored != 0, seen.size_bytes);
     Target target = TRY(allocate(object, home, true));
     auto returned = [&]() -> Status {
         GateLock lock(*gate, sealed && seen.stored == 0);
@@ -501,45 +573,6 @@ Status Tiers::return_object(Object& object) {
     report(home, returned);
     if (!returned) give_back(object, target);
     return returned;
-}
-
-// ---- the reserve ----
-
-void Tiers::allocated(DeviceIndex device) {
-    if (!watches_.load(std::memory_order_relaxed) || looking_[device].exchange(true)) return;
-    MutexLock lock(watcher_mutex_);
-    if (!watcher_) return;
-    watcher_->submit([this, device] {
-        // Evictions would compete with the other allocations of a burst for the driver.
-        constexpr std::chrono::milliseconds kBurst{10};
-        std::this_thread::sleep_for(kBurst);
-        looking_[device] = false;
-        keep_free(device);
-    });
-}
-
-void Tiers::keep_free(DeviceIndex device) {
-    Device& memory = devices_.device(device);
-    const uint64_t really_free = memory.info().knows_free_bytes ? memory.free_bytes() : UINT64_MAX;
-    const uint64_t kept = devices_.freed().bytes(device);
-    bool full_tier = false;
-    {
-        StoreLock lock(scheduler_.store_mutex());
-        if (!has_tier()) return;
-        const uint64_t reserve = memory.info().capacity_bytes / 100 * settings_.free_percent;
-        const uint64_t really = really_free > UINT64_MAX - kept ? really_free : really_free + kept;
-        const uint64_t expected =
-            std::min(devices_.free_bytes(device), really) + allocator_.departures().coming_bytes(device);
-        if (store_.use(device).evictable_bytes > 0 && expected < reserve) evict(device, reserve - expected);
-        const uint64_t tier_reserve = settings_.host_bytes / 100 * settings_.free_percent;
-        full_tier = settings_.host && settings_.folder && host_used() + tier_reserve > settings_.host_bytes;
-    }
-    if (!full_tier) return;
-    StoreLock lock(scheduler_.store_mutex());
-    const uint64_t tier_reserve = settings_.host_bytes / 100 * settings_.free_percent;
-    auto older = choose(*settings_.host, tier_reserve, true);
-    if (!older) return;
-    evictors_->submit([this, older = std::move(*older)]() mutable { run(std::move(older)); });
 }
 
 }  // namespace gshm::core

@@ -73,6 +73,7 @@ public:
     bool is_making_room(const Claim& claim) const override REQUIRES(store_lock) {
         return of_[claim.device].leaving > 0;
     }
+    std::string why_full(const Claim& claim) const override REQUIRES(store_lock);
     void end(Claim& claim) override REQUIRES(store_lock);
     void allocated(DeviceIndex device) override;
 
@@ -83,12 +84,19 @@ private:
         uint64_t bytes = 0;
         std::vector<Object*> objects;
         bool is_slab = false;
+        bool for_return = false;
         Departures::Ticket ticket = 0;
     };
+    // For new objects, or for those that return. The tiers have more room for what leaves for the latter.
+    struct Room {
+        uint64_t wanted_bytes = 0;   // by requests that were refused
+        uint64_t leaving_bytes = 0;  // by jobs
+        uint64_t failures = 0;       // jobs that ended for lack of a tier with room
+    };
     struct OfDevice {
-        uint64_t wanted_bytes = 0;  // by requests that were refused
-        size_t leaving = 0;         // jobs
-        uint64_t failures = 0;      // jobs that ended for lack of a tier with room
+        Room rooms[2];       // [1]: for objects that return
+        size_t leaving = 0;  // jobs
+        std::string why;     // the last one failed
     };
     // What must be the same before and after a copy.
     struct Seen {
@@ -101,21 +109,25 @@ private:
     enum class Reason { eviction, request };
 
     // Starts jobs for at least that many bytes, if so many can leave.
-    void evict(DeviceIndex device, uint64_t bytes) REQUIRES(store_lock);
-    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier) REQUIRES(store_lock);
+    void evict(DeviceIndex device, uint64_t bytes, bool for_return) REQUIRES(store_lock);
+    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return)
+        REQUIRES(store_lock);
     void run(Leaving leaving) EXCLUDES(store_lock);
     // Ends the job: the pins, the ticket.
-    void finish(const Leaving& leaving, bool failed) REQUIRES(store_lock);
-    Status leave(Object& object, Reason reason) EXCLUDES(store_lock);
-    Status to_host(Object& object, Gate& gate, Reason reason) EXCLUDES(store_lock);
-    Status to_folder(Object& object, Gate& gate, Reason reason) EXCLUDES(store_lock);
+    void finish(const Leaving& leaving, const Status& failed) REQUIRES(store_lock);
+    void warn_of_full(DeviceIndex device, const Error& error) REQUIRES(store_lock);
+    // for_return: for an object that returns. The tiers then have room for as much as such objects have in them.
+    Status leave(Object& object, Reason reason, bool for_return) EXCLUDES(store_lock);
+    Status to_host(Object& object, Gate& gate, Reason reason, bool for_return) EXCLUDES(store_lock);
+    Status to_folder(Object& object, Gate& gate, Reason reason, bool for_return) EXCLUDES(store_lock);
     Status check_leaving(const Object& object, const Seen& seen, Reason reason) const REQUIRES(store_lock);
     // Reserves room in the tier `host`; older objects there go on to the folder for it.
-    bool reserve_host(uint64_t bytes) EXCLUDES(store_lock);
+    Status reserve_host(uint64_t bytes, bool for_return) EXCLUDES(store_lock);
     Status return_object(Object& object) EXCLUDES(store_lock);
     void keep_free(DeviceIndex device) EXCLUDES(store_lock);
     uint64_t host_used() const REQUIRES(store_lock);
 
+    class Returning;
     // A destination: a reserved place in a slab, or memory of its own.
     struct Target {
         Place place;
@@ -139,6 +151,10 @@ private:
     Settings settings_ GUARDED_BY(store_lock);
     std::vector<OfDevice> of_ GUARDED_BY(store_lock);
     uint64_t host_reserved_ GUARDED_BY(store_lock) = 0;  // by evictions under way
+    // Of objects that are returning now, in the tier `host` and in the folder.
+    uint64_t returning_from_host_ GUARDED_BY(store_lock) = 0;
+    uint64_t returning_from_folder_ GUARDED_BY(store_lock) = 0;
+    Scheduler::Time warned_ GUARDED_BY(store_lock);  // of full tiers
     std::unordered_map<NodeId, std::vector<Done>> returning_ GUARDED_BY(store_lock);
     // Devices whose free memory is being looked at.
     std::vector<std::atomic<bool>> looking_;

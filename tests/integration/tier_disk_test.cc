@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "integration/daemon_fixture.h"
+#include "support/eventually.h"
 #include "support/pattern.h"
 
 namespace gshm::core::test {
@@ -281,6 +282,77 @@ TEST_F(TierDiskTest, AForgottenKeepIsRefused) {
     EXPECT_FALSE(start(args(":512M")));
     EXPECT_TRUE(log().contains("add \":keep\" to have them back")) << log();
     ASSERT_TRUE(start(args(":512M:keep"))) << log();
+    EXPECT_EQ(wrong("one", 1), "");
+}
+
+TEST_F(TierDiskTest, AForgottenKeepIsRefusedAlsoWithTheCatalog) {
+    ASSERT_TRUE(start(args(":512M:keep"))) << log();
+    ASSERT_EQ(put("one", 1).exit_code, 0);
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    kill();
+    EXPECT_FALSE(start(args("")));
+    EXPECT_TRUE(log().contains("--tier " + folder() + ":512M:keep")) << log();
+    EXPECT_TRUE(std::filesystem::exists(folder() + "/facts"));
+    EXPECT_FALSE(start({"--device", "host:64M", "--tier", "none"}));
+    EXPECT_TRUE(log().contains("start it with `--tier " + folder() + ":512M:keep`")) << log();
+    ASSERT_TRUE(start({"--device", "host:64M"})) << log();
+    ASSERT_EQ(run_cli({"shutdown"}).exit_code, 0);
+    wait_for_end();
+    EXPECT_EQ(files(), 1u);
+    ASSERT_TRUE(start(args(":512M:keep"))) << log();
+    EXPECT_EQ(wrong("one", 1), "");
+    // Objects that are on their device end the need for it.
+    EXPECT_TRUE(eventually([&] { return files() == 0; }));
+    kill();
+    EXPECT_TRUE(start(args(""))) << log();
+    EXPECT_EQ(wrong("one", 1), "");
+}
+
+TEST_F(TierDiskTest, AMissingFolderWithObjectsIsRefusedAndNotMade) {
+    ASSERT_TRUE(start(args())) << log();
+    ASSERT_EQ(put("one", 1).exit_code, 0);
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    kill();
+    const std::string aside = scratch() + "/aside";
+    std::filesystem::rename(folder(), aside);
+    EXPECT_FALSE(start(args()));
+    EXPECT_TRUE(log().contains("the tier " + folder() + " is missing")) << log();
+    EXPECT_FALSE(std::filesystem::exists(folder()));
+    // Another folder in its place, empty or of another tier, is not used either.
+    std::filesystem::create_directory(folder());
+    EXPECT_FALSE(start(args()));
+    EXPECT_TRUE(log().contains("is another folder")) << log();
+    EXPECT_TRUE(std::filesystem::is_empty(folder()));
+    std::ofstream(folder() + "/gshm-tier") << "gshm-tier 1\ntier 00000000000000ff\nmachine \n";
+    EXPECT_FALSE(start(args()));
+    std::filesystem::remove_all(folder());
+    std::filesystem::rename(aside, folder());
+    ASSERT_TRUE(start(args())) << log();
+    EXPECT_EQ(wrong("one", 1), "");
+}
+
+TEST_F(TierDiskTest, ATakeoverWithAWrongTierLeavesTheOtherGshmd) {
+    ASSERT_TRUE(start(args(":512M:keep"))) << log();
+    ASSERT_EQ(put("one", 1).exit_code, 0);
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    const std::string foreign = scratch() + "/foreign";
+    std::filesystem::create_directory(foreign);
+    std::ofstream(foreign + "/thesis.tex") << "work of years";
+    const std::string open_to_all = scratch() + "/open";
+    std::filesystem::create_directory(open_to_all);
+    std::filesystem::permissions(open_to_all, std::filesystem::perms::all);
+    const std::string elsewhere = scratch() + "/elsewhere";
+    std::filesystem::create_directory(elsewhere);
+    std::ofstream(elsewhere + "/gshm-tier") << "gshm-tier 1\ntier 00000000000000ff\nmachine of-others\n";
+    for (const std::string& tier :
+         {foreign, open_to_all, elsewhere, folder(), scratch() + "/no/such", scratch() + "/new", std::string("none")}) {
+        EXPECT_FALSE(take_over({"--tier", tier})) << tier;
+        EXPECT_EQ(run_cli({"stat", "one"}).exit_code, 0) << tier << log();
+    }
+    EXPECT_FALSE(std::filesystem::exists(scratch() + "/new"));
+    EXPECT_EQ(wrong("one", 1), "");
+    ASSERT_EQ(run_cli({"demote", "one"}).exit_code, 0);
+    ASSERT_TRUE(take_over(args(":256M:keep"))) << log();
     EXPECT_EQ(wrong("one", 1), "");
 }
 
