@@ -31,13 +31,16 @@ inline void expect_true_accounts(Store& store) {
     std::map<NodeId, LimitUse> trees;
     for (const auto& [id, account] : store.limits().of_directories()) trees[id];
     std::vector<Account> totals(store.devices().size());
-    auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
+    auto count_in_trees = [&](const Object& object, uint64_t bytes, bool whole, bool unlinked) {
         for (const auto& [id, account] : store.limits().of_directories()) {
             if (!counts_in(object, *account)) continue;
             trees[id].bytes += bytes;
             trees[id].objects += whole ? 1 : 0;
             trees[id].unlinked_bytes += unlinked ? bytes : 0;
         }
+    };
+    auto count = [&](const Object& object, DeviceIndex device, uint64_t bytes, bool whole, bool unlinked) {
+        count_in_trees(object, bytes, whole, unlinked);
         for (Account* account : {&users[{device, object.uid}], &groups[{device, object.gid}], &totals[device]}) {
             account->object_bytes += bytes;
             account->objects += whole ? 1 : 0;
@@ -59,7 +62,10 @@ inline void expect_true_accounts(Store& store) {
                 ++account->evicted_objects;
             }
         }
-        if (object->stored != 0) continue;  // on no device
+        if (object->stored != 0) {  // on no device
+            count_in_trees(*object, object->size_bytes, true, object->links == 0);
+            continue;
+        }
         count(*object, object->device, object->extent == nullptr ? 0 : object->size_bytes, true, object->links == 0);
         if (!object->retired) continue;
         for (const auto& retired : *object->retired) {
