@@ -55,13 +55,30 @@ void Tiers::use(Settings settings) {
 
 void Tiers::set_free_percent(unsigned percent) {
     settings_.free_percent = percent;
-    watches_ = percent > 0 && has_tier();
+    reserve_changed();
+}
+
+void Tiers::reserve_changed() {
+    bool watches = settings_.free_percent > 0;
+    for (DeviceIndex i = 0; i < of_.size(); ++i) watches |= devices_.reserve_bytes(i) > 0;
+    watches_ = watches && has_tier();
+    if (!watches_) return;
+    store_.evictables().set_on_release([this](DeviceIndex device) { allocated(device); });
+    // At the start the loop does not run yet.
+    scheduler_.post([this] {
+        store_lock.assert_held();
+        for (OfDevice& of : of_) of.pause = 0;
+        look();
+    });
 }
 
 void Tiers::stop() {
     {
         StoreLock lock(scheduler_.store_mutex());
         stopped_ = true;
+        if (timer_) scheduler_.cancel(*std::exchange(timer_, std::nullopt));
+        store_.evictables().set_on_add({});
+        store_.evictables().set_on_release({});
         if (settings_.folder) settings_.folder->stop();
     }
     std::unique_ptr<Worker> watcher;
@@ -121,10 +138,10 @@ void Tiers::end(Claim& claim) {
     of_[claim.device].wanted_bytes -= claim.bytes;
 }
 
-void Tiers::evict(DeviceIndex device, uint64_t bytes) {
+void Tiers::evict(DeviceIndex device, uint64_t bytes, bool briefly) {
     size_t objects = 0;
     for (uint64_t chosen = 0; chosen < bytes && objects < kMostObjects && of_[device].leaving < kMostJobs;) {
-        auto leaving = choose(device, bytes - chosen, false);
+        auto leaving = choose(device, bytes - chosen, false, briefly);
         if (!leaving) return;
         chosen += std::max<uint64_t>(leaving->bytes, 1);
         objects += leaving->objects.size();
@@ -132,7 +149,7 @@ void Tiers::evict(DeviceIndex device, uint64_t bytes) {
     }
 }
 
-std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier) {
+std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool briefly) {
     if (is_ending() || allocator_.departures().has_given_up()) return std::nullopt;
     const bool is_host = settings_.host && device == *settings_.host;
     // Objects of the host, and those that the host has as their tier, leave for the folder alone.
@@ -143,7 +160,7 @@ std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, 
     constexpr size_t kAtOnce = 4096;
     for (size_t looks = 0; looks <= entries / kAtOnce; ++looks) {
         victims = store_.evictables().next(device, bytes, filter);
-        if (!victims.objects.empty() || !victims.more) break;
+        if (!victims.objects.empty() || !victims.more || briefly) break;
     }
     if (victims.objects.empty()) return std::nullopt;
     const bool is_slab = victims.objects.front()->extent->slab_group != nullptr;
@@ -177,6 +194,7 @@ void Tiers::finish(const Leaving& leaving, bool failed) {
     OfDevice& of = of_[leaving.device];
     --of.leaving;
     if (failed) ++of.failures;
+    else if (store_.evictables().is_short(leaving.device)) allocated(leaving.device);
     allocator_.departures().end(leaving.device, leaving.ticket, false);
 }
 
@@ -518,19 +536,74 @@ void Tiers::allocated(DeviceIndex device) {
     });
 }
 
-void Tiers::keep_free(DeviceIndex device) {
+void Tiers::begin_looking() {
+    if (timer_ || is_ending() || !watches_) return;
+    constexpr std::chrono::seconds kEvery{1};
+    timer_ = scheduler_.after(kEvery, [this] {
+        store_lock.assert_held();
+        timer_.reset();
+        look();
+    });
+}
+
+void Tiers::look() {
+    if (is_ending()) return;
+    bool any = false;
+    for (DeviceIndex device = 0; device < of_.size(); ++device) {
+        if (store_.use(device).evictable_bytes == 0 || !devices_.check(device)) continue;
+        any = true;
+        if (!pauses(of_[device])) allocated(device);
+    }
+    if (any) return begin_looking();
+    store_.evictables().set_on_add([this] {
+        scheduler_.post([this] {
+            store_lock.assert_held();
+            begin_looking();
+        });
+    });
+}
+
+bool Tiers::pauses(OfDevice& of) {
+    constexpr unsigned kLongest = 64;
+    if (std::exchange(of.seen_failures, of.failures) != of.failures) {
+        of.pause = std::clamp(2 * of.pause, 1U, kLongest);
+        of.paused = 0;
+        return true;
+    }
+    return of.pause > 0 && ++of.paused % of.pause != 0;
+}
+
+uint64_t Tiers::free_for_objects(DeviceIndex device) {
     Device& memory = devices_.device(device);
-    const uint64_t really_free = memory.info().knows_free_bytes ? memory.free_bytes() : UINT64_MAX;
+    if (!memory.info().knows_free_bytes) return UINT64_MAX;
+    uint64_t free = memory.free_bytes();
+    if (free < devices_.reserve_bytes(device) && devices_.freed().bytes(device) > 0) {
+        // Other programs cannot use it. An object does not leave in its place.
+        devices_.freed().drop(device).clear();
+        devices_.wait_for_reclaimed(device);
+        free = memory.free_bytes();
+    }
     const uint64_t kept = devices_.freed().bytes(device);
+    return free > UINT64_MAX - kept ? UINT64_MAX : free + kept;
+}
+
+void Tiers::keep_free(DeviceIndex device) {
+    const uint64_t free = free_for_objects(device);
     bool full_tier = false;
     {
         StoreLock lock(scheduler_.store_mutex());
-        if (!has_tier()) return;
-        const uint64_t reserve = memory.info().capacity_bytes / 100 * settings_.free_percent;
-        const uint64_t really = really_free > UINT64_MAX - kept ? really_free : really_free + kept;
-        const uint64_t expected =
-            std::min(devices_.free_bytes(device), really) + allocator_.departures().coming_bytes(device);
-        if (store_.use(device).evictable_bytes > 0 && expected < reserve) evict(device, reserve - expected);
+        if (!has_tier() || is_ending()) return;
+        const uint64_t wanted = devices_.device(device).info().capacity_bytes / 100 * settings_.free_percent;
+        const uint64_t for_others = devices_.reserve_bytes(device);
+        const uint64_t coming = allocator_.departures().coming_bytes(device);
+        auto missing = [&](uint64_t bytes, uint64_t from) {
+            const uint64_t expected = from > UINT64_MAX - coming ? UINT64_MAX : from + coming;
+            return bytes - std::min(bytes, expected);
+        };
+        const uint64_t short_by =
+            std::max(missing(wanted, devices_.free_bytes(device)), missing(for_others + wanted, free));
+        store_.evictables().set_short(device, short_by > 0);
+        if (store_.use(device).evictable_bytes > 0 && short_by > 0) evict(device, short_by, true);
         const uint64_t tier_reserve = settings_.host_bytes / 100 * settings_.free_percent;
         full_tier = settings_.host && settings_.folder && host_used() + tier_reserve > settings_.host_bytes;
     }

@@ -50,8 +50,10 @@ public:
 
     // Once, before objects are served. Without it, objects return from host memory, and none is evicted.
     void use(Settings settings) REQUIRES(store_lock);
-    // Takes effect with the next allocations.
+    // Takes effect at once.
     void set_free_percent(unsigned percent) REQUIRES(store_lock);
+    // The reserve of a device has changed: objects may have to leave.
+    void reserve_changed() REQUIRES(store_lock);
     bool has_tier() const REQUIRES_SHARED(store_lock) { return settings_.host || settings_.folder; }
     TierFolder* folder() const REQUIRES_SHARED(store_lock) { return settings_.folder.get(); }
     std::vector<State> states() const REQUIRES(store_lock);
@@ -86,9 +88,12 @@ private:
         Departures::Ticket ticket = 0;
     };
     struct OfDevice {
-        uint64_t wanted_bytes = 0;  // by requests that were refused
-        size_t leaving = 0;         // jobs
-        uint64_t failures = 0;      // jobs that ended for lack of a tier with room
+        uint64_t wanted_bytes = 0;   // by requests that were refused
+        size_t leaving = 0;          // jobs
+        uint64_t failures = 0;       // jobs that ended for lack of a tier with room
+        uint64_t seen_failures = 0;  // by the looks of each second
+        unsigned pause = 0;          // seconds between them while tiers fail
+        unsigned paused = 0;         // of which have passed
     };
     // What must be the same before and after a copy.
     struct Seen {
@@ -100,9 +105,10 @@ private:
     };
     enum class Reason { eviction, request };
 
-    // Starts jobs for at least that many bytes, if so many can leave.
-    void evict(DeviceIndex device, uint64_t bytes) REQUIRES(store_lock);
-    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier) REQUIRES(store_lock);
+    // Starts jobs for at least that many bytes, if so many can leave. briefly: looks at a part of a long queue only.
+    void evict(DeviceIndex device, uint64_t bytes, bool briefly = false) REQUIRES(store_lock);
+    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool briefly = false)
+        REQUIRES(store_lock);
     void run(Leaving leaving) EXCLUDES(store_lock);
     // Ends the job: the pins, the ticket.
     void finish(const Leaving& leaving, bool failed) REQUIRES(store_lock);
@@ -114,6 +120,12 @@ private:
     bool reserve_host(uint64_t bytes) EXCLUDES(store_lock);
     Status return_object(Object& object) EXCLUDES(store_lock);
     void keep_free(DeviceIndex device) EXCLUDES(store_lock);
+    // Really free, and kept for the next objects.
+    uint64_t free_for_objects(DeviceIndex device) EXCLUDES(store_lock);
+    // Every second while objects may be evicted, since other programs take memory without a word.
+    void begin_looking() REQUIRES(store_lock);
+    void look() REQUIRES(store_lock);
+    bool pauses(OfDevice& of) REQUIRES(store_lock);
     uint64_t host_used() const REQUIRES(store_lock);
 
     // A destination: a reserved place in a slab, or memory of its own.
@@ -143,6 +155,7 @@ private:
     // Devices whose free memory is being looked at.
     std::vector<std::atomic<bool>> looking_;
     std::atomic<bool> watches_ = false;
+    std::optional<Scheduler::TimerId> timer_ GUARDED_BY(store_lock);
     std::atomic<bool> stopped_ = false;
     // Made when they are needed.
     std::unique_ptr<Worker> evictors_;
