@@ -50,7 +50,7 @@ public:
     uint64_t free_bytes(DeviceIndex index) const override { return space(index).available_bytes; }
     // See LimitDevice.
     void set_reserve(DeviceIndex index, uint64_t bytes) { slots_[index].device->set_reserve(bytes); }
-    uint64_t reserve_bytes(DeviceIndex index) const { return slots_[index].device->reserve_bytes(); }
+    uint64_t reserve_bytes(DeviceIndex index) const override { return slots_[index].device->reserve_bytes(); }
     // Of the device itself; gshmd may use a part of it only.
     uint64_t memory_bytes(DeviceIndex index) const { return slots_[index].device->upstream().info().capacity_bytes; }
     std::vector<DeviceInfo> infos() const;

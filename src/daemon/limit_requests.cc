@@ -250,7 +250,11 @@ void Session::set_limit(uint64_t request, const wire::SetLimit& set) {
         case LimitKind::reserve:
             if (device == Limit::kAll) return reply_error(request, {EINVAL, "a reserve is of a device: name it"});
             if (set.fields() != kLimitBytes) return reply_error(request, {EINVAL, "a reserve has bytes only"});
-            return reply_status(request, server_.reserves().set(device, {limit.bytes(), limit.percent()}));
+            if (auto good = server_.reserves().set(device, {limit.bytes(), limit.percent()}); !good) {
+                return reply_error(request, good.error());
+            }
+            server_.tiers().reserve_changed();
+            return reply_ok(request);
     }
     reply_error(request, {EINVAL, fmt::format("unknown kind of limit {}", limit.kind())});
 }

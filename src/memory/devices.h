@@ -32,6 +32,8 @@ public:
     virtual FreedExtents& freed() = 0;
     // By its limit alone, with freed memory that is kept.
     virtual uint64_t free_bytes(DeviceIndex) const { return 0; }
+    // Bytes that stay free for other programs.
+    virtual uint64_t reserve_bytes(DeviceIndex) const { return 0; }
 };
 
 // Replaces the error by "gshmd has reached its limit of N open descriptors" if that is the cause.

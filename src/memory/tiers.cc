@@ -56,13 +56,30 @@ void Tiers::use(Settings settings) {
 
 void Tiers::set_free_percent(unsigned percent) {
     settings_.free_percent = percent;
-    watches_ = percent > 0 && has_tier();
+    reserve_changed();
+}
+
+void Tiers::reserve_changed() {
+    bool watches = settings_.free_percent > 0;
+    for (DeviceIndex i = 0; i < of_.size(); ++i) watches |= devices_.reserve_bytes(i) > 0;
+    watches_ = watches && has_tier();
+    if (!watches_) return;
+    store_.evictables().set_on_release([this](DeviceIndex device) { allocated(device); });
+    // At the start the loop does not run yet.
+    scheduler_.post([this] {
+        store_lock.assert_held();
+        for (OfDevice& of : of_) of.pause = 0;
+        look();
+    });
 }
 
 void Tiers::stop() {
     {
         StoreLock lock(scheduler_.store_mutex());
         stopped_ = true;
+        if (timer_) scheduler_.cancel(*std::exchange(timer_, std::nullopt));
+        store_.evictables().set_on_add({});
+        store_.evictables().set_on_release({});
         if (settings_.folder) settings_.folder->stop();
     }
     std::unique_ptr<Worker> watcher;
@@ -136,10 +153,10 @@ std::string Tiers::why_full(const Claim& claim) const {
     return fmt::format("; {} of evictable objects could not leave it: {}", size_text(evictable), of.why);
 }
 
-void Tiers::evict(DeviceIndex device, uint64_t bytes, bool for_return) {
+void Tiers::evict(DeviceIndex device, uint64_t bytes, bool for_return, bool briefly) {
     size_t objects = 0;
     for (uint64_t chosen = 0; chosen < bytes && objects < kMostObjects && of_[device].leaving < kMostJobs;) {
-        auto leaving = choose(device, bytes - chosen, false, for_return);
+        auto leaving = choose(device, bytes - chosen, false, for_return, briefly);
         if (!leaving) return;
         chosen += std::max<uint64_t>(leaving->bytes, 1);
         objects += leaving->objects.size();
@@ -147,7 +164,8 @@ void Tiers::evict(DeviceIndex device, uint64_t bytes, bool for_return) {
     }
 }
 
-std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return) {
+std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return,
+                                            bool briefly) {
     if (is_ending() || allocator_.departures().has_given_up()) return std::nullopt;
     const bool is_host = settings_.host && device == *settings_.host;
     // Objects of the host, and those that the host has as their tier, leave for the folder alone.
@@ -158,7 +176,7 @@ std::optional<Tiers::Leaving> Tiers::choose(DeviceIndex device, uint64_t bytes, 
     constexpr size_t kAtOnce = 4096;
     for (size_t looks = 0; looks <= entries / kAtOnce; ++looks) {
         victims = store_.evictables().next(device, bytes, filter);
-        if (!victims.objects.empty() || !victims.more) break;
+        if (!victims.objects.empty() || !victims.more || briefly) break;
     }
     if (victims.objects.empty()) return std::nullopt;
     const bool is_slab = victims.objects.front()->extent->slab_group != nullptr;
@@ -205,6 +223,8 @@ void Tiers::finish(const Leaving& leaving, const Status& failed) {
         ++of.rooms[leaving.for_return].failures;
         of.why = failed.error().message;
         warn_of_full(leaving.device, failed.error());
+    } else if (store_.evictables().is_short(leaving.device)) {
+        allocated(leaving.device);
     }
     allocator_.departures().end(leaving.device, leaving.ticket, false);
 }

@@ -50,8 +50,10 @@ public:
 
     // Once, before objects are served. Without it, objects return from host memory, and none is evicted.
     void use(Settings settings) REQUIRES(store_lock);
-    // Takes effect with the next allocations.
+    // Takes effect at once.
     void set_free_percent(unsigned percent) REQUIRES(store_lock);
+    // The reserve of a device has changed: objects may have to leave.
+    void reserve_changed() REQUIRES(store_lock);
     bool has_tier() const REQUIRES_SHARED(store_lock) { return settings_.host || settings_.folder; }
     TierFolder* folder() const REQUIRES_SHARED(store_lock) { return settings_.folder.get(); }
     std::vector<State> states() const REQUIRES(store_lock);
@@ -94,9 +96,12 @@ private:
         uint64_t failures = 0;       // jobs that ended for lack of a tier with room
     };
     struct OfDevice {
-        Room rooms[2];       // [1]: for objects that return
-        size_t leaving = 0;  // jobs
-        std::string why;     // the last one failed
+        Room rooms[2];               // [1]: for objects that return
+        size_t leaving = 0;          // jobs
+        std::string why;             // the last one failed
+        uint64_t seen_failures = 0;  // by the looks of each second
+        unsigned pause = 0;          // seconds between them while tiers fail
+        unsigned paused = 0;         // of which have passed
     };
     // What must be the same before and after a copy.
     struct Seen {
@@ -108,10 +113,10 @@ private:
     };
     enum class Reason { eviction, request };
 
-    // Starts jobs for at least that many bytes, if so many can leave.
-    void evict(DeviceIndex device, uint64_t bytes, bool for_return) REQUIRES(store_lock);
-    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return)
-        REQUIRES(store_lock);
+    // Starts jobs for at least that many bytes, if so many can leave. briefly: looks at a part of a long queue only.
+    void evict(DeviceIndex device, uint64_t bytes, bool for_return, bool briefly = false) REQUIRES(store_lock);
+    std::optional<Leaving> choose(DeviceIndex device, uint64_t bytes, bool from_tier, bool for_return,
+                                  bool briefly = false) REQUIRES(store_lock);
     void run(Leaving leaving) EXCLUDES(store_lock);
     // Ends the job: the pins, the ticket.
     void finish(const Leaving& leaving, const Status& failed) REQUIRES(store_lock);
@@ -125,6 +130,12 @@ private:
     Status reserve_host(uint64_t bytes, bool for_return) EXCLUDES(store_lock);
     Status return_object(Object& object) EXCLUDES(store_lock);
     void keep_free(DeviceIndex device) EXCLUDES(store_lock);
+    // Really free, and kept for the next objects.
+    uint64_t free_for_objects(DeviceIndex device) EXCLUDES(store_lock);
+    // Every second while objects may be evicted, since other programs take memory without a word.
+    void begin_looking() REQUIRES(store_lock);
+    void look() REQUIRES(store_lock);
+    bool pauses(OfDevice& of) REQUIRES(store_lock);
     uint64_t host_used() const REQUIRES(store_lock);
 
     class Returning;
@@ -159,6 +170,7 @@ private:
     // Devices whose free memory is being looked at.
     std::vector<std::atomic<bool>> looking_;
     std::atomic<bool> watches_ = false;
+    std::optional<Scheduler::TimerId> timer_ GUARDED_BY(store_lock);
     std::atomic<bool> stopped_ = false;
     // Made when they are needed.
     std::unique_ptr<Worker> evictors_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "store/store.h"
 
@@ -44,6 +45,7 @@ void Evictables::push(Queue& queue, Entry entry) {
 
 void Evictables::add(Object& object) {
     if (!is_queued_kind(object)) return;
+    if (on_add_) std::exchange(on_add_, nullptr)();
     Queue& queue = queues_[object.device];
     if (is_in_slab(object)) {
         constexpr size_t kFew = 64;
@@ -55,6 +57,11 @@ void Evictables::add(Object& object) {
     object.queued_on = static_cast<uint16_t>(object.device + 1);
     push(queue, {object.used_ns.load(std::memory_order_relaxed), object.id});
     compact(queue, object.device);
+}
+
+void Evictables::released(const Object& object) const {
+    if (!is_short(object.device) || !is_queued_kind(object)) return;
+    if (on_release_) on_release_(object.device);
 }
 
 void Evictables::tidy(std::vector<NodeId>& members, const StoredExtent* slab) const {

@@ -3,6 +3,7 @@
 // of use is compared with that in the queue when it comes to the front. Not thread-safe, as all of the store.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <unordered_map>
 #include <vector>
@@ -15,7 +16,7 @@ class Store;
 
 class Evictables {
 public:
-    Evictables(Store& store, size_t devices) : store_(store), queues_(devices) {}
+    Evictables(Store& store, size_t devices) : store_(store), queues_(devices), short_(devices) {}
 
     // Queues the object if it may be evicted from its place. Called after each change of the place.
     void add(Object& object);
@@ -32,6 +33,17 @@ public:
 
     // In the queue of the device, with entries that are no longer true.
     size_t entries(DeviceIndex device) const { return queues_[device].heap.size(); }
+
+    // ---- for who keeps a part of each device free ----
+    // Called once, after the next object that was queued.
+    void set_on_add(std::function<void()> on_add) { on_add_ = std::move(on_add); }
+    // Called when the use of an object ends on a device that is short, in any thread.
+    void set_on_release(std::function<void(DeviceIndex)> on_release) { on_release_ = std::move(on_release); }
+    // Less is free there than should be.
+    void set_short(DeviceIndex device, bool is_short) { short_[device].store(is_short, std::memory_order_relaxed); }
+    bool is_short(DeviceIndex device) const { return short_[device].load(std::memory_order_relaxed); }
+    // A use of the object has ended, or is about to end. Works under the shared lock.
+    void released(const Object& object) const;
 
 private:
     struct Entry {
@@ -56,6 +68,9 @@ private:
 
     Store& store_;
     std::vector<Queue> queues_;
+    std::vector<std::atomic<bool>> short_;
+    std::function<void()> on_add_;
+    std::function<void(DeviceIndex)> on_release_;
 };
 
 }  // namespace gshm::core

@@ -6,6 +6,7 @@
 
 #include "store/account_limits.h"
 #include "store/acl.h"
+#include "store/evictables.h"
 
 namespace gshm::core {
 namespace {
@@ -177,6 +178,7 @@ void Files::close(FileId file) {
     object->awaited = false;
     store_.refresh(object);
     store_.note_use(*object);
+    store_.evictables_->released(*object);
     store_.unpin(object, access);
 }
 

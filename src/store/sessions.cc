@@ -2,6 +2,7 @@
 #include <cassert>
 
 #include "base/limits.h"
+#include "store/evictables.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
@@ -72,6 +73,7 @@ void Store::end_session(SessionId id) {
         lease.object->write_leases -= lease.writers;
         erase_note(lease.slot);
         note_use(*lease.object);
+        evictables_->released(*lease.object);
         free_if_unused(lease.object);
     }
     for (ExtentId extent : session.writes) extents_.remove_writer(extent, id);
@@ -134,6 +136,7 @@ void Store::drop_lease(Session& session, Lease& lease, Access access) {
         ledger_->set(lease.slot, lease.ledger_value());
     }
     note_use(*object);
+    if (object->leases == 0) evictables_->released(*object);
     free_if_unused(object);
 }
 

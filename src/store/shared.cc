@@ -1,6 +1,7 @@
 #include "store/shared.h"
 
 #include "base/name.h"
+#include "store/evictables.h"
 #include "store/lifetimes.h"
 
 namespace gshm::core {
@@ -82,7 +83,9 @@ void SharedStore::release(SessionId id, NodeId node, Access access) const {
         Store::uncharge_leases(session);
     }
     object->session_leases.fetch_sub(1, std::memory_order_relaxed);
-    if (object->leases.fetch_sub(1, std::memory_order_relaxed) == 1) store_.note_use(*object);
+    if (object->leases.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+    store_.note_use(*object);
+    store_.evictables_->released(*object);
 }
 
 const Node* SharedStore::stat(SessionId id, std::string_view name) const {

@@ -68,6 +68,17 @@ const Config& config() {
     return *made;
 }
 
+size_t others_bytes() {
+    if (config().control.empty()) return config().others_bytes;
+    FILE* file = fopen((config().control + ".others").c_str(), "re");
+    if (file == nullptr) return config().others_bytes;
+    unsigned long long bytes = 0;
+    const bool good = fscanf(file, "%llu", &bytes) == 1;
+    fclose(file);
+    if (!good || bytes > config().memory_bytes) die(config().control + ".others is no number of bytes of the device");
+    return bytes;
+}
+
 void die(const std::string& why) {
     fprintf(stderr, "fakecuda: %s\n", why.c_str());
     abort();

@@ -27,6 +27,9 @@ struct Config {
 
 const Config& config();
 
+// The present number, if the file FAKECUDA_CONTROL.others has one; else FAKECUDA_OTHERS.
+size_t others_bytes();
+
 // A mistake in the test itself: says so and aborts, so that no test passes because its knob was misspelt.
 [[noreturn]] void die(const std::string& why);
 

@@ -76,7 +76,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     if (CUresult refused = call.refusal()) return refused;
     const size_t total = config().memory_bytes;
     // Imported memory counts too, and may exceed the capacity of this process.
-    const size_t used = call.context_device().used_bytes + config().others_bytes;
+    const size_t used = call.context_device().used_bytes + others_bytes();
     if (free_bytes != nullptr) *free_bytes = total - std::min(total, used);
     if (total_bytes != nullptr) *total_bytes = total;
     return kSuccess;

@@ -194,7 +194,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t size) {
     Call call(Symbol::cuMemAlloc_v2, Scope::context);
     if (CUresult refused = call.refusal()) return refused;
     Device& device = call.context_device();
-    const size_t total = config().memory_bytes - config().others_bytes;
+    const size_t total = config().memory_bytes - others_bytes();
     if (pointer == nullptr || size == 0) return kErrorInvalidValue;
     if (device.used_bytes > total || size > total - device.used_bytes) return kErrorOutOfMemory;
     const size_t rounded = (size + kGranularity - 1) / kGranularity * kGranularity;

@@ -36,7 +36,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const CU
     if (size == 0 || size % kGranularity != 0) return kErrorInvalidValue;
     if (device == nullptr) return kErrorInvalidDevice;
     if ((properties->requestedHandleTypes & kMemHandleTypeFabric) != 0 && !config().fabric) return kErrorNotPermitted;
-    const size_t total = config().memory_bytes - config().others_bytes;
+    const size_t total = config().memory_bytes - others_bytes();
     if (device->used_bytes > total || size > total - device->used_bytes) return kErrorOutOfMemory;
     auto memory = create_allocation(*device, *properties, size);
     if (memory == nullptr) return kErrorOutOfMemory;

@@ -87,7 +87,10 @@ TEST_F(TierDiskTest, ObjectsLeaveForTheFolderAndComeBack) {
         ASSERT_EQ(made.exit_code, 0) << i << ": " << made.err;
     }
     EXPECT_GE(files(), 12u);
-    EXPECT_EQ(tier()["objects"], files());
+    // Others may leave at the same time, for the share that stays free.
+    bool same = false;
+    for (int i = 0; i < 1000 && !same; ++i) same = tier()["objects"] == files();
+    EXPECT_TRUE(same) << tier() << files();
     EXPECT_EQ(tier_of("o/0"), "disk");
     for (int round = 0; round < 2; ++round)
         for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(wrong("o/" + std::to_string(i), i), "");

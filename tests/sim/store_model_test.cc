@@ -11,6 +11,7 @@
 
 #include "base/name.h"
 #include "base/size.h"
+#include "store/evictables.h"
 #include "store/lifetimes.h"
 #include "support/recount.h"
 #include "support/store_rig.h"
@@ -32,7 +33,12 @@ struct ModelObject {
     bool ttl_unused = false;
     int64_t from = 0;
     enum class Pin { none, owner, admin } pin = Pin::none;
+    bool evictable = false;
+    DeviceIndex home = 0;
+    enum class Where { home, host, folder } where = Where::home;
 
+    bool may_leave() const { return named && pin == Pin::none && !held(); }
+    bool is_evicted() const { return where != Where::home; }
     bool is_over(int64_t now) const {
         return named && ttl != 0 && pin == Pin::none && !(ttl_unused && held()) && from + ttl <= now;
     }
@@ -257,7 +263,7 @@ private:
 
     void one() {
         if (limited_ && below(8) == 0) return set_limit();
-        switch (below(22)) {
+        switch (below(25)) {
             case 0: return below(2) == 0 || model_.sessions.size() < 2 ? begin_session() : end_session(some_session());
             case 1:
             case 2:
@@ -278,7 +284,10 @@ private:
             case 17: return pass();
             case 18: return set_ttl();
             case 19: return pin();
-            case 20: return evict_or_return();
+            case 20: return mark();
+            case 21: return demote();
+            case 22: return make_room();
+            case 23: return promote();
             default: return list();
         }
     }
@@ -293,6 +302,7 @@ private:
         if (below(4) == 0) flags |= kCreateEphemeral;
         const int64_t ttl = below(3) == 0 ? 1 + below(300) : 0;
         if (below(8) == 0) flags |= kCreateTtlUnused;
+        if (below(2) == 0) flags |= kCreateEvictable;
         bool unnamed = below(4) == 0;
         if (unnamed) flags |= kCreateUnnamed;
         int expected = 0;
@@ -319,6 +329,8 @@ private:
         ModelObject model{uid(session), mode, size, false, true, (flags & kCreateKeep) != 0 ? 0 : session, {}, {}};
         model.leases[session].second = 1;
         model.named = !unnamed;
+        model.evictable = (flags & kCreateEvictable) != 0;
+        model.home = device;
         model.ephemeral = (flags & kCreateEphemeral) != 0;
         model.ttl = ttl;
         model.ttl_unused = (flags & kCreateTtlUnused) != 0;
@@ -393,6 +405,7 @@ private:
         auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
         if (model.sealed) return;
         Object* object = rig_.store.object(id);
+        if (!is_back(*object)) return;
         const uint64_t size = 1 + below(200000);
         auto& device = object->device == 0 ? rig_.first : rig_.second;
         AccountLimits& limits = rig_.store.limits();
@@ -415,6 +428,7 @@ private:
         if (model_.objects.empty()) return;
         auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
         Object* object = rig_.store.object(id);
+        if (!is_back(*object)) return;
         const DeviceIndex to = 1 - object->device;
         const bool keep = below(2) == 0;
         bool written = false;
@@ -424,50 +438,162 @@ private:
         if (keep && !model.sealed && written) expected = EBUSY;
         ASSERT_EQ(code_of(rig_.store.check_move(*object, to, keep)), expected);
         if (expected != 0) return;
-        const Place place = copy_to(*object, to, model.size);
-        if (below(4) == 0 ||
-            is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
-            if (place.extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place.extent->id);
-            else rig_.store.extents().detach(place, model.size, false, object->uid);
-            return;
+        const Place place = place_on(*object, to);
+        // The place is free, and a cancelled move leaves no bytes there.
+        ASSERT_TRUE(place.extent->memory->copy_from(place.offset, *object->extent->memory, object->offset, model.size));
+        if (below(4) == 0) return give_back(*object, place);
+        if (is_refused(code_of(rig_.store.limits().check_device(*object, to, object->session_leases > 0)))) {
+            return give_back(*object, place);
         }
         rig_.store.move(object, to, place, object->session_leases > 0);
         ASSERT_EQ(object->device, to);
-        ASSERT_EQ(object->home(), to);
+        model.home = to;
     }
-    // The place is free, and a cancelled move leaves no bytes there.
-    Place copy_to(const Object& object, DeviceIndex to, uint64_t size) {
+    Place place_on(const Object& object, DeviceIndex to) {
         auto& device = to == 0 ? rig_.first : rig_.second;
-        std::optional<Place> place;
-        while (!place) {
+        for (;;) {
             auto placed = rig_.store.place_elsewhere(object, to);
-            if (auto* found = std::get_if<Place>(&placed)) {
-                place = *found;
-                continue;
-            }
+            if (auto* found = std::get_if<Place>(&placed)) return *found;
             const auto& need = std::get<ExtentNeed>(placed);
             auto* extent = rig_.store.extents().add(need, *device.allocate(need.size_bytes, {need.compressible}));
-            if (!need.slab) place = Place{extent, 0};
+            if (!need.slab) return {extent, 0};
         }
-        EXPECT_TRUE(place->extent->memory->copy_from(place->offset, *object.extent->memory, object.offset, size));
-        return *place;
+    }
+    void give_back(const Object& object, const Place& place) {
+        if (place.extent->slab_group == nullptr) rig_.store.extents().drop_if_unused(place.extent->id);
+        else rig_.store.extents().detach(place, object.size_bytes, false, object.uid);
     }
 
-    // The memory of the other device is a tier. No limit refuses either way.
-    void evict_or_return() {
+    // ---- tiers, as memory/tiers.h uses the store: the second device is the host, files_ the folder ----
+
+    void mark() {
         if (model_.objects.empty()) return;
-        auto& [id, model] = *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
-        Object* object = rig_.store.object(id);
-        if (model.held() || (!object->is_evicted() && !rig_.store.check_eviction(*object))) return;
-        const DeviceIndex home = object->home();
-        const bool leaves = !object->is_evicted();
-        const DeviceIndex to = leaves ? 1 - home : home;
-        if (!leaves) {
-            ASSERT_TRUE(rig_.store.check_return(*object));
+        auto& [id, model] = some_object();
+        model.evictable = below(2) == 0;
+        rig_.store.set_evictable(*rig_.store.object(id), model.evictable);
+    }
+    std::pair<const NodeId, ModelObject>& some_object() {
+        return *std::next(model_.objects.begin(), below(static_cast<unsigned>(model_.objects.size())));
+    }
+
+    void demote() {
+        if (model_.objects.empty()) return;
+        auto& [id, model] = some_object();
+        const Object& object = *rig_.store.object(id);
+        ASSERT_EQ(code_of(rig_.store.check_eviction(object)), model.may_leave() ? 0 : EBUSY);
+        if (model.may_leave() && model.where != ModelObject::Where::folder) leave(id);
+    }
+
+    // Those that the store chooses.
+    void make_room() {
+        using Where = ModelObject::Where;
+        const DeviceIndex device = below(2);
+        const uint64_t wanted = 1 + below(2 << 20);
+        const auto victims = rig_.store.evictables().next(device, wanted);
+        ASSERT_FALSE(victims.more) << "there are few objects";
+        std::set<NodeId> chosen;
+        const StoredExtent* extent = nullptr;
+        for (const Object* object : victims.objects) {
+            const ModelObject& model = model_.objects.at(object->id);
+            ASSERT_TRUE(model.evictable || model.is_evicted()) << "not marked";
+            ASSERT_TRUE(model.may_leave()) << "held, pinned or nameless";
+            ASSERT_EQ(model.where == Where::home ? model.home : 1, device);
+            ASSERT_NE(model.where, Where::folder);
+            ASSERT_TRUE(chosen.insert(object->id).second);
+            ASSERT_TRUE(extent == nullptr || extent == object->extent) << "of several allocations";
+            extent = object->extent;
         }
-        rig_.store.move(object, to, copy_to(*object, to, model.size), false, leaves ? home + 1 : 0);
-        ASSERT_EQ(object->home(), home);
-        ASSERT_EQ(object->is_evicted(), leaves);
+        if (extent != nullptr) {
+            ASSERT_EQ(extent->objects, victims.objects.size()) << "the memory would not become free";
+        }
+        // None means that none can leave.
+        std::map<const StoredExtent*, unsigned> may_leave;
+        for (const auto& [id, model] : model_.objects) {
+            const Object& object = *rig_.store.object(id);
+            if (object.device != device || object.extent == nullptr || !model.may_leave()) continue;
+            if (model.evictable || model.is_evicted()) ++may_leave[object.extent];
+        }
+        const bool any =
+            std::ranges::any_of(may_leave, [](const auto& entry) { return entry.first->objects == entry.second; });
+        ASSERT_EQ(!victims.objects.empty(), any);
+        for (NodeId id : chosen) leave(id);
+    }
+
+    struct Shown {
+        int64_t created_ns, accessed_ns, modified_ns, changed_ns;
+        uint64_t size_bytes;
+        ObjectState state;
+        uint32_t leases, flags;
+        uid_t uid;
+        unsigned mode;
+        DeviceIndex home;
+        bool operator==(const Shown&) const = default;
+    };
+    static Shown shown(const Object& object) {
+        return {object.created_ns, object.accessed_ns, object.modified_ns, object.changed_ns,
+                object.size_bytes, object.state,       object.leases,      object.flags & ~uint32_t{kCreateDedicated},
+                object.uid,        object.mode,        object.home()};
+    }
+
+    void leave(NodeId id) {
+        using Where = ModelObject::Where;
+        ModelObject& model = model_.objects.at(id);
+        Object& object = *rig_.store.object(id);
+        const Shown before = shown(object);
+        constexpr uint64_t kHostTier = 2 << 20;
+        const bool host = model.home == 0 && model.where == Where::home && below(2) == 0 &&
+                          rig_.store.use(1).tier_bytes + model.size <= kHostTier;
+        if (host) {
+            const Place place = place_on(object, 1);
+            ASSERT_TRUE(
+                place.extent->memory->copy_from(place.offset, *object.extent->memory, object.offset, model.size));
+            if (below(8) == 0) return give_back(object, place);
+            rig_.store.move(&object, 1, place, false, 1);
+            ASSERT_EQ(object.device, 1u);
+        } else {
+            std::vector<std::byte> bytes(model.size);
+            ASSERT_TRUE(object.extent->memory->copy_out(object.offset, bytes));
+            if (below(8) == 0) return;
+            files_[++last_file_] = std::move(bytes);
+            rig_.store.set_stored(&object, last_file_);
+            ASSERT_EQ(object.extent, nullptr);
+            ASSERT_EQ(object.device, model.home);
+        }
+        model.where = host ? Where::host : Where::folder;
+        ASSERT_TRUE(object.is_evicted());
+        ASSERT_EQ(shown(object), before);
+    }
+
+    void promote() {
+        if (!model_.objects.empty()) (void)is_back(*rig_.store.object(some_object().first));
+    }
+    // Brings the object back to its device, unless holders or a limit prevent that.
+    bool is_back(Object& object) {
+        ModelObject& model = model_.objects.at(object.id);
+        if (!model.is_evicted()) return true;
+        const int code = code_of(rig_.store.check_return(object));
+        if (is_refused(code)) return false;
+        EXPECT_EQ(code, model.held() && !model.sealed ? EBUSY : 0);
+        if (code != 0) return false;
+        const Shown before = shown(object);
+        const Place place = place_on(object, model.home);
+        if (object.stored != 0) {
+            EXPECT_TRUE(place.extent->memory->copy_in(place.offset, files_.at(object.stored)));
+        } else {
+            EXPECT_TRUE(
+                place.extent->memory->copy_from(place.offset, *object.extent->memory, object.offset, model.size));
+        }
+        if (below(8) == 0) {
+            give_back(object, place);
+            return false;
+        }
+        rig_.store.move(&object, model.home, place, object.session_leases > 0, 0);
+        model.where = ModelObject::Where::home;
+        EXPECT_FALSE(object.is_evicted());
+        EXPECT_EQ(object.stored, 0u);
+        EXPECT_EQ(object.device, model.home);
+        EXPECT_EQ(shown(object), before);
+        return true;
     }
 
     // The errno of putting an object at a name, over an existing one.
@@ -532,6 +658,12 @@ private:
             if (!Model::may(uid(session), object.uid, object.mode, write ? 6 : 4)) expected = EACCES;
             else if (write && object.sealed) expected = EPERM;
             else if (sealed_only && !object.sealed) expected = EBUSY;
+        }
+        // An object in the host may also be opened there.
+        if (expected == 0) {
+            const ModelObject& object = model_.objects.at(model_.names.at(name));
+            const bool returns = object.where == ModelObject::Where::folder || below(2) == 0;
+            if (returns && !is_back(*rig_.store.object(model_.names.at(name)))) return;
         }
         auto opened = rig_.store.open(session, name, write ? Access::write : Access::read, sealed_only);
         ASSERT_EQ(code_of(opened), expected) << "open " << name;
@@ -708,11 +840,17 @@ private:
         SessionId root = rig_.store.begin_session({0, 0, 1, {}});
         uint64_t bytes = 0;
         uint64_t unlinked = 0;
+        std::set<uint64_t> in_files;
         std::map<std::pair<DeviceIndex, uid_t>, uint64_t> pinned;
         for (const auto& [id, object] : model_.objects) {
-            bytes += object.size;
-            unlinked += object.named ? 0 : object.size;
             const Object* stored = rig_.store.object(id);
+            if (stored->stored == 0) bytes += object.size;
+            else in_files.insert(stored->stored);
+            unlinked += object.named ? 0 : object.size;
+            ASSERT_EQ(stored->home(), object.home);
+            ASSERT_EQ(stored->is_evicted(), object.is_evicted());
+            ASSERT_EQ(stored->stored != 0, object.where == ModelObject::Where::folder);
+            ASSERT_EQ((stored->flags & kCreateEvictable) != 0, object.evictable);
             ASSERT_EQ(stored->uid, object.uid);
             ASSERT_EQ((stored->flags & kPinned) != 0, object.pin != ModelObject::Pin::none);
             ASSERT_EQ(stored->lifetime == nullptr ? 0 : stored->lifetime->ttl_ns, object.ttl);
@@ -724,6 +862,8 @@ private:
                 unlinked += retired.size_bytes;
             }
         }
+        std::erase_if(files_, [&](const auto& file) { return !in_files.contains(file.first); });
+        ASSERT_EQ(files_.size(), in_files.size());
         ASSERT_EQ(rig_.store.use(0).object_bytes + rig_.store.use(1).object_bytes, bytes);
         ASSERT_EQ(rig_.store.use(0).unlinked_bytes + rig_.store.use(1).unlinked_bytes, unlinked);
         for (DeviceIndex device : {0u, 1u}) {
@@ -760,7 +900,9 @@ private:
             ASSERT_EQ(object.leases, leases);
             // Each object still has its own pattern, and no bytes of others.
             std::vector<std::byte> content(model.size);
-            ASSERT_TRUE(object.extent->memory->copy_out(object.offset, content));
+            if (object.stored != 0) content = files_.at(object.stored);
+            else ASSERT_TRUE(object.extent->memory->copy_out(object.offset, content));
+            ASSERT_EQ(content.size(), model.size);
             ASSERT_TRUE(
                 std::all_of(content.begin(), content.end(), [&](std::byte b) { return b == std::byte{pattern(id)}; }))
                 << name << " was overwritten";
@@ -772,6 +914,8 @@ private:
     bool limited_;
     StoreRig rig_;
     Model model_;
+    std::map<uint64_t, std::vector<std::byte>> files_;  // of the tier; checked now and then, so some are no object's
+    uint64_t last_file_ = 0;
 };
 
 unsigned from_environment(const char* name, unsigned otherwise) {

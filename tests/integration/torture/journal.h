@@ -69,6 +69,7 @@ struct Task {
     std::string dir;    // runtime folder
     std::string mount;  // "": none
     bool cuda = false;
+    bool tiers = false;  // the GPU may be full of what others hold
 };
 
 // Each runs until it is stopped. Returns "" if there was no error.

@@ -73,6 +73,11 @@ private:
             return {};
         }
         if (code == -ECONNRESET) return settle();
+        // The readers hold what has filled the GPU.
+        if (code == -ENOSPC && task_.tiers) {
+            journal_.finish(false);
+            return {};
+        }
         return failed(what, code);
     }
 
@@ -93,6 +98,7 @@ private:
         spec.device = task_.cuda && shape % 3 != 0 ? "cuda:0" : "host";
         spec.flags = (shape >> 8) % 4 == 0 ? GSHM_DEDICATED : 0;
         if ((shape >> 16) % 3 == 0) spec.flags |= GSHM_NO_MAP;
+        if (task_.tiers) spec.flags |= GSHM_EVICTABLE;
         gshm_object* object = nullptr;
         int code = gshm_create(client_.get(), &spec, &object);
         if (code != 0) return end_step("create", code);
@@ -126,8 +132,14 @@ private:
     std::string look(unsigned slot, Version* ret_version) {
         for (int i = 0;; ++i) {
             bool draft = false;
-            auto wrong =
-                look_at(client_.get(), name(slot), random_.below(2) == 0 ? GSHM_NO_MAP : 0, ret_version, &draft);
+            bool full = false;
+            auto wrong = look_at(client_.get(), name(slot), random_.below(2) == 0 ? GSHM_NO_MAP : 0, ret_version,
+                                 &draft, task_.tiers ? &full : nullptr);
+            if (full && i < 12'000) {
+                usleep(5'000);
+                continue;
+            }
+            if (full) return name(slot) + " does not fit on the GPU any more";
             if (wrong.empty()) journal_.checks.fetch_add(1);
             if (!wrong.empty() || !draft) return wrong;
             if (own_drafts_) {
@@ -198,8 +210,8 @@ std::string describe_bytes(const std::string& bytes) {
            std::to_string(first) + " on, " + std::to_string(zeros) + " zeros there";
 }
 
-std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
-                    bool* ret_draft) {
+std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft,
+                    bool* ret_full) {
     *ret_version = {};
     *ret_draft = false;
     gshm_object* opened = nullptr;
@@ -207,6 +219,10 @@ std::string look_at(gshm_client* client, const std::string& name, uint32_t flags
     if (code == -ENOENT) return {};
     *ret_draft = code == -EBUSY;
     if (code == -EBUSY) return {};
+    if (code == -ENOSPC && ret_full != nullptr) {
+        *ret_full = true;
+        return {};
+    }
     if (code != 0) return failed("open " + name, code);
     ObjectOwner object(opened);
     std::string bytes(gshm_size(opened), '\0');
@@ -254,7 +270,8 @@ std::string read_objects(const Task& task) {
         gshm_object* opened = nullptr;
         int code =
             gshm_open(client.get(), name.c_str(), GSHM_SEALED_ONLY | (random.below(3) == 0 ? GSHM_NO_MAP : 0), &opened);
-        if (code == -ENOENT || code == -EBUSY) {
+        if (code == -ENOSPC && task.tiers) held.clear();
+        if (code == -ENOENT || code == -EBUSY || (code == -ENOSPC && task.tiers)) {
             usleep(200);
             continue;
         }

@@ -26,7 +26,8 @@ uint64_t seed_of(const std::string& bytes);
 // A description of bytes that do not match the pattern.
 std::string describe_bytes(const std::string& bytes);
 // Reads a sealed object with all its bytes. ret_draft: it exists, but is not sealed.
-std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version,
-                    bool* ret_draft);
+// ret_full: set if it cannot return to its GPU; null: that is an error.
+std::string look_at(gshm_client* client, const std::string& name, uint32_t flags, Version* ret_version, bool* ret_draft,
+                    bool* ret_full = nullptr);
 
 }  // namespace gshm::core::torture

@@ -1,8 +1,9 @@
 // torture: programs use a gshmd while the daemon, its keeper and the programs are killed at random. Nothing may be
 // lost.
 //
-//   torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount] [--verbose]
+//   torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount | --tiers] [--verbose]
 //
+// --tiers: objects of a GPU that is too small leave it for the host and a folder, and return. Without a mount.
 // The daemon and its keeper are never killed at the same time, which would lose the memory. The journal of expected
 // contents is in memory that the users share. It is compared with the store after every few kills. Exit status 1: data
 // was lost or wrong.
@@ -30,6 +31,7 @@ struct Options {
     uint64_t seed = 1;
     bool cuda = false;
     bool mount = true;
+    bool tiers = false;
     bool verbose = false;
 };
 
@@ -65,7 +67,11 @@ public:
         const auto begun = Clock::now();
         std::vector<std::string> args;
         if (!mount_.empty()) args.push_back(mount_);
-        if (options_.cuda) args.insert(args.end(), {"--device", "cuda:0:1G"});
+        if (options_.tiers) {
+            args.insert(args.end(), {"--device", "cuda:0:12M", "--tier", "host:6M", "--tier", scratch() + "/tier"});
+        } else if (options_.cuda) {
+            args.insert(args.end(), {"--device", "cuda:0:1G"});
+        }
         args.insert(args.end(), {"--device", "host:1G"});
         if (!start(args, environment())) return report(begun, "gshmd does not start");
         for (unsigned user = 0; user < users_; ++user) spawn(user);
@@ -111,7 +117,7 @@ private:
     }
 
     Task task_of(unsigned user) {
-        return {shared_, &shared_->users[user], user, random_.next(), dir(), mount_, options_.cuda};
+        return {shared_, &shared_->users[user], user, random_.next(), dir(), mount_, options_.cuda, options_.tiers};
     }
     void spawn(unsigned user) {
         const Task task = task_of(user);
@@ -243,7 +249,10 @@ private:
         printf("torture --device %s %s --seed %llu: %llu kills in %lld s (daemon %llu, daemon while it started %llu, "
                "keeper "
                "%llu, clients %llu), %llu takeovers\n",
-               options_.cuda ? "cuda" : "host", options_.mount ? "--mount" : "--no-mount",
+               options_.cuda ? "cuda" : "host",
+               options_.tiers   ? "--tiers"
+               : options_.mount ? "--mount"
+                                : "--no-mount",
                static_cast<unsigned long long>(options_.seed), static_cast<unsigned long long>(kill_count()),
                static_cast<long long>(took), static_cast<unsigned long long>(counts_[kDaemon]),
                static_cast<unsigned long long>(counts_[kStarting]), static_cast<unsigned long long>(counts_[kKeeper]),
@@ -278,8 +287,8 @@ private:
 };
 
 int usage() {
-    fprintf(stderr, "usage: torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount] "
-                    "[--verbose]\n");
+    fprintf(stderr, "usage: torture [--kills N | --seconds N] [--seed S] [--device host|cuda] [--mount | --no-mount | "
+                    "--tiers] [--verbose]\n");
     return 2;
 }
 
@@ -290,10 +299,15 @@ bool have_own_mounts() {
 
 int run(int argc, char** argv) {
     const option long_options[] = {
-        {"kills", required_argument, nullptr, 'k'}, {"seconds", required_argument, nullptr, 't'},
-        {"seed", required_argument, nullptr, 's'},  {"device", required_argument, nullptr, 'd'},
-        {"mount", no_argument, nullptr, 'm'},       {"no-mount", no_argument, nullptr, 'n'},
-        {"verbose", no_argument, nullptr, 'v'},     {},
+        {"kills", required_argument, nullptr, 'k'},
+        {"seconds", required_argument, nullptr, 't'},
+        {"seed", required_argument, nullptr, 's'},
+        {"device", required_argument, nullptr, 'd'},
+        {"mount", no_argument, nullptr, 'm'},
+        {"no-mount", no_argument, nullptr, 'n'},
+        {"tiers", no_argument, nullptr, 'T'},
+        {"verbose", no_argument, nullptr, 'v'},
+        {},
     };
     Options options;
     for (int choice = 0; (choice = getopt_long(argc, argv, "", long_options, nullptr)) != -1;) {
@@ -304,6 +318,10 @@ int run(int argc, char** argv) {
             case 'd': options.cuda = std::string_view(optarg) == "cuda"; break;
             case 'm': options.mount = true; break;
             case 'n': options.mount = false; break;
+            case 'T':
+                options.tiers = options.cuda = true;
+                options.mount = false;
+                break;
             case 'v': options.verbose = true; break;
             default: return usage();
         }

@@ -51,8 +51,14 @@ std::string verify_use(gshm_client* client, uint64_t bytes) {
     uint64_t in_objects = 0, unlinked = 0;
     for (size_t i = 0; i < count; ++i) {
         in_objects += devices[i].object_bytes;
+        in_objects += devices[i].evicted_bytes;
         unlinked += devices[i].unlinked_bytes;
     }
+    // Objects in the tier `host` count there, too.
+    gshm_tier_info tiers[2] = {};
+    tiers[0].struct_size = tiers[1].struct_size = sizeof tiers[0];
+    if (int code = gshm_tiers(client, tiers, 2, &count); code != 0) return failed("tiers", code);
+    if (count > 0) in_objects -= tiers[0].used_bytes;
     if (in_objects == bytes && unlinked == 0) return {};
     return "object_bytes is " + std::to_string(in_objects) + ", not " + std::to_string(bytes) + "; unlinked_bytes is " +
            std::to_string(unlinked);

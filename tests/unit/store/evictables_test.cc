@@ -60,6 +60,45 @@ TEST_F(EvictablesTest, TheLeastRecentlyUsedComesFirst) {
     EXPECT_EQ(rig.store.use(0).evictable_bytes, 0u);
 }
 
+TEST_F(EvictablesTest, TheEndOfAUseIsToldWhileTheDeviceIsShort) {
+    int told = 0;
+    rig.store.evictables().set_on_release([&](DeviceIndex device) {
+        EXPECT_EQ(device, 0u);
+        ++told;
+    });
+    make("a");
+    make("unmarked", 4 * kMiB, 0);
+    EXPECT_EQ(told, 0);
+    rig.store.evictables().set_short(0, true);
+    use("unmarked");
+    EXPECT_EQ(told, 0);
+    ASSERT_TRUE(rig.store.open(session, "a", Access::read, false));
+    EXPECT_EQ(told, 0);
+    Object* a = *rig.store.open(session, "a", Access::read, false);
+    ASSERT_TRUE(rig.store.release(session, a->id, Access::read));
+    EXPECT_EQ(told, 0);
+    ASSERT_TRUE(rig.store.release(session, a->id, Access::read));
+    EXPECT_EQ(told, 1);
+    const SessionId other = rig.store.begin_session({1, 1, 11, {}});
+    ASSERT_TRUE(rig.store.open(other, "a", Access::read, false));
+    rig.store.end_session(other);
+    EXPECT_EQ(told, 2);
+    rig.store.evictables().set_short(0, false);
+    use("a");
+    EXPECT_EQ(told, 2);
+}
+
+TEST_F(EvictablesTest, TheNextQueuedObjectIsToldOnce) {
+    int told = 0;
+    rig.store.evictables().set_on_add([&] { ++told; });
+    Object* unmarked = make("unmarked", 4 * kMiB, 0);
+    EXPECT_EQ(told, 0);
+    rig.store.set_evictable(*unmarked, true);
+    EXPECT_EQ(told, 1);
+    make("a");
+    EXPECT_EQ(told, 1);
+}
+
 TEST_F(EvictablesTest, HeldPinnedUnmarkedAndNamelessObjectsStay) {
     Object* held = make("held");
     ASSERT_TRUE(rig.store.open(session, "held", Access::read, false));
