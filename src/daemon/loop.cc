@@ -119,9 +119,11 @@ void EventLoop::post(Task task, std::source_location caller) {
 }
 
 void EventLoop::drop_posted() {
-    std::vector<Posted> dropped;  // destroyed after the lock is released
+    std::vector<Posted> dropped;  // destroyed after the lock is released, as the next ones
+    std::map<TimerId, Posted> timers;
     MutexLock lock(mutex_);
     dropped.swap(posted_);
+    timers.swap(timers_);
 }
 
 void EventLoop::wake() {

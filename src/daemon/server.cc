@@ -169,6 +169,11 @@ Server::~Server() {
         StoreLock lock(loop_.store_mutex());
         while (!sessions_.empty()) end_session(sessions_.begin()->first);
     }
+    {
+        // They may have sessions, such as those of requests that wait for the end of a takeover.
+        StoreLock lock(loop_.store_mutex());
+        loop_.drop_posted();
+    }
     // Rings are destroyed there, too.
     if (!reapers_.finish(kClosePatience)) {
         log_warning("a descriptor of a client cannot be closed; gshmd ends without it");
