@@ -60,8 +60,8 @@ struct SavedNode {
         uint64_t size_bytes = 0;
     };
     std::vector<Retired> retired;
-    int64_t ttl_ns = 0;       // 0: none
-    int64_t ttl_from_ns = 0;  // as of Clock::steady_ns()
+    int64_t ttl_ns = 0;                       // 0: none
+    int64_t ttl_from_ns = 0;                  // as of Clock::steady_ns()
     std::optional<DeviceIndex> evicted_from;  // see Object
     uint64_t stored = 0;
     // Of a directory.
