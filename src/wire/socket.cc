@@ -1,7 +1,9 @@
 #include <cstring>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <thread>
 #include <utility>
 
 #include "base/descriptors.h"
@@ -116,11 +118,17 @@ Result<UniqueFd> connect_to(const std::string& path) {
 Result<UniqueFd> listen_at(const std::string& path, mode_t mode) {
     auto address = TRY(address_of(path));
     auto socket = TRY(make_socket());
-    if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-        return fail(errno, "cannot bind {}: {}", path, strerror(errno));
-    }
-    // Independent of the umask, and before the first connection.
-    if (chmod(path.c_str(), mode) != 0) return fail(errno, "cannot set the mode of {}: {}", path, strerror(errno));
+    // The file has its mode from the beginning: a client that connects meanwhile is refused because nobody listens yet,
+    // and tries again, never for want of rights. The umask, which would take bits away, is that of this thread alone.
+    int error = 0;
+    std::jthread([&] {
+        const bool apart = unshare(CLONE_FS) == 0;
+        if (apart) umask(0);
+        const bool bound = apart && fchmod(socket.get(), mode) == 0 &&
+                           bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        if (!bound) error = errno;
+    }).join();
+    if (error != 0) return fail(error, "cannot bind {}: {}", path, strerror(error));
     if (listen(socket.get(), 1024) != 0) return fail_errno("listen");
     return socket;
 }

@@ -1,6 +1,9 @@
 // A program that connects while gshmd is being replaced waits for the next one. It used to fail with ERESTART.
+#include <atomic>
 #include <filesystem>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -59,6 +62,34 @@ TEST_F(ConnectRegress, WaitsForTheNextGshmd) {
     gshm_client* client = nullptr;
     EXPECT_EQ(gshm_connect(&options, &client), 0) << gshm_last_error();
     gshm_disconnect(client);
+}
+
+// While gshmd starts, a client of another user used to be refused for want of rights (EACCES), and did not try again: the
+// socket had the mode of the umask first.
+TEST_F(ConnectRegress, TheSocketHasItsModeFromTheBeginning) {
+    std::filesystem::create_directories(dir());
+    const std::string path = socket_path();
+    std::atomic<bool> ended = false;
+    std::atomic<mode_t> wrong = 0;
+    std::atomic<uint64_t> seen = 0;
+    std::jthread watcher([&] {
+        struct stat status = {};
+        while (!ended) {
+            if (::stat(path.c_str(), &status) != 0) continue;
+            ++seen;
+            if ((status.st_mode & 0777) != 0666) wrong = status.st_mode & 0777;
+        }
+    });
+    const mode_t umask_before = ::umask(022);
+    for (int i = 0; i < 5'000 || (seen < 1'000 && i < 1'000'000); ++i) {
+        auto listener = wire::listen_at(path, 0666);
+        EXPECT_TRUE(listener);
+        ::unlink(path.c_str());
+    }
+    ended = true;
+    EXPECT_EQ(::umask(umask_before), 022u) << "the umask of the process is what it was";
+    EXPECT_GE(seen, 1'000u);
+    EXPECT_EQ(wrong, 0u);
 }
 
 }  // namespace
