@@ -42,7 +42,7 @@ void Session::change_acl(uint64_t request, const wire::ChangeAcl& change) {
     if (how != Store::AclChange::replace && how != Store::AclChange::add && how != Store::AclChange::remove) {
         return reply_error(request, {EINVAL, "unknown change of an ACL"});
     }
-    reply_status(request, server_.store().change_acl(id_, wire::view(change.name()), kind_of(change.inherited()), how,
+    reply_change(request, server_.store().change_acl(id_, wire::view(change.name()), kind_of(change.inherited()), how,
                                                      std::move(*entries)));
 }
 

@@ -378,12 +378,12 @@ void Session::unlink(uint64_t request, const wire::Unlink& unlink) {
 }
 
 void Session::rename(uint64_t request, const wire::Rename& rename) {
-    reply_status(request,
+    reply_change(request,
                  server_.store().rename(id_, wire::view(rename.from()), wire::view(rename.to()), rename.replace()));
 }
 
 void Session::give_name(uint64_t request, NodeId id, const flatbuffers::String* wanted, bool replace) {
-    reply_status(request, server_.store().give_name(id_, id, wire::view(wanted), replace));
+    reply_change(request, server_.store().give_name(id_, id, wire::view(wanted), replace));
 }
 
 void Session::make(uint64_t request, const wire::Make& make) {
@@ -392,7 +392,7 @@ void Session::make(uint64_t request, const wire::Make& make) {
         return TRY(server_.devices().find(std::string(wire::view(make.device()))));
     }();
     if (!device) return reply_error(request, device.error());
-    reply_status(request, server_.store().make(id_, {wire::view(make.name()), static_cast<NodeKind>(make.kind()),
+    reply_change(request, server_.store().make(id_, {wire::view(make.name()), static_cast<NodeKind>(make.kind()),
                                                      wire::view(make.target()), *device, make.mode(), make.flags(),
                                                      make.uid(), make.gid()}));
 }
@@ -406,7 +406,7 @@ void Session::read_link(uint64_t request, const wire::ReadLink& read) {
 }
 
 void Session::add_name(uint64_t request, const wire::AddName& add) {
-    reply_status(request, server_.store().add_name(id_, wire::view(add.name()), wire::view(add.new_name())));
+    reply_change(request, server_.store().add_name(id_, wire::view(add.name()), wire::view(add.new_name())));
 }
 
 void Session::get_attribute(uint64_t request, const wire::GetAttribute& get) {

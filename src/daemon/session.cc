@@ -419,7 +419,12 @@ void Session::note_failure(std::string_view operation, const Error& error) const
 
 void Session::reply_status(uint64_t request, const Status& status) {
     if (status) return reply_ok(request);
-    reply_error(request, status.error().code == EDQUOT ? explained(status.error()) : status.error());
+    reply_error(request, status.error());
+}
+
+void Session::reply_change(uint64_t request, const Status& status) {
+    if (!status && status.error().code == EDQUOT) return reply_error(request, explained(status.error()));
+    reply_status(request, status);
 }
 
 bool Session::needs_descriptor(const StoredExtent& extent, Access access) {
@@ -480,13 +485,13 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
         case RequestBody::ChangeTier: return change_tier(id, *request.body_as_ChangeTier());
         case RequestBody::SetAttribute: {
             const auto& set = *request.body_as_SetAttribute();
-            return reply_status(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),
+            return reply_change(id, store.set_attribute(id_, wire::view(set.name()), wire::view(set.attribute()),
                                                         wire::view(set.value())));
         }
         case RequestBody::GetAttribute: return get_attribute(id, *request.body_as_GetAttribute());
         case RequestBody::RemoveAttribute: {
             const auto& remove = *request.body_as_RemoveAttribute();
-            return reply_status(id,
+            return reply_change(id,
                                 store.remove_attribute(id_, wire::view(remove.name()), wire::view(remove.attribute())));
         }
         case RequestBody::ListAttributes: return list_attributes(id, *request.body_as_ListAttributes());
@@ -514,7 +519,7 @@ void Session::dispatch(const wire::Request& request, std::vector<UniqueFd>& desc
             const auto& change = *request.body_as_Change();
             const auto ttl_ns = ttl_ns_of(change.ttl_ms());
             if (!ttl_ns) return reply_error(id, ttl_ns.error());
-            return reply_status(id, store.change(id_, wire::view(change.name()),
+            return reply_change(id, store.change(id_, wire::view(change.name()),
                                                  {change.what(), change.mode(), change.uid(), change.gid(), *ttl_ns,
                                                   change.ttl_unused()}));
         }

@@ -43,6 +43,10 @@ public:
     void reply_ok(uint64_t request) { reply(request, wire::ReplyBody::NONE, 0); }
     void reply_error(uint64_t request, const Error& error);
     void reply_status(uint64_t request, const Status& status);
+    // The same for a change of names or objects: the refusal of a directory's limit tells the users of the directory.
+    void reply_change(uint64_t request, const Status& status) REQUIRES(store_lock);
+    // The refusal of a directory's limit, with the users of the directory.
+    Error explained(Error error) const REQUIRES(store_lock);
     // To the log, with the client.
     void note_failure(std::string_view operation, const Error& error) const;
 
@@ -57,8 +61,6 @@ public:
     void continue_later(std::move_only_function<void()> rest) REQUIRES(store_lock);
     // Counts the client's work in other threads. At the limit of the client, or of its user, no requests are read from the
     // client.
-    // The refusal of a directory's limit, with the users of the directory.
-    Error explained(Error error) const REQUIRES(store_lock);
     void job_started() REQUIRES(store_lock);
     void job_ended() REQUIRES(store_lock);
 

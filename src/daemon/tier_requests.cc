@@ -14,7 +14,7 @@ void Session::change_tier(uint64_t request, const wire::ChangeTier& change) {
         store_lock.assert_held();
         auto session = self.lock();
         if (!session) return;
-        session->reply_status(request, status);
+        session->reply_change(request, status);
         session->job_ended();
     };
     job_started();
