@@ -64,7 +64,7 @@ TEST_F(TiersWatch, AReserveMakesObjectsLeaveAtOnce) {
     reserve("90%");
     EXPECT_TRUE(eventually([&] { return stays() <= 1; }));
     expect_all();
-    reserve("0%");
+    reserve("none");
     expect_all();
 }
 
