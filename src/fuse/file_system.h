@@ -115,6 +115,10 @@ private:
     // Opens the object, and returns the answer. For passthrough it first gives the object a file, if possible.
     Result<OpenOut> open_object(StoreLock& lock, Object* object, uint32_t flags, const fuse_in_header& who)
         REQUIRES(store_lock);
+    // Makes an object. At a limit, files without a name that count until the kernel has forgotten them are awaited for a
+    // moment. The lock is released meanwhile, so the parent is looked up by `make`.
+    Result<Object*> make_counted(StoreLock& lock, uid_t uid, const std::function<Result<Object*>()>& make)
+        REQUIRES(store_lock);
     // is_new: the object is removed if it cannot be opened.
     void reply_created(Call& call, StoreLock& lock, Object* object, uint32_t flags, bool is_new = false)
         REQUIRES(store_lock);

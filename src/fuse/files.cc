@@ -1,7 +1,9 @@
 // Open files: open, read, write, close.
+#include <chrono>
 #include <fcntl.h>
 #include <shared_mutex>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 #include "fuse/work.h"
@@ -149,15 +151,44 @@ void FileSystem::reply_created(Call& call, StoreLock& lock, Object* object, uint
     call.reply(out);
 }
 
+Result<Object*> FileSystem::make_counted(StoreLock& lock, uid_t uid, const std::function<Result<Object*>()>& make) {
+    auto made = make();
+    auto may_soon = [&]() REQUIRES(store_lock) {
+        if (made || made.error().code != EDQUOT) return false;
+        const Store& store = backend_.files().store();
+        for (DeviceIndex device = 0; device < backend_.device_count(); ++device) {
+            if (store.accounts().of(device, uid).unlinked_objects > 0) return true;
+        }
+        return false;
+    };
+    if (!may_soon()) return made;
+    lock.unlock();
+    // The thread that waits may be the one that reads the kernel's requests.
+    const bool waits = waiting_(true);
+    const auto deadline = std::chrono::steady_clock::now() + Departures::kNamelessPatience;
+    bool again = waits;
+    while (again) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        lock.lock();
+        made = make();
+        again = may_soon() && std::chrono::steady_clock::now() < deadline;
+        lock.unlock();
+    }
+    if (waits) waiting_(false);
+    lock.lock();
+    return made;
+}
+
 void FileSystem::create(Call& call) {
     auto in = call.part<fuse_create_in>();
     auto name = call.text();
     if (!in || !name) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
-    auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error());
     const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
-    auto made_object = backend_.files().make_object(**parent, *name, maker);
+    auto made_object = make_counted(lock, maker.uid, [&]() -> Result<Object*> {
+        store_lock.assert_held();
+        return backend_.files().make_object(*TRY(find_directory(call.node())), *name, maker);
+    });
     if (!made_object) {
         // Another client has created the name. The kernel checks no rights on a new file, so it must look up the name
         // again.
@@ -172,10 +203,11 @@ void FileSystem::make_unnamed(Call& call) {
     auto in = call.part<fuse_create_in>();
     if (!in) return call.fail(EINVAL);
     StoreLock lock(backend_.store_mutex());
-    auto parent = find_directory(call.node());
-    if (!parent) return call.fail(parent.error());
     const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
-    auto object = backend_.files().make_unnamed(**parent, maker);
+    auto object = make_counted(lock, maker.uid, [&]() -> Result<Object*> {
+        store_lock.assert_held();
+        return backend_.files().make_unnamed(*TRY(find_directory(call.node())), maker);
+    });
     if (!object) return call.fail(object.error());
     mark(call.header(), (*object)->id);
     reply_created(call, lock, *object, (*in)->flags);

@@ -44,7 +44,10 @@ void FileSystem::make_node(Call& call) {
     const Maker maker{call.header().uid, call.header().gid, (*in)->mode, false, (*in)->umask};
     Result<Node*> node = nullptr;
     if (S_ISREG((*in)->mode)) {
-        auto object = backend_.files().make_object(**parent, *name, maker);
+        auto object = make_counted(lock, maker.uid, [&]() -> Result<Object*> {
+            store_lock.assert_held();
+            return backend_.files().make_object(*TRY(find_directory(call.node())), *name, maker);
+        });
         node = object ? Result<Node*>(*object) : std::unexpected(object.error());
     } else if (!S_ISFIFO((*in)->mode) && !S_ISSOCK((*in)->mode) && !S_ISCHR((*in)->mode) && !S_ISBLK((*in)->mode)) {
         return call.fail(EINVAL);
