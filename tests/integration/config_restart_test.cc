@@ -6,6 +6,8 @@ namespace {
 
 class ConfigRestart : public ConfigTest {
 protected:
+    // The tests of ctest have GSHM_CONFIG=none, which would be stronger than a recalled file.
+    void SetUp() override { ::unsetenv("GSHM_CONFIG"); }
     void TearDown() override { run_cli({"shutdown"}); }
     RunResult run_daemon(std::vector<std::string> args, const std::vector<std::string>& env = {}) {
         args.insert(args.begin(), {bin("gshmd"), "--dir", dir(), "-f"});
