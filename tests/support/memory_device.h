@@ -16,7 +16,7 @@ namespace gshm::core::test {
 class MemoryExtent final : public Extent {
 public:
     // The counter is shared, since an extent may outlive its device.
-    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<size_t> live,
+    MemoryExtent(std::unique_ptr<std::vector<std::byte>> bytes, std::shared_ptr<std::atomic<size_t>> live,
                  std::shared_ptr<std::function<void()>> on_copy)
         : Extent(reinterpret_cast<uint64_t>(bytes->data()), bytes->size()),
           bytes_(std::move(bytes)),
@@ -52,7 +52,7 @@ public:
 private:
     UniqueFd descriptor_;
     std::unique_ptr<std::vector<std::byte>> bytes_;
-    std::shared_ptr<size_t> live_;
+    std::shared_ptr<std::atomic<size_t>> live_;
     std::shared_ptr<std::function<void()>> on_copy_;
 };
 
@@ -83,7 +83,7 @@ public:
 private:
     DeviceInfo info_;
     std::atomic<uint64_t> unaccounted_bytes_ = 0;
-    std::shared_ptr<size_t> live_ = std::make_shared<size_t>(0);
+    std::shared_ptr<std::atomic<size_t>> live_ = std::make_shared<std::atomic<size_t>>(0);
     std::shared_ptr<std::function<void()>> on_copy_ = std::make_shared<std::function<void()>>();
 };
 
