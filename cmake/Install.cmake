@@ -52,6 +52,12 @@ install(CODE "
 ")
 
 # ---- documentation ----
+if(TARGET manual)
+    foreach(section 1 3 5 8)
+        install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section}
+            FILES_MATCHING PATTERN "*.${section}")
+    endforeach()
+endif()
 install(FILES README.md CHANGELOG.md LICENSE SECURITY.md packaging/gshm.toml DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)
