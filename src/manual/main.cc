@@ -1,11 +1,28 @@
-// gshm-manual OUT SOURCE: writes the manual pages of the source tree into the folder OUT. The build runs it.
+// gshm-manual OUT SOURCE: writes the manual pages of the source tree into the folder OUT/man, and the completions of gshmd into
+// OUT/completions. The build runs it.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
+#include "manual/completions.h"
 #include "manual/pages.h"
+
+namespace {
+
+// Removes other files: pages of commands that are no more must not be installed.
+void write(const std::filesystem::path& folder, const gshm::manual::Pages& files) {
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    for (const auto& [name, text] : files) {
+        std::ofstream file(folder / name);
+        file << text;
+        if (!file.flush()) throw std::runtime_error("cannot write " + (folder / name).string());
+    }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     if (argc != 3) {
@@ -19,14 +36,10 @@ int main(int argc, char** argv) {
         gshm::manual::add_command_pages(pages, source / "docs");
         gshm::manual::add_daemon_pages(pages, source / "docs");
         gshm::manual::add_library_pages(pages, source / "include/gshm/gshm.h");
-        // Pages of commands that are no more must not be installed.
-        std::filesystem::remove_all(out);
-        std::filesystem::create_directories(out);
-        for (const auto& [name, text] : pages) {
-            std::ofstream file(out / name);
-            file << text;
-            if (!file.flush()) throw std::runtime_error("cannot write " + (out / name).string());
-        }
+        write(out / "man", pages);
+        gshm::manual::Pages completions;
+        gshm::manual::add_daemon_completions(completions);
+        write(out / "completions", completions);
     } catch (const std::exception& error) {
         fprintf(stderr, "gshm-manual: %s\n", error.what());
         return 1;
