@@ -17,7 +17,7 @@ add_custom_command(
     OUTPUT ${manual_stamp}
     COMMAND gshm_manual ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR}
     COMMAND ${CMAKE_COMMAND} -E touch ${manual_stamp}
-    DEPENDS gshm_manual docs/cli.md docs/configuration.md include/gshm/gshm.h
+    DEPENDS gshm_manual docs/cli.md docs/configuration.md include/gshm/gshm.h packaging/mount.fuse.gshm
     COMMENT "manual pages and completions"
     VERBATIM)
 add_custom_target(manual ALL DEPENDS ${manual_stamp})

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,11 @@ std::vector<std::string_view> paragraphs_of(std::string_view text) {
         text.remove_prefix(std::min(end + 2, text.size()));
     }
     return found;
+}
+
+std::string without_full_stop(std::string text) {
+    if (text.ends_with('.')) text.pop_back();
+    return text;
 }
 
 bool begins_option(std::string_view line) {
@@ -90,6 +96,32 @@ std::string configuration_text(const std::filesystem::path& docs) {
 void add_daemon_pages(Pages& pages, const std::filesystem::path& docs) {
     pages["gshmd.8"] = daemon_text();
     pages["gshm.toml.5"] = configuration_text(docs);
+}
+
+// The comment has a sentence as the summary, then indented lines as the synopsis, then the options.
+void add_mount_page(Pages& pages, const std::filesystem::path& script) {
+    std::ifstream stream(script);
+    std::string line;
+    std::string synopsis;
+    std::string text;
+    std::string summary;
+    std::getline(stream, line);  // the interpreter
+    while (std::getline(stream, line) && line.starts_with('#')) {
+        line.erase(0, line.starts_with("# ") ? 2 : 1);
+        if (summary.empty()) summary = line;
+        else if (line.starts_with("  ")) synopsis += line.substr(2) + "\n";
+        else text += line + "\n";
+    }
+    const size_t colon = summary.find(": ");
+    if (colon == summary.npos || synopsis.empty()) throw std::runtime_error("cannot read " + script.string());
+    Page page("mount.fuse.gshm", "8", without_full_stop(summary.substr(colon + 2)), GSHM_VERSION);
+    page.section("Synopsis");
+    page.code(synopsis);
+    page.section("Description");
+    page.paragraph(summary);
+    page.paragraph(text);
+    page.see_also("mount(8) fstab(5) gshm-mount(1) gshmd(8)");
+    pages["mount.fuse.gshm.8"] = page.text();
 }
 
 }  // namespace gshm::manual

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
         gshm::manual::Pages pages;
         gshm::manual::add_command_pages(pages, source / "docs");
         gshm::manual::add_daemon_pages(pages, source / "docs");
+        gshm::manual::add_mount_page(pages, source / "packaging/mount.fuse.gshm");
         gshm::manual::add_library_pages(pages, source / "include/gshm/gshm.h");
         write(out / "man", pages);
         gshm::manual::Pages completions;

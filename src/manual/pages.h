@@ -14,6 +14,8 @@ using Pages = std::map<std::string, std::string>;
 void add_command_pages(Pages& pages, const std::filesystem::path& docs);
 // gshmd.8 from --help, gshm.toml.5 from docs/configuration.md.
 void add_daemon_pages(Pages& pages, const std::filesystem::path& docs);
+// mount.fuse.gshm.8, from the comment at the head of the script.
+void add_mount_page(Pages& pages, const std::filesystem::path& script);
 // gshm.3, a page for each group of the header, and a short one for each function, which leads there.
 void add_library_pages(Pages& pages, const std::filesystem::path& header);
 
