@@ -2,7 +2,9 @@
 #include <cerrno>
 #include <exception>
 #include <signal.h>
+#include <string_view>
 
+#include "cli/completion/complete.h"
 #include "cli/options.h"
 #include "cli/support/context.h"
 #include "cli/support/failure.h"
@@ -14,6 +16,8 @@ int main(int argc, char** argv) {
     ensure_standard_descriptors();
     ::signal(SIGPIPE, SIG_IGN);  // write_stdout() sees the error
     ::signal(SIGXFSZ, SIG_IGN);  // so does write_all()
+
+    if (argc > 1 && argv[1] == std::string_view("--complete")) return print_completion(argc - 2, argv + 2);
 
     const Context for_errors({}, wants_json(argc, argv));
     try {

@@ -109,6 +109,7 @@ public:
     }
 
     void parse(int argc, const char* const* argv) { app_.parse(marked_arguments(argc, argv)); }
+    const CLI::App& app() const { return app_; }
     std::string help() const { return app_.help(); }
     std::string version() const { return app_.version(); }
     // Of one command; "": of the program.
@@ -326,9 +327,9 @@ void Parser::add_daemon_commands() {
 
 void Parser::add_name_commands() {
     const auto ls = add("ls", cmd_ls, "list names", "gshm ls -l models/llama");
-    ls.name("PATH", &LsArgs::path, "directory or object; default: the root")->required(false);
+    ls.name("NAME", &LsArgs::path, "directory or object; default: the root")->required(false);
     ls.flag("-l,--long", &LsArgs::details, "with mode, owner, size, device, state");
-    ls.flag("-r,-R,--recursive", &LsArgs::recursive, "all objects below PATH, by their full names");
+    ls.flag("-r,-R,--recursive", &LsArgs::recursive, "all objects below NAME, by their full names");
     ls.flag("-b,--bytes", &LsArgs::exact_bytes, "sizes in bytes");
 
     const auto mv = add("mv", cmd_mv, "rename, over an existing object if there is one", "gshm mv new/w0 models/w0");
@@ -552,6 +553,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         throw parser.failure(error);
     }
     return line;
+}
+
+void inspect_command_line(const std::function<void(const CLI::App&)>& inspect) {
+    CommandLine line;
+    inspect(Parser(line).app());
 }
 
 bool wants_json(int argc, const char* const* argv) {
