@@ -542,7 +542,7 @@ TEST_F(CatalogTest, TheMountsNodesAndOpenFilesAreThereAgain) {
     Kept kept;
     FileId file = 0;
     NodeId unnamed = 0;
-    auto live = std::make_shared<size_t>(0);
+    auto live = std::make_shared<std::atomic<size_t>>(0);
     {
         Daemon daemon(folder_ + "/first", kept);
         Files files(daemon.store);
