@@ -299,7 +299,10 @@ size_t Lifetimes::remove(Object& object, size_t most) {
         store_.tree_.remove(link, Tree::Removal::expired);
         store_.tree_.prune(parent);
     }
-    if (object.links == 0) store_.unlinked(&object);
+    if (object.links == 0) {
+        object.reclaim = ReclaimReason::ttl;
+        store_.unlinked(&object);
+    }
     return removed;
 }
 
@@ -314,6 +317,7 @@ bool Lifetimes::expire(size_t most) {
         }
         ++looked_at;
         store_.forget_creator(object);
+        object->reclaim = ReclaimReason::client_died;
         if (object->links == 0) continue;
         store_.tree_.detach(object);
         store_.unlinked(object);
