@@ -12,7 +12,7 @@ namespace gshm::core {
 
 // Upper bounds, inclusive; longer durations are in a last bucket without a bound.
 inline constexpr std::array<uint64_t, 17> kDurationBoundsNs = {
-    5'000,     10'000,    25'000,     50'000,     100'000,    250'000,     500'000,     1'000'000,    2'500'000,
+    5'000,     10'000,     25'000,     50'000,     100'000,     250'000,     500'000,     1'000'000,    2'500'000,
     5'000'000, 10'000'000, 25'000'000, 50'000'000, 100'000'000, 250'000'000, 500'000'000, 1'000'000'000};
 
 // In a block of ThreadBlocks.

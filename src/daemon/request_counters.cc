@@ -9,19 +9,19 @@ namespace {
 
 constexpr size_t kKinds = static_cast<size_t>(wire::RequestBody::MAX) + 1;
 // Results of their own. All others count as the first; the second is success.
-constexpr int kResults[] = {-1,      0,       EPERM,     ENOENT,     EINTR,        EIO,       EBADF,      EAGAIN,
-                            ENOMEM,  EACCES,  EBUSY,     EEXIST,     EXDEV,        ENODEV,    ENOTDIR,    EISDIR,
-                            EINVAL,  ENFILE,  EMFILE,    EFBIG,      ENOSPC,       EROFS,     EMLINK,     ERANGE,
-                            ENOSYS,  ELOOP,   ENODATA,   EPROTO,     EBADMSG,      EOVERFLOW, EOPNOTSUPP, E2BIG,
-                            EUSERS,  ESTALE,  ENOTEMPTY, ENAMETOOLONG, ETIMEDOUT,  ECANCELED, EDQUOT,     ESHUTDOWN,
-                            EUCLEAN, ECONNRESET, EALREADY};
+constexpr int kResults[] = {
+    -1,     0,         EPERM,        ENOENT,    EINTR,     EIO,    EBADF,     EAGAIN,    ENOMEM,     EACCES,  EBUSY,
+    EEXIST, EXDEV,     ENODEV,       ENOTDIR,   EISDIR,    EINVAL, ENFILE,    EMFILE,    EFBIG,      ENOSPC,  EROFS,
+    EMLINK, ERANGE,    ENOSYS,       ELOOP,     ENODATA,   EPROTO, EBADMSG,   EOVERFLOW, EOPNOTSUPP, E2BIG,   EUSERS,
+    ESTALE, ENOTEMPTY, ENAMETOOLONG, ETIMEDOUT, ECANCELED, EDQUOT, ESHUTDOWN, EUCLEAN,   ECONNRESET, EALREADY};
 constexpr size_t kOther = 0;
 constexpr size_t kOk = 1;
 
 constexpr int kErrors = 134;
 constexpr std::array<uint8_t, kErrors> kPlaces = [] {
     std::array<uint8_t, kErrors> places = {};
-    for (size_t i = kOk; i < std::size(kResults); ++i) places[static_cast<size_t>(kResults[i])] = static_cast<uint8_t>(i);
+    for (size_t i = kOk; i < std::size(kResults); ++i)
+        places[static_cast<size_t>(kResults[i])] = static_cast<uint8_t>(i);
     return places;
 }();
 

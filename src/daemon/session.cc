@@ -106,7 +106,7 @@ struct Session::Outbox {
     };
     std::vector<uint8_t> bytes;
     std::vector<Reply> replies;
-    const Session* session = nullptr;                  // null: no current request
+    const Session* session = nullptr;  // null: no current request
     // Of the current request.
     wire::RequestBody kind = wire::RequestBody::NONE;
     uint64_t request = 0;
@@ -218,17 +218,17 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
     out.bytes.clear();
     out.session = nullptr;
     job_started();
-    server_.client_loops().after_arrived(
-        connection_->loop(), [self = shared_from_this(), since_ns = counted_later(),
-                              copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
-            {
-                StoreLock lock(self->server_.loop().store_mutex());
-                self->job_ended();
-                self->trying_again_ = true;
-            }
-            self->serve_again(copy, since_ns);
-            self->trying_again_ = false;
-        });
+    server_.client_loops().after_arrived(connection_->loop(),
+                                         [self = shared_from_this(), since_ns = counted_later(),
+                                          copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
+                                             {
+                                                 StoreLock lock(self->server_.loop().store_mutex());
+                                                 self->job_ended();
+                                                 self->trying_again_ = true;
+                                             }
+                                             self->serve_again(copy, since_ns);
+                                             self->trying_again_ = false;
+                                         });
     return true;
 }
 
@@ -308,7 +308,8 @@ void Session::finish_replies(const Status& recorded) {
     out.replies.clear();
     out.bytes.clear();
     end_outbox();
-    if (out.counted == Outbox::Counted::at_end) RequestCounters::note(out.kind, out.error, steady_now_ns() - out.since_ns);
+    if (out.counted == Outbox::Counted::at_end)
+        RequestCounters::note(out.kind, out.error, steady_now_ns() - out.since_ns);
     out.counted = Outbox::Counted::later;
 }
 

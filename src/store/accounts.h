@@ -20,7 +20,7 @@ struct Account {
     uint64_t unlinked_bytes = 0;  // of these: without a name
     uint64_t objects = 0;
     uint64_t unlinked_objects = 0;
-    uint64_t sealed_objects = 0;  // of objects
+    uint64_t sealed_objects = 0;   // of objects
     uint64_t evictable_bytes = 0;  // of object_bytes: may leave for a tier
     uint64_t evicted_bytes = 0;    // in tiers; not of object_bytes
     uint64_t evicted_objects = 0;

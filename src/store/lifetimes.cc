@@ -66,6 +66,7 @@ void Lifetimes::set_ttl(Object& object, int64_t ttl_ns, bool unused) {
 }
 
 void Lifetimes::named(Object& object) {
+    object.reclaim = ReclaimReason::unlinked;
     if (object.lifetime == nullptr || object.lifetime->ttl_ns == 0) return;
     object.lifetime->from_ns.store(store_.clock_.steady_ns(), std::memory_order_relaxed);
     queue(*object.lifetime);
