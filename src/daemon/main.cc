@@ -305,8 +305,6 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     if (!options.foreground && !log_to_file(folder.log_path())) {
         return fail(EIO, "cannot write the log {}", folder.log_path());
     }
-    // Before anything is taken up: an address that is in use ends the start.
-    auto metrics_listeners = TRY(listen_for_metrics(folder, options));
     Stages stages;
     auto earlier = options.takeover  ? Survival::Earlier::resume
                    : options.discard ? Survival::Earlier::begin
@@ -318,6 +316,8 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
     configuration.recall([&](std::string_view name) { return survival->setting(name); });
+    // Before anything is taken up: an address that is in use ends the start.
+    auto metrics_listeners = TRY(listen_for_metrics(folder, options));
     const auto mountpoints = real_mountpoints(options);
     auto earlier_places = earlier_mounts(*survival);
     UniqueFd mount_fd = survival->take_mount();
