@@ -72,6 +72,22 @@ struct OfDevice {
     uint64_t evictions[2] = {};
 };
 
+// For the LockReport, which has no other shared holds.
+class SharedHold {
+public:
+    explicit SharedHold(std::source_location caller = std::source_location::current()) {
+        if (LockReport::is_on()) hold_.begin(caller);
+    }
+    ~SharedHold() {
+        if (LockReport::is_on()) hold_.end();
+    }
+    SharedHold(const SharedHold&) = delete;
+    SharedHold& operator=(const SharedHold&) = delete;
+
+private:
+    LockReport::Hold hold_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, std::vector<UniqueFd> listeners, const Start& start) {
@@ -124,6 +140,7 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     std::optional<bool> has_keeper;
     {
         SharedStoreLock lock(server_.loop().store_mutex());
+        const SharedHold hold;
         const Store& store = server_.store_to_read();
         for (DeviceIndex i = 0; i < count; ++i) {
             OfDevice& device = devices[i];
