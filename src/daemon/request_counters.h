@@ -14,6 +14,12 @@ public:
     // From any thread. error: 0 or an errno.
     static void note(wire::RequestBody kind, int error, uint64_t ns);
 
+    // Requests without one count when they are done.
+    static bool has_reply(wire::RequestBody kind) {
+        using wire::RequestBody;
+        return kind != RequestBody::Release && kind != RequestBody::RingRelease && kind != RequestBody::Reconcile;
+    }
+
     struct Kind {
         wire::RequestBody kind = wire::RequestBody::NONE;
         std::vector<std::pair<std::string, uint64_t>> results;  // "ok", always; "ENOENT", ... that have occurred

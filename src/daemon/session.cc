@@ -313,19 +313,10 @@ void Session::finish_replies(const Status& recorded) {
     out.counted = Outbox::Counted::later;
 }
 
-namespace {
-
-bool has_reply(wire::RequestBody kind) {
-    using wire::RequestBody;
-    return kind != RequestBody::Release && kind != RequestBody::RingRelease && kind != RequestBody::Reconcile;
-}
-
-}  // namespace
-
 void Session::await_reply() {
     Outbox& out = outbox();
     if (out.counted != Outbox::Counted::not_yet) return;
-    if (!has_reply(out.kind)) {
+    if (!RequestCounters::has_reply(out.kind)) {
         out.counted = Outbox::Counted::at_end;
         return;
     }
