@@ -39,10 +39,10 @@ public:
     Direction direction = Direction::read;
     File* file = nullptr;
     uint64_t file_offset = 0;
-    uint64_t address = 0;      // of the memory, as Extent::address()
-    Copier* copier = nullptr;  // of the memory's device; null: ordinary memory
-    uint64_t bytes = 0;        // any number; large transfers are split and overlapped
-    uint32_t path = 0;         // Path bits, set when done
+    uint64_t address = 0;                       // of the memory, as Extent::address()
+    Copier* copier = nullptr;                   // of the memory's device; null: ordinary memory
+    uint64_t bytes = 0;                         // any number; large transfers are split and overlapped
+    uint32_t path = 0;                          // Path bits, set when done
     std::array<uint64_t, kWays> bytes_by = {};  // by Way, set when done without an error
 
     // Called once in the engine's thread, when the transfer is complete: with the number of bytes (fewer than requested
