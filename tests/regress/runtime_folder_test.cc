@@ -9,6 +9,7 @@
 
 #include "integration/daemon_fixture.h"
 #include "mount/mount_fixture.h"
+#include <gshm/gshm.h>
 
 namespace gshm::core::test {
 namespace {
