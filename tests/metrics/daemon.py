@@ -208,6 +208,48 @@ def slow_and_wrong_clients_delay_no_others():
         assert Answer(read_all(last)).status == 200
 
 
+@test
+def the_mount_is_counted():
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        return print("  (needs root and /dev/fuse)")
+    with Gshmd(BIN) as gshmd:
+        folder = gshmd.scratch + "/mnt"
+        os.mkdir(folder)
+        try:
+            gshmd.start("--device", "cuda:0:64M", folder, env=GPU_ENV)
+        except AssertionError as failure:
+            if "mount" not in str(failure):
+                raise
+            return print("  (mounting is not permitted)")
+        try:
+            with open(folder + "/file", "wb") as file:
+                file.write(b"x" * 3 * MIB)
+                file.flush()
+                gshmd.awaits("gshm_mount_open_files", 1)
+            with open(folder + "/file", "rb") as file:
+                assert len(file.read()) == 3 * MIB
+            found = gshmd.scrape()
+            path = "gshm_transfer_bytes_total device=cuda:0 direction={} path=mount"
+            assert found[path.format("in")] == 3 * MIB, found
+            assert found[path.format("out")] == 3 * MIB, found
+            assert found["gshm_mount_operations_total operation=create"] == 1
+            assert found["gshm_objects device=cuda:0 state=open"] == 1
+            check_against_df(gshmd)
+            # Above the limit of the directory.
+            os.mkdir(folder + "/limited")
+            gshmd.gshm("limit", "--directory", "limited", "--bytes", "1M")
+            before = gshmd.value("gshm_limit_refusals_total")
+            try:
+                with open(folder + "/limited/file", "wb") as file:
+                    file.write(b"x" * 2 * MIB)
+                raise SystemExit("the limit has no effect")
+            except OSError:
+                pass
+            assert gshmd.value("gshm_limit_refusals_total") > before
+        finally:
+            gshmd.gshm("umount", "--all", "--lazy")
+
+
 def nobody():
     return ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
