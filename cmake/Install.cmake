@@ -66,5 +66,6 @@ install(FILES packaging/completions/gshm.bash RENAME gshm DESTINATION ${CMAKE_IN
 install(FILES packaging/completions/_gshm DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES packaging/completions/gshm.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES README.md CHANGELOG.md LICENSE SECURITY.md packaging/gshm.toml DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY packaging/prometheus DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)

@@ -185,6 +185,8 @@ typedef struct gshm_connect_options {
 
 /* The daemon's socket in its runtime folder. */
 #define GSHM_SOCKET_NAME "gshm.sock"
+/* Its socket for metrics there, which speaks HTTP (docs/metrics.md). */
+#define GSHM_METRICS_SOCKET_NAME "metrics.sock"
 
 /* options may be NULL. -ECONNREFUSED: no daemon runs there. -EPROTO: the daemon speaks another protocol. -ETIMEDOUT: it
  * does not answer. */

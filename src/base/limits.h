@@ -6,6 +6,9 @@
 
 namespace gshm::core::limits {
 
+// Devices of a gshmd: eight GPUs in seven instances each, and host memory.
+inline constexpr size_t kDevices = 64;
+
 // Names.
 inline constexpr size_t kNamePartBytes = 255;
 inline constexpr size_t kNameBytes = 4095;

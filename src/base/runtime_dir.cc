@@ -18,4 +18,8 @@ std::string socket_path(const std::string& runtime_dir) {
     return runtime_dir + "/" GSHM_SOCKET_NAME;
 }
 
+std::string metrics_socket_path(const std::string& runtime_dir) {
+    return runtime_dir + "/" GSHM_METRICS_SOCKET_NAME;
+}
+
 }  // namespace gshm::core

@@ -205,6 +205,11 @@ struct AttrArgs {
     bool hex = false;
 };
 
+struct MetricsArgs {
+    bool openmetrics = false;
+    std::string output;  // a file; empty: standard output
+};
+
 struct DfArgs {  // df, devices
     bool exact_bytes = false;
 };
@@ -215,6 +220,7 @@ int cmd_limit(Context& context, const LimitArgs& args);
 int cmd_mkdir(Context& context, const MkdirArgs& args);
 int cmd_quota(Context& context, const QuotaArgs& args);
 int cmd_reload(Context& context);
+int cmd_metrics(Context& context, const MetricsArgs& args);
 int cmd_devices(Context& context, const DfArgs& args);
 int cmd_tiers(Context& context, const DfArgs& args);
 int cmd_promote(Context& context, const NamesArgs& args);

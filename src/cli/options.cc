@@ -321,6 +321,14 @@ void Parser::add_daemon_commands() {
 
     add("reload", cmd_reload, "have gshmd read its configuration again (gshm.toml)", "gshm reload");
 
+    const auto metrics = add("metrics", cmd_metrics, "print gshmd's metrics for Prometheus",
+                             "gshm metrics --output /var/lib/node_exporter/gshm.prom");
+    metrics.flag("--openmetrics", &MetricsArgs::openmetrics, "as OpenMetrics instead of Prometheus' text format");
+    unmark(metrics.app->add_option("-o,--output", metrics.args->output,
+                                   "into this file, in one step, and without the metrics of the process; for\n"
+                                   "node_exporter's textfile collector"))
+        ->type_name("FILE");
+
     const auto shutdown = add("shutdown", cmd_shutdown, "end gshmd; returns when it has ended", "gshm shutdown --keep");
     shutdown.flag("--keep", &ShutdownArgs::keep, "keep its objects for the next gshmd");
 }

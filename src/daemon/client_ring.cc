@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/server.h"
+#include "memory/transfer_counters.h"
 #include "store/gate.h"
 
 namespace gshm::core {
@@ -35,6 +36,7 @@ struct ClientRing::Job final : io::Transfer {
     std::shared_ptr<RingObject> object;
     std::shared_ptr<Extent> memory;
     std::shared_ptr<Mapping> mapping;
+    uint64_t since_ns = 0;
 };
 
 ClientRing::ClientRing(Server& server, ring::Consumer consumer, std::shared_ptr<io::Engine> engine,
@@ -121,6 +123,7 @@ int ClientRing::begin(const ring::Entry& entry) {
     else if (reads && !job->object->is_writable()) error = EACCES;
     if (error == 0) {
         job->entry = entry;
+        job->since_ns = steady_now_ns();
         job->direction = reads ? io::Direction::read : io::Direction::write;
         job->file = job->held_file.get();
         error = place(*job);
@@ -190,6 +193,7 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
     }
     int64_t result = 0;
     if (bytes) {
+        count(job);
         result = static_cast<int64_t>(*bytes);
     } else {
         result = -bytes.error().code;
@@ -210,6 +214,17 @@ void ClientRing::end(Job& job, Result<uint64_t> bytes) {
     job.mapping.reset();
     idle_jobs_.push_back(std::move(owned));
     complete(token, result, path);
+}
+
+void ClientRing::count(const Job& job) {
+    constexpr TransferPath kPaths[io::kWays] = {TransferPath::direct, TransferPath::cached, TransferPath::hole,
+                                                TransferPath::cufile};
+    const auto direction = job.direction == io::Direction::read ? TransferDirection::in : TransferDirection::out;
+    const DeviceIndex device = job.object->device();
+    for (size_t way = 0; way < io::kWays; ++way) {
+        if (job.bytes_by[way] != 0) TransferCounters::note_bytes(device, direction, kPaths[way], job.bytes_by[way]);
+    }
+    TransferCounters::note_duration(device, direction, steady_now_ns() - job.since_ns);
 }
 
 void ClientRing::complete(uint32_t token, int64_t result, uint32_t path) {

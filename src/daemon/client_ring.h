@@ -75,6 +75,7 @@ private:
     // Sets the address of the transfer from the object's current memory.
     int place(Job& job);
     void end(Job& job, Result<uint64_t> bytes);
+    static void count(const Job& job);
     void complete(uint32_t token, int64_t result, uint32_t path);
     std::unique_ptr<Job> take_job();
 

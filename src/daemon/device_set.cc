@@ -112,6 +112,7 @@ Status DeviceSet::add(const DeviceKind& kind, std::string_view which, uint64_t l
 }
 
 Status DeviceSet::add_slot(std::unique_ptr<Device> device, uint64_t limit_bytes) {
+    if (slots_.size() == limits::kDevices) return fail(E2BIG, "there are more than {} devices", limits::kDevices);
     if (find(device->info().name)) return fail(EEXIST, "device {} is named twice", device->info().name);
     if (auto* host = dynamic_cast<HostDevice*>(device.get())) {
         host_ = host;

@@ -57,7 +57,7 @@ public:
     // "" is the first device.
     Result<DeviceIndex> find(std::string_view name) const;
     Status check(DeviceIndex index) const override REQUIRES_SHARED(store_lock);
-    const std::string& failure(DeviceIndex index) const REQUIRES(store_lock) { return slots_[index].failure; }
+    const std::string& failure(DeviceIndex index) const REQUIRES_SHARED(store_lock) { return slots_[index].failure; }
 
     void submit(DeviceIndex index, Work work, Done done) override;
     void submit_reclaim(DeviceIndex index, Work work, Done done) override;

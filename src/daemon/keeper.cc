@@ -159,7 +159,7 @@ public:
         if (is_child_) waitpid(pid_, nullptr, 0);
         unlink(keeper_socket_path(dir_).c_str());
     }
-    int pid() const override REQUIRES(store_lock) { return socket_ ? pid_ : 0; }
+    int pid() const override REQUIRES_SHARED(store_lock) { return socket_ ? pid_ : 0; }
 
     void sync() override EXCLUDES(store_lock) {
         auto socket = connect_to_keeper(dir_);

@@ -32,7 +32,7 @@ public:
     // Drops all descriptors and ends the keeper.
     virtual void stop() REQUIRES(store_lock) = 0;
     // 0: none.
-    virtual int pid() const REQUIRES(store_lock) { return 0; }
+    virtual int pid() const REQUIRES_SHARED(store_lock) { return 0; }
 
     // From any thread but the loop's: returns when the keeper has closed all dropped descriptors.
     virtual void sync() EXCLUDES(store_lock) = 0;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "daemon/server.h"
 #include "daemon/tier_specs.h"
+#include "http/server.h"
 
 namespace gshm::core {
 namespace {
@@ -138,6 +139,18 @@ const Option rows[] = {
              "be given several times. Resources: {resources}",
      .default_text = "what the machine allows",
      .apply = apply_budgets},
+    {.name = "metrics",
+     .member = &Options::metrics,
+     .argument = "ADDRESS",
+     .help =
+         "serve metrics at this address and port too, such as 127.0.0.1:9402, for Prometheus; may be given several\n"
+         "times; none: no address, which is the default. They are always at metrics.sock in the runtime folder\n"
+         "(docs/metrics.md)",
+     .default_text = "none",
+     .kept_as = "metrics",
+     .check = [](std::string_view value) -> Status {
+         return value == kNoMetrics ? Status{} : http::check_address(value);
+     }},
     {.name = "no-passthrough",
      .member = &Options::no_passthrough,
      .help = "the bytes of host files go through gshmd, as they do for users other than root and on kernels\n"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/budgets.h"
@@ -10,6 +11,9 @@
 #include "wire/protocol_range.h"
 
 namespace gshm::core {
+
+// "--metrics none"
+inline constexpr std::string_view kNoMetrics = "none";
 
 struct Options {
     std::string dir;  // absolute; "" before Configuration::create()
@@ -26,6 +30,7 @@ struct Options {
     std::vector<std::string> tiers;                 // see TierSpec; empty or "none": no tier
     unsigned tier_free = limits::kTierFreePercent;  // percent of a device, kept free for new objects
     Budgets::Totals budgets = Budgets::kOfMachine;
+    std::vector<std::string> metrics;  // addresses that serve them too; empty or "none": none
     std::string keeper = "process";
     bool debug = false;
     bool no_passthrough = false;

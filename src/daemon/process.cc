@@ -54,13 +54,32 @@ bool is_killed(std::istream& status) {
 
 }  // namespace
 
-ProcessState process_state(pid_t pid) {
-    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return ProcessState::gone;
+namespace {
+
+std::string read_stat(pid_t pid) {
     std::string line;
     std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), line);
+    return line;
+}
+
+// The letter of proc(5); 0: none.
+char state_in(const std::string& stat) {
+    const size_t name_end = stat.rfind(')');
+    return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
+}
+
+}  // namespace
+
+bool is_stopped(pid_t pid) {
+    const char state = state_in(read_stat(pid));
+    return state == 'T' || state == 't';
+}
+
+ProcessState process_state(pid_t pid) {
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return ProcessState::gone;
+    const std::string line = read_stat(pid);
     if (line.empty()) return ProcessState::gone;
-    const size_t state = line.rfind(')') + 2;
-    if (state < line.size() && (line[state] == 'Z' || line[state] == 'X')) {
+    if (const char state = state_in(line); state == 'Z' || state == 'X') {
         // The main thread has ended; other threads may still have the files open.
         return ProcessState::dying;
     }

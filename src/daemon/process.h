@@ -17,5 +17,7 @@ std::string program_beside(const std::string& name);
 // dying: SIGKILL is pending, or the process is exiting. This may take long, since the kernel first unmaps GPU memory.
 enum class ProcessState { gone, dying, living };
 ProcessState process_state(pid_t pid);
+// By a signal such as SIGSTOP, or by a debugger.
+bool is_stopped(pid_t pid);
 
 }  // namespace gshm::core

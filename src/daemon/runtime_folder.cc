@@ -16,6 +16,7 @@
 #include "daemon/kept_config.h"
 #include "daemon/process.h"
 #include "fuse/iov_folder.h"
+#include "http/server.h"
 #include "wire/message.h"
 
 namespace gshm::core {
@@ -145,14 +146,22 @@ Result<UniqueFd> RuntimeFolder::listen() {
     return wire::listen_at(path, geteuid() == 0 ? 0666 : 0600);
 }
 
+Result<UniqueFd> RuntimeFolder::listen_for_metrics() const {
+    const std::string path = metrics_socket_path(dir_);
+    unlink(path.c_str());
+    return http::listen_at_path(path, geteuid() == 0 ? 0666 : 0600);
+}
+
 void RuntimeFolder::close() {
     unlink(socket_path(dir_).c_str());
+    unlink(metrics_socket_path(dir_).c_str());
     leave();
 }
 
 void RuntimeFolder::clean() {
     if (!lock_) return;
     unlink(socket_path(dir_).c_str());
+    unlink(metrics_socket_path(dir_).c_str());
     unlink(log_path().c_str());
     unlink(lock_path().c_str());
     unlink(kept_config_path(dir_).c_str());

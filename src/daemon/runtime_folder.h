@@ -37,6 +37,8 @@ public:
     // Every user may connect to root's daemon, which checks the rights for each object. The daemon of another user
     // serves this user and root only.
     Result<UniqueFd> listen();
+    // For metrics, with the same rights.
+    Result<UniqueFd> listen_for_metrics() const;
     std::string log_path() const { return dir_ + "/gshmd.log"; }
 
 private:

@@ -140,6 +140,7 @@ Status Server::start_expiry() {
 }
 
 Server::~Server() {
+    metrics_.reset();
     if (client_loops_) client_loops_->stop();
     ending_ = true;
     {
@@ -180,6 +181,11 @@ Server::~Server() {
         _exit(0);
     }
     rings_.reset();  // their threads use the devices
+}
+
+Status Server::start_metrics(std::vector<UniqueFd> listeners, const Metrics::Start& start) {
+    metrics_ = TRY(Metrics::create(*this, std::move(listeners), start));
+    return {};
 }
 
 void Server::start_rings(uint64_t staging_bytes) {
@@ -371,6 +377,7 @@ void Server::finish_transfers() {
 }
 
 bool Server::end(int folder_lock) {
+    metrics_.reset();  // before the next gshmd binds the same addresses
     finish_mounting();
     client_loops_->stop();
     {

@@ -19,6 +19,7 @@
 #include "daemon/kept_objects.h"
 #include "daemon/loop.h"
 #include "daemon/loop_scheduler.h"
+#include "daemon/metrics.h"
 #include "daemon/mount_backend.h"
 #include "daemon/mount_records.h"
 #include "daemon/reapers.h"
@@ -48,6 +49,7 @@ public:
     EventLoop& loop() { return loop_; }
     ClientLoops& client_loops() { return *client_loops_; }
     Store& store() REQUIRES(store_lock) { return store_; }
+    const Store& store_to_read() const REQUIRES_SHARED(store_lock) { return store_; }
     SharedStore shared_store() REQUIRES_SHARED(store_lock) { return SharedStore(store_); }
     const Clock& clock() const { return clock_; }
     DeviceSet& devices() { return *devices_; }
@@ -117,6 +119,9 @@ public:
     void set_pin_share(unsigned percent) { lifetimes_.set_pin_share(percent); }
     // Before the loop runs.
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
+
+    // Serves metrics until the end. After start_rings().
+    Status start_metrics(std::vector<UniqueFd> listeners, const Metrics::Start& start);
 
     // ---- server_reload.cc ----
     // For reload(), until the server is destroyed.
@@ -236,6 +241,7 @@ private:
     std::atomic<bool> ending_ = false;
     std::shared_ptr<Session> successor_;  // null: no takeover
     uint64_t takeover_request_ = 0;
+    std::unique_ptr<Metrics> metrics_;  // destroyed first: its thread uses other members
 };
 
 }  // namespace gshm::core

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "daemon/records.h"
+#include "daemon/request_counters.h"
 #include "daemon/server.h"
 #include "store/account_limits.h"
 
@@ -105,8 +106,14 @@ struct Session::Outbox {
     };
     std::vector<uint8_t> bytes;
     std::vector<Reply> replies;
-    const Session* session = nullptr;                  // null: no current request
-    wire::RequestBody kind = wire::RequestBody::NONE;  // of the current request
+    const Session* session = nullptr;  // null: no current request
+    // Of the current request.
+    wire::RequestBody kind = wire::RequestBody::NONE;
+    uint64_t request = 0;
+    uint64_t since_ns = 0;
+    uint64_t first_since_ns = 0;  // of a request that is about to be served again; 0: none
+    enum class Counted { not_yet, at_end, later } counted = Counted::later;
+    int error = 0;  // of its reply
 };
 
 Session::Outbox& Session::outbox() {
@@ -124,7 +131,13 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
     Outbox& out = outbox();
     out.session = this;
     out.kind = request ? (*request)->body_type() : wire::RequestBody::NONE;
+    out.request = request ? (*request)->id() : 0;
+    out.since_ns = std::exchange(out.first_since_ns, 0);
+    if (out.since_ns == 0) out.since_ns = steady_now_ns();
+    out.counted = Outbox::Counted::not_yet;
+    out.error = 0;
     if (good && serve_shared(**request)) {
+        if (out.counted == Outbox::Counted::not_yet) out.counted = Outbox::Counted::at_end;  // it has no reply
         // The reply may contain a change of a mount's thread that has released the lock before its commit.
         return finish_replies(out.replies.empty() ? Status{} : server_.commit_pending());
     }
@@ -159,6 +172,7 @@ void Session::on_packet(wire::Bytes packet, std::vector<UniqueFd>& descriptors) 
         packet_ = {};
         no_own_memory_.clear();
         if (good && try_again_later(**request, packet)) return;
+        if (good) await_reply();
         if (!good) end_with(request ? Error{EPROTO, "the first message must be Hello"} : request.error());
         recorded = server_.commit();
         server_.survival().count_rows(uid_, place);
@@ -171,6 +185,7 @@ void Session::continue_later(std::move_only_function<void()> rest) {
     connection_->loop().post([self = shared_from_this(), rest = std::move(rest)]() mutable {
         outbox().session = self.get();
         outbox().kind = wire::RequestBody::NONE;
+        outbox().counted = Outbox::Counted::later;
         Status recorded;
         self->server_.survival().make_room_for(self->uid_);
         {
@@ -203,35 +218,35 @@ bool Session::try_again_later(const wire::Request& request, wire::Bytes packet) 
     out.bytes.clear();
     out.session = nullptr;
     job_started();
-    server_.client_loops().after_arrived(
-        connection_->loop(), [self = shared_from_this(), copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
-            {
-                StoreLock lock(self->server_.loop().store_mutex());
-                self->job_ended();
-                self->trying_again_ = true;
-            }
-            std::vector<UniqueFd> none;
-            self->on_packet(copy, none);
-            self->trying_again_ = false;
-        });
+    server_.client_loops().after_arrived(connection_->loop(),
+                                         [self = shared_from_this(), since_ns = counted_later(),
+                                          copy = std::vector<uint8_t>(packet.begin(), packet.end())] {
+                                             {
+                                                 StoreLock lock(self->server_.loop().store_mutex());
+                                                 self->job_ended();
+                                                 self->trying_again_ = true;
+                                             }
+                                             self->serve_again(copy, since_ns);
+                                             self->trying_again_ = false;
+                                         });
     return true;
 }
 
 void Session::give_own_memory(std::vector<Object*> objects) {
     job_started();
-    auto again = [self = shared_from_this(), copy = std::vector<uint8_t>(packet_.begin(), packet_.end())](
+    auto again = [self = shared_from_this(), since_ns = counted_later(),
+                  copy = std::vector<uint8_t>(packet_.begin(), packet_.end())](
                      std::unordered_map<NodeId, Error> failed) mutable {
         store_lock.assert_held();
         if (self->is_over()) return;
-        self->connection_->loop().post([self, copy = std::move(copy), failed = std::move(failed)]() mutable {
+        self->connection_->loop().post([self, since_ns, copy = std::move(copy), failed = std::move(failed)]() mutable {
             {
                 StoreLock lock(self->server_.loop().store_mutex());
                 if (self->is_over()) return;
                 self->job_ended();
                 self->no_own_memory_ = std::move(failed);
             }
-            std::vector<UniqueFd> none;
-            self->on_packet(copy, none);
+            self->serve_again(copy, since_ns);
         });
     };
     server_.mover().give_own_memory(std::move(objects), std::move(again));
@@ -285,6 +300,7 @@ void Session::finish_replies(const Status& recorded) {
             if (is_over()) break;
             if (unwritten) unwritten(recorded.error());
             else reply_error(id, made_but_unwritten(recorded.error()));
+            out.error = recorded.error().code;
             continue;
         }
         connection_->send({out.bytes.data() + begin, bytes}, descriptors);
@@ -292,6 +308,39 @@ void Session::finish_replies(const Status& recorded) {
     out.replies.clear();
     out.bytes.clear();
     end_outbox();
+    if (out.counted == Outbox::Counted::at_end)
+        RequestCounters::note(out.kind, out.error, steady_now_ns() - out.since_ns);
+    out.counted = Outbox::Counted::later;
+}
+
+void Session::await_reply() {
+    Outbox& out = outbox();
+    if (out.counted != Outbox::Counted::not_yet) return;
+    if (!RequestCounters::has_reply(out.kind)) {
+        out.counted = Outbox::Counted::at_end;
+        return;
+    }
+    out.counted = Outbox::Counted::later;
+    unanswered_.insert_or_assign(out.request, Unanswered{out.kind, out.since_ns});
+}
+
+void Session::count_reply(uint64_t request, int error) {
+    auto found = unanswered_.find(request);
+    if (found == unanswered_.end()) return;
+    const auto [kind, since_ns] = found->second;
+    unanswered_.erase(found);
+    RequestCounters::note(kind, error, steady_now_ns() - since_ns);
+}
+
+uint64_t Session::counted_later() {
+    outbox().counted = Outbox::Counted::later;
+    return outbox().since_ns;
+}
+
+void Session::serve_again(wire::Bytes packet, uint64_t since_ns) {
+    outbox().first_since_ns = since_ns;
+    std::vector<UniqueFd> none;
+    on_packet(packet, none);
 }
 
 void Session::send(wire::Bytes packet, std::span<const int> descriptors) {
@@ -381,6 +430,13 @@ void Session::reply(uint64_t request, wire::ReplyBody kind, flatbuffers::Offset<
             if (unwritten) return unwritten(recorded.error());
             return reply_error(request, made_but_unwritten(recorded.error()));
         }
+    }
+    if (out.session == this && out.kind != wire::RequestBody::NONE && request == out.request) {
+        if (out.counted == Outbox::Counted::not_yet) out.counted = Outbox::Counted::at_end;
+        out.error = error;
+    } else if (server_.loop().store_mutex().is_mine()) {
+        store_lock.assert_held();
+        count_reply(request, error);
     }
     if (body.IsNull()) builder();
     auto packet = wire::finish_reply(shared_builder(), request, kind, body, error, message);

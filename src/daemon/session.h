@@ -211,6 +211,12 @@ private:
 
     struct Outbox;
     static Outbox& outbox();
+    // For the metrics. Each request is counted once: the current one by finish_replies(), others by their reply.
+    void await_reply() REQUIRES(store_lock);
+    void count_reply(uint64_t request, int error) REQUIRES(store_lock);
+    // When the current request came. It is served again, and counted then.
+    static uint64_t counted_later();
+    void serve_again(wire::Bytes packet, uint64_t since_ns) EXCLUDES(store_lock);
     // Sends the packet, or defers it while an outbox has descriptors that it may depend on.
     void send(wire::Bytes packet, std::span<const int> descriptors) EXCLUDES(outbox_mutex_);
     void end_outbox() EXCLUDES(outbox_mutex_);
@@ -236,6 +242,11 @@ private:
     bool resumed_ GUARDED_BY(store_lock) = false;
     std::unordered_map<NodeId, Store::Claim> claims_ GUARDED_BY(store_lock);  // until the last part of the request
     std::vector<uint64_t> changing_ GUARDED_BY(store_lock);                   // unanswered requests that make changes
+    struct Unanswered {
+        wire::RequestBody kind;
+        uint64_t since_ns;
+    };
+    std::unordered_map<uint64_t, Unanswered> unanswered_ GUARDED_BY(store_lock);  // that go on in other threads
     Budgets::Charge jobs_ GUARDED_BY(store_lock);
     bool held_for_jobs_ GUARDED_BY(store_lock) = false;
     struct NameWait {

@@ -39,7 +39,7 @@ public:
     static std::vector<std::string> files(const std::string& dir) { return Catalog::files(catalog_path(dir)); }
 
     uint64_t instance() const { return instance_; }
-    int keeper_pid() const REQUIRES(store_lock) { return keeper_ ? keeper_->pid() : 0; }
+    int keeper_pid() const REQUIRES_SHARED(store_lock) { return keeper_ ? keeper_->pid() : 0; }
     KeeperKind kind() const { return kind_; }
     bool can_keep() const { return keeper_ != nullptr; }
     // Continues the state of an earlier daemon.

@@ -49,7 +49,7 @@ void Session::bring_back(std::vector<Object*> away, std::vector<Object*> all) {
         batch->held.clear();
         (void)server.commit();
     };
-    auto again = [self = shared_from_this(), batch, let_go,
+    auto again = [self = shared_from_this(), batch, let_go, since_ns = counted_later(),
                   copy = std::vector<uint8_t>(packet_.begin(), packet_.end())]() mutable {
         store_lock.assert_held();
         if (self->is_over()) return let_go();
@@ -59,17 +59,15 @@ void Session::bring_back(std::vector<Object*> away, std::vector<Object*> all) {
             constexpr std::chrono::seconds kTakeoverPatience{6};
             let_go();
             self->job_ended();
-            self->server_.loop().after(kTakeoverPatience, [self, copy = std::move(copy)]() mutable {
+            self->server_.loop().after(kTakeoverPatience, [self, since_ns, copy = std::move(copy)]() mutable {
                 store_lock.assert_held();
                 if (self->is_over()) return;
-                self->connection_->loop().post([self, copy = std::move(copy)] {
-                    std::vector<UniqueFd> none;
-                    self->on_packet(copy, none);
-                });
+                self->connection_->loop().post(
+                    [self, since_ns, copy = std::move(copy)] { self->serve_again(copy, since_ns); });
             });
             return;
         }
-        self->connection_->loop().post([self, batch, let_go, copy = std::move(copy)]() mutable {
+        self->connection_->loop().post([self, batch, let_go, since_ns, copy = std::move(copy)]() mutable {
             StoreMutex& mutex = self->server_.loop().store_mutex();
             {
                 StoreLock lock(mutex);
@@ -77,8 +75,7 @@ void Session::bring_back(std::vector<Object*> away, std::vector<Object*> all) {
                 self->job_ended();
                 self->no_own_memory_ = std::move(batch->failed);
             }
-            std::vector<UniqueFd> none;
-            self->on_packet(copy, none);
+            self->serve_again(copy, since_ns);
             StoreLock lock(mutex);
             let_go();
         });

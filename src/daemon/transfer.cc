@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "memory/transfer_counters.h"
 #include "store/account_limits.h"
 #include "store/gate.h"
 
@@ -80,8 +81,15 @@ void Session::copy(uint64_t request, const wire::Copy& copy) {
     std::span<std::byte> bytes(staging_->data(), copy.bytes());
     run_on_object(
         *object, copy.into_object() ? Access::write : Access::read,
-        [staging = staging_, bytes, at, in = copy.into_object()](Extent& extent, uint64_t offset) {
-            return in ? extent.copy_in(offset + at, bytes) : extent.copy_out(offset + at, bytes);
+        [staging = staging_, bytes, at, in = copy.into_object(), device = (*object)->device](Extent& extent,
+                                                                                             uint64_t offset) {
+            const uint64_t since_ns = steady_now_ns();
+            auto copied = in ? extent.copy_in(offset + at, bytes) : extent.copy_out(offset + at, bytes);
+            if (!copied) return copied;
+            const auto direction = in ? TransferDirection::in : TransferDirection::out;
+            TransferCounters::note_bytes(device, direction, TransferPath::staged, bytes.size());
+            TransferCounters::note_duration(device, direction, steady_now_ns() - since_ns);
+            return copied;
         },
         [request](Session& session, Status status) { session.reply_status(request, status); });
 }

@@ -4,9 +4,9 @@
 
 #include "base/failure_log.h"
 #include "base/log.h"
+#include "fuse/operation_counters.h"
 
 namespace gshm::core::fuse {
-namespace {
 
 std::string_view name_of(uint32_t opcode) {
     switch (opcode) {
@@ -32,6 +32,7 @@ std::string_view name_of(uint32_t opcode) {
         case FUSE_OPEN: return "open";
         case FUSE_CREATE: return "create";
         case FUSE_TMPFILE: return "tmpfile";
+        case FUSE_RELEASE: return "release";
         case FUSE_READ: return "read";
         case FUSE_WRITE: return "write";
         case FUSE_FALLOCATE: return "fallocate";
@@ -40,8 +41,6 @@ std::string_view name_of(uint32_t opcode) {
         default: return {};
     }
 }
-
-}  // namespace
 
 void log_failure(const fuse_in_header& request, std::string_view name, const Error& error) {
     if (is_expected_failure(error.code) && !log_enabled(LogLevel::debug)) return;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "fuse/kernel.h"
+#include "fuse/operation_counters.h"
 
 namespace gshm::core::fuse {
 
@@ -112,6 +113,7 @@ private:
                 body = {};
             }
         }
+        OperationCounters::note(header_.opcode, code);
         fuse_out_header out = {};
         out.unique = header_.unique;
         out.error = -code;

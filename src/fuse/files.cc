@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fuse/work.h"
+#include "memory/transfer_counters.h"
 #include "store/gate.h"
 
 namespace gshm::core::fuse {
@@ -267,10 +268,14 @@ void FileSystem::read(Call& call) {
         // Held until the kernel has the bytes: if they are truncated meanwhile, it reports an error.
         std::shared_lock gate_lock(work.gate->mutex);
         std::span<const std::byte> bytes;
-        if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) return call.reply_bytes(bytes);
+        if (auto mapping = mapped_bytes(work, (*in)->offset, (*in)->size, &bytes)) {
+            TransferCounters::note_bytes(work.device(), TransferDirection::out, TransferPath::mount, bytes.size());
+            return call.reply_bytes(bytes);
+        }
     }
     auto got = read_bytes(work, (*in)->offset, call.scratch().first((*in)->size));
     if (!got) return finish(call, work, std::unexpected(got.error()));
+    TransferCounters::note_bytes(work.device(), TransferDirection::out, TransferPath::mount, *got);
     call.reply_bytes(call.scratch().first(*got));
 }
 
@@ -285,6 +290,7 @@ void FileSystem::write(Call& call) {
     lock.unlock();
     auto written = with_room(work, [&] { return write_bytes(work, (*in)->offset, call.rest().first((*in)->size)); });
     if (!written) return finish(call, work, written);
+    TransferCounters::note_bytes(work.device(), TransferDirection::in, TransferPath::mount, (*in)->size);
     fuse_write_out out = {};
     out.size = (*in)->size;
     call.reply(out);

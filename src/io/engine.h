@@ -2,6 +2,7 @@
 // permitted. An engine has one thread; engines share the staging memory and the devices' copiers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,16 +29,21 @@ enum Path : uint32_t {
 
 struct SourceSlot;
 
+// Each byte of a transfer takes one of these paths to or from the file.
+enum class Way : uint8_t { direct, cached, hole, cufile };
+inline constexpr size_t kWays = 4;
+
 // One transfer. The transfer, the file, the memory and the copier must stay valid until done() is called.
 class Transfer {
 public:
     Direction direction = Direction::read;
     File* file = nullptr;
     uint64_t file_offset = 0;
-    uint64_t address = 0;      // of the memory, as Extent::address()
-    Copier* copier = nullptr;  // of the memory's device; null: ordinary memory
-    uint64_t bytes = 0;        // any number; large transfers are split and overlapped
-    uint32_t path = 0;         // Path bits, set when done
+    uint64_t address = 0;                       // of the memory, as Extent::address()
+    Copier* copier = nullptr;                   // of the memory's device; null: ordinary memory
+    uint64_t bytes = 0;                         // any number; large transfers are split and overlapped
+    uint32_t path = 0;                          // Path bits, set when done
+    std::array<uint64_t, kWays> bytes_by = {};  // by Way, set when done without an error
 
     // Called once in the engine's thread, when the transfer is complete: with the number of bytes (fewer than requested
     // only at the end of the file), or with the first error. The caller owns the transfer again, and may restart or

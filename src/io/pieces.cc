@@ -209,6 +209,12 @@ void EngineCore::fail_transfer(Transfer& transfer, Error error) {
 
 void EngineCore::end_piece(Piece& piece) {
     Transfer& transfer = *piece.transfer;
+    const Way way = piece.by_cufile    ? Way::cufile
+                    : piece.from_zeros ? Way::hole
+                    : piece.direct     ? Way::direct
+                                       : Way::cached;
+    const bool is_partial = transfer.direction == Direction::read && way != Way::cufile && way != Way::hole;
+    transfer.bytes_by[static_cast<size_t>(way)] += is_partial ? piece.wanted_moved() : piece.bytes;
     if (piece.chunk) staging_->give(std::exchange(piece.chunk, {}), options_.staging_user);
     piece.next = free_pieces_;
     free_pieces_ = &piece;

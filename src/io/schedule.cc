@@ -19,6 +19,7 @@ constexpr unsigned kPiecesPerTransfer = 32;
 // done() is called later; here requests are only submitted.
 void EngineCore::start(Transfer& transfer) {
     transfer.path = uses_uring_ ? 0U : unsigned{kPathThreads};
+    transfer.bytes_by = {};
     transfer.next_ = 0;
     transfer.end_ = transfer.bytes;
     transfer.stretch_end_ = 0;

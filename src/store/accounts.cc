@@ -19,6 +19,7 @@ void change(Account& account, const AccountShare& share, bool taken_away) {
     if (share.stored) return;  // it counts as evicted alone
     count(account.object_bytes, share.bytes);
     count(account.objects, share.is_object ? 1 : 0);
+    count(account.sealed_objects, share.sealed ? 1 : 0);
     if (share.evictable) count(account.evictable_bytes, share.bytes);
     if (share.evicted_from != 0) {
         count(account.tier_bytes, share.bytes);
@@ -107,6 +108,7 @@ void Accounts::update_shares(Object& object) {
                            object.gid,
                            true,
                            object.links == 0,
+                           object.state == ObjectState::sealed,
                            !object.is_evicted() && Store::may_be_evicted(object),
                            is_stored,
                            object.evicted_from};
@@ -122,7 +124,7 @@ void Accounts::update_shares(Object& object) {
     auto retired = std::make_unique<std::vector<AccountShare>>();
     if (object.retired) {
         for (const auto& [place, bytes] : *object.retired) {
-            retired->push_back({bytes, place.extent->device, object.uid, object.gid, false, true});
+            retired->push_back({bytes, place.extent->device, object.uid, object.gid, false, true, false});
         }
     }
     for (const auto& share : *retired) add(share, counted.trees_, false);

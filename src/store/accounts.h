@@ -20,6 +20,7 @@ struct Account {
     uint64_t unlinked_bytes = 0;  // of these: without a name
     uint64_t objects = 0;
     uint64_t unlinked_objects = 0;
+    uint64_t sealed_objects = 0;   // of objects
     uint64_t evictable_bytes = 0;  // of object_bytes: may leave for a tier
     uint64_t evicted_bytes = 0;    // in tiers; not of object_bytes
     uint64_t evicted_objects = 0;
@@ -37,6 +38,7 @@ struct AccountShare {
     gid_t gid = 0;
     bool is_object = false;  // else former memory of one
     bool unlinked = false;
+    bool sealed = false;
     bool evictable = false;
     bool stored = false;        // the bytes are in a file of a tier
     uint32_t evicted_from = 0;  // see Object

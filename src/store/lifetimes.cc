@@ -66,6 +66,7 @@ void Lifetimes::set_ttl(Object& object, int64_t ttl_ns, bool unused) {
 }
 
 void Lifetimes::named(Object& object) {
+    object.reclaim = ReclaimReason::unlinked;
     if (object.lifetime == nullptr || object.lifetime->ttl_ns == 0) return;
     object.lifetime->from_ns.store(store_.clock_.steady_ns(), std::memory_order_relaxed);
     queue(*object.lifetime);
@@ -299,7 +300,10 @@ size_t Lifetimes::remove(Object& object, size_t most) {
         store_.tree_.remove(link, Tree::Removal::expired);
         store_.tree_.prune(parent);
     }
-    if (object.links == 0) store_.unlinked(&object);
+    if (object.links == 0) {
+        object.reclaim = ReclaimReason::ttl;
+        store_.unlinked(&object);
+    }
     return removed;
 }
 
@@ -314,6 +318,7 @@ bool Lifetimes::expire(size_t most) {
         }
         ++looked_at;
         store_.forget_creator(object);
+        object->reclaim = ReclaimReason::client_died;
         if (object->links == 0) continue;
         store_.tree_.detach(object);
         store_.unlinked(object);

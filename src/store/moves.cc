@@ -121,6 +121,8 @@ void Store::move(Object* object, DeviceIndex device, const Place& to, bool keep_
     }
     // Neither an eviction nor a return changes the object, as its users see it.
     const bool is_eviction = evicted_from != 0 || object->is_evicted();
+    if (evicted_from != 0 && object->extent != nullptr) counts_.evicted(object->device, false, object->size_bytes);
+    move_leases(*object, object->device, device);
     leave_place(object, keep_old);
     if (const uint64_t file = std::exchange(object->stored, 0); file != 0) extents_.reclaimer().remove_stored(file);
     object->device = device;
@@ -168,7 +170,9 @@ void Store::set_stored(Object* object, uint64_t file) {
         object->gate->in_slab = false;
         object->gate->device = home;
     }
+    if (object->extent != nullptr) counts_.evicted(object->device, true, object->size_bytes);
     leave_place(object, false);
+    move_leases(*object, object->device, home);
     object->device = home;
     object->evicted_from = home + 1;
     object->stored = file;
@@ -201,6 +205,7 @@ std::vector<Object*> Store::stored_objects() const {
 }
 
 void Store::set_device(Object* object, DeviceIndex device) {
+    move_leases(*object, object->device, device);
     object->device = device;
     object->evicted_from = 0;
     if (object->gate) object->gate->device = device;

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "store/accounts.h"
 #include "store/acl_pointer.h"
+#include "store/counts.h"
 #include "store/name_table.h"
 #include "store/numbers.h"
 #include "store/recorder.h"
@@ -134,8 +135,9 @@ struct Object final : Node {
     uint64_t offset = 0;
     int64_t file_modified_ns = 0;  // of a file: the kernel's time as of the last refresh
     int64_t file_accessed_ns = 0;
-    uint64_t stored = 0;         // the number of its file in the folder of a tier, which has its bytes; 0: none
-    bool replaced = false;       // another node has got its last name
+    uint64_t stored = 0;    // the number of its file in the folder of a tier, which has its bytes; 0: none
+    bool replaced = false;  // another node has got its last name
+    ReclaimReason reclaim = ReclaimReason::unlinked;
     bool awaited = false;        // without a name, and still open after Departures has waited for it
     uint16_t queued_on = 0;      // 1 + the device whose queue it is in; see Evictables
     std::shared_ptr<Gate> gate;  // null: not used yet

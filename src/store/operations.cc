@@ -378,6 +378,7 @@ void Operations::note_sealed(Object& object) {
     store_.nodes_.changed(&object);
     if ((object.flags & kCreateEphemeral) == 0) store_.forget_creator(&object);
     store_.count_sealed(&object);
+    store_.accounts_.update(object);
     store_.tree_.report(object);
 }
 

@@ -137,6 +137,7 @@ void Store::free_memory(Object* object) {
     object->gate.reset();
     extents_.detach({object->extent, object->offset}, object->size_bytes, object->state == ObjectState::sealed,
                     object->uid);
+    counts_.reclaimed(object->device, object->reclaim, object->size_bytes);
     object->extent = nullptr;
     accounts_.update(*object);
     nodes_.changed(object);
@@ -158,6 +159,7 @@ void Store::drop_backing(NodeId node) {
 void Store::free_retired(Object* object) {
     if (!object->retired) return;
     for (const auto& [place, size_bytes] : *object->retired) {
+        counts_.reclaimed(place.extent->device, ReclaimReason::unlinked, size_bytes);
         extents_.detach(place, size_bytes, object->state == ObjectState::sealed, object->uid);
     }
     object->retired.reset();

@@ -277,6 +277,8 @@ bool Restorer::restore_lease(Ledger::Slot slot, bool with_mount, bool* ret_twice
         object->leases += lease->second.count;
         object->session_leases += lease->second.count;
         object->write_leases += lease->second.writers;
+        const int64_t writers = lease->second.writers;
+        store_.counts_.add_leases(entry.id(), object->device, int64_t{lease->second.count} - writers, writers);
         return true;
     }
     if (entry.kind() != LedgerKind::file || !with_mount) return false;

@@ -51,7 +51,7 @@ void Store::reconcile(SessionId id, const std::unordered_map<NodeId, Claim>& cla
                 uint32_t held =
                     access == Access::write ? lease->second.writers : lease->second.count - lease->second.writers;
                 if (held <= (access == Access::write ? claim.writers : claim.readers)) break;
-                drop_lease(session, lease->second, access);
+                drop_lease(id, session, lease->second, access);
             }
         }
     }
@@ -63,6 +63,7 @@ void Store::end_session(SessionId id) {
     for (size_t left = limits::kReclaimedAtOnce; session.unsealed != nullptr && left > 0; --left) {
         Object* object = session.unsealed;
         forget_creator(object);
+        object->reclaim = ReclaimReason::client_died;
         if (object->links == 0) continue;
         tree_.detach(object);
         unlinked(object);
@@ -71,6 +72,7 @@ void Store::end_session(SessionId id) {
         lease.object->leases -= lease.count;
         lease.object->session_leases -= lease.count;
         lease.object->write_leases -= lease.writers;
+        counts_.add_leases(id, lease.object->device, int64_t{lease.writers} - lease.count, -int64_t{lease.writers});
         erase_note(lease.slot);
         note_use(*lease.object);
         evictables_->released(*lease.object);
@@ -114,13 +116,15 @@ Object* Store::add_lease(SessionId id, Session& session, Object* object, Access 
         ++object->write_leases;
         ++object->write_opens;
     }
+    counts_.add_leases(id, object->device, access == Access::write ? 0 : 1, access == Access::write ? 1 : 0);
     if (lease.slot != Ledger::kNone && ledger_ != nullptr) ledger_->set(lease.slot, lease.ledger_value());
     else if (ledger_ != nullptr) lease.slot = ledger_->add(LedgerKind::lease, id, object->id, lease.ledger_value());
     return object;
 }
 
-void Store::drop_lease(Session& session, Lease& lease, Access access) {
+void Store::drop_lease(SessionId id, Session& session, Lease& lease, Access access) {
     Object* object = lease.object;
+    counts_.add_leases(id, object->device, access == Access::write ? 0 : -1, access == Access::write ? -1 : 0);
     if (access == Access::write) {
         --lease.writers;
         --object->write_leases;
@@ -148,7 +152,7 @@ Status Store::release(SessionId id, NodeId node, Access access) {
     if ((access == Access::write ? lease->second.writers : readers) == 0) {
         return fail(ENOENT, "no lease of that kind on object {}", node);
     }
-    drop_lease(session, lease->second, access);
+    drop_lease(id, session, lease->second, access);
     return {};
 }
 
@@ -162,6 +166,47 @@ Result<Object*> Store::leased(SessionId id, NodeId node, Access access) const {
         if (object->state == ObjectState::sealed) return fail(EPERM, "the object is sealed and cannot be written");
     }
     return object;
+}
+
+void Store::move_leases(const Object& object, DeviceIndex from, DeviceIndex to) {
+    if (from == to || object.session_leases == 0) return;
+    for (const auto& [id, session] : sessions_) {
+        auto found = session.leases.find(object.id);
+        if (found == session.leases.end()) continue;
+        const int64_t writers = found->second.writers;
+        const int64_t readers = int64_t{found->second.count} - writers;
+        counts_.add_leases(id, from, -readers, -writers);
+        counts_.add_leases(id, to, readers, writers);
+    }
+}
+
+namespace {
+
+// Calls `look` for the entries from that bucket on, until there were `most`.
+void walk(const auto& map, size_t most, uint64_t* bucket, auto&& look) {
+    size_t seen = 0;
+    for (; *bucket < map.bucket_count(); ++*bucket) {
+        if (seen >= most) return;
+        // Empty buckets take time as well.
+        ++seen;
+        for (auto entry = map.begin(*bucket); entry != map.end(*bucket); ++entry, ++seen) look(*entry);
+    }
+    *bucket = UINT64_MAX;
+}
+
+}  // namespace
+
+std::vector<std::pair<SessionId, pid_t>> Store::sessions(size_t most, uint64_t* bucket) const {
+    std::vector<std::pair<SessionId, pid_t>> found;
+    walk(sessions_, most, bucket, [&](const auto& entry) { found.emplace_back(entry.first, entry.second.who.pid); });
+    return found;
+}
+
+void Store::add_held_bytes(SessionId session, size_t most, uint64_t* bucket, std::vector<uint64_t>* bytes) const {
+    walk(at(session).leases, most, bucket, [&](const auto& entry) {
+        const Object& object = *entry.second.object;
+        if (object.extent != nullptr) (*bytes)[object.device] += object.size_bytes;
+    });
 }
 
 }  // namespace gshm::core

@@ -34,6 +34,7 @@ Object* SharedStore::lease(SessionId id, Store::Session& session, Object* object
     if (!is_new && lease.slot != Ledger::kNone && ledger != nullptr) ledger->set(lease.slot, lease.ledger_value());
     object->leases.fetch_add(1, std::memory_order_relaxed);
     object->session_leases.fetch_add(1, std::memory_order_relaxed);
+    store_.counts_.add_leases(id, object->device, 1, 0);
     store_.note_use(*object);
     return object;
 }
@@ -83,6 +84,7 @@ void SharedStore::release(SessionId id, NodeId node, Access access) const {
         Store::uncharge_leases(session);
     }
     object->session_leases.fetch_sub(1, std::memory_order_relaxed);
+    store_.counts_.add_leases(id, object->device, access == Access::write ? 0 : -1, access == Access::write ? -1 : 0);
     if (object->leases.fetch_sub(1, std::memory_order_relaxed) != 1) return;
     store_.note_use(*object);
     store_.evictables_->released(*object);

@@ -263,6 +263,7 @@ public:
     AccountLimits& limits() { return *limits_; }
     const AccountLimits& limits() const { return *limits_; }
     const Account& use(DeviceIndex device) const { return accounts_.of(device); }
+    const StoreCounts& counts() const { return counts_; }
     // An object without a name that no session holds: its memory is freed as soon as the kernel has closed or forgotten
     // it.
     static bool is_nameless(const Object& object) {
@@ -273,6 +274,12 @@ public:
     // Null: no such object.
     Object* object(NodeId id) const;
     size_t session_count() const { return sessions_.size(); }
+    size_t open_file_count() const { return files_.size(); }
+    // For walks in parts, between which the lock is released: `bucket` is 0 at first, and where the walk goes on; at the
+    // end it is UINT64_MAX. A change meanwhile may hide an entry, or show it twice.
+    std::vector<std::pair<SessionId, pid_t>> sessions(size_t most, uint64_t* bucket) const;
+    // Adds the bytes of the objects that the session has open, by device. Needs the exclusive lock.
+    void add_held_bytes(SessionId session, size_t most, uint64_t* bucket, std::vector<uint64_t>* bytes) const;
     const Credentials& credentials(SessionId session) const;
     bool has_session(SessionId session) const { return sessions_.contains(session); }
     const std::vector<DeviceInfo>& devices() const { return devices_; }
@@ -338,6 +345,8 @@ private:
     // `name` is that of the request, for messages: other names may be hidden from the user. Empty: opened by its id.
     Result<Object*> open_object(SessionId session, Object* object, std::string_view name, Access access,
                                 bool sealed_only);
+    // The sessions' leases on the object count on that device from now on.
+    void move_leases(const Object& object, DeviceIndex from, DeviceIndex to);
     // The number of its write leases on the object.
     static uint32_t writers_of(const Session& session, NodeId object);
     // Counts the object as sealed in its slabs.
@@ -365,7 +374,7 @@ private:
     }
     void note_use(Lifetime& lifetime) const;
     Object* add_lease(SessionId id, Session& session, Object* object, Access access);
-    void drop_lease(Session& session, Lease& lease, Access access);
+    void drop_lease(SessionId id, Session& session, Lease& lease, Access access);
     void forget_creator(Object* object);
     // Called after a name of it was removed. replaced: another node has that name now.
     void unlinked(Node* node, bool replaced = false);
@@ -390,6 +399,7 @@ private:
     Ledger* ledger_ = nullptr;
     std::vector<DeviceInfo> devices_;
     Accounts accounts_;
+    StoreCounts counts_;
     std::unique_ptr<AccountLimits> limits_;  // destroyed after the nodes
     std::unique_ptr<Evictables> evictables_;
     Numbers session_ids_;

@@ -21,6 +21,7 @@ Sample sample_of(const Option& row) {
         {"device", {"host:64M", "[\"host:64M\"]"}},
         {"tier", {"host:64M", "[\"host:64M\"]"}},
         {"reserve", {"64M", "\"64M\""}},
+        {"metrics", {"127.0.0.1:9402", "[\"127.0.0.1:9402\"]"}},
     };
     if (const auto found = own.find(row.name); found != own.end()) return found->second;
     if (row.is_switch()) return {"true", "true"};

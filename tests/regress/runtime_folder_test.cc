@@ -9,6 +9,7 @@
 
 #include "integration/daemon_fixture.h"
 #include "mount/mount_fixture.h"
+#include <gshm/gshm.h>
 
 namespace gshm::core::test {
 namespace {
@@ -76,6 +77,10 @@ TEST_F(RuntimeFolderTest, FilesAreClosedToOthersWhateverTheUmask) {
     size_t others = 0;
     for (const auto& entry : std::filesystem::directory_iterator(dir())) {
         if (entry.path() == socket_path() || entry.is_symlink()) continue;
+        if (entry.path() == dir() + "/" GSHM_METRICS_SOCKET_NAME) {
+            EXPECT_EQ(mode_of(entry.path()), 0666u);
+            continue;
+        }
         ++others;
         EXPECT_EQ(mode_of(entry.path()), 0600u) << entry.path();
     }

@@ -36,7 +36,10 @@ struct ModelObject {
     bool evictable = false;
     DeviceIndex home = 0;
     enum class Where { home, host, folder } where = Where::home;
+    ReclaimReason reclaim = ReclaimReason::unlinked;
+    std::vector<std::pair<DeviceIndex, uint64_t>> former;  // memory that its holders keep
 
+    DeviceIndex place() const { return where == Where::home ? home : 1; }
     bool may_leave() const { return named && pin == Pin::none && !held(); }
     bool is_evicted() const { return where != Where::home; }
     bool is_over(int64_t now) const {
@@ -73,6 +76,13 @@ public:
     std::map<NodeId, ModelObject> objects;
     std::map<std::string, NodeId> names;
     std::map<std::string, uid_t> directories;
+    // By device: memory that was given back, and the evictions to the host and to the folder.
+    std::array<std::array<uint64_t, kReclaimReasons>, 2> reclaimed = {};
+    std::array<std::array<uint64_t, 2>, 2> evictions = {};
+
+    void reclaim(DeviceIndex device, ReclaimReason reason, uint64_t bytes) {
+        reclaimed[device][static_cast<size_t>(reason)] += bytes;
+    }
 
     static bool may(uid_t who, uid_t owner, unsigned mode, unsigned rights) {
         if (who == 0) return true;
@@ -133,7 +143,14 @@ public:
     }
     void free_if_unused(NodeId id) {
         auto found = objects.find(id);
-        if (!found->second.named && !found->second.held()) objects.erase(found);
+        ModelObject& object = found->second;
+        if (object.held()) return;
+        for (const auto& [device, bytes] : std::exchange(object.former, {})) {
+            reclaim(device, ReclaimReason::unlinked, bytes);
+        }
+        if (object.named) return;
+        if (object.where != ModelObject::Where::folder) reclaim(object.place(), object.reclaim, object.size);
+        objects.erase(found);
     }
     void end_session(SessionId session, int64_t now) {
         std::vector<NodeId> ids;
@@ -144,6 +161,7 @@ public:
             ids.push_back(id);
             if (object.creator != session) continue;
             object.creator = 0;
+            object.reclaim = ReclaimReason::client_died;
             if (object.named) {
                 std::erase_if(names, [&](const auto& entry) { return entry.second == id; });
                 object.lose_name();
@@ -162,6 +180,7 @@ public:
         for (NodeId id : over) {
             std::erase_if(names, [&](const auto& entry) { return entry.second == id; });
             objects.at(id).lose_name();
+            objects.at(id).reclaim = ReclaimReason::ttl;
         }
         prune();
         for (NodeId id : over) free_if_unused(id);
@@ -195,6 +214,7 @@ public:
         }
         rig_.store.extents().trim(0);
         rig_.store.extents().trim(1);
+        check_counts();
         EXPECT_EQ(rig_.store.object_count(), 0u);
         EXPECT_EQ(rig_.store.extents().count(), 0u);
         EXPECT_EQ(rig_.first.live() + rig_.second.live(), 0u);
@@ -420,6 +440,7 @@ private:
         ASSERT_TRUE(memory->fill(0, size, pattern(id)));
         Files(rig_.store).replace_memory(*object, std::move(memory), size);
         end();
+        if (model.held()) model.former.emplace_back(object->device, model.size);
         model.size = size;
     }
 
@@ -447,6 +468,7 @@ private:
         }
         rig_.store.move(object, to, place, object->session_leases > 0);
         ASSERT_EQ(object->device, to);
+        if (model.held()) model.former.emplace_back(model.home, model.size);
         model.home = to;
     }
     Place place_on(const Object& object, DeviceIndex to) {
@@ -559,6 +581,8 @@ private:
             ASSERT_EQ(object.extent, nullptr);
             ASSERT_EQ(object.device, model.home);
         }
+        model_.reclaim(model.place(), ReclaimReason::evicted, model.size);
+        ++model_.evictions[model.place()][host ? 0 : 1];
         model.where = host ? Where::host : Where::folder;
         ASSERT_TRUE(object.is_evicted());
         ASSERT_EQ(shown(object), before);
@@ -588,6 +612,7 @@ private:
             return false;
         }
         rig_.store.move(&object, model.home, place, object.session_leases > 0, 0);
+        if (model.held() && model.where == ModelObject::Where::host) model.former.emplace_back(1, model.size);
         model.where = ModelObject::Where::home;
         EXPECT_FALSE(object.is_evicted());
         EXPECT_EQ(object.stored, 0u);
@@ -635,6 +660,7 @@ private:
         object.seal();
         if (!object.named) object.from = now();
         object.named = true;
+        object.reclaim = ReclaimReason::unlinked;
         if (to == old_name) return;
         if (model_.names.contains(to)) {
             NodeId gone = model_.names.at(to);
@@ -835,7 +861,33 @@ private:
 
     static uint8_t pattern(NodeId id) { return static_cast<uint8_t>(1 + id % 255); }
 
+    // What the metrics report.
+    void check_counts() {
+        std::array<std::pair<int64_t, int64_t>, 2> leases = {};
+        for (const auto& [id, object] : model_.objects) {
+            for (const auto& [session, counts] : object.leases) {
+                auto& of_device = leases[rig_.store.object(id)->device];
+                of_device.first += counts.first;
+                of_device.second += counts.second;
+            }
+        }
+        const StoreCounts& counts = rig_.store.counts();
+        for (DeviceIndex device : {0u, 1u}) {
+            ASSERT_EQ(counts.readers(device), leases[device].first);
+            ASSERT_EQ(counts.writers(device), leases[device].second);
+            for (size_t reason = 0; reason < kReclaimReasons; ++reason) {
+                ASSERT_EQ(counts.reclaimed_bytes(device, static_cast<ReclaimReason>(reason)),
+                          model_.reclaimed[device][reason])
+                    << "reason " << reason << " on device " << device;
+            }
+            for (bool to_folder : {false, true}) {
+                ASSERT_EQ(counts.evictions(device, to_folder), model_.evictions[device][to_folder ? 1 : 0]);
+            }
+        }
+    }
+
     void check_everything() {
+        check_counts();
         ASSERT_EQ(rig_.store.object_count(), model_.objects.size());
         SessionId root = rig_.store.begin_session({0, 0, 1, {}});
         uint64_t bytes = 0;

@@ -55,6 +55,7 @@ inline void expect_true_accounts(Store& store) {
             account->objects += whole ? 1 : 0;
             account->unlinked_bytes += unlinked ? bytes : 0;
             account->unlinked_objects += whole && unlinked ? 1 : 0;
+            account->sealed_objects += whole && object.state == ObjectState::sealed ? 1 : 0;
             if (!whole) continue;
             account->evictable_bytes += !object.is_evicted() && Store::may_be_evicted(object) ? bytes : 0;
             account->tier_bytes += object.is_evicted() ? bytes : 0;
