@@ -4,6 +4,7 @@
 #include <future>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 #include <utility>
 
 #include "base/limits.h"
@@ -59,20 +60,6 @@ void Tiers::set_free_percent(unsigned percent) {
     reserve_changed();
 }
 
-void Tiers::reserve_changed() {
-    bool watches = settings_.free_percent > 0;
-    for (DeviceIndex i = 0; i < of_.size(); ++i) watches |= devices_.reserve_bytes(i) > 0;
-    watches_ = watches && has_tier();
-    if (!watches_) return;
-    store_.evictables().set_on_release([this](DeviceIndex device) { allocated(device); });
-    // At the start the loop does not run yet.
-    scheduler_.post([this] {
-        store_lock.assert_held();
-        for (OfDevice& of : of_) of.pause = 0;
-        look();
-    });
-}
-
 void Tiers::stop() {
     {
         StoreLock lock(scheduler_.store_mutex());
@@ -94,24 +81,6 @@ void Tiers::stop() {
 
 uint64_t Tiers::host_used() const {
     return store_.use(*settings_.host).tier_bytes + host_reserved_;
-}
-
-std::vector<Tiers::State> Tiers::states() const {
-    std::vector<State> states;
-    if (settings_.host) {
-        const Account& account = store_.use(*settings_.host);
-        states.push_back({store_.devices()[*settings_.host].name,
-                          settings_.host_bytes,
-                          account.tier_bytes,
-                          account.tier_objects,
-                          false,
-                          {}});
-    }
-    if (const TierFolder* folder = settings_.folder.get()) {
-        states.push_back({folder->path(), folder->capacity_bytes(), folder->used_bytes(), folder->objects(),
-                          folder->keeps(), folder->failure()});
-    }
-    return states;
 }
 
 // ---- what leaves ----
@@ -522,10 +491,13 @@ public:
         if (stored) bytes_ = TierFolder::file_bytes(bytes_) + TierFolder::file_bytes(bytes_ / kOverhead);
         StoreLock lock(tiers_.scheduler_.store_mutex());
         (stored_ ? tiers_.returning_from_folder_ : tiers_.returning_from_host_) += bytes_;
+        ++tiers_.returns_;
     }
     ~Returning() {
         StoreLock lock(tiers_.scheduler_.store_mutex());
         (stored_ ? tiers_.returning_from_folder_ : tiers_.returning_from_host_) -= bytes_;
+        --tiers_.returns_;
+        ++tiers_.ended_returns_;
     }
     Returning(const Returning&) = delete;
     Returning& operator=(const Returning&) = delete;
@@ -536,6 +508,36 @@ private:
     const bool stored_;
     uint64_t bytes_ = 0;
 };
+
+Result<Tiers::Target> Tiers::allocate_for_return(Object& object, DeviceIndex home) {
+    constexpr int kMostTries = 64;
+    for (int tries = 1;; ++tries) {
+        uint64_t ended = 0;
+        {
+            StoreLock lock(scheduler_.store_mutex());
+            ended = ended_returns_;
+        }
+        auto target = allocate(object, home, true);
+        if (target || target.error().code != ENOSPC || tries == kMostTries) return target;
+        if (!another_returns(ended)) return target;
+    }
+}
+
+bool Tiers::another_returns(uint64_t ended) {
+    bool waits = false;
+    for (;;) {
+        {
+            StoreLock lock(scheduler_.store_mutex());
+            if (!std::exchange(waits, true)) ++waiting_returns_;
+            const bool has_ended = ended_returns_ != ended;
+            if (has_ended || is_ending() || waiting_returns_ == returns_) {
+                --waiting_returns_;
+                return has_ended;
+            }
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
 
 Status Tiers::return_object(Object& object) {
     std::shared_ptr<Gate> gate;
@@ -568,7 +570,7 @@ Status Tiers::return_object(Object& object) {
     }
     TRY(check());
     const Returning returning(*this, home, seen.stored != 0, seen.size_bytes);
-    Target target = TRY(allocate(object, home, true));
+    Target target = TRY(allocate_for_return(object, home));
     auto returned = [&]() -> Status {
         GateLock lock(*gate, sealed && seen.stored == 0);
         TRY(check());

@@ -147,6 +147,11 @@ private:
         uint64_t bytes = 0;  // the size of the object
     };
     Result<Target> allocate(Object& object, DeviceIndex device, bool waits) EXCLUDES(store_lock);
+    // What leaves for the object may find the tiers full because of what leaves for others that return. It is tried
+    // again when one of them has returned.
+    Result<Target> allocate_for_return(Object& object, DeviceIndex home) EXCLUDES(store_lock);
+    // Waits until more than `ended` returns have ended. False: all that are under way wait here.
+    bool another_returns(uint64_t ended) EXCLUDES(store_lock);
     void give_back(Object& object, Target& target) EXCLUDES(store_lock);
     Seen see(const Object& object) const REQUIRES(store_lock);
     bool is_ending() const { return stopped_.load(std::memory_order_relaxed); }
@@ -165,6 +170,10 @@ private:
     // Of objects that are returning now, in the tier `host` and in the folder.
     uint64_t returning_from_host_ GUARDED_BY(store_lock) = 0;
     uint64_t returning_from_folder_ GUARDED_BY(store_lock) = 0;
+    // Returns under way, those of them that wait for another, and those that have ended.
+    size_t returns_ GUARDED_BY(store_lock) = 0;
+    size_t waiting_returns_ GUARDED_BY(store_lock) = 0;
+    uint64_t ended_returns_ GUARDED_BY(store_lock) = 0;
     Scheduler::Time warned_ GUARDED_BY(store_lock);  // of full tiers
     std::unordered_map<NodeId, std::vector<Done>> returning_ GUARDED_BY(store_lock);
     // Devices whose free memory is being looked at.

@@ -1,4 +1,4 @@
-// The reserve of the tiers: a part of each device, and of the tier `host`, is kept free in the background.
+// The reserve of the tiers: a part of each device, and of the tier `host`, is kept free in the background. What the tiers have.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -7,6 +7,20 @@
 #include "memory/tiers.h"
 
 namespace gshm::core {
+
+void Tiers::reserve_changed() {
+    bool watches = settings_.free_percent > 0;
+    for (DeviceIndex i = 0; i < of_.size(); ++i) watches |= devices_.reserve_bytes(i) > 0;
+    watches_ = watches && has_tier();
+    if (!watches_) return;
+    store_.evictables().set_on_release([this](DeviceIndex device) { allocated(device); });
+    // At the start the loop does not run yet.
+    scheduler_.post([this] {
+        store_lock.assert_held();
+        for (OfDevice& of : of_) of.pause = 0;
+        look();
+    });
+}
 
 void Tiers::allocated(DeviceIndex device) {
     if (!watches_.load(std::memory_order_relaxed) || looking_[device].exchange(true)) return;
@@ -99,6 +113,24 @@ void Tiers::keep_free(DeviceIndex device) {
     auto older = choose(*settings_.host, tier_reserve, true, false);
     if (!older) return;
     evictors_->submit([this, older = std::move(*older)]() mutable { run(std::move(older)); });
+}
+
+std::vector<Tiers::State> Tiers::states() const {
+    std::vector<State> states;
+    if (settings_.host) {
+        const Account& account = store_.use(*settings_.host);
+        states.push_back({store_.devices()[*settings_.host].name,
+                          settings_.host_bytes,
+                          account.tier_bytes,
+                          account.tier_objects,
+                          false,
+                          {}});
+    }
+    if (const TierFolder* folder = settings_.folder.get()) {
+        states.push_back({folder->path(), folder->capacity_bytes(), folder->used_bytes(), folder->objects(),
+                          folder->keeps(), folder->failure()});
+    }
+    return states;
 }
 
 }  // namespace gshm::core
