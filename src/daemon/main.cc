@@ -253,7 +253,7 @@ Result<std::vector<UniqueFd>> listen_for_metrics(const RuntimeFolder& folder, co
 }
 
 // With this one.
-uint64_t count_takeovers(Survival& survival, bool is_one) {
+uint64_t count_takeovers(Survival& survival, bool is_one) REQUIRES(store_lock) {
     constexpr std::string_view kTakeovers = "takeovers";
     uint64_t takeovers = strtoull(survival.setting(kTakeovers).c_str(), nullptr, 10);
     if (!is_one) return takeovers;
@@ -400,7 +400,11 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     }
     undo.cancel();
     stages.end("mount");
-    const Metrics::Start start{count_takeovers(*survival, options.takeover), stages.seconds(), resuming};
+    Metrics::Start start{0, stages.seconds(), resuming};
+    {
+        StoreLock lock(loop->store_mutex());  // the mount's threads already run
+        start.takeovers = count_takeovers(*survival, options.takeover);
+    }
     if (auto started = server->start_metrics(std::move(metrics_listeners), start); !started)
         log_error("there are no metrics: {}", started.error().message);
     {
