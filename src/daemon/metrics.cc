@@ -16,6 +16,8 @@ constexpr const char* kPath = "/metrics";
 constexpr const char* kWithoutProcess = "process=no";
 
 constexpr const char* kDevice = "device";
+// Between two tries to listen at an address.
+constexpr std::chrono::seconds kRetryPause{5};
 
 // "OpenObjects" -> "open_objects"
 std::string operation_name(wire::RequestBody kind) {
@@ -90,13 +92,30 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, std::vector<UniqueFd> listeners, const Start& start) {
+Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, MetricsListeners listeners, const Start& start) {
     std::unique_ptr<Metrics> metrics(new Metrics(server, start));
     auto* self = metrics.get();
     metrics->http_ = TRY(http::Server::create(
-        std::move(listeners), kPath, [self](const http::Request& request) { return self->respond(request); }, {},
+        std::exchange(listeners.sockets, {}), kPath,
+        [self](const http::Request& request) { return self->respond(request); }, {},
         [self] { self->stalled_.look(); }));
+    metrics->listeners_ = std::move(listeners);
+    metrics->await_missing();
     return metrics;
+}
+
+Metrics::~Metrics() {
+    if (retry_) server_.loop().cancel(*retry_);
+}
+
+void Metrics::await_missing() {
+    retry_.reset();
+    if (listeners_.missing.empty()) return;
+    retry_ = server_.loop().after(kRetryPause, [this] {
+        listen_again(listeners_);
+        for (auto& socket : std::exchange(listeners_.sockets, {})) http_->add_listener(std::move(socket));
+        await_missing();
+    });
 }
 
 http::Response Metrics::respond(const http::Request& request) {

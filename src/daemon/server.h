@@ -121,7 +121,7 @@ public:
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
     // Serves metrics until the end. After start_rings().
-    Status start_metrics(std::vector<UniqueFd> listeners, const Metrics::Start& start);
+    Status start_metrics(MetricsListeners listeners, const Metrics::Start& start);
 
     // ---- server_reload.cc ----
     // For reload(), until the server is destroyed.

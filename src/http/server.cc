@@ -61,34 +61,58 @@ struct Server::Connection {
 
 Result<std::unique_ptr<Server>> Server::create(std::vector<UniqueFd> listeners, std::string path, Handler handler,
                                                Limits limits, std::function<void()> after_answers) {
-    auto end = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!end) return fail_errno("eventfd");
-    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(end), std::move(path), std::move(handler),
+    auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake) return fail_errno("eventfd");
+    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(wake), std::move(path), std::move(handler),
                                               limits, std::move(after_answers)));
     server->thread_ = std::thread([self = server.get()] { self->run(); });
     return server;
 }
 
-Server::Server(std::vector<UniqueFd> listeners, UniqueFd end, std::string path, Handler handler, Limits limits,
+Server::Server(std::vector<UniqueFd> listeners, UniqueFd wake, std::string path, Handler handler, Limits limits,
                std::function<void()> after_answers)
-    : listeners_(std::move(listeners)),
-      end_(std::move(end)),
+    : wake_(std::move(wake)),
       path_(std::move(path)),
       handler_(std::move(handler)),
       limits_(limits),
-      after_answers_(std::move(after_answers)) {}
+      after_answers_(std::move(after_answers)),
+      listeners_(std::move(listeners)) {}
 
 Server::~Server() {
-    const uint64_t one = 1;
-    [[maybe_unused]] ssize_t put = ::write(end_.get(), &one, sizeof one);
+    {
+        MutexLock lock(mutex_);
+        ends_ = true;
+    }
+    wake();
     if (thread_.joinable()) thread_.join();
+}
+
+void Server::add_listener(UniqueFd listener) {
+    {
+        MutexLock lock(mutex_);
+        added_.push_back(std::move(listener));
+    }
+    wake();
+}
+
+void Server::wake() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t put = ::write(wake_.get(), &one, sizeof one);
+}
+
+bool Server::take_added() {
+    uint64_t wakes = 0;
+    [[maybe_unused]] ssize_t got = ::read(wake_.get(), &wakes, sizeof wakes);
+    MutexLock lock(mutex_);
+    for (auto& listener : std::exchange(added_, {})) listeners_.push_back(std::move(listener));
+    return !ends_;
 }
 
 void Server::run() {
     std::vector<pollfd> polled;
     for (;;) {
         polled.clear();
-        polled.push_back({end_.get(), POLLIN, 0});
+        polled.push_back({wake_.get(), POLLIN, 0});
         for (const auto& listener : listeners_) {
             polled.push_back({is_short_of_descriptors_ ? -1 : listener.get(), POLLIN, 0});
         }
@@ -108,7 +132,7 @@ void Server::run() {
             timeout_ms = static_cast<int>(std::max<int64_t>(wait.count(), 0));
         }
         if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return;
-        if (polled[0].revents != 0) return;
+        const bool is_woken = polled[0].revents != 0;
         is_short_of_descriptors_ = false;
         const auto now = Clock::now();
         auto events = polled.begin() + 1 + static_cast<ptrdiff_t>(listeners_.size());
@@ -124,6 +148,7 @@ void Server::run() {
         for (size_t i = 0; i < listeners_.size(); ++i) {
             if (polled[1 + i].revents != 0) accept_at(i);
         }
+        if (is_woken && !take_added()) return;
     }
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "http/request.h"
+#include "base/mutex.h"
 
 namespace gshm::core::http {
 
@@ -40,16 +41,21 @@ public:
                                                   Limits limits, std::function<void()> after_answers = {});
     // Closes all sockets.
     ~Server();
+    // A further one, from any thread.
+    void add_listener(UniqueFd listener) EXCLUDES(mutex_);
 
 private:
     struct Connection;
     using Clock = std::chrono::steady_clock;
 
-    Server(std::vector<UniqueFd> listeners, UniqueFd end, std::string path, Handler handler, Limits limits,
+    Server(std::vector<UniqueFd> listeners, UniqueFd wake, std::string path, Handler handler, Limits limits,
            std::function<void()> after_answers);
     void run();
     void accept_at(size_t listener);
     // False: all places are taken by clients whose requests are being answered.
+    // False: the server ends.
+    bool take_added() EXCLUDES(mutex_);
+    void wake() const;
     bool make_place(size_t listener, uint32_t user);
     // False: the connection is over.
     bool serve(Connection& connection, short events);
@@ -58,15 +64,18 @@ private:
     void answer(Connection& connection, Response response, bool with_body);
     Response respond(const Request& request) const;
 
-    const std::vector<UniqueFd> listeners_;
-    const UniqueFd end_;
+    const UniqueFd wake_;
     const std::string path_;
     const Handler handler_;
     const Limits limits_;
     const std::function<void()> after_answers_;
     // Of the thread.
     std::list<Connection> connections_;
+    Mutex mutex_;
+    bool ends_ GUARDED_BY(mutex_) = false;
+    std::vector<UniqueFd> added_ GUARDED_BY(mutex_);
     bool has_answered_ = false;
+    std::vector<UniqueFd> listeners_;
     bool is_short_of_descriptors_ = false;
     std::thread thread_;
 };

@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -310,6 +311,31 @@ def an_address_survives_takeovers_and_kills():
                 raise SystemExit("two have one address")
             except AssertionError as failure:
                 assert "cannot listen at " + address in str(failure), failure
+
+
+@test
+def a_foreign_listener_keeps_no_gshmd_from_coming_back():
+    with Gshmd(BIN) as gshmd:
+        _, said = gshmd.start("--device", "host:64M", "--metrics", "127.0.0.1:0")
+        address = address_in(said)
+        host, _, port = address.rpartition(":")
+        gshmd.gshm("create", "a", "--size", "2M")
+        gshmd.start("--takeover", "--metrics", address)[0].wait()
+        gshmd.kill()
+        with socket.create_server((host, int(port))):
+            _, said = gshmd.start()
+            assert f"cannot listen at {address} for metrics: Address already in use" in said, said
+            assert gshmd.value("gshm_device_object_bytes device=host") == 2 * MIB
+            gshmd.start("--takeover")[0].wait()
+            assert gshmd.value("gshm_device_object_bytes device=host") == 2 * MIB
+
+        def at_the_address():
+            try:
+                return parse(gshmd.ask(address=address).body)
+            except OSError:
+                return None
+
+        assert eventually(at_the_address, "the address is served")["gshm_device_object_bytes device=host"] == 2 * MIB
 
 
 @test
