@@ -63,8 +63,8 @@ Result<std::unique_ptr<Server>> Server::create(std::vector<UniqueFd> listeners, 
                                                Limits limits, std::function<void()> after_answers) {
     auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake) return fail_errno("eventfd");
-    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(wake), std::move(path), std::move(handler),
-                                              limits, std::move(after_answers)));
+    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(wake), std::move(path),
+                                              std::move(handler), limits, std::move(after_answers)));
     server->thread_ = std::thread([self = server.get()] { self->run(); });
     return server;
 }
@@ -161,13 +161,16 @@ bool Server::make_place(size_t listener, uint32_t user) {
     };
     // In the order of their arrival.
     auto drop_first = [&](bool of_user) {
-        auto found = std::ranges::find_if(connections_, [&](const auto& connection) {
-            return connection.listener == listener && connection.state == Connection::State::reading &&
-                   (!of_user || connection.user == user);
-        });
-        if (found == connections_.end()) return false;
-        connections_.erase(found);
-        return true;
+        for (auto state : {Connection::State::draining, Connection::State::reading}) {
+            auto found = std::ranges::find_if(connections_, [&](const auto& connection) {
+                return connection.listener == listener && connection.state == state &&
+                       (!of_user || connection.user == user);
+            });
+            if (found == connections_.end()) continue;
+            connections_.erase(found);
+            return true;
+        }
+        return false;
     };
     if (user != kUnknownUser && is_full(true)) return drop_first(true);
     return !is_full(false) || drop_first(false);
@@ -250,6 +253,7 @@ bool Server::write(Connection& connection) {
     connection.out = {};
     shutdown(connection.socket.get(), SHUT_WR);
     connection.state = Connection::State::draining;
+    connection.deadline = Clock::now() + limits_.close_time;
     return true;
 }
 

@@ -1,6 +1,7 @@
 // A small HTTP server in a thread of its own, for pages that are made at once. It answers GET and HEAD, and closes the
 // connection after each answer. Slow and idle clients delay no others: all sockets are polled, a request has a time
-// limit, and a client over the bounds takes the place of the one that has waited longest without a whole request.
+// limit, and a client over the bounds takes the place of one that has its answer, or else of the one that has waited longest
+// without a whole request.
 #pragma once
 
 #include <chrono>
@@ -12,8 +13,8 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "http/request.h"
 #include "base/mutex.h"
+#include "http/request.h"
 
 namespace gshm::core::http {
 
@@ -30,7 +31,8 @@ public:
         size_t connections_of_user = 8;  // on a Unix socket, of one user
         size_t head_bytes = 8 << 10;
         std::chrono::milliseconds request_time{5000};  // from the connection to the whole request
-        std::chrono::milliseconds answer_time{10000};  // until the client has read the answer
+        std::chrono::milliseconds answer_time{10000};  // until the answer is sent
+        std::chrono::milliseconds close_time{1000};    // from then until the client closes the connection
     };
     // For GET requests of that path. Called in the server's thread.
     using Handler = std::function<Response(const Request&)>;
@@ -39,10 +41,10 @@ public:
     // be sent, after at least one was.
     static Result<std::unique_ptr<Server>> create(std::vector<UniqueFd> listeners, std::string path, Handler handler,
                                                   Limits limits, std::function<void()> after_answers = {});
-    // Closes all sockets.
-    ~Server();
     // A further one, from any thread.
     void add_listener(UniqueFd listener) EXCLUDES(mutex_);
+    // Closes all sockets.
+    ~Server();
 
 private:
     struct Connection;
@@ -51,11 +53,11 @@ private:
     Server(std::vector<UniqueFd> listeners, UniqueFd wake, std::string path, Handler handler, Limits limits,
            std::function<void()> after_answers);
     void run();
-    void accept_at(size_t listener);
-    // False: all places are taken by clients whose requests are being answered.
     // False: the server ends.
     bool take_added() EXCLUDES(mutex_);
     void wake() const;
+    void accept_at(size_t listener);
+    // False: all places are taken by clients whose requests are being answered.
     bool make_place(size_t listener, uint32_t user);
     // False: the connection is over.
     bool serve(Connection& connection, short events);
@@ -69,13 +71,13 @@ private:
     const Handler handler_;
     const Limits limits_;
     const std::function<void()> after_answers_;
-    // Of the thread.
-    std::list<Connection> connections_;
     Mutex mutex_;
     bool ends_ GUARDED_BY(mutex_) = false;
     std::vector<UniqueFd> added_ GUARDED_BY(mutex_);
-    bool has_answered_ = false;
+    // Of the thread.
     std::vector<UniqueFd> listeners_;
+    std::list<Connection> connections_;
+    bool has_answered_ = false;
     bool is_short_of_descriptors_ = false;
     std::thread thread_;
 };

@@ -114,6 +114,26 @@ TEST_F(HttpServerTest, IdleClientsMakePlace) {
     EXPECT_TRUE(read_all(idle.back()).starts_with("HTTP/1.1 200 "));
 }
 
+// They read their answers, and do not close.
+TEST_F(HttpServerTest, AnsweredClientsThatStayMakePlace) {
+    start({.connections = 4, .connections_of_user = 4, .close_time = std::chrono::hours(1)});
+    std::vector<UniqueFd> answered;
+    for (int i = 0; i < 12; ++i) {
+        answered.push_back(connect());
+        ASSERT_TRUE(say(answered.back(), "GET /page HTTP/1.1\r\n\r\n"));
+        EXPECT_TRUE(read_all(answered.back()).starts_with("HTTP/1.1 200 ")) << i;
+    }
+}
+
+TEST_F(HttpServerTest, AnsweredClientsHaveATimeLimit) {
+    start({.close_time = std::chrono::milliseconds(1)});
+    auto answered = connect();
+    ASSERT_TRUE(say(answered, "GET /page HTTP/1.1\r\n\r\n"));
+    EXPECT_TRUE(read_all(answered).starts_with("HTTP/1.1 200 "));
+    pollfd gone{answered.get(), 0, 0};  // POLLHUP
+    EXPECT_EQ(poll(&gone, 1, -1), 1);
+}
+
 TEST_F(HttpServerTest, RequestsHaveATimeLimit) {
     start({.request_time = std::chrono::milliseconds(1)});
     auto slow = connect();
