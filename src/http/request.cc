@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace gshm::core::http {
 namespace {
@@ -37,16 +38,19 @@ bool is_token(std::string_view text) {
 
 }  // namespace
 
-size_t end_of_head(std::string_view bytes) {
-    size_t at = 0;
+Result<size_t> HeadEnd::find(std::string_view bytes) {
     for (;;) {
-        const size_t line_end = bytes.find('\n', at);
-        if (line_end == std::string_view::npos) return std::string_view::npos;
-        const bool is_empty = line_end == at || (line_end == at + 1 && bytes[at] == '\r');
-        // Empty lines before the request are permitted.
-        const bool has_begun = bytes.substr(0, at).find_first_not_of("\r\n") != std::string_view::npos;
-        if (is_empty && has_begun) return line_end + 1;
-        at = line_end + 1;
+        const size_t line_end = bytes.find('\n', scanned_);
+        if (line_end == std::string_view::npos) {
+            scanned_ = bytes.size();
+            return std::string_view::npos;
+        }
+        const size_t line = std::exchange(line_, line_end + 1);
+        scanned_ = line_;
+        const bool is_empty = line_end == line || (line_end == line + 1 && bytes[line] == '\r');
+        if (is_empty && has_begun_) return line_;
+        if (is_empty && ++empty_lines_ > kEmptyLines) return fail(EINVAL, "a request does not begin with empty lines");
+        has_begun_ |= !is_empty;
     }
 }
 

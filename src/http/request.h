@@ -17,8 +17,20 @@ struct Request {
 
 // The whole head, with its empty line. EINVAL: it is none; EPROTONOSUPPORT: of another HTTP than 1.0 and 1.1.
 Result<Request> parse_request(std::string_view head);
-// Where the head ends, with its empty line; npos: it is not complete.
-size_t end_of_head(std::string_view bytes);
+// Looks for the end of a head that comes in parts. Each byte is looked at once.
+class HeadEnd {
+public:
+    // bytes: all that have come. Where the head ends, with its empty line; npos: it is not complete. EINVAL: too many
+    // empty lines before the request.
+    Result<size_t> find(std::string_view bytes);
+
+private:
+    static constexpr int kEmptyLines = 2;  // permitted before the request
+    size_t line_ = 0;                      // its begin
+    size_t scanned_ = 0;
+    int empty_lines_ = 0;
+    bool has_begun_ = false;
+};
 // The value of Accept prefers OpenMetrics 1.0 to the text format of Prometheus.
 bool prefers_openmetrics(std::string_view accept);
 

@@ -55,6 +55,7 @@ struct Server::Connection {
     // Sent, and then the rest of the request is read: a close before that would take the answer back.
     enum class State { reading, writing, draining } state = State::reading;
     std::string in = {};
+    HeadEnd head_end = {};
     std::string out = {};
     size_t sent = 0;
 };
@@ -209,7 +210,12 @@ bool Server::read(Connection& connection) {
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     connection.in.append(buffer, static_cast<size_t>(got));
-    const size_t end = end_of_head(connection.in);
+    const auto found = connection.head_end.find(connection.in);
+    if (!found) {
+        answer(connection, plain(400, found.error().message), true);
+        return write(connection);
+    }
+    const size_t end = *found;
     if (end == std::string::npos || end > limits_.head_bytes) {
         if (connection.in.size() <= limits_.head_bytes) return true;
         answer(connection, plain(431, fmt::format("a request has at most {} bytes", limits_.head_bytes)), true);

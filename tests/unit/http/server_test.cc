@@ -79,6 +79,7 @@ TEST_F(HttpServerTest, RefusesOthers) {
     EXPECT_NE(ask("POST /page HTTP/1.1\r\n\r\n").find("\r\nAllow: GET, HEAD\r\n"), std::string::npos);
     EXPECT_TRUE(ask("GET /page HTTP/2.0\r\n\r\n").starts_with("HTTP/1.1 505 "));
     EXPECT_TRUE(ask("\x16\x03\x01 nothing\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    EXPECT_TRUE(ask("\n\n\n").starts_with("HTTP/1.1 400 "));
     const std::string large = "GET /page HTTP/1.1\r\nA: " + std::string(9000, 'a');
     EXPECT_TRUE(ask(large).starts_with("HTTP/1.1 431 "));
     EXPECT_TRUE(ask(large + "\r\n\r\n").starts_with("HTTP/1.1 431 "));
