@@ -1,6 +1,7 @@
 #include "http/request.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -85,11 +86,28 @@ Result<Request> parse_request(std::string_view head) {
         if (colon == std::string_view::npos || !is_token(field.substr(0, colon))) {
             return fail(EINVAL, "a header has no name");
         }
+        if (equal_in_any_case(field.substr(0, colon), "Host")) {
+            if (!request.host.empty()) return fail(EINVAL, "there are two headers Host");
+            request.host = trimmed(field.substr(colon + 1));
+        }
         if (!equal_in_any_case(field.substr(0, colon), "Accept")) continue;
         if (!request.accept.empty()) request.accept += ',';
         request.accept += trimmed(field.substr(colon + 1));
     }
     return request;
+}
+
+bool is_host_of_loopback(std::string_view host) {
+    const bool is_six = host.starts_with('[');
+    const size_t end = is_six ? host.find(']') : host.find(':');
+    std::string_view port = end == std::string_view::npos ? std::string_view() : host.substr(end + (is_six ? 1 : 0));
+    if (is_six && end == std::string_view::npos) return false;
+    if (!port.empty() && (port.front() != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos))
+        return false;
+    const std::string name(is_six ? host.substr(1, end - 1) : host.substr(0, end));
+    in6_addr address;  // of either family
+    if (is_six) return inet_pton(AF_INET6, name.c_str(), &address) == 1;
+    return equal_in_any_case(name, "localhost") || inet_pton(AF_INET, name.c_str(), &address) == 1;
 }
 
 bool prefers_openmetrics(std::string_view accept) {

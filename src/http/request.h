@@ -13,6 +13,7 @@ struct Request {
     std::string path;    // without the query
     std::string query;   // after '?'
     std::string accept;  // of all headers Accept; empty: none
+    std::string host;    // of the header Host; empty: none
 };
 
 // The whole head, with its empty line. EINVAL: it is none; EPROTONOSUPPORT: of another HTTP than 1.0 and 1.1.
@@ -31,6 +32,9 @@ private:
     int empty_lines_ = 0;
     bool has_begun_ = false;
 };
+// The value of Host is "localhost" or the number of an address, with or without a port. Any other name may be one that its
+// owner lets point to this machine, for a browser that runs the owner's page (DNS rebinding).
+bool is_host_of_loopback(std::string_view host);
 // The value of Accept prefers OpenMetrics 1.0 to the text format of Prometheus.
 bool prefers_openmetrics(std::string_view accept);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ std::string_view reason(int status) {
         case 404: return "Not Found";
         case 405: return "Method Not Allowed";
         case 408: return "Request Timeout";
+        case 421: return "Misdirected Request";
         case 431: return "Request Header Fields Too Large";
         case 503: return "Service Unavailable";
         case 505: return "HTTP Version Not Supported";
@@ -43,6 +45,16 @@ uint32_t user_of(int socket) {
     if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) != 0 || domain != AF_UNIX)
         return kUnknownUser;
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.uid : kUnknownUser;
+}
+
+bool is_on_loopback(int socket) {
+    sockaddr_storage address = {};
+    socklen_t bytes = sizeof address;
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return false;
+    if (address.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+    return address.ss_family == AF_INET &&
+           (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
 }
 
 }  // namespace
@@ -223,7 +235,7 @@ bool Server::read(Connection& connection) {
     }
     auto request = parse_request(std::string_view(connection.in).substr(0, end));
     if (request) {
-        answer(connection, respond(*request), request->method != "HEAD");
+        answer(connection, respond(connection, *request), request->method != "HEAD");
     } else {
         const int status = request.error().code == EPROTONOSUPPORT ? 505 : 400;
         answer(connection, plain(status, request.error().message), true);
@@ -231,7 +243,11 @@ bool Server::read(Connection& connection) {
     return write(connection);
 }
 
-Response Server::respond(const Request& request) const {
+Response Server::respond(const Connection& connection, const Request& request) const {
+    // Browsers, which send a Host, have no other way to a listener on loopback; other addresses are public anyway.
+    if (!request.host.empty() && !is_host_of_loopback(request.host) &&
+        is_on_loopback(listeners_[connection.listener].get()))
+        return plain(421, "only the hosts localhost and numbers of addresses are served here, not other names");
     if (request.path != path_) return plain(404, fmt::format("there is nothing here but {}", path_));
     if (request.method != "GET" && request.method != "HEAD") return plain(405, "only GET and HEAD are served");
     return handler_(request);

@@ -64,7 +64,7 @@ private:
     bool read(Connection& connection);
     bool write(Connection& connection);
     void answer(Connection& connection, Response response, bool with_body);
-    Response respond(const Request& request) const;
+    Response respond(const Connection& connection, const Request& request) const;
 
     const UniqueFd wake_;
     const std::string path_;

@@ -314,6 +314,20 @@ def an_address_survives_takeovers_and_kills():
 
 
 @test
+def other_hosts_are_refused_on_loopback():
+    with Gshmd(BIN) as gshmd:
+        _, said = gshmd.start("--device", "host:64M", "--metrics", "127.0.0.1:0", "--metrics", "0.0.0.0:0")
+        loopback, public = (part.split("/metrics")[0] for part in said.split("metrics: http://")[1:])
+        for host, status in (("enemy.example", 421), ("localhost:9402", 200), (loopback, 200), ("[::1]:9402", 200)):
+            request = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"
+            answer = gshmd.ask(request, address=loopback)
+            assert answer.status == status, (host, answer.status)
+            assert ("gshm_build_info" in answer.body) == (status == 200), answer.body
+            assert gshmd.ask(request).status == 200  # the Unix socket
+            assert gshmd.ask(request, address=public.replace("0.0.0.0", "127.0.0.1")).status == 200
+
+
+@test
 def a_foreign_listener_keeps_no_gshmd_from_coming_back():
     with Gshmd(BIN) as gshmd:
         _, said = gshmd.start("--device", "host:64M", "--metrics", "127.0.0.1:0")

@@ -60,6 +60,18 @@ TEST(HttpRequest, BeginsWithFewEmptyLines) {
     EXPECT_EQ(found.error().code, EINVAL);
 }
 
+TEST(HttpRequest, HostsOfLoopback) {
+    for (const char* host : {"localhost", "LocalHost:9402", "127.0.0.1", "127.0.0.1:9402", "[::1]", "[::1]:9402"}) {
+        EXPECT_TRUE(is_host_of_loopback(host)) << host;
+    }
+    for (const char* host : {"enemy.example", "enemy.example:9402", "localhost.enemy.example", "127.0.0.1.example:80",
+                             "127.0.0.1:x", "[::1", "[::1]x", "::1", "[enemy]:1", ":80"}) {
+        EXPECT_FALSE(is_host_of_loopback(host)) << host;
+    }
+    EXPECT_EQ(parse_request("GET / HTTP/1.1\r\nHOST: a:1 \r\n\r\n")->host, "a:1");
+    EXPECT_FALSE(parse_request("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"));
+}
+
 TEST(HttpRequest, AcceptChoosesTheFormat) {
     for (const char* accept :
          {"application/openmetrics-text", "application/openmetrics-text; version=1.0.0",
