@@ -95,6 +95,7 @@ private:
 Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, MetricsListeners listeners, const Start& start) {
     std::unique_ptr<Metrics> metrics(new Metrics(server, start));
     auto* self = metrics.get();
+    (void)process_start_time();  // while there are descriptors
     metrics->http_ = TRY(http::Server::create(
         std::exchange(listeners.sockets, {}), kPath,
         [self](const http::Request& request) { return self->respond(request); }, {},
@@ -138,8 +139,10 @@ http::MetricSet Metrics::collect() {
     add_stalled(metrics);
     add_requests(metrics);
     add_transfers(metrics);
-    metrics.gauge("gshm_start_time_seconds", "Start of gshmd since the epoch.");
-    metrics.add(process_start_time());
+    if (const auto start = process_start_time()) {
+        metrics.gauge("gshm_start_time_seconds", "Start of gshmd since the epoch.");
+        metrics.add(*start);
+    }
     metrics.counter("gshm_takeovers_total", "Times that a gshmd has taken over from a running one, with --takeover.");
     metrics.add(as_double(start_.takeovers));
     if (start_.has_resumed) {
