@@ -169,6 +169,7 @@ void Metrics::add_devices(http::MetricSet& metrics) {
             device.info = server_.devices().info(i);
             device.has_failed = !server_.devices().failure(i).empty();
             device.account = store.use(i);
+            if (!server_.tiers_to_read().takes_from(i)) device.account.evictable_bytes = 0;
             for (size_t reason = 0; reason < kReclaimReasons; ++reason) {
                 device.reclaimed_bytes[reason] = store.counts().reclaimed_bytes(i, static_cast<ReclaimReason>(reason));
             }
@@ -207,7 +208,7 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     gauge("gshm_device_unlinked_bytes",
           "Bytes without a name that are still held: of removed objects, and former memory.",
           [](const OfDevice& device) { return device.account.unlinked_bytes; });
-    gauge("gshm_device_evictable_bytes", "Bytes of the objects that may leave the device for a tier.",
+    gauge("gshm_device_evictable_bytes", "Bytes of the objects that may leave the device for a tier, whether it has room or not. 0: no tier takes them.",
           [](const OfDevice& device) { return device.account.evictable_bytes; });
     gauge("gshm_device_evicted_bytes", "Bytes of the objects of the device that are in a tier.",
           [](const OfDevice& device) { return device.account.evicted_bytes; });

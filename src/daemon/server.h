@@ -56,6 +56,7 @@ public:
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
     Tiers& tiers() { return tiers_; }
+    const Tiers& tiers_to_read() const REQUIRES_SHARED(store_lock) { return tiers_; }
     Fences& fences() REQUIRES(store_lock) { return fences_; }
     Watches& watches() REQUIRES(store_lock) { return watches_; }
     Waits& waits() REQUIRES(store_lock) { return waits_; }

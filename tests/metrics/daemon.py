@@ -131,6 +131,26 @@ def a_life_is_counted():
 
 
 @test
+def without_a_tier_nothing_is_evictable():
+    with Gshmd(BIN) as gshmd:
+        data = gshmd.scratch + "/data"
+        with open(data, "wb") as file:
+            file.write(os.urandom(3 * MIB))
+        # Objects of the host do not leave for the tier that the host itself is.
+        gshmd.start("--device", "cuda:0:64M", "--device", "host:64M", "--tier", "host:8M", "--tier-free", "0", env=GPU_ENV)
+        for device in ("cuda:0", "host"):
+            gshmd.gshm("put", data, device, "--device", device, "--evictable")
+        found = gshmd.scrape()
+        assert found["gshm_device_evictable_bytes device=cuda:0"] == 3 * MIB
+        assert found["gshm_device_evictable_bytes device=host"] == 0
+    with Gshmd(BIN) as gshmd:
+        gshmd.start("--device", "host:64M")
+        gshmd.run("create", "a", "--size", "2M", "--evictable")
+        gshmd.gshm("stat", "a")
+        assert gshmd.value("gshm_device_evictable_bytes device=host") == 0
+
+
+@test
 def both_formats_agree():
     with Gshmd(BIN) as gshmd:
         gshmd.start("--device", "host:64M")
