@@ -229,14 +229,12 @@ Status mount(Server& server, const Options& options, const std::vector<std::stri
     return {};
 }
 
-// With this one.
-uint64_t count_takeovers(Survival& survival, bool is_one) REQUIRES(store_lock) {
-    constexpr std::string_view kTakeovers = "takeovers";
-    uint64_t takeovers = strtoull(survival.setting(kTakeovers).c_str(), nullptr, 10);
-    if (!is_one) return takeovers;
-    if (auto set = survival.set_setting(kTakeovers, std::to_string(++takeovers)); !set)
-        log_error("{}", set.error().message);
-    return takeovers;
+// A number in the catalog, with this one.
+uint64_t count(Survival& survival, std::string_view key, bool is_one) REQUIRES(store_lock) {
+    uint64_t number = strtoull(survival.setting(key).c_str(), nullptr, 10);
+    if (!is_one) return number;
+    if (auto set = survival.set_setting(key, std::to_string(++number)); !set) log_error("{}", set.error().message);
+    return number;
 }
 
 Status serve(Configuration& configuration, Readiness& readiness) {
@@ -378,10 +376,11 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     }
     undo.cancel();
     stages.end("mount");
-    Metrics::Start start{0, stages.seconds(), resuming};
+    Metrics::Start start{0, 0, stages.seconds(), resuming};
     {
         StoreLock lock(loop->store_mutex());  // the mount's threads already run
-        start.takeovers = count_takeovers(*survival, options.takeover);
+        start.starts = count(*survival, "starts", true);
+        start.takeovers = count(*survival, "takeovers", options.takeover);
     }
     if (auto started = server->start_metrics(std::move(metrics_listeners), start); !started)
         log_error("there are no metrics: {}", started.error().message);

@@ -143,6 +143,8 @@ http::MetricSet Metrics::collect() {
         metrics.gauge("gshm_start_time_seconds", "Start of gshmd since the epoch.");
         metrics.add(*start);
     }
+    metrics.counter("gshm_starts_total", "Times that a gshmd has begun to serve this memory, takeovers included.");
+    metrics.add(as_double(start_.starts));
     metrics.counter("gshm_takeovers_total", "Times that a gshmd has taken over from a running one, with --takeover.");
     metrics.add(as_double(start_.takeovers));
     if (start_.has_resumed) {

@@ -19,7 +19,8 @@ class Server;
 class Metrics {
 public:
     struct Start {
-        uint64_t takeovers = 0;    // so far, of the memory that this gshmd serves
+        uint64_t starts = 0;       // so far, of the memory that this gshmd serves
+        uint64_t takeovers = 0;    // of these
         double recovery_s = 0;     // of the start that took up that memory
         bool has_resumed = false;  // there was something to take up
     };
