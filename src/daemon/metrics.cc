@@ -238,7 +238,7 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     metrics.gauge("gshm_mount_open_files", "Open files of the mount.");
     metrics.add(as_double(files));
     if (has_keeper) {
-        metrics.gauge("gshm_keeper_up", "1: a keeper holds the memory for the case that gshmd is killed.");
+        metrics.gauge("gshm_keeper_up", "1: a keeper is there to hold the memory if gshmd is killed. With systemd always 1.");
         metrics.add(*has_keeper ? 1 : 0);
     }
     metrics.counter("gshm_reclaimed_bytes_total", "Bytes of objects that were given back to the device, by cause.");
@@ -286,7 +286,7 @@ void Metrics::add_requests(http::MetricSet& metrics) const {
     for (const auto& [operation, requests] : fuse::OperationCounters::sums()) {
         metrics.add({{"operation", operation}}, as_double(requests));
     }
-    metrics.counter("gshm_limit_refusals_total", "Requests refused because a limit or a budget of a user was reached.");
+    metrics.counter("gshm_limit_refusals_total", "Requests refused because a limit was reached: of a user, of a directory, of pinned memory or of names.");
     metrics.add(as_double(RequestCounters::refusals_of_limits() + fuse::OperationCounters::refusals_of_limits()));
 }
 
