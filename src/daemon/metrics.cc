@@ -210,8 +210,10 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     gauge("gshm_device_unlinked_bytes",
           "Bytes without a name that are still held: of removed objects, and former memory.",
           [](const OfDevice& device) { return device.account.unlinked_bytes; });
-    gauge("gshm_device_evictable_bytes", "Bytes of the objects that may leave the device for a tier, whether it has room or not. 0: no tier takes them.",
-          [](const OfDevice& device) { return device.account.evictable_bytes; });
+    gauge(
+        "gshm_device_evictable_bytes",
+        "Bytes of the objects that may leave the device for a tier, whether it has room or not. 0: no tier takes them.",
+        [](const OfDevice& device) { return device.account.evictable_bytes; });
     gauge("gshm_device_evicted_bytes", "Bytes of the objects of the device that are in a tier.",
           [](const OfDevice& device) { return device.account.evicted_bytes; });
     gauge("gshm_device_evicted_objects", "Objects of the device that are in a tier.",
@@ -238,7 +240,8 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     metrics.gauge("gshm_mount_open_files", "Open files of the mount.");
     metrics.add(as_double(files));
     if (has_keeper) {
-        metrics.gauge("gshm_keeper_up", "1: a keeper is there to hold the memory if gshmd is killed. With systemd always 1.");
+        metrics.gauge("gshm_keeper_up",
+                      "1: a keeper is there to hold the memory if gshmd is killed. With systemd always 1.");
         metrics.add(*has_keeper ? 1 : 0);
     }
     metrics.counter("gshm_reclaimed_bytes_total", "Bytes of objects that were given back to the device, by cause.");
@@ -286,7 +289,9 @@ void Metrics::add_requests(http::MetricSet& metrics) const {
     for (const auto& [operation, requests] : fuse::OperationCounters::sums()) {
         metrics.add({{"operation", operation}}, as_double(requests));
     }
-    metrics.counter("gshm_limit_refusals_total", "Requests refused because a limit was reached: of a user, of a directory, of pinned memory or of names.");
+    metrics.counter(
+        "gshm_limit_refusals_total",
+        "Requests refused because a limit was reached: of a user, of a directory, of pinned memory or of names.");
     metrics.add(as_double(RequestCounters::refusals_of_limits() + fuse::OperationCounters::refusals_of_limits()));
 }
 

@@ -85,6 +85,8 @@ private:
 // ---- listeners ----
 // "127.0.0.1:9402", "[::1]:9402", "localhost:9402". EINVAL: it is no such address.
 Status check_address(std::string_view address);
+// Also in different words. Port 0 is another one each time.
+bool are_one_address(std::string_view one, std::string_view other);
 struct TcpListener {
     UniqueFd socket;
     std::string address;  // with the port that the kernel has chosen for port 0

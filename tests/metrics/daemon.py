@@ -378,6 +378,9 @@ def wrong_addresses_are_refused():
         done = subprocess.run([BIN + "/gshmd", "--config", "none", "--metrics", address, "--check-config"],
                               capture_output=True, text=True)
         assert done.returncode == 2 and "is no address" in done.stderr, done.stderr
+    done = subprocess.run([BIN + "/gshmd", "--config", "none", "--metrics", "127.0.0.1:9402", "--metrics", "localhost:9402",
+                           "--check-config"], capture_output=True, text=True)
+    assert done.returncode == 2 and "'127.0.0.1:9402' and 'localhost:9402' are one address" in done.stderr, done.stderr
     with Gshmd(BIN) as gshmd:
         _, said = gshmd.start("--device", "host:64M", "--metrics", "0.0.0.0:0")
         assert "for everybody who reaches that address" in said

@@ -151,12 +151,21 @@ TEST_F(HttpServerTest, AnswersHaveATimeLimit) {
     EXPECT_LT(read_all(slow).size(), size_t{8} << 20);
 }
 
+TEST(HttpAddress, IsCompared) {
+    EXPECT_TRUE(are_one_address("127.0.0.1:9402", "localhost:9402"));
+    EXPECT_TRUE(are_one_address("[::1]:9402", "[0:0::1]:9402"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:9402", "127.0.0.1:9403"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:9402", "[::1]:9402"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:0", "127.0.0.1:0"));
+}
+
 TEST(HttpAddress, IsParsed) {
     for (const char* address : {"127.0.0.1:9402", "0.0.0.0:1", "[::1]:9402", "[::]:65535", "localhost:0"}) {
         EXPECT_TRUE(check_address(address)) << address;
     }
-    for (const char* address : {"", "9402", ":9402", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536",
-                                "127.0.0.1:-1", "::1:9402", "[::1]", "host.example:9402", "127.0.0.1:94 "}) {
+    for (const char* address :
+         {"", "9402", ":9402", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
+          "[::ffff:127.0.0.1]:9402", "::1:9402", "[::1]", "host.example:9402", "127.0.0.1:94 "}) {
         auto checked = check_address(address);
         ASSERT_FALSE(checked) << address;
         EXPECT_EQ(checked.error().code, EINVAL);
