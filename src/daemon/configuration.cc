@@ -11,6 +11,7 @@
 #include "daemon/device_set.h"
 #include "daemon/kept_config.h"
 #include "daemon/tier_specs.h"
+#include "http/server.h"
 
 namespace gshm::core {
 namespace {
@@ -116,6 +117,14 @@ Status Configuration::check() const {
         const auto& tier = merged_.at("tier");
         const bool usage = tier.source == Setting::Source::command_line;
         return fail(usage ? EINVAL : EBADMSG, "{}: {}", tier.place, parsed.error().message);
+    }
+    for (auto one = options_.metrics.begin(); one != options_.metrics.end(); ++one) {
+        const auto again = std::find_if(std::next(one), options_.metrics.end(),
+                                        [&](const auto& other) { return http::are_one_address(*one, other); });
+        if (again == options_.metrics.end()) continue;
+        const auto& metrics = merged_.at("metrics");
+        const bool usage = metrics.source == Setting::Source::command_line;
+        return fail(usage ? EINVAL : EBADMSG, "{}: '{}' and '{}' are one address", metrics.place, *one, *again);
     }
     for (const auto& device : options_.devices) {
         if (auto checked = DeviceSet::check_spec(device); !checked)

@@ -21,13 +21,13 @@
 #include "daemon/command_line.h"
 #include "daemon/configuration.h"
 #include "daemon/kept_config.h"
+#include "daemon/metrics_listeners.h"
 #include "daemon/runtime_folder.h"
 #include "daemon/server.h"
 #include "daemon/takeover.h"
 #include "daemon/tier_specs.h"
 #include "fuse/mount_point.h"
 #include "fuse/notices.h"
-#include "http/server.h"
 #include "wire/version.h"
 
 namespace gshm::core {
@@ -229,37 +229,12 @@ Status mount(Server& server, const Options& options, const std::vector<std::stri
     return {};
 }
 
-// The Unix socket, and the addresses of the options. After a takeover there is no way back: what cannot be had is
-// missing, with an error in the log.
-Result<std::vector<UniqueFd>> listen_for_metrics(const RuntimeFolder& folder, const Options& options) {
-    std::vector<UniqueFd> listeners;
-    if (auto socket = folder.listen_for_metrics()) listeners.push_back(std::move(*socket));
-    else log_error("no metrics in the runtime folder: {}", socket.error().message);
-    for (const auto& address : options.metrics) {
-        if (address == kNoMetrics) continue;
-        auto listener = http::listen_at(address);
-        if (!listener && !options.takeover) return std::unexpected(listener.error());
-        if (!listener) {
-            log_error("{}", listener.error().message);
-            continue;
-        }
-        log_info("metrics: http://{}/metrics", listener->address);
-        if (!listener->is_loopback)
-            log_warning("metrics at {} are for everybody who reaches that address: there are no passwords",
-                        listener->address);
-        listeners.push_back(std::move(listener->socket));
-    }
-    return listeners;
-}
-
-// With this one.
-uint64_t count_takeovers(Survival& survival, bool is_one) {
-    constexpr std::string_view kTakeovers = "takeovers";
-    uint64_t takeovers = strtoull(survival.setting(kTakeovers).c_str(), nullptr, 10);
-    if (!is_one) return takeovers;
-    if (auto set = survival.set_setting(kTakeovers, std::to_string(++takeovers)); !set)
-        log_error("{}", set.error().message);
-    return takeovers;
+// A number in the catalog, with this one.
+uint64_t count(Survival& survival, std::string_view key, bool is_one) REQUIRES(store_lock) {
+    uint64_t number = strtoull(survival.setting(key).c_str(), nullptr, 10);
+    if (!is_one) return number;
+    if (auto set = survival.set_setting(key, std::to_string(++number)); !set) log_error("{}", set.error().message);
+    return number;
 }
 
 Status serve(Configuration& configuration, Readiness& readiness) {
@@ -316,8 +291,9 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     else TRY(survival->set_setting("made folder", folder.is_made() ? "1" : "0"));
     stages.end("descriptors");
     configuration.recall([&](std::string_view name) { return survival->setting(name); });
-    // Before anything is taken up: an address that is in use ends the start.
-    auto metrics_listeners = TRY(listen_for_metrics(folder, options));
+    // Before there are objects: an address that is in use ends a start from nothing. Objects of an earlier gshmd are worth
+    // more than an address.
+    auto metrics_listeners = TRY(listen_for_metrics(folder, options, !resuming));
     const auto mountpoints = real_mountpoints(options);
     auto earlier_places = earlier_mounts(*survival);
     UniqueFd mount_fd = survival->take_mount();
@@ -400,7 +376,12 @@ Status serve(Configuration& configuration, Readiness& readiness) {
     }
     undo.cancel();
     stages.end("mount");
-    const Metrics::Start start{count_takeovers(*survival, options.takeover), stages.seconds(), resuming};
+    Metrics::Start start{0, 0, stages.seconds(), resuming};
+    {
+        StoreLock lock(loop->store_mutex());  // the mount's threads already run
+        start.starts = count(*survival, "starts", true);
+        start.takeovers = count(*survival, "takeovers", options.takeover);
+    }
     if (auto started = server->start_metrics(std::move(metrics_listeners), start); !started)
         log_error("there are no metrics: {}", started.error().message);
     {

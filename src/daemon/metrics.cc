@@ -16,6 +16,8 @@ constexpr const char* kPath = "/metrics";
 constexpr const char* kWithoutProcess = "process=no";
 
 constexpr const char* kDevice = "device";
+// Between two tries to listen at an address.
+constexpr std::chrono::seconds kRetryPause{5};
 
 // "OpenObjects" -> "open_objects"
 std::string operation_name(wire::RequestBody kind) {
@@ -90,13 +92,31 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, std::vector<UniqueFd> listeners, const Start& start) {
+Result<std::unique_ptr<Metrics>> Metrics::create(Server& server, MetricsListeners listeners, const Start& start) {
     std::unique_ptr<Metrics> metrics(new Metrics(server, start));
     auto* self = metrics.get();
+    (void)process_start_time();  // while there are descriptors
     metrics->http_ = TRY(http::Server::create(
-        std::move(listeners), kPath, [self](const http::Request& request) { return self->respond(request); }, {},
+        std::exchange(listeners.sockets, {}), kPath,
+        [self](const http::Request& request) { return self->respond(request); }, {},
         [self] { self->stalled_.look(); }));
+    metrics->listeners_ = std::move(listeners);
+    metrics->await_missing();
     return metrics;
+}
+
+Metrics::~Metrics() {
+    if (retry_) server_.loop().cancel(*retry_);
+}
+
+void Metrics::await_missing() {
+    retry_.reset();
+    if (listeners_.missing.empty()) return;
+    retry_ = server_.loop().after(kRetryPause, [this] {
+        listen_again(listeners_);
+        for (auto& socket : std::exchange(listeners_.sockets, {})) http_->add_listener(std::move(socket));
+        await_missing();
+    });
 }
 
 http::Response Metrics::respond(const http::Request& request) {
@@ -119,8 +139,12 @@ http::MetricSet Metrics::collect() {
     add_stalled(metrics);
     add_requests(metrics);
     add_transfers(metrics);
-    metrics.gauge("gshm_start_time_seconds", "Start of gshmd since the epoch.");
-    metrics.add(process_start_time());
+    if (const auto start = process_start_time()) {
+        metrics.gauge("gshm_start_time_seconds", "Start of gshmd since the epoch.");
+        metrics.add(*start);
+    }
+    metrics.counter("gshm_starts_total", "Times that a gshmd has begun to serve this memory, takeovers included.");
+    metrics.add(as_double(start_.starts));
     metrics.counter("gshm_takeovers_total", "Times that a gshmd has taken over from a running one, with --takeover.");
     metrics.add(as_double(start_.takeovers));
     if (start_.has_resumed) {
@@ -147,6 +171,7 @@ void Metrics::add_devices(http::MetricSet& metrics) {
             device.info = server_.devices().info(i);
             device.has_failed = !server_.devices().failure(i).empty();
             device.account = store.use(i);
+            if (!server_.tiers_to_read().takes_from(i)) device.account.evictable_bytes = 0;
             for (size_t reason = 0; reason < kReclaimReasons; ++reason) {
                 device.reclaimed_bytes[reason] = store.counts().reclaimed_bytes(i, static_cast<ReclaimReason>(reason));
             }
@@ -185,8 +210,10 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     gauge("gshm_device_unlinked_bytes",
           "Bytes without a name that are still held: of removed objects, and former memory.",
           [](const OfDevice& device) { return device.account.unlinked_bytes; });
-    gauge("gshm_device_evictable_bytes", "Bytes of the objects that may leave the device for a tier.",
-          [](const OfDevice& device) { return device.account.evictable_bytes; });
+    gauge(
+        "gshm_device_evictable_bytes",
+        "Bytes of the objects that may leave the device for a tier, whether it has room or not. 0: no tier takes them.",
+        [](const OfDevice& device) { return device.account.evictable_bytes; });
     gauge("gshm_device_evicted_bytes", "Bytes of the objects of the device that are in a tier.",
           [](const OfDevice& device) { return device.account.evicted_bytes; });
     gauge("gshm_device_evicted_objects", "Objects of the device that are in a tier.",
@@ -213,7 +240,8 @@ void Metrics::add_devices(http::MetricSet& metrics) {
     metrics.gauge("gshm_mount_open_files", "Open files of the mount.");
     metrics.add(as_double(files));
     if (has_keeper) {
-        metrics.gauge("gshm_keeper_up", "1: a keeper holds the memory for the case that gshmd is killed.");
+        metrics.gauge("gshm_keeper_up",
+                      "1: a keeper is there to hold the memory if gshmd is killed. With systemd always 1.");
         metrics.add(*has_keeper ? 1 : 0);
     }
     metrics.counter("gshm_reclaimed_bytes_total", "Bytes of objects that were given back to the device, by cause.");
@@ -261,7 +289,9 @@ void Metrics::add_requests(http::MetricSet& metrics) const {
     for (const auto& [operation, requests] : fuse::OperationCounters::sums()) {
         metrics.add({{"operation", operation}}, as_double(requests));
     }
-    metrics.counter("gshm_limit_refusals_total", "Requests refused because a limit or a budget of a user was reached.");
+    metrics.counter(
+        "gshm_limit_refusals_total",
+        "Requests refused because a limit was reached: of a user, of a directory, of pinned memory or of names.");
     metrics.add(as_double(RequestCounters::refusals_of_limits() + fuse::OperationCounters::refusals_of_limits()));
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "base/fd.h"
+#include "daemon/loop.h"
+#include "daemon/metrics_listeners.h"
 #include "daemon/stalled_holders.h"
 #include "http/metric_set.h"
 #include "http/server.h"
@@ -17,12 +19,15 @@ class Server;
 class Metrics {
 public:
     struct Start {
-        uint64_t takeovers = 0;    // so far, of the memory that this gshmd serves
+        uint64_t starts = 0;       // so far, of the memory that this gshmd serves
+        uint64_t takeovers = 0;    // of these
         double recovery_s = 0;     // of the start that took up that memory
         bool has_resumed = false;  // there was something to take up
     };
-    // Serves them at the listeners, in a thread of its own, until it is destroyed. The server must outlive it.
-    static Result<std::unique_ptr<Metrics>> create(Server& server, std::vector<UniqueFd> listeners, const Start& start);
+    // Serves them at the listeners, in a thread of its own, until it is destroyed. The server must outlive it. Missing
+    // addresses are tried again by the server's loop.
+    static Result<std::unique_ptr<Metrics>> create(Server& server, MetricsListeners listeners, const Start& start);
+    ~Metrics();
 
     Metrics(const Metrics&) = delete;
     Metrics& operator=(const Metrics&) = delete;
@@ -36,7 +41,11 @@ private:
     void add_transfers(http::MetricSet& metrics) const;
     void add_stalled(http::MetricSet& metrics) const;
 
+    void await_missing();
+
     Server& server_;
+    MetricsListeners listeners_;  // the missing ones
+    std::optional<EventLoop::TimerId> retry_;
     const Start start_;
     StalledHolders stalled_;  // of the thread of http_
     std::unique_ptr<http::Server> http_;

@@ -52,13 +52,9 @@ bool is_killed(std::istream& status) {
     return false;
 }
 
-}  // namespace
-
-namespace {
-
-std::string read_stat(pid_t pid) {
+std::string read_stat(const std::string& folder) {
     std::string line;
-    std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), line);
+    std::getline(std::ifstream(folder + "/stat"), line);
     return line;
 }
 
@@ -68,23 +64,35 @@ char state_in(const std::string& stat) {
     return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 
+// A thread's folder in /proc. Also true if it is not there: the thread has gone.
+bool ends(const std::string& folder) {
+    const std::string stat = read_stat(folder);
+    const char state = state_in(stat);
+    if (state == '\0' || state == 'Z' || state == 'X' || is_exiting(stat)) return true;
+    std::ifstream status(folder + "/status");
+    return is_killed(status);
+}
+
 }  // namespace
 
 bool is_stopped(pid_t pid) {
-    const char state = state_in(read_stat(pid));
+    const char state = state_in(read_stat(fmt::format("/proc/{}", pid)));
     return state == 'T' || state == 't';
 }
 
 ProcessState process_state(pid_t pid) {
     if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) return ProcessState::gone;
-    const std::string line = read_stat(pid);
-    if (line.empty()) return ProcessState::gone;
-    if (const char state = state_in(line); state == 'Z' || state == 'X') {
-        // The main thread has ended; other threads may still have the files open.
-        return ProcessState::dying;
+    const std::string folder = fmt::format("/proc/{}", pid);
+    if (read_stat(folder).empty()) return ProcessState::gone;
+    if (!ends(folder)) return ProcessState::living;
+    // The main thread may have ended alone.
+    std::error_code error;
+    std::filesystem::directory_iterator threads(folder + "/task", error);
+    while (!error && threads != std::filesystem::directory_iterator()) {
+        if (!ends(threads->path())) return ProcessState::living;
+        threads.increment(error);
     }
-    std::ifstream status(fmt::format("/proc/{}/status", pid));
-    return is_exiting(line) || is_killed(status) ? ProcessState::dying : ProcessState::living;
+    return ProcessState::dying;
 }
 
 }  // namespace gshm::core

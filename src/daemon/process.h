@@ -14,7 +14,8 @@ void kill_if_named(pid_t pid, const std::string& name);
 // The path of a program in gshmd's own folder. If it is not there, its name alone, for a search in $PATH.
 std::string program_beside(const std::string& name);
 
-// dying: SIGKILL is pending, or the process is exiting. This may take long, since the kernel first unmaps GPU memory.
+// dying: all threads have SIGKILL pending, are exiting or have ended. This may take long, since the kernel first unmaps GPU
+// memory. gone: or /proc does not show the process to gshmd (hidepid).
 enum class ProcessState { gone, dying, living };
 ProcessState process_state(pid_t pid);
 // By a signal such as SIGSTOP, or by a debugger.

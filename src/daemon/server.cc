@@ -183,7 +183,7 @@ Server::~Server() {
     rings_.reset();  // their threads use the devices
 }
 
-Status Server::start_metrics(std::vector<UniqueFd> listeners, const Metrics::Start& start) {
+Status Server::start_metrics(MetricsListeners listeners, const Metrics::Start& start) {
     metrics_ = TRY(Metrics::create(*this, std::move(listeners), start));
     return {};
 }

@@ -56,6 +56,7 @@ public:
     Allocator& allocator() { return allocator_; }
     Mover& mover() { return mover_; }
     Tiers& tiers() { return tiers_; }
+    const Tiers& tiers_to_read() const REQUIRES_SHARED(store_lock) { return tiers_; }
     Fences& fences() REQUIRES(store_lock) { return fences_; }
     Watches& watches() REQUIRES(store_lock) { return watches_; }
     Waits& waits() REQUIRES(store_lock) { return waits_; }
@@ -121,7 +122,7 @@ public:
     void start_rings(uint64_t staging_bytes) EXCLUDES(store_lock);
 
     // Serves metrics until the end. After start_rings().
-    Status start_metrics(std::vector<UniqueFd> listeners, const Metrics::Start& start);
+    Status start_metrics(MetricsListeners listeners, const Metrics::Start& start);
 
     // ---- server_reload.cc ----
     // For reload(), until the server is destroyed.

@@ -16,7 +16,10 @@ constexpr int kShare = 50;
 
 std::optional<StalledHolders::State> state_of(pid_t pid) {
     if (pid <= 0) return std::nullopt;  // in another pid namespace
-    if (process_state(pid) != ProcessState::living) return StalledHolders::kDead;
+    const auto state = process_state(pid);
+    // Its session ends soon, or nothing is known of it.
+    if (state == ProcessState::gone) return std::nullopt;
+    if (state == ProcessState::dying) return StalledHolders::kDead;
     if (is_stopped(pid)) return StalledHolders::kStopped;
     return std::nullopt;
 }

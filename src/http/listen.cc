@@ -38,6 +38,7 @@ Result<Address> parse(std::string_view text) {
         six.sin6_family = AF_INET6;
         six.sin6_port = htons(port);
         if (inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &six.sin6_addr) != 1) return bad();
+        if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return bad();
         address.bytes = sizeof six;
         address.is_loopback = IN6_IS_ADDR_LOOPBACK(&six.sin6_addr) != 0;
         return address;
@@ -71,6 +72,14 @@ Status check_address(std::string_view address) {
     return {};
 }
 
+bool are_one_address(std::string_view one, std::string_view other) {
+    const auto first = parse(one);
+    const auto second = parse(other);
+    if (!first || !second) return false;
+    const std::string name = name_of(first->socket);
+    return name == name_of(second->socket) && !name.ends_with(":0");
+}
+
 Result<UniqueFd> listen_at_path(const std::string& path, mode_t mode) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
@@ -93,6 +102,8 @@ Result<TcpListener> listen_at(std::string_view text) {
     auto listener = UniqueFd::adopt(socket(address.socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener) return fail_errno("socket");
     const int on = 1;
+    // [::] and 0.0.0.0 are two addresses, whatever net.ipv6.bindv6only says.
+    if (address.socket.ss_family == AF_INET6) setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     // Answered connections of the last minute do not keep the address from the next gshmd.
     setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(listener.get(), raw, address.bytes) != 0 || listen(listener.get(), kBacklog) != 0) {

@@ -1,9 +1,11 @@
 #include "http/request.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace gshm::core::http {
 namespace {
@@ -37,16 +39,19 @@ bool is_token(std::string_view text) {
 
 }  // namespace
 
-size_t end_of_head(std::string_view bytes) {
-    size_t at = 0;
+Result<size_t> HeadEnd::find(std::string_view bytes) {
     for (;;) {
-        const size_t line_end = bytes.find('\n', at);
-        if (line_end == std::string_view::npos) return std::string_view::npos;
-        const bool is_empty = line_end == at || (line_end == at + 1 && bytes[at] == '\r');
-        // Empty lines before the request are permitted.
-        const bool has_begun = bytes.substr(0, at).find_first_not_of("\r\n") != std::string_view::npos;
-        if (is_empty && has_begun) return line_end + 1;
-        at = line_end + 1;
+        const size_t line_end = bytes.find('\n', scanned_);
+        if (line_end == std::string_view::npos) {
+            scanned_ = bytes.size();
+            return std::string_view::npos;
+        }
+        const size_t line = std::exchange(line_, line_end + 1);
+        scanned_ = line_;
+        const bool is_empty = line_end == line || (line_end == line + 1 && bytes[line] == '\r');
+        if (is_empty && has_begun_) return line_;
+        if (is_empty && ++empty_lines_ > kEmptyLines) return fail(EINVAL, "a request does not begin with empty lines");
+        has_begun_ |= !is_empty;
     }
 }
 
@@ -81,11 +86,28 @@ Result<Request> parse_request(std::string_view head) {
         if (colon == std::string_view::npos || !is_token(field.substr(0, colon))) {
             return fail(EINVAL, "a header has no name");
         }
+        if (equal_in_any_case(field.substr(0, colon), "Host")) {
+            if (!request.host.empty()) return fail(EINVAL, "there are two headers Host");
+            request.host = trimmed(field.substr(colon + 1));
+        }
         if (!equal_in_any_case(field.substr(0, colon), "Accept")) continue;
         if (!request.accept.empty()) request.accept += ',';
         request.accept += trimmed(field.substr(colon + 1));
     }
     return request;
+}
+
+bool is_host_of_loopback(std::string_view host) {
+    const bool is_six = host.starts_with('[');
+    const size_t end = is_six ? host.find(']') : host.find(':');
+    std::string_view port = end == std::string_view::npos ? std::string_view() : host.substr(end + (is_six ? 1 : 0));
+    if (is_six && end == std::string_view::npos) return false;
+    if (!port.empty() && (port.front() != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos))
+        return false;
+    const std::string name(is_six ? host.substr(1, end - 1) : host.substr(0, end));
+    in6_addr address;  // of either family
+    if (is_six) return inet_pton(AF_INET6, name.c_str(), &address) == 1;
+    return equal_in_any_case(name, "localhost") || inet_pton(AF_INET, name.c_str(), &address) == 1;
 }
 
 bool prefers_openmetrics(std::string_view accept) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ std::string_view reason(int status) {
         case 404: return "Not Found";
         case 405: return "Method Not Allowed";
         case 408: return "Request Timeout";
+        case 421: return "Misdirected Request";
         case 431: return "Request Header Fields Too Large";
         case 503: return "Service Unavailable";
         case 505: return "HTTP Version Not Supported";
@@ -45,6 +47,16 @@ uint32_t user_of(int socket) {
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.uid : kUnknownUser;
 }
 
+bool is_on_loopback(int socket) {
+    sockaddr_storage address = {};
+    socklen_t bytes = sizeof address;
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return false;
+    if (address.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+    return address.ss_family == AF_INET &&
+           (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+}
+
 }  // namespace
 
 struct Server::Connection {
@@ -55,40 +67,65 @@ struct Server::Connection {
     // Sent, and then the rest of the request is read: a close before that would take the answer back.
     enum class State { reading, writing, draining } state = State::reading;
     std::string in = {};
+    HeadEnd head_end = {};
     std::string out = {};
     size_t sent = 0;
 };
 
 Result<std::unique_ptr<Server>> Server::create(std::vector<UniqueFd> listeners, std::string path, Handler handler,
                                                Limits limits, std::function<void()> after_answers) {
-    auto end = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!end) return fail_errno("eventfd");
-    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(end), std::move(path), std::move(handler),
-                                              limits, std::move(after_answers)));
+    auto wake = UniqueFd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake) return fail_errno("eventfd");
+    std::unique_ptr<Server> server(new Server(std::move(listeners), std::move(wake), std::move(path),
+                                              std::move(handler), limits, std::move(after_answers)));
     server->thread_ = std::thread([self = server.get()] { self->run(); });
     return server;
 }
 
-Server::Server(std::vector<UniqueFd> listeners, UniqueFd end, std::string path, Handler handler, Limits limits,
+Server::Server(std::vector<UniqueFd> listeners, UniqueFd wake, std::string path, Handler handler, Limits limits,
                std::function<void()> after_answers)
-    : listeners_(std::move(listeners)),
-      end_(std::move(end)),
+    : wake_(std::move(wake)),
       path_(std::move(path)),
       handler_(std::move(handler)),
       limits_(limits),
-      after_answers_(std::move(after_answers)) {}
+      after_answers_(std::move(after_answers)),
+      listeners_(std::move(listeners)) {}
 
 Server::~Server() {
-    const uint64_t one = 1;
-    [[maybe_unused]] ssize_t put = ::write(end_.get(), &one, sizeof one);
+    {
+        MutexLock lock(mutex_);
+        ends_ = true;
+    }
+    wake();
     if (thread_.joinable()) thread_.join();
+}
+
+void Server::add_listener(UniqueFd listener) {
+    {
+        MutexLock lock(mutex_);
+        added_.push_back(std::move(listener));
+    }
+    wake();
+}
+
+void Server::wake() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t put = ::write(wake_.get(), &one, sizeof one);
+}
+
+bool Server::take_added() {
+    uint64_t wakes = 0;
+    [[maybe_unused]] ssize_t got = ::read(wake_.get(), &wakes, sizeof wakes);
+    MutexLock lock(mutex_);
+    for (auto& listener : std::exchange(added_, {})) listeners_.push_back(std::move(listener));
+    return !ends_;
 }
 
 void Server::run() {
     std::vector<pollfd> polled;
     for (;;) {
         polled.clear();
-        polled.push_back({end_.get(), POLLIN, 0});
+        polled.push_back({wake_.get(), POLLIN, 0});
         for (const auto& listener : listeners_) {
             polled.push_back({is_short_of_descriptors_ ? -1 : listener.get(), POLLIN, 0});
         }
@@ -108,7 +145,7 @@ void Server::run() {
             timeout_ms = static_cast<int>(std::max<int64_t>(wait.count(), 0));
         }
         if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return;
-        if (polled[0].revents != 0) return;
+        const bool is_woken = polled[0].revents != 0;
         is_short_of_descriptors_ = false;
         const auto now = Clock::now();
         auto events = polled.begin() + 1 + static_cast<ptrdiff_t>(listeners_.size());
@@ -124,6 +161,7 @@ void Server::run() {
         for (size_t i = 0; i < listeners_.size(); ++i) {
             if (polled[1 + i].revents != 0) accept_at(i);
         }
+        if (is_woken && !take_added()) return;
     }
 }
 
@@ -136,13 +174,16 @@ bool Server::make_place(size_t listener, uint32_t user) {
     };
     // In the order of their arrival.
     auto drop_first = [&](bool of_user) {
-        auto found = std::ranges::find_if(connections_, [&](const auto& connection) {
-            return connection.listener == listener && connection.state == Connection::State::reading &&
-                   (!of_user || connection.user == user);
-        });
-        if (found == connections_.end()) return false;
-        connections_.erase(found);
-        return true;
+        for (auto state : {Connection::State::draining, Connection::State::reading}) {
+            auto found = std::ranges::find_if(connections_, [&](const auto& connection) {
+                return connection.listener == listener && connection.state == state &&
+                       (!of_user || connection.user == user);
+            });
+            if (found == connections_.end()) continue;
+            connections_.erase(found);
+            return true;
+        }
+        return false;
     };
     if (user != kUnknownUser && is_full(true)) return drop_first(true);
     return !is_full(false) || drop_first(false);
@@ -181,7 +222,12 @@ bool Server::read(Connection& connection) {
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     connection.in.append(buffer, static_cast<size_t>(got));
-    const size_t end = end_of_head(connection.in);
+    const auto found = connection.head_end.find(connection.in);
+    if (!found) {
+        answer(connection, plain(400, found.error().message), true);
+        return write(connection);
+    }
+    const size_t end = *found;
     if (end == std::string::npos || end > limits_.head_bytes) {
         if (connection.in.size() <= limits_.head_bytes) return true;
         answer(connection, plain(431, fmt::format("a request has at most {} bytes", limits_.head_bytes)), true);
@@ -189,7 +235,7 @@ bool Server::read(Connection& connection) {
     }
     auto request = parse_request(std::string_view(connection.in).substr(0, end));
     if (request) {
-        answer(connection, respond(*request), request->method != "HEAD");
+        answer(connection, respond(connection, *request), request->method != "HEAD");
     } else {
         const int status = request.error().code == EPROTONOSUPPORT ? 505 : 400;
         answer(connection, plain(status, request.error().message), true);
@@ -197,7 +243,11 @@ bool Server::read(Connection& connection) {
     return write(connection);
 }
 
-Response Server::respond(const Request& request) const {
+Response Server::respond(const Connection& connection, const Request& request) const {
+    // Browsers, which send a Host, have no other way to a listener on loopback; other addresses are public anyway.
+    if (!request.host.empty() && !is_host_of_loopback(request.host) &&
+        is_on_loopback(listeners_[connection.listener].get()))
+        return plain(421, "only the hosts localhost and numbers of addresses are served here, not other names");
     if (request.path != path_) return plain(404, fmt::format("there is nothing here but {}", path_));
     if (request.method != "GET" && request.method != "HEAD") return plain(405, "only GET and HEAD are served");
     return handler_(request);
@@ -225,6 +275,7 @@ bool Server::write(Connection& connection) {
     connection.out = {};
     shutdown(connection.socket.get(), SHUT_WR);
     connection.state = Connection::State::draining;
+    connection.deadline = Clock::now() + limits_.close_time;
     return true;
 }
 

@@ -55,6 +55,10 @@ public:
     // The reserve of a device has changed: objects may have to leave.
     void reserve_changed() REQUIRES(store_lock);
     bool has_tier() const REQUIRES_SHARED(store_lock) { return settings_.host || settings_.folder; }
+    // Whether objects can leave the device: those of the host have the folder alone.
+    bool takes_from(DeviceIndex device) const REQUIRES_SHARED(store_lock) {
+        return settings_.folder || (settings_.host && *settings_.host != device);
+    }
     TierFolder* folder() const REQUIRES_SHARED(store_lock) { return settings_.folder.get(); }
     std::vector<State> states() const REQUIRES(store_lock);
 

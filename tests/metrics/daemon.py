@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -127,6 +128,26 @@ def a_life_is_counted():
         requests = sum(value for key, value in found.items() if key.startswith("gshm_requests_total"))
         durations = sum(value for key, value in found.items() if key.startswith("gshm_request_duration_seconds_count"))
         assert requests == durations, (requests, durations)
+
+
+@test
+def without_a_tier_nothing_is_evictable():
+    with Gshmd(BIN) as gshmd:
+        data = gshmd.scratch + "/data"
+        with open(data, "wb") as file:
+            file.write(os.urandom(3 * MIB))
+        # Objects of the host do not leave for the tier that the host itself is.
+        gshmd.start("--device", "cuda:0:64M", "--device", "host:64M", "--tier", "host:8M", "--tier-free", "0", env=GPU_ENV)
+        for device in ("cuda:0", "host"):
+            gshmd.gshm("put", data, device, "--device", device, "--evictable")
+        found = gshmd.scrape()
+        assert found["gshm_device_evictable_bytes device=cuda:0"] == 3 * MIB
+        assert found["gshm_device_evictable_bytes device=host"] == 0
+    with Gshmd(BIN) as gshmd:
+        gshmd.start("--device", "host:64M")
+        gshmd.run("create", "a", "--size", "2M", "--evictable")
+        gshmd.gshm("stat", "a")
+        assert gshmd.value("gshm_device_evictable_bytes device=host") == 0
 
 
 @test
@@ -313,11 +334,53 @@ def an_address_survives_takeovers_and_kills():
 
 
 @test
+def other_hosts_are_refused_on_loopback():
+    with Gshmd(BIN) as gshmd:
+        _, said = gshmd.start("--device", "host:64M", "--metrics", "127.0.0.1:0", "--metrics", "0.0.0.0:0")
+        loopback, public = (part.split("/metrics")[0] for part in said.split("metrics: http://")[1:])
+        for host, status in (("enemy.example", 421), ("localhost:9402", 200), (loopback, 200), ("[::1]:9402", 200)):
+            request = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"
+            answer = gshmd.ask(request, address=loopback)
+            assert answer.status == status, (host, answer.status)
+            assert ("gshm_build_info" in answer.body) == (status == 200), answer.body
+            assert gshmd.ask(request).status == 200  # the Unix socket
+            assert gshmd.ask(request, address=public.replace("0.0.0.0", "127.0.0.1")).status == 200
+
+
+@test
+def a_foreign_listener_keeps_no_gshmd_from_coming_back():
+    with Gshmd(BIN) as gshmd:
+        _, said = gshmd.start("--device", "host:64M", "--metrics", "127.0.0.1:0")
+        address = address_in(said)
+        host, _, port = address.rpartition(":")
+        gshmd.gshm("create", "a", "--size", "2M")
+        gshmd.start("--takeover", "--metrics", address)[0].wait()
+        gshmd.kill()
+        with socket.create_server((host, int(port))):
+            _, said = gshmd.start()
+            assert f"cannot listen at {address} for metrics: Address already in use" in said, said
+            assert gshmd.value("gshm_device_object_bytes device=host") == 2 * MIB
+            gshmd.start("--takeover")[0].wait()
+            assert gshmd.value("gshm_device_object_bytes device=host") == 2 * MIB
+
+        def at_the_address():
+            try:
+                return parse(gshmd.ask(address=address).body)
+            except OSError:
+                return None
+
+        assert eventually(at_the_address, "the address is served")["gshm_device_object_bytes device=host"] == 2 * MIB
+
+
+@test
 def wrong_addresses_are_refused():
     for address in ("9402", "127.0.0.1:", "host.example:9402", "127.0.0.1:65536"):
         done = subprocess.run([BIN + "/gshmd", "--config", "none", "--metrics", address, "--check-config"],
                               capture_output=True, text=True)
         assert done.returncode == 2 and "is no address" in done.stderr, done.stderr
+    done = subprocess.run([BIN + "/gshmd", "--config", "none", "--metrics", "127.0.0.1:9402", "--metrics", "localhost:9402",
+                           "--check-config"], capture_output=True, text=True)
+    assert done.returncode == 2 and "'127.0.0.1:9402' and 'localhost:9402' are one address" in done.stderr, done.stderr
     with Gshmd(BIN) as gshmd:
         _, said = gshmd.start("--device", "host:64M", "--metrics", "0.0.0.0:0")
         assert "for everybody who reaches that address" in said

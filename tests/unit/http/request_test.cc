@@ -34,12 +34,42 @@ TEST(HttpRequest, IsRefused) {
 
 TEST(HttpRequest, EndsWithAnEmptyLine) {
     constexpr size_t kNotYet = std::string_view::npos;
-    EXPECT_EQ(end_of_head(""), kNotYet);
-    EXPECT_EQ(end_of_head("\r\n\r\n"), kNotYet);  // before the request
-    EXPECT_EQ(end_of_head("GET / HTTP/1.1\r\n"), kNotYet);
-    EXPECT_EQ(end_of_head("GET / HTTP/1.1\r\nA: b\r\n\r"), kNotYet);
-    EXPECT_EQ(end_of_head("GET / HTTP/1.1\r\n\r\nbody"), 18u);
-    EXPECT_EQ(end_of_head("\nGET / HTTP/1.1\n\nbody"), 17u);
+    const std::pair<std::string_view, size_t> heads[] = {
+        {"", kNotYet},
+        {"\r\n\r\n", kNotYet},  // before the request
+        {"GET / HTTP/1.1\r\n", kNotYet},
+        {"GET / HTTP/1.1\r\nA: b\r\n\r", kNotYet},
+        {"GET / HTTP/1.1\r\n\r\nbody", 18},
+        {"\nGET / HTTP/1.1\n\nbody", 17},
+    };
+    for (const auto& [bytes, end] : heads) {
+        EXPECT_EQ(HeadEnd().find(bytes).value(), end) << bytes;
+        // Byte by byte.
+        HeadEnd in_parts;
+        for (size_t i = 0; i < std::min(bytes.size(), end); ++i) {
+            EXPECT_EQ(in_parts.find(bytes.substr(0, i)).value(), kNotYet) << bytes;
+        }
+        EXPECT_EQ(in_parts.find(bytes).value(), end) << bytes;
+    }
+}
+
+TEST(HttpRequest, BeginsWithFewEmptyLines) {
+    HeadEnd head_end;
+    auto found = head_end.find("\r\n\n\n");
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code, EINVAL);
+}
+
+TEST(HttpRequest, HostsOfLoopback) {
+    for (const char* host : {"localhost", "LocalHost:9402", "127.0.0.1", "127.0.0.1:9402", "[::1]", "[::1]:9402"}) {
+        EXPECT_TRUE(is_host_of_loopback(host)) << host;
+    }
+    for (const char* host : {"enemy.example", "enemy.example:9402", "localhost.enemy.example", "127.0.0.1.example:80",
+                             "127.0.0.1:x", "[::1", "[::1]x", "::1", "[enemy]:1", ":80"}) {
+        EXPECT_FALSE(is_host_of_loopback(host)) << host;
+    }
+    EXPECT_EQ(parse_request("GET / HTTP/1.1\r\nHOST: a:1 \r\n\r\n")->host, "a:1");
+    EXPECT_FALSE(parse_request("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"));
 }
 
 TEST(HttpRequest, AcceptChoosesTheFormat) {

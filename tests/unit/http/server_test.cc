@@ -79,6 +79,7 @@ TEST_F(HttpServerTest, RefusesOthers) {
     EXPECT_NE(ask("POST /page HTTP/1.1\r\n\r\n").find("\r\nAllow: GET, HEAD\r\n"), std::string::npos);
     EXPECT_TRUE(ask("GET /page HTTP/2.0\r\n\r\n").starts_with("HTTP/1.1 505 "));
     EXPECT_TRUE(ask("\x16\x03\x01 nothing\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    EXPECT_TRUE(ask("\n\n\n").starts_with("HTTP/1.1 400 "));
     const std::string large = "GET /page HTTP/1.1\r\nA: " + std::string(9000, 'a');
     EXPECT_TRUE(ask(large).starts_with("HTTP/1.1 431 "));
     EXPECT_TRUE(ask(large + "\r\n\r\n").starts_with("HTTP/1.1 431 "));
@@ -114,6 +115,26 @@ TEST_F(HttpServerTest, IdleClientsMakePlace) {
     EXPECT_TRUE(read_all(idle.back()).starts_with("HTTP/1.1 200 "));
 }
 
+// They read their answers, and do not close.
+TEST_F(HttpServerTest, AnsweredClientsThatStayMakePlace) {
+    start({.connections = 4, .connections_of_user = 4, .close_time = std::chrono::hours(1)});
+    std::vector<UniqueFd> answered;
+    for (int i = 0; i < 12; ++i) {
+        answered.push_back(connect());
+        ASSERT_TRUE(say(answered.back(), "GET /page HTTP/1.1\r\n\r\n"));
+        EXPECT_TRUE(read_all(answered.back()).starts_with("HTTP/1.1 200 ")) << i;
+    }
+}
+
+TEST_F(HttpServerTest, AnsweredClientsHaveATimeLimit) {
+    start({.close_time = std::chrono::milliseconds(1)});
+    auto answered = connect();
+    ASSERT_TRUE(say(answered, "GET /page HTTP/1.1\r\n\r\n"));
+    EXPECT_TRUE(read_all(answered).starts_with("HTTP/1.1 200 "));
+    pollfd gone{answered.get(), 0, 0};  // POLLHUP
+    EXPECT_EQ(poll(&gone, 1, -1), 1);
+}
+
 TEST_F(HttpServerTest, RequestsHaveATimeLimit) {
     start({.request_time = std::chrono::milliseconds(1)});
     auto slow = connect();
@@ -130,12 +151,21 @@ TEST_F(HttpServerTest, AnswersHaveATimeLimit) {
     EXPECT_LT(read_all(slow).size(), size_t{8} << 20);
 }
 
+TEST(HttpAddress, IsCompared) {
+    EXPECT_TRUE(are_one_address("127.0.0.1:9402", "localhost:9402"));
+    EXPECT_TRUE(are_one_address("[::1]:9402", "[0:0::1]:9402"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:9402", "127.0.0.1:9403"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:9402", "[::1]:9402"));
+    EXPECT_FALSE(are_one_address("127.0.0.1:0", "127.0.0.1:0"));
+}
+
 TEST(HttpAddress, IsParsed) {
     for (const char* address : {"127.0.0.1:9402", "0.0.0.0:1", "[::1]:9402", "[::]:65535", "localhost:0"}) {
         EXPECT_TRUE(check_address(address)) << address;
     }
-    for (const char* address : {"", "9402", ":9402", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536",
-                                "127.0.0.1:-1", "::1:9402", "[::1]", "host.example:9402", "127.0.0.1:94 "}) {
+    for (const char* address :
+         {"", "9402", ":9402", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
+          "[::ffff:127.0.0.1]:9402", "::1:9402", "[::1]", "host.example:9402", "127.0.0.1:94 "}) {
         auto checked = check_address(address);
         ASSERT_FALSE(checked) << address;
         EXPECT_EQ(checked.error().code, EINVAL);
