@@ -23,7 +23,8 @@ std::string with_places(std::string_view text) {
     std::string out;
     while (!text.empty()) {
         const size_t at = std::min(text.find(kFolder), text.size());
-        const bool is_place = at == 0 || (text[at - 1] != '/' && !std::isalnum(static_cast<unsigned char>(text[at - 1])));
+        const bool is_place =
+            at == 0 || (text[at - 1] != '/' && !std::isalnum(static_cast<unsigned char>(text[at - 1])));
         out += text.substr(0, at);
         text.remove_prefix(at);
         if (is_place && text.starts_with(kConfiguration)) {

@@ -1,7 +1,8 @@
 // What `gshm` says when it cannot reach the gshmd that is meant.
 #include <filesystem>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
+
+#include <gtest/gtest.h>
 
 #include "integration/daemon_fixture.h"
 #include "integration/other_user.h"
