@@ -10,6 +10,7 @@ find_library(GSHM_CMARK_EXTENSIONS cmark-gfm-extensions REQUIRED)
 file(GLOB manual_sources CONFIGURE_DEPENDS src/manual/*.cc)
 gshm_program(gshm_manual NAME gshm-manual FOLDER generated SOURCES ${manual_sources}
     LINK gshm_cli_lib gshm_daemon_lib ${GSHM_CMARK_EXTENSIONS} ${GSHM_CMARK})
+target_compile_definitions(gshm_manual PRIVATE GSHM_DOC_FOLDER="${CMAKE_INSTALL_FULL_DOCDIR}")
 gshm_use_headers(gshm_manual gshm_program_headers)
 
 set(manual_stamp ${CMAKE_BINARY_DIR}/generated/manual.stamp)

@@ -150,7 +150,10 @@ private:
 
     // Added to each command too, so that they may stand before or after it.
     void add_globals(CLI::App& app) {
-        unmark(app.add_option("--dir", line_.dir, "gshmd's runtime folder"))->type_name("DIR");
+        unmark(app.add_option(
+                   "--dir", line_.dir,
+                   "gshmd's runtime folder (default: $GSHM_DIR, else /run/gshm for root, else $XDG_RUNTIME_DIR/gshm)"))
+            ->type_name("DIR");
         app.add_flag("--json", line_.json, "JSON instead of tables");
     }
 

@@ -75,7 +75,7 @@ std::string synopsis_of(const cli::Command& command) {
     return text + " [" + italic("options") + "]" + required;
 }
 
-std::string program_text(const cli::Outline& outline) {
+std::string program_text(const cli::Outline& outline, const Markdown& docs) {
     const auto& program = outline.program;
     const std::string title = "gshm: ";
     const auto summary = program.text.substr(title.size(), program.text.find(". ") - title.size());
@@ -95,6 +95,8 @@ std::string program_text(const cli::Outline& outline) {
         others += fmt::format("gshm-{}(1) ", command.name);
     }
     add_parts(page, program, true);
+    docs.add_section(page, "Environment");
+    docs.add_section(page, "Files");
     page.see_also(others + "gshmd(8) gshm.toml(5) gshm(3)");
     return page.text();
 }
@@ -121,7 +123,7 @@ std::string command_text(const cli::Command& command, const Markdown& docs) {
 void add_command_pages(Pages& pages, const std::filesystem::path& docs) {
     const auto outline = cli::outline();
     const Markdown text(docs / "cli.md");
-    pages["gshm.1"] = program_text(outline);
+    pages["gshm.1"] = program_text(outline, text);
     for (const auto& command : outline.commands) pages["gshm-" + command.name + ".1"] = command_text(command, text);
 }
 

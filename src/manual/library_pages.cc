@@ -78,7 +78,7 @@ Page group_page(const Header& header, const Group& group) {
     const auto name = name_of(header, group);
     std::string summary = group.title;
     summary[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(summary[0])));
-    Page page(name, "3", summary, GSHM_VERSION);
+    Page page(name, "3", summary, GSHM_VERSION, group.functions());
     add_include(page);
     page.section("Description");
     if (!group.remark.empty()) page.paragraph(group.title + ": " + group.remark + ".");
@@ -89,7 +89,7 @@ Page group_page(const Header& header, const Group& group) {
 }
 
 Page overview_page(const Header& header) {
-    Page page("gshm", "3", "the C interface of gshm", GSHM_VERSION);
+    Page page("gshm", "3", "the C interface of gshm", GSHM_VERSION, header.groups[0].functions());
     add_include(page);
     page.section("Description");
     // The parts of the text begin with a word in a line of its own, or with an empty line.

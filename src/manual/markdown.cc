@@ -43,10 +43,12 @@ std::string markup_of_children(cmark_node* node) {
     return text;
 }
 
-// A link to another page has the place of that page, since a manual page has no links.
+// A link to another page has the place of that page, since a manual page has no links. A section about a command is in the
+// page of the command; other sections are in the documentation alone.
 std::string link_markup(cmark_node* node) {
     const std::string_view url = cmark_node_get_url(node);
     const auto text = plain(node);
+    if (url.starts_with("#gshm-")) return markup_of_children(node);
     if (url.starts_with('#')) return "docs/cli.md";
     const auto file = url.substr(0, url.find('#'));
     return file == text ? escaped("docs/" + text) : markup_of_children(node);
@@ -148,13 +150,30 @@ void Markdown::add_all(Page& page) const {
     }
 }
 
+void Markdown::add_section(Page& page, std::string_view title) const {
+    bool within = false;
+    bool found = false;
+    for (auto* node : children(root_.get())) {
+        if (is(node, "heading")) {
+            within = plain(node) == title;
+            if (within) page.section(title);
+            found = found || within;
+        } else if (within) {
+            add_block(page, node);
+        }
+    }
+    if (!found) throw std::runtime_error("there is no section " + std::string(title));
+}
+
 bool Markdown::add_command(Page& page, std::string_view command) const {
     bool found = false;
     std::string heading;
     for (auto* node : children(root_.get())) {
         if (is(node, "heading")) heading = plain(node);
         if (!is(node, "table")) continue;
-        for (auto* row : children(node)) {
+        const auto rows = children(node);
+        if (rows.empty() || plain(cmark_node_first_child(rows[0])) != "command") continue;
+        for (auto* row : rows) {
             if (!names_command(cmark_node_first_child(row), command)) continue;
             if (heading != "Commands") page.section(heading);  // of one row: the form of its JSON
             add_row(page, nullptr, row);

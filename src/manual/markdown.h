@@ -23,6 +23,9 @@ public:
     // `gshm command` in their heading. False: nothing.
     bool add_command(Page& page, std::string_view command) const;
 
+    // The section of this heading. Throws std::runtime_error if there is none.
+    void add_section(Page& page, std::string_view title) const;
+
 private:
     struct Free {
         void operator()(cmark_node* node) const;

@@ -60,12 +60,16 @@ std::string alias(std::string_view file_name, std::string_view section) {
     return fmt::format(".so man{}/{}\n", section, file_name);
 }
 
-Page::Page(std::string name, std::string section, std::string_view summary, std::string_view version)
+Page::Page(std::string name, std::string section, std::string_view summary, std::string_view version,
+           const std::vector<std::string>& other_names)
     : name_(std::move(name)), section_(std::move(section)) {
     line(fmt::format(".TH {} {} \"\" \"gshm {}\" \"gshm\"", escaped(upper(name_)), section_, version));
     line(".nh");  // names are not divided at the ends of lines
     this->section("Name");
-    line(fmt::format("{} \\- {}", escaped(name_), escaped(summary)));
+    std::string names = name_;
+    for (const auto& other : other_names)
+        if (other != name_) names += ", " + other;
+    line(fmt::format("{} \\- {}", escaped(names), escaped(summary)));
 }
 
 void Page::line(std::string_view text) {

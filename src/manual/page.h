@@ -12,7 +12,9 @@ std::string escaped(std::string_view text);
 class Page {
 public:
     // `summary`: one line, without a full stop at its end.
-    Page(std::string name, std::string section, std::string_view summary, std::string_view version);
+    // other_names: what else the page explains, for whatis and apropos.
+    Page(std::string name, std::string section, std::string_view summary, std::string_view version,
+         const std::vector<std::string>& other_names = {});
 
     const std::string& name() const { return name_; }
     // "gshm-put.1"

@@ -1,6 +1,7 @@
 #include "cli/support/context.h"
 
 #include <cerrno>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/core.h>
@@ -41,13 +42,31 @@ std::string start_hint(const std::string& dir, const std::string& options) {
     return fmt::format("start it with `gshmd{}`", options);
 }
 
+namespace {
+
+// The folder is there, and this user may not use the socket in it.
+std::string access_hint(const std::string& dir) {
+    struct stat info = {};
+    const bool group = ::stat(dir.c_str(), &info) != 0 || (info.st_mode & S_IXGRP) != 0;
+    return fmt::format("only {} may use it (`ls -ld {}`)", group ? "members of its group" : "its owner and root",
+                       printable(dir));
+}
+
+}  // namespace
+
 Failure Context::no_daemon(const Error& error) const {
+    if (error.code == EACCES && ::access((dir() + "/" GSHM_SOCKET_NAME).c_str(), W_OK) != 0)
+        return Failure::of_error(error, {}, access_hint(dir()));
     if (error.code != ENOENT && error.code != ECONNREFUSED) return Failure::of_error(error, {});
     // Neither this program nor gshmd knows a folder then.
     if (dir_.empty() && !runtime_dir())
         return {error.code, ExitCode::no_daemon, error.message, "gshmd for all users is at /run/gshm"};
-    return {error.code, ExitCode::no_daemon, fmt::format("gshmd is not running at {}", printable(dir())),
-            start_hint(dir(), dir_.empty() ? "" : " --dir " + printable(dir_))};
+    // The library's hint also names the gshmd of root, if there is one.
+    const auto message = fmt::format("gshmd is not running at {}", dir());
+    auto hint = error.message.starts_with(message + "; ")
+                    ? printable(error.message.substr(message.size() + 2))
+                    : start_hint(dir(), dir_.empty() ? "" : " --dir " + printable(dir_));
+    return {error.code, ExitCode::no_daemon, printable(message), std::move(hint)};
 }
 
 void Context::print(std::string_view text) const {
