@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -102,12 +103,24 @@ protected:
         return {};
     }
     // Runs a body in a child process and returns its exit code. The child must not use handles of the parent.
-    static int in_child(const std::function<int()>& body, uid_t uid = 0) {
-        pid_t child = fork();
+    static int in_child(const std::function<int()>& body, uid_t uid = 0) { return end_of(begin_child(body, uid)); }
+    // Several at the same time. Not in threads: a child would inherit locks that another thread has.
+    static std::vector<int> in_children(int count, const std::function<int(int)>& body, uid_t uid = 0) {
+        std::vector<pid_t> children;
+        for (int i = 0; i < count; ++i) children.push_back(begin_child([&] { return body(i); }, uid));
+        std::vector<int> codes;
+        for (pid_t child : children) codes.push_back(end_of(child));
+        return codes;
+    }
+    static pid_t begin_child(const std::function<int()>& body, uid_t uid) {
+        const pid_t child = fork();
         if (child == 0) {
             if (uid != 0 && (setgid(uid) != 0 || setuid(uid) != 0)) _exit(99);
             _exit(body());
         }
+        return child;
+    }
+    static int end_of(pid_t child) {
         int status = 0;
         waitpid(child, &status, 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -1,5 +1,4 @@
 // Ttls, pins and ephemeral objects with a real gshmd: its clock, its end, other users, and the command.
-#include <array>
 #include <ctime>
 #include <signal.h>
 
@@ -228,24 +227,21 @@ TEST_F(LifetimesTest, ThePinBudgetIsExactWhenProcessesRace) {
                   return 0;
               }),
               0);
-    std::array<std::thread, kProcesses> threads;
-    std::atomic<int> wrong = 0;
-    for (int i = 0; i < kProcesses; ++i) {
-        threads[static_cast<size_t>(i)] = std::thread([&, i] {
-            const int code = as_nobody([&](gshm_client* client) {
-                for (int round = 0; round < 50; ++round) {
-                    const std::string name = "n" + std::to_string((i + round) % kProcesses);
-                    const int pinned = gshm_pin(client, name.c_str());
-                    if (pinned != 0 && pinned != -EDQUOT) return 2;
-                    if (pinned == 0 && round < 40 && gshm_unpin(client, name.c_str()) != 0) return 3;
-                }
-                return 0;
-            });
-            if (code != 0) ++wrong;
-        });
-    }
-    for (auto& thread : threads) thread.join();
-    EXPECT_EQ(wrong, 0);
+    const auto codes = in_children(
+        kProcesses,
+        [&](int i) {
+            const auto client = connect();
+            if (!client) return 98;
+            for (int round = 0; round < 50; ++round) {
+                const std::string name = "n" + std::to_string((i + round) % kProcesses);
+                const int pinned = gshm_pin(client.get(), name.c_str());
+                if (pinned != 0 && pinned != -EDQUOT) return 2;
+                if (pinned == 0 && round < 40 && gshm_unpin(client.get(), name.c_str()) != 0) return 3;
+            }
+            return 0;
+        },
+        kNobody);
+    EXPECT_EQ(codes, std::vector<int>(kProcesses, 0));
     auto pinned = [&] {
         int count = 0;
         for (int i = 0; i < kProcesses; ++i) {
