@@ -14,7 +14,7 @@ class RuntimeFolder;
 
 struct MetricsListeners {
     std::vector<UniqueFd> sockets;
-    std::vector<std::string> missing;  // addresses that cannot be had for now
+    std::vector<std::string> missing;  // addresses that could not be bound yet, and are tried again
 };
 // The Unix socket, and the addresses of the options. must_have: an address that cannot be had is an error; else it is
 // missing, with an error in the log.

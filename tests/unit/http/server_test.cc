@@ -94,7 +94,7 @@ TEST_F(HttpServerTest, SlowClientsDelayNoOthers) {
     EXPECT_TRUE(read_all(slow).starts_with("HTTP/1.1 200 "));
 }
 
-// The answer is larger than what the socket takes, and is not read for now.
+// The answer is larger than what the socket takes. The client reads it later.
 TEST_F(HttpServerTest, ClientsThatDoNotReadDelayNoOthers) {
     constexpr size_t kBytes = 8 << 20;
     start({}, kBytes);
